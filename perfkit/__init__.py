@@ -1,0 +1,14 @@
+"""Load generation and benchmarking for servers that speak the v2 / Open Inference Protocol.
+
+The house reads as the data flows:
+
+    Scenario -> Workload -> Transport -> Sample -> Recording -> Result -> Summary -> Report
+
+`scenario` what to measure, read from YAML · `protocol` the v2 codec, pure · `workload` requests made ahead of time ·
+`transport` the ways to send one · `load` the loops that send many · `recorder` HDR histograms and counts ·
+`telemetry` the machine behind it · `fleet` one event loop under load · `result` the folder that is the only truth ·
+`stats` numbers from numbers · `run` a scenario turned into a result · `report` a result turned into text and pictures ·
+`cli` the commands.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,152 @@
+"""v2 over gRPC: `ModelInfer` messages in both directions, and the paths of the calls.
+
+Tensors travel as raw contents. Messages are those of `v2_pb2`; this module turns them into the values of `message`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol import v2_pb2
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, Parameter, Parameters, RequestedOutput, TensorMetadata
+from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array
+
+SERVICE = "inference.GRPCInferenceService"
+
+_CONTENTS_FIELDS = {
+    Datatype.BOOL: "bool_contents",
+    Datatype.INT8: "int_contents",
+    Datatype.INT16: "int_contents",
+    Datatype.INT32: "int_contents",
+    Datatype.INT64: "int64_contents",
+    Datatype.UINT8: "uint_contents",
+    Datatype.UINT16: "uint_contents",
+    Datatype.UINT32: "uint_contents",
+    Datatype.UINT64: "uint64_contents",
+    Datatype.FP32: "fp32_contents",
+    Datatype.FP64: "fp64_contents",
+    Datatype.BYTES: "bytes_contents",
+}
+
+
+def method_path(rpc: str) -> str:
+    """The HTTP/2 path of a call: `/inference.GRPCInferenceService/ModelInfer`."""
+    return f"/{SERVICE}/{rpc}"
+
+
+def encode_infer_request(request: InferRequest) -> bytes:
+    """A `ModelInferRequest` with raw contents."""
+    message = v2_pb2.ModelInferRequest(model_name=request.model, model_version=request.version, id=request.id)
+    _fill_parameters(message.parameters, request.parameters)
+    for tensor in request.inputs:
+        message.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+        message.raw_input_contents.append(bytes(tensor.raw))
+    for output in request.outputs:
+        asked = message.outputs.add(name=output.name)
+        if output.classes:
+            asked.parameters["classification"].int64_param = output.classes
+    return message.SerializeToString()
+
+
+def decode_infer_request(encoded: bytes) -> InferRequest:
+    """Reads a `ModelInferRequest`, with raw or typed contents; raises ProtocolError where it breaks the protocol."""
+    message = v2_pb2.ModelInferRequest.FromString(encoded)
+    outputs = []
+    for asked in message.outputs:
+        classes = _parameters(asked.parameters).get("classification", 0)
+        if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
+            raise ProtocolError(f"invalid value for classification parameter of output '{asked.name}', expected a positive integer")
+        outputs.append(RequestedOutput(asked.name, classes, binary=True))
+    return InferRequest(
+        model=message.model_name,
+        version=message.model_version,
+        id=message.id,
+        parameters=_parameters(message.parameters),
+        inputs=_tensors(message.inputs, message.raw_input_contents, "input"),
+        outputs=tuple(outputs),
+    )
+
+
+def encode_infer_response(response: InferResponse) -> bytes:
+    """A `ModelInferResponse`: raw contents, one entry an output."""
+    message = v2_pb2.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
+    _fill_parameters(message.parameters, response.parameters)
+    for tensor in response.outputs:
+        message.outputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+        message.raw_output_contents.append(bytes(tensor.raw))
+    return message.SerializeToString()
+
+
+def decode_infer_response(encoded: bytes) -> InferResponse:
+    """Reads a `ModelInferResponse`, with raw or typed contents; raises ProtocolError where it breaks the protocol."""
+    message = v2_pb2.ModelInferResponse.FromString(encoded)
+    return InferResponse(
+        model=message.model_name,
+        version=message.model_version,
+        id=message.id,
+        parameters=_parameters(message.parameters),
+        outputs=_tensors(message.outputs, message.raw_output_contents, "output"),
+    )
+
+
+def model_metadata(message: v2_pb2.ModelMetadataResponse) -> ModelMetadata:
+    """The value that a `ModelMetadataResponse` stands for."""
+    inputs, outputs = (
+        tuple(TensorMetadata(one.name, one.datatype, tuple(one.shape)) for one in some) for some in (message.inputs, message.outputs)
+    )
+    return ModelMetadata(message.name, tuple(message.versions), message.platform, inputs, outputs)
+
+
+def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:
+    """The `ModelMetadataResponse` of a value."""
+    message = v2_pb2.ModelMetadataResponse(name=metadata.name, versions=metadata.versions, platform=metadata.platform)
+    for field, some in ((message.inputs, metadata.inputs), (message.outputs, metadata.outputs)):
+        for one in some:
+            field.add(name=one.name, datatype=one.datatype, shape=one.shape)
+    return message
+
+
+_Described = v2_pb2.ModelInferRequest.InferInputTensor | v2_pb2.ModelInferResponse.InferOutputTensor
+
+
+def _tensors(described: Sequence[_Described], raw: Sequence[bytes], what: str) -> tuple[Tensor, ...]:
+    if raw and any(one.HasField("contents") for one in described):
+        raise ProtocolError(f"contents field must not be specified when using raw_{what}_contents for '{described[0].name}'")
+    if raw and len(raw) < len(described):
+        raise ProtocolError(f"expected {len(described)} raw_{what}_contents entries, got {len(raw)}")
+    if raw:
+        return tuple(
+            Tensor(one.name, Datatype.parse(one.datatype), tuple(one.shape), part) for one, part in zip(described, raw, strict=False)
+        )
+    return tuple(_typed_tensor(one, what) for one in described)
+
+
+def _typed_tensor(described: _Described, what: str) -> Tensor:
+    datatype, shape = Datatype.parse(described.datatype), tuple(described.shape)
+    field = _CONTENTS_FIELDS.get(datatype)
+    if field is None:
+        raise ProtocolError(f"{datatype.value} has no typed contents: send {what} '{described.name}' as raw_{what}_contents")
+    flat = tensor_from_array(described.name, datatype, list(getattr(described.contents, field)))
+    return Tensor(described.name, datatype, shape, flat.raw)
+
+
+def _fill_parameters(target: Mapping[str, v2_pb2.InferParameter], parameters: Parameters) -> None:
+    for key, value in parameters.items():
+        match value:
+            case bool():
+                target[key].bool_param = value
+            case int():
+                target[key].int64_param = value
+            case float():
+                target[key].double_param = value
+            case str():
+                target[key].string_param = value
+
+
+def _parameters(message: Mapping[str, v2_pb2.InferParameter]) -> dict[str, Parameter]:
+    found: dict[str, Parameter] = {}
+    for key, value in message.items():
+        choice = value.WhichOneof("parameter_choice")
+        if choice is None:
+            raise ProtocolError(f"parameter '{key}' has no value", ErrorKind.INVALID_ARGUMENT)
+        found[key] = getattr(value, choice)
+    return found

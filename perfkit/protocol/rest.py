@@ -1,0 +1,255 @@
+"""v2 over HTTP: paths, JSON documents, and infer bodies with the binary data extension, in both directions.
+
+An infer body is a JSON document with the binary tensors behind it; the header `Inference-Header-Content-Length` gives
+the length of the JSON part. Encoders return lists of buffers: large tensors are never copied into one string.
+"""
+
+import json
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
+from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, tensor_to_json
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
+_OWN_PARAMETERS = ("binary_data_output",)
+
+
+def model_path(model: str, version: str = "", action: str = "") -> str:
+    """`/v2/models/NAME[/versions/V][/ACTION]`, names quoted."""
+    path = f"/v2/models/{urllib.parse.quote(model, safe='')}"
+    if version:
+        path += f"/versions/{urllib.parse.quote(version, safe='')}"
+    return f"{path}/{action}" if action else path
+
+
+def encode_infer_request(request: InferRequest, *, binary: bool = True) -> tuple[dict[str, str], list[Buffer]]:
+    """Headers and body of an infer request, its inputs as binary data or, for servers without the extension, as JSON.
+
+    Raises ProtocolError where a tensor has no JSON form.
+    """
+    document: dict[str, Any] = {}
+    if request.id:
+        document["id"] = request.id
+    blobs: list[Buffer] = []
+    document["inputs"] = [_tensor_document(tensor, binary, blobs) for tensor in request.inputs]
+    if request.outputs:
+        document["outputs"] = [_output_document(output, binary) for output in request.outputs]
+    parameters = dict(request.parameters)
+    if binary and request.binary_output and not request.outputs:
+        parameters["binary_data_output"] = True
+    if parameters:
+        document["parameters"] = parameters
+    return _framed(document, blobs)
+
+
+def decode_infer_request(model: str, version: str, body: Buffer, header_length: int | None) -> InferRequest:
+    """Reads an infer request; `header_length` is the header's value, None where it is absent (the body is all JSON).
+
+    Raises ProtocolError, with the kind and the text that Triton answers with.
+    """
+    document, rest = _split(body, header_length, "request")
+    inputs, offset = [], 0
+    entries = document.get("inputs")
+    if not isinstance(entries, list):
+        raise ProtocolError("Unable to parse 'inputs': attempt to access non-existing object member 'inputs'", ErrorKind.INTERNAL)
+    for entry in entries:
+        tensor, offset = _read_tensor(entry, rest, offset, "input")
+        inputs.append(tensor)
+    if offset != len(rest):
+        raise ProtocolError(f"unexpected additional input data for model '{model}'")
+    parameters = _parameters(document)
+    return InferRequest(
+        model=model,
+        version=version,
+        inputs=tuple(inputs),
+        outputs=tuple(_read_output(entry) for entry in _list(document, "outputs")),
+        id=_text(document, "id"),
+        parameters={key: value for key, value in parameters.items() if key not in _OWN_PARAMETERS},
+        binary_output=parameters.get("binary_data_output") is True,
+    )
+
+
+def encode_infer_response(response: InferResponse, binary: Mapping[str, bool]) -> tuple[dict[str, str], list[Buffer]]:
+    """Headers and body of an infer response; `binary` says of each output whether it goes as binary data."""
+    document: dict[str, Any] = {"model_name": response.model, "model_version": response.version}
+    if response.id:
+        document["id"] = response.id
+    if response.parameters:
+        document["parameters"] = dict(response.parameters)
+    blobs: list[Buffer] = []
+    document["outputs"] = [_tensor_document(tensor, binary[tensor.name], blobs) for tensor in response.outputs]
+    return _framed(document, blobs)
+
+
+def decode_infer_response(body: Buffer, header_length: int | None) -> InferResponse:
+    """Reads an infer response; raises ProtocolError where it breaks the protocol."""
+    document, rest = _split(body, header_length, "response")
+    outputs, offset = [], 0
+    for entry in _list(document, "outputs"):
+        tensor, offset = _read_tensor(entry, rest, offset, "output")
+        outputs.append(tensor)
+    if offset != len(rest):
+        raise ProtocolError(f"{len(rest) - offset} bytes stand behind the last output")
+    return InferResponse(
+        _text(document, "model_name"), _text(document, "model_version"), tuple(outputs), _text(document, "id"), _parameters(document)
+    )
+
+
+def encode_error(message: str) -> bytes:
+    """The body of every v2 error: `{"error": "…"}`."""
+    return json.dumps({"error": message}).encode()
+
+
+def decode_error(body: Buffer) -> str:
+    """The sentence in an error body: Triton's and KServe's `error`, FastAPI's `detail`, or the text as it is."""
+    text = bytes(body).decode(errors="replace").strip()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(document, dict):
+        for key in ("error", "detail"):
+            if key in document:
+                return document[key] if isinstance(document[key], str) else json.dumps(document[key])
+    return text
+
+
+def encode_model_metadata(metadata: ModelMetadata) -> dict[str, Any]:
+    """The JSON document of `GET /v2/models/NAME`."""
+    tensors = {
+        key: [{"name": one.name, "datatype": one.datatype, "shape": list(one.shape)} for one in some]
+        for key, some in (("inputs", metadata.inputs), ("outputs", metadata.outputs))
+    }
+    return {"name": metadata.name, "versions": list(metadata.versions), "platform": metadata.platform, **tensors}
+
+
+def decode_model_metadata(body: Buffer) -> ModelMetadata:
+    """Reads `GET /v2/models/NAME`; raises ProtocolError where it is not what the protocol says."""
+    document = _load(body, "model metadata")
+    try:
+        inputs, outputs = (
+            tuple(
+                TensorMetadata(one["name"], one["datatype"], tuple(int(size) for size in one["shape"])) for one in document.get(key) or ()
+            )
+            for key in ("inputs", "outputs")
+        )
+        return ModelMetadata(
+            document["name"],
+            tuple(str(version) for version in document.get("versions") or ()),
+            document.get("platform", ""),
+            inputs,
+            outputs,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the server's model metadata is not v2: {error!r} in {bytes(body)[:200]!r}") from None
+
+
+def _framed(document: dict[str, Any], blobs: list[Buffer]) -> tuple[dict[str, str], list[Buffer]]:
+    head = json.dumps(document, separators=(",", ":")).encode()
+    if not blobs:
+        return {"Content-Type": JSON_TYPE}, [head]
+    return {"Content-Type": BINARY_TYPE, HEADER_LENGTH: str(len(head))}, [head, *blobs]
+
+
+def _tensor_document(tensor: Tensor, binary: bool, blobs: list[Buffer]) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype.value, "shape": list(tensor.shape)}
+    if binary:
+        document["parameters"] = {"binary_data_size": len(tensor.raw)}
+        if len(tensor.raw):
+            blobs.append(tensor.raw)
+    else:
+        document["data"] = tensor_to_json(tensor)
+    return document
+
+
+def _output_document(output: RequestedOutput, binary: bool) -> dict[str, Any]:
+    parameters: dict[str, Parameter] = {"binary_data": binary if output.binary is None else output.binary}
+    if output.classes:
+        parameters["classification"] = output.classes
+    return {"name": output.name, "parameters": parameters}
+
+
+def _load(body: Buffer, what: str) -> dict[str, Any]:
+    try:
+        document = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"failed to parse the {what} JSON buffer: {error}", ErrorKind.INTERNAL) from None
+    if not isinstance(document, dict):
+        raise ProtocolError(f"failed to parse the {what} JSON buffer: not an object", ErrorKind.INTERNAL)
+    return document
+
+
+def _split(body: Buffer, header_length: int | None, what: str) -> tuple[dict[str, Any], memoryview]:
+    view = memoryview(body)
+    if header_length is None:
+        return _load(view, what), view[len(view) :]
+    if not 0 <= header_length <= len(view):
+        raise ProtocolError(f"inference header size should be in range (0, {len(view)}), got: {header_length}")
+    return _load(view[:header_length], what), view[header_length:]
+
+
+def _read_tensor(entry: object, rest: memoryview, offset: int, what: str) -> tuple[Tensor, int]:
+    if not isinstance(entry, dict):
+        raise ProtocolError(f"Unable to parse '{what}s': attempt to access JSON non-object as object", ErrorKind.INTERNAL)
+    name, datatype = _text(entry, "name", required=True), Datatype.parse(_text(entry, "datatype", required=True))
+    shape = entry.get("shape")
+    if not isinstance(shape, list) or any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
+        raise ProtocolError("Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
+    size = _parameters(entry).get("binary_data_size")
+    if (size is None) == ("data" not in entry):
+        raise ProtocolError(
+            f"{what.capitalize()} must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. "
+            f"But {'both' if size is not None else 'none'} of them set for {what} '{name}'"
+        )
+    if size is None:
+        return tensor_from_json(name, datatype, tuple(shape), entry["data"]), offset
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ProtocolError(
+            "Unable to parse 'binary_data_size': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL
+        )
+    if offset + size > len(rest):
+        raise ProtocolError(f"unexpected size for {what} '{name}', expecting {size - (len(rest) - offset)} additional bytes")
+    return Tensor(name, datatype, tuple(shape), rest[offset : offset + size]), offset + size
+
+
+def _read_output(entry: object) -> RequestedOutput:
+    if not isinstance(entry, dict):
+        raise ProtocolError("Unable to parse 'outputs': attempt to access JSON non-object as object", ErrorKind.INTERNAL)
+    parameters = _parameters(entry)
+    classes, binary = parameters.get("classification", 0), parameters.get("binary_data")
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
+        raise ProtocolError(
+            "Unable to parse 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL
+        )
+    # a listed output that does not say is JSON, whatever the request's binary_data_output: so Triton's code has it
+    return RequestedOutput(_text(entry, "name", required=True), classes, binary is True)
+
+
+def _list(document: Mapping[str, Any], key: str) -> Sequence[object]:
+    value = document.get(key, [])
+    if not isinstance(value, list):
+        raise ProtocolError(f"Unable to parse '{key}': attempt to access JSON non-array as array", ErrorKind.INTERNAL)
+    return value
+
+
+def _text(document: Mapping[str, Any], key: str, *, required: bool = False) -> str:
+    value = document.get(key)
+    if value is None and not required:
+        return ""
+    if not isinstance(value, str):
+        raise ProtocolError(f"Unable to parse '{key}': attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+    return value
+
+
+def _parameters(document: Mapping[str, Any]) -> dict[str, Parameter]:
+    parameters = document.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise ProtocolError("Unable to parse 'parameters': attempt to access JSON non-object as object", ErrorKind.INTERNAL)
+    for key, value in parameters.items():
+        if not isinstance(value, bool | int | float | str):
+            raise ProtocolError(f"Unable to parse parameter '{key}': its value is neither a boolean, a number nor a string")
+    return parameters

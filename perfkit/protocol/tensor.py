@@ -1,0 +1,236 @@
+"""Typed tensors and their two forms on the wire: little-endian bytes and JSON values."""
+
+import dataclasses
+import enum
+import math
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.errors import ErrorKind, ProtocolError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Datatype(enum.Enum):
+    """The datatypes of the v2 protocol; the value is the name on the wire."""
+
+    BOOL = "BOOL"
+    UINT8 = "UINT8"
+    UINT16 = "UINT16"
+    UINT32 = "UINT32"
+    UINT64 = "UINT64"
+    INT8 = "INT8"
+    INT16 = "INT16"
+    INT32 = "INT32"
+    INT64 = "INT64"
+    FP16 = "FP16"
+    BF16 = "BF16"
+    FP32 = "FP32"
+    FP64 = "FP64"
+    BYTES = "BYTES"
+
+    @classmethod
+    def parse(cls, name: str) -> "Datatype":
+        """The datatype of that name; raises ProtocolError for an unknown one."""
+        try:
+            return cls(name)
+        except ValueError:
+            raise ProtocolError(f"invalid datatype '{name}': known are {', '.join(member.value for member in cls)}") from None
+
+    @property
+    def element_bytes(self) -> int | None:
+        """Bytes an element takes on the wire; None for BYTES, whose elements vary."""
+        return None if self is Datatype.BYTES else _WIRE[self].itemsize
+
+    @property
+    def is_integer(self) -> bool:
+        """Signed and unsigned integers, without BOOL."""
+        return self is not Datatype.BF16 and self is not Datatype.BYTES and _WIRE[self].kind in "iu"
+
+    @property
+    def is_float(self) -> bool:
+        """FP16, BF16, FP32 and FP64."""
+        return self in (Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64)
+
+
+# NumPy has no bfloat16: its bytes travel as 16-bit words, its values as float32
+_WIRE: dict[Datatype, np.dtype[Any]] = {
+    Datatype.BOOL: np.dtype(np.bool_),
+    Datatype.UINT8: np.dtype("u1"),
+    Datatype.UINT16: np.dtype("<u2"),
+    Datatype.UINT32: np.dtype("<u4"),
+    Datatype.UINT64: np.dtype("<u8"),
+    Datatype.INT8: np.dtype("i1"),
+    Datatype.INT16: np.dtype("<i2"),
+    Datatype.INT32: np.dtype("<i4"),
+    Datatype.INT64: np.dtype("<i8"),
+    Datatype.FP16: np.dtype("<f2"),
+    Datatype.BF16: np.dtype("<u2"),
+    Datatype.FP32: np.dtype("<f4"),
+    Datatype.FP64: np.dtype("<f8"),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tensor:
+    """A named tensor in the protocol's binary form: little-endian, row-major, without padding.
+
+    A BYTES element is its length (uint32) followed by its bytes.
+    """
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    raw: Buffer
+
+    @property
+    def element_count(self) -> int:
+        """The product of the shape; 1 for a scalar."""
+        return math.prod(self.shape)
+
+
+def array_dtype(datatype: Datatype) -> np.dtype[Any]:
+    """The NumPy type in which values of the datatype are held: float32 for BF16, object for BYTES."""
+    if datatype is Datatype.BYTES:
+        return np.dtype(object)
+    return np.dtype(np.float32) if datatype is Datatype.BF16 else _WIRE[datatype].newbyteorder("=")
+
+
+def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Tensor:
+    """Encodes values as a tensor; integers and BOOL are taken as they are, floats rounded to the datatype.
+
+    Raises ProtocolError where a value does not fit the datatype (300 as UINT8, 1.5 as INT32, text as FP32).
+    """
+    values = np.asarray(array, dtype=object) if datatype is Datatype.BYTES else np.asarray(array)
+    if datatype is Datatype.BYTES:
+        return Tensor(name, datatype, values.shape, encode_bytes_elements(_as_bytes(element) for element in values.flat))
+    if values.dtype.kind not in "biuf":
+        raise ProtocolError(f"tensor '{name}': {values.dtype} values are not {datatype.value}")
+    if datatype is Datatype.BF16:
+        return Tensor(name, datatype, values.shape, _float32_to_bf16(values.astype(np.float32)).tobytes())
+    wire = _WIRE[datatype]
+    converted = values.astype(wire)
+    if not datatype.is_float and values.size and not np.array_equal(converted, values):
+        raise ProtocolError(f"tensor '{name}': some values do not fit {datatype.value}")
+    return Tensor(name, datatype, values.shape, np.ascontiguousarray(converted).tobytes())
+
+
+def tensor_to_array(tensor: Tensor) -> npt.NDArray[Any]:
+    """Decodes a tensor's values, in the type that `array_dtype` gives (`bytes` objects for BYTES).
+
+    Raises ProtocolError where the bytes are not as many as the shape and datatype ask for.
+    """
+    check_size(tensor)
+    if tensor.datatype is Datatype.BYTES:
+        elements = np.empty(tensor.element_count, dtype=object)
+        elements[:] = decode_bytes_elements(tensor.raw)
+        return elements.reshape(tensor.shape)
+    words = np.frombuffer(tensor.raw, dtype=_WIRE[tensor.datatype])
+    if tensor.datatype is Datatype.BF16:
+        words = (words.astype(np.uint32) << 16).view(np.float32)
+    return words.astype(array_dtype(tensor.datatype), copy=False).reshape(tensor.shape)
+
+
+def check_size(tensor: Tensor) -> None:
+    """Raises ProtocolError where a tensor's bytes do not match its shape and datatype."""
+    if any(size < 0 for size in tensor.shape):
+        raise ProtocolError(f"tensor '{tensor.name}': a shape has no negative dimension, found {list(tensor.shape)}")
+    if tensor.datatype.element_bytes is None:
+        found = len(decode_bytes_elements(tensor.raw))
+        if found != tensor.element_count:
+            raise ProtocolError(f"tensor '{tensor.name}': expected {tensor.element_count} string elements, got {found}")
+        return
+    expected_bytes = tensor.element_count * tensor.datatype.element_bytes
+    if len(tensor.raw) != expected_bytes:
+        raise ProtocolError(f"byte size mismatch for tensor '{tensor.name}'. Expected {expected_bytes}, got {len(tensor.raw)}")
+
+
+def encode_bytes_elements(elements: Iterable[bytes]) -> bytes:
+    """BYTES elements in the binary form, each behind its length."""
+    parts: list[bytes] = []
+    for element in elements:
+        parts.append(struct.pack("<I", len(element)))
+        parts.append(element)
+    return b"".join(parts)
+
+
+def decode_bytes_elements(raw: Buffer) -> list[bytes]:
+    """The elements of a BYTES tensor's binary form; raises ProtocolError where a length runs past the end."""
+    view, elements, offset = memoryview(raw), [], 0
+    while offset < len(view):
+        if offset + 4 > len(view):
+            raise ProtocolError("a BYTES tensor ends inside an element's length")
+        (length,) = struct.unpack_from("<I", view, offset)
+        offset += 4 + length
+        if offset > len(view):
+            raise ProtocolError("a BYTES tensor ends inside an element")
+        elements.append(bytes(view[offset - length : offset]))
+    return elements
+
+
+def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data: object) -> Tensor:
+    """Reads a JSON `data` value, nested or flat in row-major order, as strictly as Triton does.
+
+    Raises ProtocolError: BOOL takes only true and false, integers only integers, FP16 and BF16 have no JSON form.
+    """
+    if datatype in (Datatype.FP16, Datatype.BF16):
+        raise ProtocolError(
+            f"sending {datatype.value} data via JSON is not supported. Please use the binary data format for input '{name}'"
+        )
+    flat = _flatten(data)
+    if any(size < 0 for size in shape) or len(flat) != math.prod(shape):
+        raise ProtocolError(
+            f"tensor '{name}': the data's shape does not match true shape {list(shape)}: {len(flat)} elements", ErrorKind.INTERNAL
+        )
+    if datatype is Datatype.BYTES:
+        return Tensor(name, datatype, shape, encode_bytes_elements(_json_text(name, element) for element in flat))
+    for element in flat:
+        if isinstance(element, bool) != (datatype is Datatype.BOOL) or not isinstance(element, (int, float) if datatype.is_float else int):
+            raise ProtocolError(f"tensor '{name}': {element!r} in the JSON data is not {datatype.value}", ErrorKind.INTERNAL)
+    try:
+        values = np.array(flat, dtype=_WIRE[datatype])
+    except OverflowError:
+        raise ProtocolError(f"tensor '{name}': a value in the JSON data does not fit {datatype.value}", ErrorKind.INTERNAL) from None
+    return Tensor(name, datatype, shape, values.tobytes())
+
+
+def tensor_to_json(tensor: Tensor) -> list[Any]:
+    """A tensor's values as a flat list for a JSON `data` member; raises ProtocolError for FP16, BF16 and bytes that are not UTF-8."""
+    if tensor.datatype in (Datatype.FP16, Datatype.BF16):
+        raise ProtocolError(f"{tensor.datatype.value} has no JSON form: ask for output '{tensor.name}' as binary data")
+    values: list[Any] = tensor_to_array(tensor).ravel().tolist()
+    if tensor.datatype is not Datatype.BYTES:
+        return values
+    try:
+        return [element.decode() for element in values]
+    except UnicodeDecodeError:
+        raise ProtocolError(f"output '{tensor.name}' holds bytes that are not UTF-8: ask for it as binary data") from None
+
+
+def _as_bytes(element: object) -> bytes:
+    return element if isinstance(element, bytes) else str(element).encode()
+
+
+def _json_text(name: str, element: object) -> bytes:
+    if not isinstance(element, str):
+        raise ProtocolError(f"tensor '{name}': {element!r} in the JSON data is not a string", ErrorKind.INTERNAL)
+    return element.encode()
+
+
+def _flatten(data: object) -> Sequence[object]:
+    if not isinstance(data, list):
+        return [data]
+    while any(isinstance(element, list) for element in data):
+        data = [inner for element in data for inner in (element if isinstance(element, list) else [element])]
+    return data
+
+
+def _float32_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+    """Rounds to the nearest bfloat16, ties to even; NaN stays NaN."""
+    bits = values.view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
