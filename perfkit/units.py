@@ -5,20 +5,21 @@ Inside perfkit a duration is an integer of nanoseconds; conversion happens here 
 
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 
 NS_PER_S = 1_000_000_000
 _DURATIONS_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": NS_PER_S, "m": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _SIZES_BYTES = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-_RATES_PER_S = {"": 1.0, "/s": 1.0, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600}
-_QUANTITY = re.compile(r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>[^\d\s].*?)?\s*", re.ASCII)
+_RATES_PER_S = {"": 1, "/s": 1, "/m": Fraction(1, 60), "/min": Fraction(1, 60), "/h": Fraction(1, 3600)}
+_QUANTITY = re.compile(r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*(?P<unit>[^\d\s].*?)?\s*", re.ASCII)
 
 
-def _quantity(text: object, units: Mapping[str, float], expected: str) -> float:
+def _quantity(text: object, units: Mapping[str, Fraction | int], expected: str) -> Fraction:
     found = _QUANTITY.fullmatch(str(text)) if isinstance(text, str | int | float) and not isinstance(text, bool) else None
     factor = units.get(found["unit"] or "") if found else None
-    if found is None or factor is None:
+    if found is None or factor is None or len(found["number"]) > 40:  # numbers of that length overflow in what follows
         raise ValueError(f"expected {expected}, found {text!r}")
-    return float(found["number"]) * factor
+    return Fraction(found["number"]) * factor
 
 
 def parse_duration_ns(text: object) -> int:
@@ -36,7 +37,7 @@ def parse_duration_ns(text: object) -> int:
 
 def parse_rate_per_s(text: object) -> float:
     """Reads `100`, `100/s` or `6000/m` as a rate per second; raises ValueError otherwise, also for zero and below."""
-    value = _quantity(text, _RATES_PER_S, "a rate such as 100 or 100/s")
+    value = float(_quantity(text, _RATES_PER_S, "a rate such as 100 or 100/s"))
     if value <= 0:
         raise ValueError(f"a rate must be above zero, found {text!r}")
     return value
@@ -45,14 +46,14 @@ def parse_rate_per_s(text: object) -> float:
 def parse_size_bytes(text: object) -> int:
     """Reads `512`, `64KiB` or `1MB` as bytes; raises ValueError otherwise."""
     value = _quantity(text, _SIZES_BYTES, "a size such as 512, 64KiB or 1MB")
-    if value < 0 or value != int(value):
+    if value < 0 or value.denominator != 1:
         raise ValueError(f"a size must be a whole number of bytes, found {text!r}")
     return int(value)
 
 
 def parse_share(text: object) -> float:
     """Reads `0.1%` or `0.001` as a share between 0 and 1; raises ValueError otherwise."""
-    value = _quantity(text, {"": 1.0, "%": 0.01}, "a share such as 0.1% or 0.001")
+    value = float(_quantity(text, {"": 1, "%": Fraction(1, 100)}, "a share such as 0.1% or 0.001"))
     if not 0 <= value <= 1:
         raise ValueError(f"a share lies between 0 and 1 (0% and 100%), found {text!r}")
     return value
@@ -61,7 +62,7 @@ def parse_share(text: object) -> float:
 def format_duration_ns(value_ns: float) -> str:
     """Three significant digits with the unit that fits: `61.2 µs`, `38.4 ms`, `1.20 s`."""
     for unit_ns, unit in ((1, "ns"), (1e3, "µs"), (1e6, "ms")):
-        if round(value_ns / unit_ns, 1) < 1e3:
+        if abs(value_ns) < 999.5 * unit_ns:  # from there on it would be shown as 1,000
             return f"{_three_digits(value_ns / unit_ns)} {unit}"
     return f"{_three_digits(value_ns / NS_PER_S)} s"
 
@@ -75,3 +76,11 @@ def _three_digits(value: float) -> str:
     if abs(value) >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+
+
+def write_duration_ns(value_ns: int) -> str:
+    """The shortest exact form that `parse_duration_ns` reads back: `30s`, `250us`."""
+    for unit in ("h", "m", "s", "ms", "us"):
+        if value_ns and value_ns % _DURATIONS_NS[unit] == 0:
+            return f"{value_ns // _DURATIONS_NS[unit]}{unit}"
+    return f"{value_ns}ns" if value_ns else "0s"

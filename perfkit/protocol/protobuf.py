@@ -4,12 +4,16 @@ Tensors travel as raw contents. Messages are those of `v2_pb2`; this module turn
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, Parameter, Parameters, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array
 
+_AnyMessage = TypeVar("_AnyMessage", bound=Message)
 SERVICE = "inference.GRPCInferenceService"
 
 _CONTENTS_FIELDS = {
@@ -49,13 +53,13 @@ def encode_infer_request(request: InferRequest) -> bytes:
 
 def decode_infer_request(encoded: bytes) -> InferRequest:
     """Reads a `ModelInferRequest`, with raw or typed contents; raises ProtocolError where it breaks the protocol."""
-    message = v2_pb2.ModelInferRequest.FromString(encoded)
+    message = _parsed(v2_pb2.ModelInferRequest, encoded)
     outputs = []
     for asked in message.outputs:
-        classes = _parameters(asked.parameters).get("classification", 0)
-        if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
+        classes = _parameters(asked.parameters).get("classification")
+        if classes is not None and (isinstance(classes, bool) or not isinstance(classes, int) or classes <= 0):
             raise ProtocolError(f"invalid value for classification parameter of output '{asked.name}', expected a positive integer")
-        outputs.append(RequestedOutput(asked.name, classes, binary=True))
+        outputs.append(RequestedOutput(asked.name, classes or 0, binary=True))
     return InferRequest(
         model=message.model_name,
         version=message.model_version,
@@ -78,7 +82,7 @@ def encode_infer_response(response: InferResponse) -> bytes:
 
 def decode_infer_response(encoded: bytes) -> InferResponse:
     """Reads a `ModelInferResponse`, with raw or typed contents; raises ProtocolError where it breaks the protocol."""
-    message = v2_pb2.ModelInferResponse.FromString(encoded)
+    message = _parsed(v2_pb2.ModelInferResponse, encoded)
     return InferResponse(
         model=message.model_name,
         version=message.model_version,
@@ -103,6 +107,13 @@ def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataRespo
         for one in some:
             field.add(name=one.name, datatype=one.datatype, shape=one.shape)
     return message
+
+
+def _parsed(kind: type[_AnyMessage], encoded: bytes) -> _AnyMessage:
+    try:
+        return kind.FromString(encoded)
+    except DecodeError as error:
+        raise ProtocolError(f"the bytes are no {kind.DESCRIPTOR.name}: {error}", ErrorKind.INTERNAL) from None
 
 
 _Described = v2_pb2.ModelInferRequest.InferInputTensor | v2_pb2.ModelInferResponse.InferOutputTensor
@@ -134,8 +145,12 @@ def _fill_parameters(target: Mapping[str, v2_pb2.InferParameter], parameters: Pa
         match value:
             case bool():
                 target[key].bool_param = value
-            case int():
+            case int() if -(2**63) <= value < 2**63:
                 target[key].int64_param = value
+            case int() if 0 < value < 2**64:
+                target[key].uint64_param = value
+            case int():
+                raise ProtocolError(f"parameter '{key}': {value} does not fit 64 bits")
             case float():
                 target[key].double_param = value
             case str():

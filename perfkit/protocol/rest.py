@@ -140,7 +140,7 @@ def decode_model_metadata(body: Buffer) -> ModelMetadata:
         return ModelMetadata(
             document["name"],
             tuple(str(version) for version in document.get("versions") or ()),
-            document.get("platform", ""),
+            document.get("platform") or "",
             inputs,
             outputs,
         )
@@ -246,7 +246,9 @@ def _text(document: Mapping[str, Any], key: str, *, required: bool = False) -> s
 
 
 def _parameters(document: Mapping[str, Any]) -> dict[str, Parameter]:
-    parameters = document.get("parameters", {})
+    parameters = document.get("parameters")
+    if parameters is None:  # absent, or null, as KServe and MLServer write it
+        return {}
     if not isinstance(parameters, dict):
         raise ProtocolError("Unable to parse 'parameters': attempt to access JSON non-object as object", ErrorKind.INTERNAL)
     for key, value in parameters.items():

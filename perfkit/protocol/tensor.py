@@ -107,13 +107,15 @@ def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Te
     """
     values = np.asarray(array, dtype=object) if datatype is Datatype.BYTES else np.asarray(array)
     if datatype is Datatype.BYTES:
-        return Tensor(name, datatype, values.shape, encode_bytes_elements(_as_bytes(element) for element in values.flat))
+        return Tensor(name, datatype, values.shape, encode_bytes_elements(_as_bytes(name, element) for element in values.flat))
+    if datatype.is_integer and values.dtype.kind == "f" and not isinstance(array, np.ndarray):
+        return _tensor_from_integers(name, datatype, np.asarray(array, dtype=object))
     if values.dtype.kind not in "biuf":
         raise ProtocolError(f"tensor '{name}': {values.dtype} values are not {datatype.value}")
+    with np.errstate(over="ignore", invalid="ignore"):  # too large a float is infinity, too large an integer is refused below
+        converted = values.astype(np.float32 if datatype is Datatype.BF16 else _WIRE[datatype])
     if datatype is Datatype.BF16:
-        return Tensor(name, datatype, values.shape, _float32_to_bf16(values.astype(np.float32)).tobytes())
-    wire = _WIRE[datatype]
-    converted = values.astype(wire)
+        return Tensor(name, datatype, values.shape, _float32_to_bf16(converted).tobytes())
     if not datatype.is_float and values.size and not np.array_equal(converted, values):
         raise ProtocolError(f"tensor '{name}': some values do not fit {datatype.value}")
     return Tensor(name, datatype, values.shape, np.ascontiguousarray(converted).tobytes())
@@ -192,7 +194,8 @@ def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data
         if isinstance(element, bool) != (datatype is Datatype.BOOL) or not isinstance(element, (int, float) if datatype.is_float else int):
             raise ProtocolError(f"tensor '{name}': {element!r} in the JSON data is not {datatype.value}", ErrorKind.INTERNAL)
     try:
-        values = np.array(flat, dtype=_WIRE[datatype])
+        with np.errstate(over="ignore"):  # too large a float is infinity
+            values = np.array(flat, dtype=_WIRE[datatype])
     except OverflowError:
         raise ProtocolError(f"tensor '{name}': a value in the JSON data does not fit {datatype.value}", ErrorKind.INTERNAL) from None
     return Tensor(name, datatype, shape, values.tobytes())
@@ -211,14 +214,33 @@ def tensor_to_json(tensor: Tensor) -> list[Any]:
         raise ProtocolError(f"output '{tensor.name}' holds bytes that are not UTF-8: ask for it as binary data") from None
 
 
-def _as_bytes(element: object) -> bytes:
-    return element if isinstance(element, bytes) else str(element).encode()
+def _tensor_from_integers(name: str, datatype: Datatype, values: npt.NDArray[np.object_]) -> Tensor:
+    """Encodes numbers one by one: NumPy makes floats, and loses digits, of a list with integers on both sides of 2**63."""
+    try:
+        converted = values.astype(_WIRE[datatype])
+    except (OverflowError, ValueError):  # ValueError: NaN
+        converted = None
+    if converted is None or not np.array_equal(converted, values):
+        raise ProtocolError(f"tensor '{name}': some values do not fit {datatype.value}")
+    return Tensor(name, datatype, values.shape, converted.tobytes())
+
+
+def _as_bytes(name: str, element: object) -> bytes:
+    if isinstance(element, bytes):
+        return element
+    try:
+        return str(element).encode()
+    except UnicodeEncodeError:
+        raise ProtocolError(f"tensor '{name}': {element!r} cannot be written as UTF-8") from None
 
 
 def _json_text(name: str, element: object) -> bytes:
     if not isinstance(element, str):
         raise ProtocolError(f"tensor '{name}': {element!r} in the JSON data is not a string", ErrorKind.INTERNAL)
-    return element.encode()
+    try:
+        return element.encode()
+    except UnicodeEncodeError:
+        raise ProtocolError(f"tensor '{name}': {element!r} in the JSON data holds half of a surrogate pair", ErrorKind.INTERNAL) from None
 
 
 def _flatten(data: object) -> Sequence[object]:

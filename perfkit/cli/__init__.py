@@ -1,0 +1,1 @@
+"""The commands: one module each that parses, calls, and says the exit code."""

@@ -1,0 +1,25 @@
+"""The exit codes, which scripts and CI jobs rely on."""
+
+import enum
+import signal
+
+from perfkit.errors import MeasurementError, PerfkitError, TargetError
+
+
+class ExitCode(enum.IntEnum):
+    """See the README for what each means to a caller."""
+
+    DONE = 0
+    USAGE = 2
+    INVALID = 5
+    TARGET = 6
+    INTERNAL = 70
+    INTERRUPTED = 128 + signal.SIGINT
+    TERMINATED = 128 + signal.SIGTERM
+
+
+def exit_code_of(error: PerfkitError) -> ExitCode:
+    """The exit code of a failure that ends a command."""
+    if isinstance(error, TargetError):
+        return ExitCode.TARGET
+    return ExitCode.INVALID if isinstance(error, MeasurementError) else ExitCode.USAGE

@@ -1,0 +1,89 @@
+"""`perfkit run`: measures a scenario and writes its result folder."""
+
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.scenario_options import add_scenario_options
+
+if TYPE_CHECKING:
+    from perfkit.result.model import Result
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    add_scenario_options(parser)
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the result folder; default reports/<name>-<UTC time>")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="what stdout gets: a table, or result.json")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no warnings on stderr")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> ExitCode:
+    import uvloop
+
+    from perfkit.clock import utc_now
+    from perfkit.report.live import LiveReport
+    from perfkit.report.text import print_summary
+    from perfkit.result.file import ResultWriter
+    from perfkit.result.model import result_document
+    from perfkit.run import Interruption, run_scenario
+    from perfkit.scenario.file import read_scenario
+
+    loaded = read_scenario(options.scenario, options.settings)
+    now = utc_now()
+    folder = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-{now:%Y%m%dT%H%M%SZ}"
+    live, interruption = LiveReport(quiet=options.quiet), Interruption()
+    writer = ResultWriter(folder, now.timestamp())
+    caught: list[signal.Signals] = []
+
+    def on_signal(number: signal.Signals) -> None:
+        caught.append(number)
+        interruption.interrupt()
+        if len(caught) == 1:
+            live.say("stopping: answers under way are awaited; once more stops at once")
+
+    async def run() -> "Result":
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal, number)
+        return await run_scenario(loaded, writer, live, interruption)
+
+    try:
+        result = uvloop.run(run())
+    except BaseException:
+        writer.discard()
+        raise
+    if not result.points:
+        writer.discard()
+        live.say("nothing was measured, and nothing is written")
+        return _exit_code(result, caught)
+    folder = writer.commit()
+    if len(caught) < 2:
+        _draw(folder)
+    if options.format == "json":
+        print(json.dumps(result_document(result), indent=1))
+    else:
+        print_summary(result)
+        print(f"{folder}{os.sep}: result.json, latency.hlog, report.html")
+    return _exit_code(result, caught)
+
+
+def _draw(folder: pathlib.Path) -> None:
+    """Draws the report in a process of its own: its libraries are large, and the result is safe already."""
+    drawn = subprocess.run([sys.executable, "-m", "perfkit", "report", "--quiet", str(folder)], check=False, stdin=subprocess.DEVNULL)
+    if drawn.returncode:
+        print(f"perfkit: the report was not drawn; `perfkit report {folder}` tries again", file=sys.stderr)
+
+
+def _exit_code(result: "Result", caught: list[signal.Signals]) -> ExitCode:
+    if caught:
+        return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
+    return {"complete": ExitCode.DONE, "invalid": ExitCode.INVALID, "incomplete": ExitCode.TARGET}[result.status]

@@ -1,0 +1,1 @@
+"""Workers under load: an event loop each, which knows no siblings."""

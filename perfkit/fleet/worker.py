@@ -1,0 +1,81 @@
+"""One worker: it takes one load point through its phases and gives back what it recorded."""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from perfkit.clock import Clock
+from perfkit.load.closed_loop import ClosedLoop, Ending
+from perfkit.load.phases import Phases
+from perfkit.recorder.recording import Interval, Recorder, Recording
+from perfkit.telemetry.host import BusyMeter
+from perfkit.transport.base import ConnectionCounts, Prepared, Transport
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointSpec:
+    """What one worker does in one load point."""
+
+    concurrency: int
+    think_time_ns: int
+    warmup_ns: int
+    window_ns: int | None
+    requests: int | None
+    drain_ns: int
+    connections: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointRecording:
+    """What came of it; `window_ns` is shorter than asked for where the point ended early."""
+
+    recording: Recording
+    window_start_ns: int
+    window_ns: int
+    ending: Ending
+    connections: ConnectionCounts
+    cpu_share: float
+    steal_share: float
+
+
+async def run_point(
+    spec: PointSpec,
+    transport: Transport,
+    requests: Sequence[Prepared],
+    *,
+    clock: Clock,
+    on_loop: Callable[[ClosedLoop], None],
+    on_interval: Callable[[int, Interval], None],
+) -> PointRecording:
+    """Opens the connections, loads, measures, drains.
+
+    `on_loop` is given the loop before it starts, so that it can be stopped; `on_interval` the window's start and an
+    interval. Raises TargetError where the connections cannot be opened.
+    """
+    await transport.open(spec.connections)
+    phases = Phases.plan(clock.now_ns(), warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
+    recorder = Recorder(phases, lambda interval: on_interval(phases.window_start_ns, interval))
+    loop = ClosedLoop(
+        transport, requests, recorder.add, concurrency=spec.concurrency, phases=phases, clock=clock, think_time_ns=spec.think_time_ns
+    )
+    on_loop(loop)
+    busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
+    ending = await loop.run()
+    cpu_share, steal_share = await busy if clock.now_ns() >= phases.window_start_ns else (0.0, 0.0)
+    busy.cancel()
+    if spec.window_ns is None:
+        recording = recorder.finish(clock.now_ns())
+        window_end_ns = recording.last_finished_ns
+    else:
+        window_end_ns = min(ending.stopped_ns, phases.window_start_ns + spec.window_ns)
+        recording = recorder.finish(window_end_ns)
+    window_ns = max(window_end_ns - phases.window_start_ns, 0)
+    return PointRecording(recording, phases.window_start_ns, window_ns, ending, transport.counts, cpu_share, steal_share)
+
+
+async def _busy_shares(loop: ClosedLoop, phases: Phases, clock: Clock) -> tuple[float, float]:
+    """Over the window alone: a long drain would hide a busy generator."""
+    await clock.sleep_until_ns(phases.window_start_ns)
+    meter = BusyMeter(clock)
+    await loop.stopped()
+    return meter.read()

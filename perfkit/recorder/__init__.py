@@ -1,0 +1,1 @@
+"""From replies to histograms: bulk recording, windows, intervals and outcomes, in bounded memory."""

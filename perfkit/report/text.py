@@ -1,0 +1,70 @@
+"""The summary on a terminal, and the lines that tell how a run goes on."""
+
+import sys
+from collections.abc import Sequence
+
+import rich.box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from perfkit.result.model import Point, Result
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+_COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
+
+
+def print_summary(result: Result, *, quiet: bool = False) -> None:
+    """Prints the summary on stdout; styles are off where it is no terminal or NO_COLOR is set."""
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 140)
+    if result.summary:
+        console.print(_table(result.summary))
+    if result.status != "complete":
+        console.print(Text(f"status: {result.status}{f': {result.status_reason}' if result.status_reason else ''}", style="bold red"))
+    if not quiet:
+        for message, where in _grouped_warnings(result.summary):
+            console.print(Text.assemble(("warning ", "yellow"), f"({where}) {message}"))
+
+
+def describe_point(point: Point) -> str:
+    """One line for a finished point: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
+    figures = point.service_time_ns
+    percentiles = "".join(
+        f", {name} {format_duration_ns(value)}" for name, value in (("p50", figures.p50), ("p99", figures.p99)) if value is not None
+    )
+    failed = f", {point.error_rate:.2%} failed" if point.error_rate else ""
+    return f"{_where(point)}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
+
+
+def _table(points: Sequence[Point]) -> Table:
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("protocol", "concurrency", "throughput", *(name.replace("_", ".") for name in _COLUMNS), "errors", "samples"):
+        table.add_column(column, justify="left" if column == "protocol" else "right", no_wrap=True)
+    for point in points:
+        figures = [getattr(point.service_time_ns, name) for name in _COLUMNS]
+        shown = ["–" if value is None or not point.service_time_ns.count else format_duration_ns(value) for value in figures]
+        table.add_row(
+            point.protocol,
+            str(point.load.concurrency),
+            format_rate_per_s(point.throughput_per_s),
+            *shown,
+            f"{point.error_rate:.2%}" if point.error_rate else "0",
+            f"{point.service_time_ns.count:,}",
+            style=None if point.valid else "red",
+        )
+    table.caption = "service time = finished − started; – marks percentiles with too few samples"
+    table.caption_justify = "left"
+    return table
+
+
+def _grouped_warnings(points: Sequence[Point]) -> list[tuple[str, str]]:
+    """Each message once, with the points it concerns."""
+    grouped: dict[str, list[Point]] = {}
+    for point in points:
+        for warning in point.warnings:
+            grouped.setdefault(warning.message, []).append(point)
+    return [(message, "all points" if len(some) == len(points) else "; ".join(map(_where, some))) for message, some in grouped.items()]
+
+
+def _where(point: Point) -> str:
+    return f"{point.protocol}, concurrency {point.load.concurrency}"

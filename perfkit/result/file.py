@@ -1,0 +1,116 @@
+"""The result folder: written beside its place while the run goes on, put there in one step at the end, read back."""
+
+import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Iterator
+
+import pydantic
+
+from perfkit.errors import ResultError
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recording import Interval
+from perfkit.result.model import SCHEMA, Result, result_document
+
+RESULT_FILE, LOG_FILE = "result.json", "latency.hlog"
+_INTERVAL = re.compile(r"Tag=(?P<tag>[^,]+),(?P<start>[\d.]+),(?P<length>[\d.]+),(?P<max>[\d.]+),(?P<payload>\S+)")
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+class ResultWriter:
+    """Writes a result into `<folder>.partial`, after every point anew, and moves it to its place in `commit`.
+
+    Raises ResultError where the place is taken by something that is not a result.
+    """
+
+    def __init__(self, folder: pathlib.Path, started_at_s: float) -> None:
+        self.folder = folder
+        self.partial = folder.with_name(folder.name + ".partial")
+        if folder.exists() and not (folder / RESULT_FILE).is_file() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise ResultError(f"--out {folder}: this is there already, and is no result folder; give another one")
+        try:
+            if self.partial.exists():
+                shutil.rmtree(self.partial)
+            self.partial.mkdir(parents=True)
+            self._log = (self.partial / LOG_FILE).open("w", encoding="ascii")
+        except OSError as error:
+            raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
+        self._log.write("#[Histogram log format version 1.2]\n#[logged by perfkit; nanoseconds; Interval_Max in milliseconds]\n")
+        self._log.write(f"#[StartTime: {started_at_s:.3f} (seconds since epoch)]\n")
+        self._log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
+
+    def log_interval(self, tag: str, window_start_s: float, interval: Interval) -> None:
+        """Adds one interval; `window_start_s` is counted from the log's start."""
+        histogram = interval.service_time
+        self._log.write(f"Tag={tag},{window_start_s + interval.index:.3f},1.000,{histogram.max_ns / 1e6:.3f},{histogram.encode()}\n")
+
+    def save(self, result: Result) -> None:
+        """Writes `result.json` as far as the run has come, so that a crash leaves what was measured."""
+        self._log.flush()
+        new = self.partial / (RESULT_FILE + ".new")
+        new.write_text(json.dumps(result_document(result), indent=1) + "\n", encoding="utf-8")
+        new.replace(self.partial / RESULT_FILE)
+
+    def commit(self) -> pathlib.Path:
+        """Puts the folder in its place, replacing a result that is there, in one step."""
+        self._log.close()
+        if not self.folder.exists():
+            self.partial.rename(self.folder)
+        elif _exchange(self.partial, self.folder):
+            shutil.rmtree(self.partial)
+        else:
+            shutil.rmtree(self.folder)
+            self.partial.rename(self.folder)
+        return self.folder
+
+    def discard(self) -> None:
+        """Leaves nothing behind; for a run that measured nothing."""
+        self._log.close()
+        shutil.rmtree(self.partial, ignore_errors=True)
+
+
+def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
+    """The result in a folder, or in a `result.json`, and its folder; raises ResultError."""
+    file = path / RESULT_FILE if path.is_dir() else path
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ResultError(f"{path}: there is no {RESULT_FILE}; give a folder that `perfkit run` wrote") from None
+    except (OSError, ValueError) as error:
+        raise ResultError(f"{file}: cannot be read: {error}") from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        raise ResultError(f"{file}: this perfkit reads {SCHEMA}, found {schema!r}: a newer perfkit may read it")
+    try:
+        return Result.model_validate(document), file.parent
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise ResultError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, Histogram]]:
+    """The intervals of `latency.hlog`: tag, start in seconds since the log's start, histogram. Raises ResultError."""
+    file = folder / LOG_FILE
+    try:
+        lines = file.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultError(f"{file}: cannot be read: {error}") from None
+    for number, line in enumerate(lines, 1):
+        found = _INTERVAL.fullmatch(line)
+        if found:
+            try:
+                yield found["tag"], float(found["start"]), Histogram.decode(found["payload"])
+            except ValueError as error:
+                raise ResultError(f"{file}:{number}: {error}") from None
+
+
+def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
+    """Swaps two folders in one step; False where the system has no such call."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    return bool(rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0)

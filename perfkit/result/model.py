@@ -1,0 +1,130 @@
+"""`perfkit.result/1` as frozen values; the JSON keys are the field names. Times are nanoseconds, rates per second."""
+
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import ConfigDict, Field
+
+SCHEMA = "perfkit.result/1"
+
+Status = Literal["complete", "interrupted", "incomplete", "invalid"]
+
+
+Protocol = Literal["http", "grpc"]
+
+
+class Part(pydantic.BaseModel):
+    """The base of every part: frozen; keys of later versions are kept out of the way."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class RunWarning(Part):
+    """Something a reader of the figures must know; `code` is for programs."""
+
+    code: str
+    message: str
+
+
+class Distribution(Part):
+    """Nanoseconds. A percentile that too few samples carry is None."""
+
+    count: int
+    min: int
+    mean: float
+    stddev: float
+    p50: int | None
+    p90: int | None
+    p95: int | None
+    p99: int | None
+    p99_9: int | None
+    p99_99: int | None
+    max: int
+
+
+class ClosedLoad(Part):
+    """A closed loop's load: that many requests in flight."""
+
+    kind: Literal["closed"] = "closed"
+    concurrency: int
+
+
+class Requests(Part):
+    """What became of the window's requests: scheduled = dropped + sent; sent = the sum of what follows it."""
+
+    scheduled: int
+    dropped: int
+    sent: int
+    ok: int
+    rejected: int
+    timed_out: int
+    connect_failed: int
+    broken: int
+    invalid_output: int
+    unfinished: int
+
+
+class Connections(Part):
+    """Connections opened during the point, and how many of them replaced a lost one."""
+
+    opened: int
+    reconnects: int
+
+
+class Generator(Part):
+    """The load generator itself: its busy share of one core, and the share of the machine that others took."""
+
+    cpu_share: float
+    event_loop_lag_ns: Distribution | None = None
+    steal_share: float
+
+
+class Point(Part):
+    """One load point, of one repetition or pooled over several."""
+
+    protocol: Protocol
+    load: ClosedLoad
+    repetition: int | None
+    """None where repetitions are pooled."""
+    valid: bool
+    warnings: tuple[RunWarning, ...]
+    duration_s: float
+    requests: Requests
+    error_rate: float
+    throughput_per_s: float
+    inferences_per_s: float
+    goodput_per_s: float | None = None
+    service_time_ns: Distribution
+    response_time_ns: Distribution | None = None
+    start_delay_ns: Distribution | None = None
+    failure_time_ns: Distribution | None
+    intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
+    connections: Connections
+    generator: Generator
+    server: None = None
+    gpus: tuple[()] = ()
+    throughput_series_per_s: tuple[int, ...] | None = None
+    """Ok completions in each second of the window; None where repetitions are pooled."""
+    errors: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """A few of the sentences that failures came with, by outcome."""
+
+
+class Result(Part):
+    """What `result.json` holds."""
+
+    schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
+    scenario: dict[str, Any]
+    overrides: tuple[str, ...] = ()
+    environment: dict[str, Any]
+    status: Status
+    status_reason: str = ""
+    started_at: str
+    points: tuple[Point, ...]
+    summary: tuple[Point, ...]
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+
+def result_document(result: Result) -> dict[str, Any]:
+    """The result as plain values, in the order of the schema."""
+    return result.model_dump(mode="json", by_alias=True)

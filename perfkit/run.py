@@ -1,0 +1,364 @@
+"""Scenario to Result: the composition root. It prints nothing; an `Observer` is told what happens."""
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import ipaddress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Protocol
+
+from perfkit.bundled_server import BundledServer, bundled_server
+from perfkit.clock import Clock, MonotonicClock, utc_now
+from perfkit.errors import ModelMismatchError, ProtocolError, TargetError
+from perfkit.fleet.worker import PointRecording, PointSpec, run_point
+from perfkit.load.closed_loop import ClosedLoop
+from perfkit.protocol.message import InferRequest
+from perfkit.recorder.recording import Interval
+from perfkit.result.file import ResultWriter
+from perfkit.result.model import Connections, Generator, Point, Result, RunWarning, Status
+from perfkit.scenario.file import LoadedScenario, resolve_headers
+from perfkit.scenario.model import Protocol as WireProtocol
+from perfkit.scenario.model import Scenario, scenario_document
+from perfkit.stats.summary import Measured, point, pooled
+from perfkit.telemetry.host import describe_host, open_file_limit, pinned, usable_cpus
+from perfkit.transport.base import Address, Outcome, Transport
+from perfkit.transport.engine import make_transport
+from perfkit.workload.requests import make_requests
+
+
+class Observer(Protocol):
+    """Who is told how a run goes on."""
+
+    def server_line(self, line: str) -> None:
+        """The bundled server said something."""
+
+    def target_ready(self, description: str) -> None:
+        """The target answers, and knows the model."""
+
+    def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
+        """A load point starts; its length and what is left of the run with it, None where a number of requests ends it."""
+
+    def point_finished(self, finished: Point) -> None:
+        """A load point of one repetition was measured."""
+
+
+class Interruption:
+    """Ctrl-C, counted: the first stops sending and drains, the second stops at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._loop: ClosedLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def interrupt(self) -> None:
+        """Call it from the event loop, once a signal."""
+        self.count += 1
+        if self._loop is not None:
+            self._loop.stop("interrupted", drain=self.count == 1)
+        elif self._task is not None:
+            self._task.cancel()
+
+    def watch(self, loop: ClosedLoop | None) -> None:
+        """Names the loop that an interruption stops; None while there is none."""
+        self._loop = loop
+
+    def cancel_between_points(self, task: "asyncio.Task[Any]") -> None:
+        """Names the task that an interruption cancels while no load is sent."""
+        self._task = task
+
+
+@dataclasses.dataclass(frozen=True)
+class _Target:
+    """Addresses by protocol, and the bundled server if that is what stands behind them."""
+
+    addresses: dict[WireProtocol, Address]
+    server: BundledServer | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """One load point of one repetition."""
+
+    protocol: WireProtocol
+    concurrency: int
+    repetition: int
+
+
+async def run_scenario(
+    loaded: LoadedScenario,
+    writer: ResultWriter,
+    observer: Observer,
+    interruption: Interruption,
+    clock: Clock | None = None,
+) -> Result:
+    """Measures every load point and writes the result as it grows; the caller commits it.
+
+    Raises ModelMismatchError, ScenarioError and TargetError as long as nothing was measured; later failures end in a
+    result whose status says so.
+    """
+    scenario, clock = loaded.scenario, clock or MonotonicClock()
+    task = asyncio.current_task()
+    assert task is not None
+    interruption.cancel_between_points(task)
+    server_cpus, driver_cpus, warnings = share_cpus(scenario)
+    run = _Run(loaded, writer, observer, interruption, clock, warnings)
+    try:
+        async with _target(scenario, server_cpus, observer) as target:
+            with pinned(driver_cpus):  # not earlier: a server started here would inherit it
+                await run.prepare(target)
+                await run.measure(target)
+    except (TargetError, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and not interruption.count:
+            raise
+        if not run.measured and isinstance(error, TargetError):
+            raise
+        run.end("interrupted" if interruption.count else "incomplete", str(error))
+    result = run.result()
+    writer.save(result)
+    return result
+
+
+class _Run:
+    """The state of one run: what was planned, what was measured, how it ends."""
+
+    def __init__(
+        self,
+        loaded: LoadedScenario,
+        writer: ResultWriter,
+        observer: Observer,
+        interruption: Interruption,
+        clock: Clock,
+        warnings: tuple[RunWarning, ...],
+    ) -> None:
+        self.measured: list[Measured] = []
+        self._loaded, self._scenario = loaded, loaded.scenario
+        self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
+        self._warnings = warnings
+        self._requests: tuple[InferRequest, ...] = ()
+        self._environment: dict[str, Any] = {}
+        self._host = describe_host()
+        self._status: tuple[Status, str] = ("complete", "")
+        self._started_at, self._started_ns = utc_now(), clock.now_ns()
+
+    async def prepare(self, target: _Target) -> None:
+        """Asks the target for the model's metadata, makes the requests, and sends one over each protocol."""
+        scenario, self._environment = self._scenario, {"generator": self._host}
+        for protocol, address in target.addresses.items():
+            async with self._transport(address) as transport:
+                if not self._requests:
+                    self._environment["target"] = await self._describe_target(transport, address, target.server)
+                metadata = await transport.model_metadata(scenario.target.model, scenario.target.version)
+                max_batch_size = await transport.max_batch_size(scenario.target.model, scenario.target.version)
+                if not await transport.is_ready(scenario.target.model, scenario.target.version):
+                    raise TargetError(f"{address}: the server, or its model '{scenario.target.model}', is not ready")
+                if not self._requests:
+                    self._requests = make_requests(
+                        scenario.workload, metadata, max_batch_size, scenario.target.version, self._loaded.folder
+                    )
+                await self._try_one(transport, address)
+            self._observer.target_ready(f"{protocol} {address}, model {metadata.name}")
+
+    async def measure(self, target: _Target) -> None:
+        """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
+        plans = self._plans(target)
+        spec_s = [self._point_s() for _ in plans]
+        for index, plan in enumerate(plans):
+            left_s = None if None in spec_s else sum(seconds or 0.0 for seconds in spec_s[index:])
+            self._observer.point_started(index, len(plans), f"{plan.protocol}, concurrency {plan.concurrency}", spec_s[index], left_s)
+            await self._measure_one(plan, target)
+            if self._status[0] != "complete":
+                return
+
+    def end(self, status: Status, reason: str) -> None:
+        """Says how the run ended, where it is not complete."""
+        self._status = (status, reason)
+
+    def result(self) -> Result:
+        """The result as far as the run has come."""
+        points = tuple(point(measured) for measured in self.measured)
+        groups: dict[tuple[str, int], list[Measured]] = {}
+        for measured in self.measured:
+            groups.setdefault((measured.protocol, measured.concurrency), []).append(measured)
+        status, reason = self._status
+        if status == "complete" and not all(one.valid for one in points):
+            status, reason = "invalid", "some points are not valid: their warnings say why"
+        return Result(
+            scenario=scenario_document(self._scenario),
+            overrides=self._loaded.overrides,
+            environment=self._environment,
+            status=status,
+            status_reason=reason,
+            started_at=self._started_at.isoformat(timespec="milliseconds"),
+            points=points,
+            summary=tuple(pooled(group) for group in groups.values()),
+        )
+
+    async def _measure_one(self, plan: _Plan, target: _Target) -> None:
+        address, closed = target.addresses[plan.protocol], self._scenario.load.closed
+        tag = f"p{self._point_index(plan)}.r{plan.repetition}.service"
+        async with self._transport(address) as transport:
+            prepared = [transport.prepare(request) for request in self._requests]
+            spec = PointSpec(
+                concurrency=plan.concurrency,
+                think_time_ns=closed.think_time_ns,
+                warmup_ns=self._scenario.measure.warmup_ns,
+                window_ns=self._scenario.window_ns,
+                requests=self._scenario.measure.requests,
+                drain_ns=self._scenario.drain_ns,
+                connections=min(plan.concurrency, self._max_connections()),
+            )
+
+            def log(window_start_ns: int, interval: Interval) -> None:
+                self._writer.log_interval(tag, (window_start_ns - self._started_ns) / 1e9, interval)
+
+            with self._watched(target.server) as on_loop, _quiet_collector():
+                recorded = await run_point(spec, transport, prepared, clock=self._clock, on_loop=on_loop, on_interval=log)
+        self.measured.append(self._measured(plan, recorded))
+        if recorded.ending.target_lost:
+            self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
+        elif recorded.ending.reason:
+            self.end("interrupted", recorded.ending.reason)
+        self._writer.save(self.result())
+        self._observer.point_finished(point(self.measured[-1]))
+
+    def _measured(self, plan: _Plan, recorded: PointRecording) -> Measured:
+        warnings = list(self._warnings)
+        if plan.concurrency > self._max_connections():
+            message = (
+                f"Only {self._max_connections()} connections are allowed, so the rest of the {plan.concurrency} requests waited for one."
+            )
+            warnings.append(RunWarning(code="connections_limited", message=message))
+        return Measured(
+            protocol=plan.protocol,
+            concurrency=plan.concurrency,
+            batch_size=self._scenario.workload.batch_size,
+            repetition=plan.repetition,
+            window_ns=recorded.window_ns,
+            recording=recorded.recording,
+            connections=Connections(opened=recorded.connections.opened, reconnects=recorded.connections.reconnects),
+            generator=Generator(cpu_share=recorded.cpu_share, steal_share=recorded.steal_share),
+            warnings=tuple(warnings),
+        )
+
+    def _plans(self, target: _Target) -> list[_Plan]:
+        return [
+            _Plan(protocol, concurrency, repetition)
+            for repetition in range(self._scenario.measure.repetitions)
+            for protocol in target.addresses
+            for concurrency in self._scenario.load.closed.concurrency
+        ]
+
+    def _point_index(self, plan: _Plan) -> int:
+        protocols, concurrencies = self._scenario.target.load_protocols, self._scenario.load.closed.concurrency
+        return protocols.index(plan.protocol) * len(concurrencies) + concurrencies.index(plan.concurrency)
+
+    def _point_s(self) -> float | None:
+        window_ns = self._scenario.window_ns
+        return None if window_ns is None else (self._scenario.measure.warmup_ns + window_ns) / 1e9
+
+    def _max_connections(self) -> int:
+        return self._scenario.target.max_connections or min(1024, open_file_limit() * 4 // 5)
+
+    @contextlib.asynccontextmanager
+    async def _transport(self, address: Address) -> AsyncIterator[Transport]:
+        target = self._scenario.target
+        transport = make_transport(
+            address, target.engine, max_connections=self._max_connections(), timeout_ns=target.timeout_ns, clock=self._clock
+        )
+        try:
+            yield transport
+        finally:
+            await transport.aclose()
+
+    @contextlib.contextmanager
+    def _watched(self, server: BundledServer | None) -> Iterator[Any]:
+        """While a loop runs, an interruption or the bundled server's end stops it."""
+        loops: list[ClosedLoop] = []
+
+        def on_loop(loop: ClosedLoop) -> None:
+            loops.append(loop)
+            self._interruption.watch(loop)
+
+        def on_end(ended: "asyncio.Task[str]") -> None:
+            if loops and not ended.cancelled():
+                loops[0].stop(f"the bundled server is gone: {ended.result()}", target_lost=True)
+
+        if server is not None:
+            server.ended.add_done_callback(on_end)
+        try:
+            yield on_loop
+        finally:
+            self._interruption.watch(None)
+            if server is not None:
+                server.ended.remove_done_callback(on_end)
+
+    async def _try_one(self, transport: Transport, address: Address) -> None:
+        """One request before any load: a target that refuses it is told before minutes are spent."""
+        reply = await transport.send(transport.prepare(self._requests[0]))
+        try:
+            response = transport.decode(reply)
+        except ProtocolError as error:
+            kind = ModelMismatchError if reply.outcome is Outcome.REJECTED else TargetError
+            raise kind(f"{address}: the first request, sent to try, failed: {error}") from None
+        asked = {output.name for output in self._requests[0].outputs}
+        missing = asked - {output.name for output in response.outputs}
+        if missing:
+            raise TargetError(f"{address}: the answer lacks the output {', '.join(sorted(missing))}")
+
+    async def _describe_target(self, transport: Transport, address: Address, server: BundledServer | None) -> dict[str, Any]:
+        metadata = await transport.server_metadata()
+        engine = "grpcio" if address.scheme == "grpc" else self._scenario.target.engine
+        bundled = None if server is None else server.description
+        return {"name": metadata.name, "version": metadata.version, "url": str(address), "engine": engine, "bundled_server": bundled}
+
+
+def share_cpus(scenario: Scenario) -> tuple[tuple[int, ...], tuple[int, ...], tuple[RunWarning, ...]]:
+    """The bundled server's CPUs, the driver's, and what to warn of; empty where nothing is pinned.
+
+    Where the scenario says nothing, the driver takes the last CPU and the server all others. A target elsewhere has
+    its own; one on this machine may run anywhere.
+    """
+    usable, target = usable_cpus(), scenario.target
+    server, driver = scenario.server.cpus or (), scenario.measure.cpus or ()
+    missing = sorted({*server, *driver} - set(usable))
+    if missing:
+        raise ModelMismatchError(f"server.cpus and measure.cpus: CPU {missing[0]} is not among those this process may use: {usable}")
+    if target.url is not None:
+        host = Address.parse(target.url).host
+        local = host == "localhost" or ((host[0].isdigit() or ":" in host) and ipaddress.ip_address(host).is_loopback)
+        message = f"The target runs on this machine: server and load generator may take the {len(usable)} CPUs from each other."
+        return (), driver, (RunWarning(code="shared_cpus", message=message),) if local else ()
+    if len(usable) > 1:
+        driver = driver or tuple(cpu for cpu in usable if cpu not in server)[-1:] or tuple(usable[-1:])
+        server = server or tuple(cpu for cpu in usable if cpu not in driver) or tuple(usable)
+    if not server or set(server) & set(driver):
+        shared = ", ".join(map(str, sorted(set(server) & set(driver) or set(usable))))
+        message = f"The bundled server and the load generator share CPU {shared}: give each its own with server.cpus and measure.cpus."
+        return server, driver, (RunWarning(code="shared_cpus", message=message),)
+    return server, driver, ()
+
+
+@contextlib.asynccontextmanager
+async def _target(scenario: Scenario, server_cpus: tuple[int, ...], observer: Observer) -> AsyncIterator[_Target]:
+    headers = resolve_headers(scenario.target.headers)
+    protocols: Sequence[WireProtocol] = scenario.target.load_protocols
+    if scenario.target.url is not None:
+        yield _Target({protocols[0]: Address.parse(scenario.target.url, headers)}, None)
+        return
+    threads = scenario.server.threads or max(1, len(server_cpus))
+    async with bundled_server(
+        scenario.target.model, device=scenario.server.device, threads=threads, cpus=server_cpus, on_line=observer.server_line
+    ) as server:
+        yield _Target({protocol: Address.parse(server.urls[protocol], headers) for protocol in protocols}, server)
+
+
+@contextlib.contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Everything made so far is left out of garbage collections, so that they stay short while load is sent."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,1 @@
+"""What to measure: the scenario's model, and the YAML file it is read from."""

@@ -1,0 +1,208 @@
+"""Reads a scenario: YAML, the environment's and the command line's overrides, errors with file, line and key path."""
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pydantic
+import yaml
+
+from perfkit.errors import ScenarioError
+from perfkit.scenario.model import LATER, Scenario
+
+ENVIRONMENT_PREFIX = "PERFKIT_SET_"
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedScenario:
+    """A scenario, the folder its relative paths start from, and the overrides that went into it, in their order."""
+
+    scenario: Scenario
+    folder: pathlib.Path
+    overrides: tuple[str, ...]
+
+
+def read_scenario(path: pathlib.Path, settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> LoadedScenario:
+    """Reads a scenario file; precedence: defaults < file < environment < `settings` (`KEY=VALUE`).
+
+    Raises ScenarioError with one line a problem.
+    """
+    document, origins = _read_yaml(path)
+    overrides = []
+    for name, value in sorted(environ.items()):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            key = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+            overrides.append(_override(document, origins, key, value, f"environment {name}"))
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise ScenarioError(f"--set {setting}: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'")
+        overrides.append(_override(document, origins, key, value, f"--set {key}"))
+    document = _without_nulls(document)
+    document.setdefault("name", re.sub(r"[^\w.-]+", "-", path.stem).lstrip("-.") or "scenario")
+    _refuse_later(document, origins, path)
+    try:
+        scenario = Scenario.model_validate(document)
+    except pydantic.ValidationError as error:
+        raise ScenarioError("\n".join(_sentence(problem, document, origins, path) for problem in error.errors())) from None
+    return LoadedScenario(scenario, path.parent, tuple(overrides))
+
+
+def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Fills `${NAME}` in header values from the environment; raises ScenarioError where a variable is not set."""
+    resolved = {}
+    for header, template in headers.items():
+        missing = [name for name in re.findall(r"\$\{(\w+)\}", template) if name not in environ]
+        if missing:
+            raise ScenarioError(f"target.headers.{header}: the environment variable {missing[0]} is not set")
+        resolved[header] = re.sub(r"\$\{(\w+)\}", lambda found: environ[found[1]], template)
+    return resolved
+
+
+def _read_yaml(path: pathlib.Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ScenarioError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: cannot be read: {error}") from None
+    origins: dict[KeyPath, str] = {}
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = _plain(root, (), origins, path) if root else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ScenarioError(f"{where}: not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise ScenarioError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(document, dict):
+        raise ScenarioError(f"{path}: a scenario is keys and values, such as name, target and load")
+    return document, origins
+
+
+def _plain(node: yaml.Node, key_path: KeyPath, origins: dict[KeyPath, str], path: pathlib.Path) -> Any:
+    """A node as plain values, noting the line of every key and element."""
+    origins.setdefault(key_path, f"{path}:{node.start_mark.line + 1}")
+    if isinstance(node, yaml.MappingNode):
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            line = f"{path}:{key_node.start_mark.line + 1}"
+            if key in mapping:
+                raise ScenarioError(f"{line}: {_dotted((*key_path, key))}: this key stands here twice; keep one")
+            origins[*key_path, key] = line
+            mapping[key] = _plain(value_node, (*key_path, key), origins, path)
+        return mapping
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(element, (*key_path, index), origins, path) for index, element in enumerate(node.value)]
+    constructor = yaml.SafeLoader("")
+    try:
+        return constructor.construct_object(node, deep=True)
+    finally:
+        constructor.dispose()
+
+
+def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, text: str, origin: str) -> str:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else error
+        raise ScenarioError(f"{origin}: the value is not valid YAML: {problem}") from None
+    *parents, last = key.split(".")
+    place: dict[str, Any] = document
+    walked: KeyPath = ()
+    for part in parents:
+        part = _present_key(place, part)  # noqa: PLW2901 - the key as the file spells it
+        walked = (*walked, part)
+        if place.get(part) is None:
+            place[part] = {}
+        place = place[part]
+        if not isinstance(place, dict):
+            raise ScenarioError(f"{origin}: {_dotted(walked)} holds {place!r}, which has no keys")
+    last = _present_key(place, last)
+    place[last] = value
+    for known in [known for known in origins if known[: len(walked) + 1] == (*walked, last)]:
+        del origins[known]
+    origins[*walked, last] = origin
+    return f"{key}=<redacted>" if (*walked, last)[:2] == ("target", "headers") else f"{key}={text}"
+
+
+def _present_key(place: Mapping[str, Any], key: str) -> str:
+    """The key as it stands in the file, since the environment cannot tell upper from lower case."""
+    return next((present for present in place if present == key), None) or next(
+        (present for present in place if present.lower() == key), key
+    )
+
+
+def _without_nulls(value: Any) -> Any:
+    """Leaves out keys without a value, so that `cpus:` means the default."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return value
+
+
+def _refuse_later(document: Mapping[str, Any], origins: Mapping[KeyPath, str], path: pathlib.Path) -> None:
+    for key, sentence in LATER.items():
+        parent, _, child = key.rpartition(".")
+        section = document.get(parent) if parent else document
+        alone = not (isinstance(section, dict) and parent == "load" and len(section) > 1)
+        if isinstance(section, dict) and child in section and alone:
+            key_path = tuple(key.split("."))
+            raise ScenarioError(f"{_origin(key_path, origins, path)}: {key}: {sentence}")
+
+
+def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path: pathlib.Path) -> str:
+    key_path = _key_path(problem["loc"], document)
+    context = problem.get("ctx", {})
+    match problem["type"]:
+        case "unknown_key":
+            key_path = (*key_path, context["key"])
+            text = problem["msg"]
+        case "missing":
+            text = "this key is missing"
+        case "value_error":
+            text = str(context["error"])
+        case "not_a_mapping" | "variant" | "later":
+            text = problem["msg"]
+        case "literal_error":
+            text = f"expected {context['expected']}, found {problem['input']!r}"
+        case "int_type" | "int_parsing":
+            text = f"expected a whole number, found {problem['input']!r}"
+        case "string_type":
+            text = f"expected text, found {problem['input']!r}; put it in quotes"
+        case _:
+            text = f"{problem['msg'][:1].lower()}{problem['msg'][1:]}, found {problem['input']!r}"
+    return f"{_origin(key_path, origins, path)}: {_dotted(key_path) or 'the scenario'}: {text}"
+
+
+def _key_path(location: Sequence[str | int], document: Any) -> KeyPath:
+    """Pydantic's location without the names of union members, which stand in no file."""
+    key_path: KeyPath = ()
+    for index, part in enumerate(location):
+        following = location[index + 1] if index + 1 < len(location) else None
+        inner = _child(document, part)
+        if following is not None and (inner is None or (_child(inner, following) is None and _child(document, following) is not None)):
+            continue
+        document, key_path = inner, (*key_path, part)
+    return key_path
+
+
+def _child(document: Any, part: str | int) -> Any:
+    if isinstance(document, dict):
+        return document.get(part)
+    return document[part] if isinstance(document, list) and isinstance(part, int) and part < len(document) else None
+
+
+def _origin(key_path: KeyPath, origins: Mapping[KeyPath, str], path: pathlib.Path) -> str:
+    while key_path and key_path not in origins:
+        key_path = key_path[:-1]
+    return origins.get(key_path, str(path))
+
+
+def _dotted(key_path: KeyPath) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path).lstrip(".")

@@ -1,0 +1,1 @@
+"""Numbers from numbers: pure, with the source of each formula beside it."""

@@ -1,0 +1,92 @@
+"""This machine: what it is, which CPUs we may use, and how busy the generator and its neighbours were."""
+
+import contextlib
+import importlib.metadata
+import os
+import pathlib
+import platform
+import resource
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+
+from perfkit.clock import Clock, cpu_ns
+
+_LIBRARIES = ("aiohttp", "grpcio", "hdrhistogram", "httptools", "numpy", "uvloop")
+
+
+def describe_host() -> dict[str, Any]:
+    """The machine and the software that generated the load, for the result."""
+    return {
+        "perfkit": importlib.metadata.version("perfkit"),
+        "python": platform.python_version(),
+        "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu_model": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "usable_cpus": usable_cpus(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def usable_cpus() -> list[int]:
+    """The CPUs this process may run on, ascending."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+@contextlib.contextmanager
+def pinned(cpus: tuple[int, ...]) -> Iterator[None]:
+    """Keeps this process, and the threads it starts, on those CPUs; nothing where the system cannot, or none are named."""
+    if not cpus or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def open_file_limit() -> int:
+    """How many files and sockets this process may open, after raising the limit as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
+
+
+class BusyMeter:
+    """The share of a core that this process used, and the share of the machine that was stolen, between two instants."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._start = (clock.now_ns(), cpu_ns(), _steal_and_total_s())
+
+    def read(self) -> tuple[float, float]:
+        """Busy share (above 1 where several threads were busy) and stolen share since the meter was made."""
+        began_ns, used_ns, (steal_s, total_s) = self._start
+        elapsed_ns = max(self._clock.now_ns() - began_ns, 1)
+        steal_now_s, total_now_s = _steal_and_total_s()
+        stolen = (steal_now_s - steal_s) / (total_now_s - total_s) if total_now_s > total_s else 0.0
+        return (cpu_ns() - used_ns) / elapsed_ns, stolen
+
+
+def _steal_and_total_s() -> tuple[float, float]:
+    times = psutil.cpu_times()
+    return getattr(times, "steal", 0.0), sum(times)
+
+
+def _cpu_model() -> str:
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()

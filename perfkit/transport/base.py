@@ -1,0 +1,125 @@
+"""The seam between load and wire: prepared bytes go in, replies come out, failures are data."""
+
+import dataclasses
+import enum
+import urllib.parse
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol
+
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+
+
+class Outcome(enum.Enum):
+    """What became of a request that was sent; each has exactly one. The value is its key in a result."""
+
+    OK = "ok"
+    REJECTED = "rejected"
+    TIMED_OUT = "timed_out"
+    CONNECT_FAILED = "connect_failed"
+    BROKEN = "broken"
+    INVALID_OUTPUT = "invalid_output"
+    UNFINISHED = "unfinished"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request as bytes: the buffers that go on the wire, in order, and the tensors' bytes among them."""
+
+    buffers: Sequence[bytes]
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+class Reply:
+    """What came back. `started_ns` is when the request's bytes were handed to a ready connection.
+
+    `payload` is the engine's own form of the answer, for `decode`; `error` the sentence of a failure.
+    """
+
+    __slots__ = ("error", "finished_ns", "outcome", "payload", "started_ns")
+
+    def __init__(self, outcome: Outcome, started_ns: int, finished_ns: int, payload: Any = None, error: str = "") -> None:
+        self.outcome = outcome
+        self.started_ns = started_ns
+        self.finished_ns = finished_ns
+        self.payload = payload
+        self.error = error
+
+
+@dataclasses.dataclass(slots=True)
+class ConnectionCounts:
+    """Connections opened since the transport was made, and how many of those replaced a lost one."""
+
+    opened: int = 0
+    reconnects: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Address:
+    """Where and how to reach a target."""
+
+    scheme: str
+    host: str
+    port: int
+    base_path: str = ""
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, url: str, headers: Mapping[str, str] | None = None) -> "Address":
+        """Reads `http://host:port/prefix` or `grpc://host:port`; v2 servers listen on 8000 and 8001 by default."""
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port or (8001 if parts.scheme == "grpc" else 8000)
+        return cls(parts.scheme, parts.hostname or "", port, parts.path.rstrip("/"), headers or {})
+
+    @property
+    def authority(self) -> str:
+        """`host:port`, an IPv6 host in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.base_path}"
+
+
+class Transport(Protocol):
+    """One engine, connected to one target. `send` is the timed call; everything else is not."""
+
+    counts: ConnectionCounts
+
+    async def open(self, connections: int) -> None:
+        """Opens that many connections ahead of time; raises TargetError where the target cannot be reached."""
+        ...
+
+    def prepare(self, request: InferRequest) -> Prepared:
+        """A request's bytes; pure."""
+        ...
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        """Sends a request and waits for its reply or its time-out; never raises for what the target does."""
+        ...
+
+    def decode(self, reply: Reply) -> InferResponse:
+        """Reads an answer, outside the timed span; raises ProtocolError where it breaks the protocol."""
+        ...
+
+    def abandon(self) -> None:
+        """Ends every request in flight: each resolves as unfinished."""
+        ...
+
+    async def server_metadata(self) -> ServerMetadata:
+        """The server's name and version; raises TargetError."""
+        ...
+
+    async def is_ready(self, model: str, version: str) -> bool:
+        """Whether server and model are ready; raises TargetError where the target cannot be reached."""
+        ...
+
+    async def model_metadata(self, model: str, version: str) -> ModelMetadata:
+        """The model's metadata; raises TargetError, also where the server does not know the model."""
+        ...
+
+    async def max_batch_size(self, model: str, version: str) -> int:
+        """From the model's configuration; 0 where the server has no such call."""
+        ...
+
+    async def aclose(self) -> None:
+        """Closes all connections."""
+        ...

@@ -1,0 +1,23 @@
+"""Which transport serves an address and an engine."""
+
+from typing import Literal
+
+from perfkit.clock import Clock
+from perfkit.transport.base import Address, Transport
+
+
+def make_transport(
+    address: Address, engine: Literal["wire", "reference"], *, max_connections: int, timeout_ns: int, clock: Clock
+) -> Transport:
+    """A transport that is not connected yet. `grpc://` is grpcio with either engine until the wire engine speaks it."""
+    if address.scheme == "grpc":
+        from perfkit.transport.reference_grpc import ReferenceGrpcTransport
+
+        return ReferenceGrpcTransport(address, max_connections, timeout_ns, clock.now_ns)
+    if engine == "wire":
+        from perfkit.transport.wire_http import WireHttpTransport
+
+        return WireHttpTransport(address, max_connections, timeout_ns, clock.now_ns)
+    from perfkit.transport.reference_http import ReferenceHttpTransport
+
+    return ReferenceHttpTransport(address, max_connections, timeout_ns, clock.now_ns)

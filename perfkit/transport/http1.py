@@ -1,0 +1,232 @@
+"""The wire engine for HTTP/1.1: prepared bytes out, httptools in, one future a request.
+
+Nothing is parsed or decoded in the timed span beyond finding the end of the answer: the received chunks are kept as
+they came, and read again by `read_answer` for the few answers that are looked at.
+"""
+
+import asyncio
+import collections
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import httptools
+
+from perfkit.errors import ProtocolError
+from perfkit.transport.base import Address, ConnectionCounts, Outcome, Reply
+from perfkit.transport.rest import Answer
+from perfkit.units import format_duration_ns
+
+_WRITE_HIGH_WATER_BYTES = 1 << 20
+
+
+class _AnswerReader:
+    """The callbacks with which httptools reads a whole response."""
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+        self.body: list[bytes] = []
+        self.complete = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self.body.append(body)
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
+def read_answer(chunks: list[bytes]) -> Answer:
+    """Reads the chunks of one response; raises ProtocolError where they are not a whole one."""
+    reader = _AnswerReader()
+    parser = httptools.HttpResponseParser(reader)
+    try:
+        for chunk in chunks:
+            parser.feed_data(chunk)
+    except httptools.HttpParserError as error:
+        raise ProtocolError(f"the answer is not HTTP/1.1: {error}") from None
+    if not reader.complete:
+        raise ProtocolError("the answer ends before its body does")
+    return Answer(parser.get_status_code(), reader.headers, b"".join(reader.body))
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection with at most one request on it; `pool` takes it back after each answer."""
+
+    def __init__(self, pool: "ConnectionPool") -> None:
+        self._pool = pool
+        self._now_ns = pool.now_ns
+        self._wire: asyncio.Transport | None = None
+        self._reply: asyncio.Future[Reply] | None = None
+        self._chunks: list[bytes] = []
+        self._parser = httptools.HttpResponseParser(self)
+        self._started_ns = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        """Open, and free of a request."""
+        return self._wire is not None and self._reply is None and not self._wire.is_closing()
+
+    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+        """Writes a request; `reply` is resolved when its answer is complete, it times out, or the connection is lost."""
+        assert self._wire is not None
+        self._reply = reply
+        self._chunks = []
+        if self._timer is None:
+            self._watch(self._pool.timeout_ns)
+        self._started_ns = self._now_ns()
+        if len(buffers) == 1:
+            self._wire.write(buffers[0])
+        else:
+            self._wire.writelines(buffers)
+
+    def fail(self, outcome: Outcome, error: str) -> None:
+        """Ends the request in flight, if any, and the connection with it: HTTP/1.1 cannot take a request back."""
+        reply, self._reply = self._reply, None
+        if reply is not None and not reply.done():
+            reply.set_result(Reply(outcome, self._started_ns, self._now_ns(), None, error))
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._wire is not None:
+            self._wire.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Asyncio's callback."""
+        self._wire = cast("asyncio.Transport", transport)  # uvloop's is none by class
+        self._wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Asyncio's callback."""
+        self._wire = None
+        self.fail(Outcome.BROKEN, f"the connection was closed before the answer was complete{f': {exc}' if exc else ''}")
+        self._pool.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Asyncio's callback."""
+        if self._reply is None:
+            self.close()  # bytes nobody asked for: the next answer could not be told from them
+            return
+        self._chunks.append(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.fail(Outcome.BROKEN, f"the answer is not HTTP/1.1: {error}")
+
+    def on_message_complete(self) -> None:
+        """The callback of httptools: the answer is whole."""
+        reply, status = self._reply, self._parser.get_status_code()
+        if reply is None or status < 200:
+            return  # 100 Continue and its like announce the answer
+        self._reply = None
+        if not reply.done():
+            reply.set_result(Reply(Outcome.OK if status == 200 else Outcome.REJECTED, self._started_ns, self._now_ns(), self._chunks))
+        if self._parser.should_keep_alive():
+            self._pool.give_back(self)
+        else:
+            self.close()
+
+    def _watch(self, delay_ns: int) -> None:
+        # one timer a connection, set again only when it fires: a request costs no timer of its own
+        self._timer = self._pool.loop.call_later(delay_ns / 1e9, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if self._reply is None:
+            return
+        left_ns = self._started_ns + self._pool.timeout_ns - self._now_ns()
+        if left_ns > 0:
+            self._watch(left_ns)
+        else:
+            self.fail(Outcome.TIMED_OUT, f"no complete answer within {format_duration_ns(self._pool.timeout_ns)}")
+
+
+class ConnectionPool:
+    """Connections to one address, the one used last first; at most `limit` of them."""
+
+    def __init__(self, address: Address, limit: int, timeout_ns: int, now_ns: Callable[[], int]) -> None:
+        self.counts = ConnectionCounts()
+        self.timeout_ns = timeout_ns
+        self.now_ns = now_ns
+        self.loop = asyncio.get_running_loop()
+        self._address = address
+        self._limit = limit
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._opening = 0
+        self._lost = 0
+        self._waiting: collections.deque[asyncio.Future[None]] = collections.deque()
+
+    def take(self) -> Connection | None:
+        """An idle connection, if there is one."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+        return None
+
+    async def take_or_connect(self) -> Connection:
+        """A connection, waiting for one to become free where `limit` are open; raises OSError."""
+        while (connection := self.take()) is None:
+            if len(self._all) + self._opening < self._limit:
+                return await self.connect()
+            freed: asyncio.Future[None] = self.loop.create_future()
+            self._waiting.append(freed)
+            await freed
+        return connection
+
+    async def connect(self) -> Connection:
+        """Opens one more connection, not idle yet; raises OSError."""
+        self._opening += 1
+        try:
+            opened = self.loop.create_connection(lambda: Connection(self), self._address.host, self._address.port)
+            _, connection = await asyncio.wait_for(opened, self.timeout_ns / 1e9)
+        except OSError:
+            self._wake_one()
+            raise
+        finally:
+            self._opening -= 1
+        if not connection.is_usable:
+            raise ConnectionResetError("the server closed the connection at once")
+        self._all.add(connection)
+        self.counts.opened += 1
+        if self._lost:
+            self._lost -= 1
+            self.counts.reconnects += 1
+        return connection
+
+    def give_back(self, connection: Connection) -> None:
+        """Makes a connection idle."""
+        self._idle.append(connection)
+        if self._waiting:
+            self._wake_one()
+
+    def forget(self, connection: Connection) -> None:
+        """Takes a closed connection out of the pool."""
+        if connection in self._all:
+            self._all.discard(connection)
+            self._lost += 1
+        self._wake_one()
+
+    def abandon(self) -> None:
+        """Ends every request in flight as unfinished."""
+        for connection in tuple(self._all):
+            if not connection.is_usable:
+                connection.fail(Outcome.UNFINISHED, "")
+
+    def close(self) -> None:
+        """Closes every connection."""
+        for connection in tuple(self._all):
+            connection.close()
+
+    def _wake_one(self) -> None:
+        while self._waiting:
+            freed = self._waiting.popleft()
+            if not freed.done():
+                freed.set_result(None)
+                return

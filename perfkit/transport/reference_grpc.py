@@ -1,0 +1,168 @@
+"""The reference engine for gRPC: grpcio's asyncio API, with ready-made bytes in place of messages."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from perfkit.errors import ProtocolError, TargetError
+from perfkit.protocol import protobuf, v2_pb2
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.transport.base import Address, ConnectionCounts, Outcome, Prepared, Reply
+
+_M = TypeVar("_M", bound=Message)
+_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),  # otherwise all channels to an address share one connection
+    ("grpc.enable_retries", 0),  # a retry would be measured as a slow answer
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+# grpcio tells a failed connection from a server's own UNAVAILABLE by its text alone
+_CONNECT_TEXTS = ("failed to connect", "connections to all backends failing", "name resolution", "dns resolution")
+_BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "transport closed", "stream removed", "recvmsg", "sendmsg")
+
+
+class ReferenceGrpcTransport:
+    """Channels of one connection each, requests dealt to them in turn so that each carries one at a time."""
+
+    def __init__(self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int]) -> None:
+        self.counts = ConnectionCounts()
+        self._address = address
+        self._limit = max_connections
+        self._timeout_s = timeout_ns / 1e9
+        self._now_ns = now_ns
+        self._metadata = tuple((name.lower(), value) for name, value in address.headers.items())
+        self._channels: list[grpc.aio.Channel] = []
+        self._idle: list[Callable[..., Awaitable[bytes]]] = []
+        self._in_flight: set[asyncio.Task[Reply]] = set()
+
+    async def open(self, connections: int) -> None:
+        """See `Transport.open`."""
+        try:
+            await asyncio.gather(*(self._add_channel() for _ in range(min(connections, self._limit) - len(self._channels))))
+        except TimeoutError:
+            raise TargetError(f"{self._address} cannot be reached. Is the server running, and is this its gRPC address?") from None
+
+    def prepare(self, request: InferRequest) -> Prepared:
+        """See `Transport.prepare`."""
+        return Prepared((protobuf.encode_infer_request(request),))
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        """See `Transport.send`."""
+        task = asyncio.ensure_future(self._send(prepared.buffers[0]))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+        return task
+
+    def decode(self, reply: Reply) -> InferResponse:
+        """See `Transport.decode`."""
+        if not isinstance(reply.payload, bytes):
+            raise ProtocolError(reply.error)
+        try:
+            return protobuf.decode_infer_response(reply.payload)
+        except DecodeError as error:
+            raise ProtocolError(f"the answer is no ModelInferResponse: {error}") from None
+
+    def abandon(self) -> None:
+        """See `Transport.abandon`."""
+        for task in tuple(self._in_flight):
+            task.cancel()
+
+    async def server_metadata(self) -> ServerMetadata:
+        """See `Transport.server_metadata`."""
+        answer = await self._call("ServerMetadata", v2_pb2.ServerMetadataRequest(), v2_pb2.ServerMetadataResponse)
+        return ServerMetadata(answer.name, answer.version, tuple(answer.extensions))
+
+    async def is_ready(self, model: str, version: str) -> bool:
+        """See `Transport.is_ready`."""
+        if not (await self._call("ServerReady", v2_pb2.ServerReadyRequest(), v2_pb2.ServerReadyResponse)).ready:
+            return False
+        try:
+            answer = await self._call("ModelReady", v2_pb2.ModelReadyRequest(name=model, version=version), v2_pb2.ModelReadyResponse)
+        except _RefusedError:
+            return False
+        return answer.ready
+
+    async def model_metadata(self, model: str, version: str) -> ModelMetadata:
+        """See `Transport.model_metadata`."""
+        request = v2_pb2.ModelMetadataRequest(name=model, version=version)
+        try:
+            return protobuf.model_metadata(await self._call("ModelMetadata", request, v2_pb2.ModelMetadataResponse))
+        except _RefusedError as error:
+            raise TargetError(f"{self._address}: the server does not offer model '{model}': {error}") from None
+
+    async def max_batch_size(self, model: str, version: str) -> int:
+        """See `Transport.max_batch_size`."""
+        try:
+            answer = await self._call("ModelConfig", v2_pb2.ModelConfigRequest(name=model, version=version), v2_pb2.ModelConfigResponse)
+        except _RefusedError:
+            return 0
+        return answer.config.max_batch_size
+
+    async def aclose(self) -> None:
+        """See `Transport.aclose`."""
+        await asyncio.gather(*(channel.close() for channel in self._channels))
+
+    async def _add_channel(self) -> None:
+        channel = grpc.aio.insecure_channel(self._address.authority, options=_OPTIONS)
+        self._channels.append(channel)
+        await asyncio.wait_for(channel.channel_ready(), min(self._timeout_s, 10))
+        self.counts.opened += 1
+        self._idle.append(self._infer(channel))
+
+    async def _send(self, message: bytes) -> Reply:
+        is_own = bool(self._idle)  # more requests than channels share them, as HTTP/2 streams
+        call = self._idle.pop() if is_own else self._infer(self._channels[len(self._in_flight) % len(self._channels)])
+        started_ns = self._now_ns()
+        try:
+            answer = await call(message, timeout=self._timeout_s, metadata=self._metadata)
+            return Reply(Outcome.OK, started_ns, self._now_ns(), answer)
+        except asyncio.CancelledError:
+            return Reply(Outcome.UNFINISHED, started_ns, self._now_ns())
+        except grpc.aio.AioRpcError as error:
+            return Reply(_outcome(error), started_ns, self._now_ns(), None, _describe(error))
+        finally:
+            if is_own:
+                self._idle.append(call)
+
+    def _infer(self, channel: grpc.aio.Channel) -> Callable[..., Awaitable[bytes]]:
+        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(protobuf.method_path("ModelInfer"))
+        return call
+
+    async def _call(self, rpc: str, request: Message, response: type[_M]) -> _M:
+        if not self._channels:
+            await self.open(1)
+        call: Any = self._channels[0].unary_unary(protobuf.method_path(rpc), response_deserializer=response.FromString)
+        try:
+            answer: _M = await call(request.SerializeToString(), timeout=self._timeout_s, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            if _outcome(error) is Outcome.REJECTED:
+                raise _RefusedError(_describe(error)) from None
+            raise TargetError(f"{self._address}: {_describe(error)}") from None
+        return answer
+
+
+class _RefusedError(TargetError):
+    """The server answered, and refused."""
+
+
+def _outcome(error: grpc.aio.AioRpcError) -> Outcome:
+    text = (error.details() or "").lower()
+    match error.code():
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Outcome.TIMED_OUT
+        case grpc.StatusCode.UNAVAILABLE if any(known in text for known in _CONNECT_TEXTS):
+            return Outcome.CONNECT_FAILED
+        case grpc.StatusCode.UNAVAILABLE if any(known in text for known in _BROKEN_TEXTS):
+            return Outcome.BROKEN
+        case _:
+            return Outcome.REJECTED
+
+
+def _describe(error: grpc.aio.AioRpcError) -> str:
+    return f"{error.code().name}: {error.details()}"

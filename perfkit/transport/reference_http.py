@@ -1,0 +1,101 @@
+"""The reference engine for HTTP: aiohttp. Slower than `wire`, and independent of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+
+import aiohttp
+
+from perfkit.errors import ProtocolError
+from perfkit.protocol import rest
+from perfkit.protocol.message import InferRequest
+from perfkit.transport.base import Address, ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.rest import Answer, RestTransport
+from perfkit.transport.wire_http import unreachable
+
+
+class ReferenceHttpTransport(RestTransport):
+    """One aiohttp session; its connector keeps the connections."""
+
+    def __init__(self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int]) -> None:
+        super().__init__(address)
+        self.counts = ConnectionCounts()
+        self._now_ns = now_ns
+        self._in_flight: set[asyncio.Task[Reply]] = set()
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_create_end.append(self._connected)
+        tracing.on_connection_reuseconn.append(self._reused)
+        self._session = aiohttp.ClientSession(
+            f"http://{address.authority}",
+            connector=aiohttp.TCPConnector(limit=max_connections, limit_per_host=max_connections, keepalive_timeout=600),
+            timeout=aiohttp.ClientTimeout(total=timeout_ns / 1e9),
+            headers=dict(address.headers),
+            trace_configs=[tracing],
+            auto_decompress=False,
+        )
+
+    async def open(self, connections: int) -> None:
+        """See `Transport.open`; aiohttp opens connections by using them."""
+        await asyncio.gather(*(self._get("/v2/health/live") for _ in range(connections)))
+
+    def prepare(self, request: InferRequest) -> Prepared:
+        """See `Transport.prepare`."""
+        headers, body = rest.encode_infer_request(request)
+        path = rest.model_path(request.model, request.version, "infer")
+        return Prepared((path.encode(), b"".join(body)), headers)
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        """See `Transport.send`."""
+        task = asyncio.ensure_future(self._send(prepared))
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+        return task
+
+    def abandon(self) -> None:
+        """See `Transport.abandon`."""
+        for task in tuple(self._in_flight):
+            task.cancel()
+
+    async def aclose(self) -> None:
+        """See `Transport.aclose`."""
+        await self._session.close()
+
+    async def _send(self, prepared: Prepared) -> Reply:
+        path, body = prepared.buffers
+        instants = SimpleNamespace(started_ns=self._now_ns())
+        try:
+            answer = await self._request("POST", path.decode(), instants, body, dict(prepared.headers))
+        except asyncio.CancelledError:
+            return Reply(Outcome.UNFINISHED, instants.started_ns, self._now_ns())
+        except aiohttp.ClientConnectorError as error:
+            return Reply(Outcome.CONNECT_FAILED, instants.started_ns, self._now_ns(), None, str(unreachable(self._address, error)))
+        except TimeoutError:
+            return Reply(Outcome.TIMED_OUT, instants.started_ns, self._now_ns(), None, "no complete answer within the time-out")
+        except (aiohttp.ClientError, OSError) as error:
+            return Reply(Outcome.BROKEN, instants.started_ns, self._now_ns(), None, str(error) or type(error).__name__)
+        outcome = Outcome.OK if answer.status == 200 else Outcome.REJECTED
+        return Reply(outcome, instants.started_ns, self._now_ns(), answer)
+
+    async def _request(self, method: str, path: str, instants: SimpleNamespace, body: bytes | None, headers: dict[str, str]) -> Answer:
+        url = self._address.base_path + path
+        async with self._session.request(method, url, data=body, headers=headers, trace_request_ctx=instants) as response:
+            content = await response.read()
+            return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
+
+    def _answer(self, reply: Reply) -> Answer:
+        if not isinstance(reply.payload, Answer):
+            raise ProtocolError(reply.error)
+        return reply.payload
+
+    async def _get(self, path: str) -> Answer:
+        try:
+            return await self._request("GET", path, SimpleNamespace(started_ns=0), None, {})
+        except (aiohttp.ClientError, OSError) as error:
+            raise unreachable(self._address, error if isinstance(error, OSError) else OSError(str(error))) from None
+
+    async def _connected(self, _session: object, context: SimpleNamespace, _parameters: object) -> None:
+        self.counts.opened += 1
+        context.trace_request_ctx.started_ns = self._now_ns()
+
+    async def _reused(self, _session: object, context: SimpleNamespace, _parameters: object) -> None:
+        context.trace_request_ctx.started_ns = self._now_ns()

@@ -1,0 +1,88 @@
+"""What the HTTP engines share: the v2 calls beside infer, and how an answer is read."""
+
+import abc
+import dataclasses
+import json
+from typing import Any
+
+from perfkit.errors import ProtocolError, TargetError
+from perfkit.protocol import rest
+from perfkit.protocol.message import InferResponse, ModelMetadata, ServerMetadata
+from perfkit.transport.base import Address, Outcome, Reply
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP response: header names in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class RestTransport(abc.ABC):
+    """The calls around infer; an engine adds how to send one (`_get`) and how to read a reply (`_answer`)."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+
+    @abc.abstractmethod
+    async def _get(self, path: str) -> Answer:
+        """Sends a GET; raises TargetError where the target cannot be reached."""
+
+    @abc.abstractmethod
+    def _answer(self, reply: Reply) -> Answer:
+        """The answer that a reply carries; raises ProtocolError where it is broken."""
+
+    def decode(self, reply: Reply) -> InferResponse:
+        """See `Transport.decode`."""
+        answer = self._answer(reply)
+        if reply.outcome is not Outcome.OK:
+            raise ProtocolError(f"HTTP {answer.status}: {rest.decode_error(answer.body)}")
+        length = answer.headers.get(rest.HEADER_LENGTH.lower())
+        if length is not None and not length.isdecimal():
+            raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number: {length!r}")
+        return rest.decode_infer_response(answer.body, None if length is None else int(length))
+
+    async def server_metadata(self) -> ServerMetadata:
+        """See `Transport.server_metadata`."""
+        document = await self._document("/v2")
+        return ServerMetadata(str(document.get("name", "")), str(document.get("version", "")), tuple(document.get("extensions") or ()))
+
+    async def is_ready(self, model: str, version: str) -> bool:
+        """See `Transport.is_ready`."""
+        if (await self._get("/v2/health/ready")).status != 200:
+            return False
+        return (await self._get(rest.model_path(model, version, "ready"))).status == 200
+
+    async def model_metadata(self, model: str, version: str) -> ModelMetadata:
+        """See `Transport.model_metadata`."""
+        answer = await self._get(rest.model_path(model, version))
+        if answer.status != 200:
+            raise TargetError(
+                f"{self._address}: the server does not offer model '{model}': HTTP {answer.status}: {rest.decode_error(answer.body)}"
+            )
+        try:
+            return rest.decode_model_metadata(answer.body)
+        except ProtocolError as error:
+            raise TargetError(f"{self._address}: {error}") from None
+
+    async def max_batch_size(self, model: str, version: str) -> int:
+        """See `Transport.max_batch_size`."""
+        answer = await self._get(rest.model_path(model, version, "config"))
+        if answer.status != 200:
+            return 0
+        try:
+            return int(json.loads(answer.body).get("max_batch_size", 0))
+        except (ValueError, AttributeError):
+            raise TargetError(f"{self._address}: the configuration of model '{model}' is not what the protocol says") from None
+
+    async def _document(self, path: str) -> dict[str, Any]:
+        answer = await self._get(path)
+        try:
+            document = json.loads(answer.body) if answer.status == 200 else None
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise TargetError(f"{self._address}: this is no v2 server: GET {path} gives HTTP {answer.status}")
+        return document

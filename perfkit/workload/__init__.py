@@ -1,0 +1,1 @@
+"""What requests carry: seeded tensors, and the pool of requests made ahead of time."""

@@ -1,0 +1,33 @@
+"""`python -m server_stub`."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from perfkit.errors import PerfkitError, UsageError
+from server_stub.config import parse_options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the server until it is told to end; gives the exit code: 2 for options it cannot use, 1 for other failures."""
+    try:
+        options = parse_options(sys.argv[1:] if arguments is None else arguments)
+        if options.cpus is not None:
+            os.sched_setaffinity(0, options.cpus)
+        if sys.stdin is None:
+            os.open(os.devnull, os.O_RDONLY)  # started with stdin closed: the first socket would take its number, which libuv refuses
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what gRPC logs as an error is reported here in a sentence
+        # only now: NumPy, gRPC and ONNX Runtime start threads, which take over the CPUs of the one that starts them
+        import uvloop
+
+        from server_stub.server import serve
+
+        uvloop.run(serve(options))
+    except PerfkitError as error:
+        sys.stderr.write(f"server_stub: {error}\n")
+        return 2 if isinstance(error, UsageError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

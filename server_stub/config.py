@@ -1,0 +1,115 @@
+"""The server's options, read from the command line."""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import NoReturn
+
+from perfkit.errors import UsageError
+
+BUILT_IN_MODELS = ("simple", "densenet_onnx")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """How the server runs; `cpus` are the ones it may use, None all that its parent left it."""
+
+    host: str = "127.0.0.1"
+    http_port: int = 8000
+    grpc_port: int = 8001
+    threads: int | None = None
+    cpus: frozenset[int] | None = None
+    exit_with_stdin: bool = False
+    models: tuple[str, ...] = ()
+    """The models to load; none named means all."""
+    model_repository: pathlib.Path | None = None
+    """A folder of models in place of the built-in ones."""
+    densenet: pathlib.Path | None = None
+
+
+def parse_options(arguments: Sequence[str]) -> Options:
+    """Reads the command line; raises UsageError, with a sentence, for what cannot be used."""
+    given = _parser().parse_args(arguments)
+    if given.device == "cuda":
+        raise UsageError("--device cuda: this version of the server runs on the CPU only; use --device cpu or auto.")
+    for option, port in (("--http-port", given.http_port), ("--grpc-port", given.grpc_port)):
+        if not 0 <= port <= 65535:
+            raise UsageError(f"{option} {port}: a port lies between 0 (a free one is chosen) and 65535.")
+    if given.http_port == given.grpc_port != 0:
+        raise UsageError(f"--http-port and --grpc-port are both {given.http_port}: each needs its own.")
+    if given.threads is not None and given.threads < 1:
+        raise UsageError(f"--threads {given.threads}: ONNX Runtime needs at least 1 thread.")
+    if given.model_repository is not None and not given.model_repository.is_dir():
+        raise UsageError(f"--model-repository {given.model_repository}: there is no such folder.")
+    if given.model_repository is not None and given.densenet is not None:
+        raise UsageError("--densenet is a file for a built-in model, which --model-repository takes the place of: give one of the two.")
+    for name in given.model or ():
+        if given.model_repository is None and name not in BUILT_IN_MODELS:
+            raise UsageError(f"--model {name}: there is no such built-in model; choose from {', '.join(BUILT_IN_MODELS)}.")
+    if given.densenet is not None and not given.densenet.is_file():
+        raise UsageError(f"--densenet {given.densenet}: there is no such file.")
+    return Options(
+        host=given.host,
+        http_port=given.http_port,
+        grpc_port=given.grpc_port,
+        threads=given.threads,
+        cpus=None if given.cpus is None else parse_cpus(given.cpus),
+        exit_with_stdin=given.exit_with_stdin,
+        models=tuple(dict.fromkeys(given.model or ())),
+        model_repository=given.model_repository,
+        densenet=given.densenet,
+    )
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """Reads `0,2-3` as {0, 2, 3}; raises UsageError for anything else, and for CPUs this process may not use."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not (first.isascii() and first.isdigit()) or (dash and not (last.isascii() and last.isdigit())):
+            raise UsageError(f"--cpus {text}: expected numbers and ranges such as 0,2-3.")
+        cpus.update(range(int(first), int(last or first) + 1))
+        if dash and int(last) < int(first):
+            raise UsageError(f"--cpus {text}: the range {part} ends before it begins.")
+    available = os.sched_getaffinity(0)
+    if not cpus <= available:
+        raise UsageError(f"--cpus {text}: this process may use the CPUs {', '.join(map(str, sorted(available)))} only.")
+    return frozenset(cpus)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message[:1].upper()}{message[1:]}; see --help.")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="server_stub",
+        description="A small v2 (Open Inference Protocol) server over HTTP and gRPC, with built-in models, to measure against.",
+        epilog="When it is ready it prints one line of JSON on stdout, with its ports; everything else goes to stderr.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
+    parser.add_argument("--http-port", type=int, default=8000, metavar="PORT", help="0 takes a free one (default %(default)s)")
+    parser.add_argument("--grpc-port", type=int, default=8001, metavar="PORT", help="0 takes a free one (default %(default)s)")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes the CPU in this version")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads for one inference (default: the CPUs it may use, less one)")
+    parser.add_argument("--cpus", metavar="LIST", help="the CPUs to run on, such as 0,2-3 (default: all)")
+    parser.add_argument("--model", action="append", metavar="NAME", help="load only this model; may be repeated")
+    parser.add_argument(
+        "--model-repository",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="serve DIR/MODEL/VERSION/model.onnx, the highest version of each, in place of the built-in models; config.pbtxt is not read",
+    )
+    parser.add_argument(
+        "--densenet",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="serve densenet_onnx from the ONNX model zoo's trained densenet-7 file instead of weights from a seed; "
+        "a densenet_labels.txt beside it names the classes",
+    )
+    parser.add_argument("--exit-with-stdin", action="store_true", help="end when stdin reaches its end, as when the parent dies")
+    return parser

@@ -1,0 +1,16 @@
+"""What executes a model, whatever is behind it."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias
+
+import numpy.typing as npt
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+
+class Executor(Protocol):
+    """A loaded model; called from one thread at a time."""
+
+    def execute(self, inputs: Arrays) -> Arrays:
+        """All outputs by name, from all inputs by name; inputs may be read-only and unaligned."""
+        ...

@@ -1,0 +1,67 @@
+"""Models that ONNX Runtime executes on the CPU."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from perfkit.errors import UsageError
+from perfkit.protocol.message import TensorMetadata
+from perfkit.protocol.tensor import Datatype
+from server_stub.executors.base import Arrays
+
+_DATATYPES = {
+    "tensor(bool)": Datatype.BOOL,
+    "tensor(uint8)": Datatype.UINT8,
+    "tensor(uint16)": Datatype.UINT16,
+    "tensor(uint32)": Datatype.UINT32,
+    "tensor(uint64)": Datatype.UINT64,
+    "tensor(int8)": Datatype.INT8,
+    "tensor(int16)": Datatype.INT16,
+    "tensor(int32)": Datatype.INT32,
+    "tensor(int64)": Datatype.INT64,
+    "tensor(float16)": Datatype.FP16,
+    "tensor(float)": Datatype.FP32,
+    "tensor(double)": Datatype.FP64,
+}
+
+
+class OnnxExecutor:
+    """Executes an ONNX file; `threads` is how many ONNX Runtime uses for one execution.
+
+    `inputs` and `outputs` are the graph's own tensors, with -1 for a size that it leaves open.
+    """
+
+    def __init__(self, file: pathlib.Path, threads: int) -> None:
+        try:
+            import onnxruntime
+        except ImportError as error:
+            raise UsageError(f"ONNX models need ONNX Runtime ({error}): pip install 'perfkit[server]'") from None
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+        # threads that spin while they wait take the CPU from the load generator beside them
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        try:
+            self._session: Any = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no other base
+            raise UsageError(f"{file} cannot be loaded by ONNX Runtime: {error}") from None
+        self.inputs, self.outputs = (
+            tuple(_metadata(file, one) for one in some) for some in (self._session.get_inputs(), self._session.get_outputs())
+        )
+        self._output_names = [one.name for one in self.outputs]
+
+    def execute(self, inputs: Arrays) -> Arrays:
+        """See `Executor.execute`."""
+        # a tensor behind a JSON part of any length may stand unaligned in the body: ONNX Runtime expects aligned memory
+        feeds = {name: np.require(array, requirements=("C", "A")) for name, array in inputs.items()}
+        return dict(zip(self._output_names, self._session.run(self._output_names, feeds), strict=True))
+
+
+def _metadata(file: pathlib.Path, tensor: Any) -> TensorMetadata:
+    if tensor.type not in _DATATYPES:
+        raise UsageError(f"{file} has the tensor '{tensor.name}' of type {tensor.type}, which this server does not serve.")
+    shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
+    return TensorMetadata(tensor.name, _DATATYPES[tensor.type].value, shape)

@@ -1,0 +1,125 @@
+"""The server's gRPC side: the service of `v2.proto`, on grpc.aio."""
+
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import grpc
+import grpc.aio
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol import protobuf, v2_pb2
+from server_stub.identity import server_metadata
+from server_stub.repository import Repository
+
+_STATUS = {
+    ErrorKind.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorKind.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    ErrorKind.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    ErrorKind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    ErrorKind.UNSUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
+    ErrorKind.INTERNAL: grpc.StatusCode.INTERNAL,
+}
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.so_reuseport", 0),  # with it a second server would share the port instead of being refused
+)
+
+_Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+_Method: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+
+
+class GrpcFront:
+    """Answers v2 over gRPC from a repository of models."""
+
+    def __init__(self, repository: Repository, *, shutdown_timeout_s: float) -> None:
+        self._repository = repository
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._server = grpc.aio.server(options=_OPTIONS)
+        methods: dict[str, _Method] = {
+            "ServerLive": self._live,
+            "ServerReady": self._ready,
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelMetadata": self._model_metadata,
+            "ModelConfig": self._config,
+            "ModelStatistics": self._statistics,
+            "ModelInfer": self._infer,
+        }
+        handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+            name: grpc.unary_unary_rpc_method_handler(_answering(method)) for name, method in methods.items()
+        }
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers)])
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens, and gives the port; raises OSError where it cannot."""
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound_port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(str(error).partition(";")[0]) from None
+        await self._server.start()
+        return bound_port
+
+    async def stop(self) -> None:
+        """Stops listening and returns when the calls in flight are answered, or the time for it has passed."""
+        await self._server.stop(self._shutdown_timeout_s)
+
+    async def _live(self, encoded: bytes) -> bytes:
+        return v2_pb2.ServerLiveResponse(live=True).SerializeToString()
+
+    async def _ready(self, encoded: bytes) -> bytes:
+        return v2_pb2.ServerReadyResponse(ready=True).SerializeToString()
+
+    async def _model_ready(self, encoded: bytes) -> bytes:
+        asked = v2_pb2.ModelReadyRequest.FromString(encoded)
+        self._repository.find(asked.name, asked.version)
+        return v2_pb2.ModelReadyResponse(ready=True).SerializeToString()
+
+    async def _server_metadata(self, encoded: bytes) -> bytes:
+        metadata = server_metadata()
+        return v2_pb2.ServerMetadataResponse(
+            name=metadata.name, version=metadata.version, extensions=metadata.extensions
+        ).SerializeToString()
+
+    async def _model_metadata(self, encoded: bytes) -> bytes:
+        asked = v2_pb2.ModelMetadataRequest.FromString(encoded)
+        metadata = self._repository.find(asked.name, asked.version).definition.metadata()
+        return protobuf.model_metadata_message(metadata).SerializeToString()
+
+    async def _config(self, encoded: bytes) -> bytes:
+        asked = v2_pb2.ModelConfigRequest.FromString(encoded)
+        config = self._repository.find(asked.name, asked.version).definition.config_message()
+        return v2_pb2.ModelConfigResponse(config=config).SerializeToString()
+
+    async def _statistics(self, encoded: bytes) -> bytes:
+        asked = v2_pb2.ModelStatisticsRequest.FromString(encoded)
+        document: dict[str, Any] = self._repository.statistics(asked.name, asked.version)
+        message: Message = json_format.ParseDict(document, v2_pb2.ModelStatisticsResponse())
+        return message.SerializeToString()
+
+    async def _infer(self, encoded: bytes) -> bytes:
+        request = protobuf.decode_infer_request(encoded)
+        response = await self._repository.find(request.model, request.version).infer(request)
+        return protobuf.encode_infer_response(response)
+
+
+def _answering(method: _Method) -> Callable[[bytes, _Context], Awaitable[bytes]]:
+    """The method with its failures turned into gRPC statuses."""
+
+    async def answer(encoded: bytes, context: _Context) -> bytes:
+        try:
+            return await method(encoded)
+        except ProtocolError as error:
+            await context.abort(_STATUS[error.kind], str(error))
+        except DecodeError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, f"the message cannot be parsed: {error}")
+        except Exception as error:  # noqa: BLE001 - a fault in one call must not end the server
+            traceback.print_exc(file=sys.stderr)
+            await context.abort(grpc.StatusCode.INTERNAL, f"the server failed: {error}")
+
+    return answer

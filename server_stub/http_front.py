@@ -1,0 +1,142 @@
+"""The server's HTTP side: v2 paths, with the binary data extension, on aiohttp."""
+
+import json
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol import rest
+from server_stub.compression import ACCEPTED, decompress
+from server_stub.identity import server_metadata
+from server_stub.model import Model
+from server_stub.repository import Repository
+
+MAX_BODY_BYTES = 2**30
+_STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILABLE: 503, ErrorKind.UNSUPPORTED: 501}
+_MODEL = r"/v2/models/{model:[^{}/]+}"
+_VERSIONS = ("", r"/versions/{version:[0-9]+}")
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpFront:
+    """Answers v2 over HTTP from a repository of models."""
+
+    def __init__(self, repository: Repository, *, shutdown_timeout_s: float) -> None:
+        self._repository = repository
+        application = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
+        application.add_routes(self._routes())
+        self._runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=shutdown_timeout_s, handle_signals=False, auto_decompress=False
+        )
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens, and gives the port; raises OSError where it cannot."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port).start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Stops listening and returns when the requests in flight are answered, or the time for it has passed."""
+        await self._runner.cleanup()
+
+    def _routes(self) -> list[web.RouteDef]:
+        routes = [
+            web.get("/v2/health/live", self._healthy, allow_head=False),
+            web.get("/v2/health/ready", self._healthy, allow_head=False),
+            web.get("/v2", self._server, allow_head=False),
+            web.get("/v2/models/stats", self._statistics, allow_head=False),
+            web.post("/v2/repository/index", self._index),
+        ]
+        for version in _VERSIONS:
+            path = _MODEL + version
+            routes += [
+                web.get(path, self._metadata, allow_head=False),
+                web.get(f"{path}/ready", self._model_ready, allow_head=False),
+                web.get(f"{path}/config", self._config, allow_head=False),
+                web.get(f"{path}/stats", self._statistics, allow_head=False),
+                web.post(f"{path}/infer", self._infer),
+            ]
+        return routes
+
+    def _model(self, request: web.Request) -> Model:
+        return self._repository.find(request.match_info["model"], request.match_info.get("version", ""))
+
+    async def _healthy(self, request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _model_ready(self, request: web.Request) -> web.Response:
+        self._model(request)
+        return web.Response()
+
+    async def _server(self, request: web.Request) -> web.Response:
+        metadata = server_metadata()
+        return _json({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
+
+    async def _index(self, request: web.Request) -> web.Response:
+        return _json(self._repository.index())
+
+    async def _metadata(self, request: web.Request) -> web.Response:
+        return _json(rest.encode_model_metadata(self._model(request).definition.metadata()))
+
+    async def _config(self, request: web.Request) -> web.Response:
+        return _json(self._model(request).definition.config())
+
+    async def _statistics(self, request: web.Request) -> web.Response:
+        return _json(self._repository.statistics(request.match_info.get("model", ""), request.match_info.get("version", "")))
+
+    async def _infer(self, request: web.Request) -> web.Response:
+        model = self._model(request)
+        if (request.content_length or 0) > MAX_BODY_BYTES:
+            raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
+        body = decompress(await request.read(), request.headers.get("Content-Encoding", ""), MAX_BODY_BYTES)
+        asked = rest.decode_infer_request(model.definition.name, model.version, body, _header_length(request))
+        response = await model.infer(asked)
+        listed = {output.name: output.binary is True for output in asked.outputs}
+        headers, buffers = rest.encode_infer_response(
+            response, {tensor.name: listed.get(tensor.name, asked.binary_output) for tensor in response.outputs}
+        )
+        return web.Response(body=b"".join(buffers), headers=headers)
+
+
+def _header_length(request: web.Request) -> int | None:
+    text = request.headers.get(rest.HEADER_LENGTH)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise ProtocolError(f"Unable to parse {rest.HEADER_LENGTH}, got: {text}") from None
+
+
+def _json(document: object) -> web.Response:
+    return web.Response(body=json.dumps(document).encode(), content_type=rest.JSON_TYPE)
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.Response(status=status, body=rest.encode_error(message), content_type=rest.JSON_TYPE)
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Turns failures into `{"error": …}` with Triton's codes."""
+    try:
+        return await handler(request)
+    except ProtocolError as error:
+        answer = _error(_STATUS.get(error.kind, 400), str(error))
+        if error.kind is ErrorKind.UNSUPPORTED:
+            answer.headers["Accept-Encoding"] = ", ".join(ACCEPTED)
+        return answer
+    except web.HTTPRequestEntityTooLarge:
+        # Triton answers 400 where others say 413
+        return _error(400, f"request size exceeds the maximum allowed input size of {MAX_BODY_BYTES} bytes")
+    except web.HTTPException as error:
+        return _error(error.status, error.reason)
+    except ConnectionError as error:
+        return _error(400, f"the request ended early: {error}")  # nobody is there to read it, and nothing is wrong here
+    except Exception as error:  # noqa: BLE001 - a fault in one request must not end the server
+        traceback.print_exc(file=sys.stderr)
+        return _error(500, f"the server failed: {error}")

@@ -1,0 +1,154 @@
+"""Requests checked against a model and turned into arrays, arrays turned into replies: pure, and the same for both fronts.
+
+The texts of the refusals are Triton's.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.message import InferRequest, InferResponse, RequestedOutput
+from perfkit.protocol.tensor import Datatype, Tensor, check_size, tensor_from_array, tensor_to_array
+from server_stub.definition import ModelDefinition, TensorDefinition
+from server_stub.executors.base import Arrays
+
+_BATCH_NOTE = (
+    " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. "
+    "If you want to specify the full shape including the batch dim in your input dims config, try setting max_batch_size to zero. "
+    "See the model configuration docs for more info on max_batch_size."
+)
+
+
+def check_request(definition: ModelDefinition, request: InferRequest) -> int:
+    """The request's batch size, 1 for a model without batches; raises ProtocolError where the request does not fit the model."""
+    try:
+        _check_outputs(definition, request)
+        _check_names(definition, request)
+        batch_size = _check_batch(definition, request)
+        inputs = {one.name: one for one in definition.inputs}
+        for tensor in request.inputs:
+            _check_input(definition, inputs[tensor.name], tensor)
+    except ProtocolError as error:
+        raise ProtocolError(f"[request id: {request.id or '<id_unknown>'}] {error}", error.kind) from None
+    return batch_size
+
+
+def input_arrays(definition: ModelDefinition, request: InferRequest) -> Arrays:
+    """The inputs of a checked request as the model takes them, without a copy."""
+    tensors = {tensor.name: tensor_to_array(tensor) for tensor in request.inputs}
+    return {one.name: _reshaped(definition, one, tensors[one.name], outward=False) for one in definition.inputs}
+
+
+def response(definition: ModelDefinition, version: str, request: InferRequest, outputs: Arrays) -> InferResponse:
+    """The reply to a request: the outputs it asks for, as tensors or as classes."""
+    asked = {output.name: output for output in request.outputs}
+    tensors = tuple(
+        _output(definition, one, outputs[one.name], asked.get(one.name)) for one in definition.outputs if not asked or one.name in asked
+    )
+    return InferResponse(definition.name, version, tensors, request.id)
+
+
+def _check_outputs(definition: ModelDefinition, request: InferRequest) -> None:
+    known = {one.name: one for one in definition.outputs}
+    for output in request.outputs:
+        if output.name not in known:
+            raise ProtocolError(f"unexpected inference output '{output.name}' for model '{definition.name}'")
+        datatype = known[output.name].datatype
+        if output.classes and datatype in (Datatype.FP16, Datatype.BF16, Datatype.BOOL, Datatype.BYTES):
+            raise ProtocolError(f"class result not available for output '{output.name}' due to unsupported type '{datatype.value}'")
+
+
+def _check_names(definition: ModelDefinition, request: InferRequest) -> None:
+    expected, given = [one.name for one in definition.inputs], [tensor.name for tensor in request.inputs]
+    for position, name in enumerate(given):
+        if name in given[:position]:
+            raise ProtocolError(f"input '{name}' already exists in request")
+        if name not in expected:
+            raise ProtocolError(f"unexpected inference input '{name}' for model '{definition.name}'")
+    if missing := [name for name in expected if name not in given]:
+        raise ProtocolError(
+            f"expected {len(expected)} inputs but got {len(given)} inputs for model '{definition.name}'. Got input(s) {_quoted(given)}, "
+            f"but missing required input(s) {_quoted(missing)}. Please provide all required input(s)."
+        )
+
+
+def _check_batch(definition: ModelDefinition, request: InferRequest) -> int:
+    if not definition.max_batch_size:
+        return 1
+    sizes = {tensor.shape[0] for tensor in request.inputs if tensor.shape}
+    if any(not tensor.shape for tensor in request.inputs):
+        raise ProtocolError(f"an input has no batch dimension, which model '{definition.name}' requires")
+    if len(sizes) > 1:
+        raise ProtocolError(f"the inputs' batch sizes {sorted(sizes)} do not match each other for '{definition.name}'")
+    (batch_size,) = sizes
+    if batch_size > definition.max_batch_size:
+        raise ProtocolError(f"inference request batch-size must be <= {definition.max_batch_size} for '{definition.name}'")
+    if batch_size < 1:
+        raise ProtocolError(f"inference request batch-size must be >= 1 for '{definition.name}'")
+    return batch_size
+
+
+def _check_input(definition: ModelDefinition, expected: TensorDefinition, tensor: Tensor) -> None:
+    if tensor.datatype is not expected.datatype:
+        raise ProtocolError(
+            f"inference input '{tensor.name}' data-type is '{tensor.datatype.value}', "
+            f"but model '{definition.name}' expects '{expected.datatype.value}'"
+        )
+    shape = definition.shape(expected)
+    fits = len(shape) == len(tensor.shape) and all(
+        given >= 0 and size in (-1, given) for size, given in zip(shape, tensor.shape, strict=True)
+    )
+    if not fits:
+        raise ProtocolError(
+            f"unexpected shape for input '{tensor.name}' for model '{definition.name}'. "
+            f"Expected {_listed(shape)}, got {_listed(tensor.shape)}." + (_BATCH_NOTE if definition.max_batch_size else "")
+        )
+    if tensor.datatype.element_bytes is None:
+        check_size(tensor)
+        return
+    expected_bytes = tensor.element_count * tensor.datatype.element_bytes
+    if len(tensor.raw) != expected_bytes:
+        raise ProtocolError(
+            f"input byte size mismatch for input '{tensor.name}' for model '{definition.name}'. Expected {expected_bytes}, got {len(tensor.raw)}"
+        )
+
+
+def _output(definition: ModelDefinition, one: TensorDefinition, array: npt.NDArray[Any], asked: RequestedOutput | None) -> Tensor:
+    array = _reshaped(definition, one, array, outward=True)
+    if asked is not None and asked.classes:
+        return _top_classes(definition, one, array, asked.classes)
+    try:
+        return tensor_from_array(one.name, one.datatype, array)
+    except ProtocolError as error:  # the model's fault, not the request's
+        raise ProtocolError(str(error), ErrorKind.INTERNAL) from None
+
+
+def _reshaped(definition: ModelDefinition, one: TensorDefinition, array: npt.NDArray[Any], *, outward: bool) -> npt.NDArray[Any]:
+    """Between the shape on the wire and the model's own."""
+    if one.reshape is None:
+        return array
+    batch = array.shape[:1] if definition.max_batch_size else ()
+    return array.reshape(*batch, *(one.dims if outward else one.reshape))
+
+
+def _top_classes(definition: ModelDefinition, one: TensorDefinition, array: npt.NDArray[Any], classes: int) -> Tensor:
+    """The highest values as `value:index[:label]`, highest first, a row for each request of the batch."""
+    rows = array.reshape(array.shape[0] if definition.max_batch_size else 1, -1)
+    best = np.argsort(rows, axis=1, kind="stable")[:, ::-1][:, :classes]
+    texts = [[_class_text(one, row[index], int(index)) for index in order] for row, order in zip(rows, best, strict=True)]
+    return tensor_from_array(one.name, Datatype.BYTES, texts if definition.max_batch_size else texts[0])
+
+
+def _class_text(one: TensorDefinition, value: Any, index: int) -> bytes:
+    text = f"{value:.6f}:{index}" if one.datatype.is_float else f"{value}:{index}"
+    return (f"{text}:{one.labels[index]}" if index < len(one.labels) else text).encode()
+
+
+def _quoted(names: list[str]) -> str:
+    return "[" + ",".join(f"'{name}'" for name in names) + "]"
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return "[" + ",".join(str(size) for size in shape) + "]"

@@ -1,0 +1,122 @@
+"""The real server in a process of its own, once a session, and the clients that talk to it."""
+
+import dataclasses
+import http.client
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+
+
+class StartedServer:
+    """A server process; `ready` is the line it prints, `stderr` what it said until it ended."""
+
+    def __init__(self, *arguments: str, environment: Mapping[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        assert self.process.stdout is not None
+        self.line = self.process.stdout.readline()
+        self.ready: dict[str, Any] = json.loads(self.line) if self.line else {}
+
+    @property
+    def http_port(self) -> int:
+        return int(self.ready["http_port"])
+
+    @property
+    def grpc_port(self) -> int:
+        return int(self.ready["grpc_port"])
+
+    def end(self) -> tuple[int, str, str]:
+        """Closes its stdin and waits: the exit code, the rest of stdout, and stderr."""
+        stdout, stderr = self.process.communicate(timeout=30)
+        return self.process.returncode, stdout, stderr
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A reply over HTTP, as it came."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        length = self.headers.get("Inference-Header-Content-Length")
+        return json.loads(self.body[: int(length)] if length else self.body)
+
+
+class Wire:
+    """One connection by the standard library's client, which knows nothing of v2."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+
+    def get(self, path: str) -> Answer:
+        return self.send("GET", path)
+
+    def send(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+        self._connection.request(method, path, body, dict(headers or {}))
+        response = self._connection.getresponse()
+        return Answer(response.status, response.headers, response.read())  # type: ignore[arg-type]  # an email.Message reads as a mapping
+
+    def infer(self, document: object, *, binary: bytes = b"", model: str = "simple", header_length: int | None = None) -> Answer:
+        """Posts an infer request: a JSON document, or bytes in its place, with binary data behind it."""
+        text = document if isinstance(document, bytes) else json.dumps(document).encode()
+        headers = {}
+        if binary or header_length is not None:
+            headers["Inference-Header-Content-Length"] = str(len(text) if header_length is None else header_length)
+        return self.send("POST", f"/v2/models/{model}/infer", text + binary, headers)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return {"PERFKIT_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
+
+
+@pytest.fixture(scope="session")
+def start_server(environment: dict[str, str]):
+    return lambda *arguments: StartedServer(*arguments, environment=environment)
+
+
+@pytest.fixture(scope="session")
+def server(start_server) -> Iterator[StartedServer]:
+    started = start_server()
+    yield started
+    code, _, stderr = started.end()
+    assert code == 0, stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.fixture
+def wire(server: StartedServer) -> Iterator[Wire]:
+    connection = Wire(server.http_port)
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def triton_http(server: StartedServer) -> Iterator[Any]:
+    with tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client:
+        yield client
+
+
+@pytest.fixture
+def triton_grpc(server: StartedServer) -> Iterator[Any]:
+    with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+        yield client

@@ -1,0 +1,63 @@
+"""The command line's options."""
+
+import os
+import pathlib
+
+import pytest
+
+from perfkit.errors import UsageError
+from server_stub.config import Options, parse_cpus, parse_options
+
+
+def test_the_defaults():
+    assert parse_options([]) == Options()
+
+
+def test_everything_given(tmp_path):
+    file = tmp_path / "model.onnx"
+    file.touch()
+    cpu = min(os.sched_getaffinity(0))
+    text = f"--host ::1 --http-port 0 --grpc-port 0 --device cpu --threads 2 --cpus {cpu} --model simple --model simple --exit-with-stdin"
+    assert parse_options([*text.split(), "--densenet", str(file)]) == Options(
+        host="::1",
+        http_port=0,
+        grpc_port=0,
+        threads=2,
+        cpus=frozenset({cpu}),
+        exit_with_stdin=True,
+        models=("simple",),
+        densenet=pathlib.Path(file),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("--device cuda", "--device cuda: this version of the server runs on the CPU only; use --device cpu or auto."),
+        ("--device tpu", "Argument --device: invalid choice: 'tpu'"),
+        ("--http-port 65536", "--http-port 65536: a port lies between 0"),
+        ("--grpc-port -1", "--grpc-port -1: a port lies between 0"),
+        ("--grpc-port x", "Argument --grpc-port: invalid int value: 'x'"),
+        ("--http-port 8001", "--http-port and --grpc-port are both 8001: each needs its own."),
+        ("--threads 0", "--threads 0: ONNX Runtime needs at least 1 thread."),
+        ("--model nope", "--model nope: there is no such built-in model; choose from simple, densenet_onnx."),
+        ("--model-repository /nowhere", "--model-repository /nowhere: there is no such folder."),
+        ("--model-repository . --densenet pyproject.toml", "give one of the two"),
+        ("--densenet /nowhere.onnx", "--densenet /nowhere.onnx: there is no such file."),
+        ("--cpus two", "--cpus two: expected numbers and ranges such as 0,2-3."),
+        ("--cpus 0,", "--cpus 0,: expected numbers"),
+        ("--cpus 0-", "--cpus 0-: expected numbers"),
+        ("--cpus 3-2", "--cpus 3-2: the range 3-2 ends before it begins."),
+        ("--cpus 0-99999", "this process may use the CPUs"),
+        ("--http-por 0", "Unrecognized arguments: --http-por 0"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_a_sentence(text, sentence):
+    with pytest.raises(UsageError) as error:
+        parse_options(text.split())
+    assert sentence in str(error.value)
+
+
+def test_cpus_are_numbers_and_ranges(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert parse_cpus("0,2-3,7-7") == {0, 2, 3, 7}

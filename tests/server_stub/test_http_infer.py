@@ -1,0 +1,191 @@
+"""Inference over HTTP: rows I1 to I15 of the conformance checklist."""
+
+# ruff: noqa: N802 - a test of a row of the checklist bears its id
+
+import gzip
+import json
+import socket
+import zlib
+
+import numpy as np
+import pytest
+import tritonclient.http
+from tritonclient.http import InferInput, InferRequestedOutput
+
+from perfkit.errors import ProtocolError
+from server_stub.compression import decompress
+
+FIRST, SECOND = list(range(16)), [10] * 16
+SUM, DIFFERENCE = [value + 10 for value in FIRST], [value - 10 for value in FIRST]
+
+
+def json_input(name, values, shape=(1, 16)):
+    return {"name": name, "datatype": "INT32", "shape": list(shape), "data": values}
+
+
+def binary_input(name, size_bytes=64, shape=(1, 16)):
+    return {"name": name, "datatype": "INT32", "shape": list(shape), "parameters": {"binary_data_size": size_bytes}}
+
+
+def raw(values):
+    return np.array(values, "<i4").tobytes()
+
+
+def both(**members):
+    return {"inputs": [json_input("INPUT0", FIRST), json_input("INPUT1", SECOND)], **members}
+
+
+def outputs(answer):
+    return {one["name"]: one for one in answer.json["outputs"]}
+
+
+def test_I1_json(wire):
+    answer = wire.infer(both())
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/json"
+    assert answer.json == {
+        "model_name": "simple",
+        "model_version": "1",
+        "outputs": [json_input("OUTPUT0", SUM), json_input("OUTPUT1", DIFFERENCE)],
+    }
+
+
+def test_I2_nested_json_is_as_flat(wire):
+    assert wire.infer({"inputs": [json_input("INPUT0", [FIRST]), json_input("INPUT1", SECOND)]}).json == wire.infer(both()).json
+
+
+def test_I3_binary(wire):
+    document = {"inputs": [binary_input("INPUT0"), binary_input("INPUT1")], "parameters": {"binary_data_output": True}}
+    answer = wire.infer(document, binary=raw(FIRST) + raw(SECOND))
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+    length = int(answer.headers["Inference-Header-Content-Length"])
+    assert [one["parameters"]["binary_data_size"] for one in json.loads(answer.body[:length])["outputs"]] == [64, 64]
+    assert answer.body[length:] == raw(SUM) + raw(DIFFERENCE)
+
+
+def test_I4_json_and_binary_inputs_mix(wire):
+    document = {"inputs": [json_input("INPUT0", FIRST), binary_input("INPUT1")]}
+    assert outputs(wire.infer(document, binary=raw(SECOND)))["OUTPUT0"]["data"] == SUM
+
+
+def test_I5_json_and_binary_outputs_mix(wire):
+    answer = wire.infer(both(outputs=[{"name": "OUTPUT0", "parameters": {"binary_data": True}}, {"name": "OUTPUT1"}]))
+    assert outputs(answer)["OUTPUT0"]["parameters"] == {"binary_data_size": 64}
+    assert outputs(answer)["OUTPUT1"]["data"] == DIFFERENCE
+    assert answer.body.endswith(raw(SUM))
+
+
+def test_I6_binary_data_output_makes_unlisted_outputs_binary(wire):
+    answer = wire.infer(both(parameters={"binary_data_output": True}))
+    assert all("data" not in one for one in answer.json["outputs"])
+    assert answer.body.endswith(raw(SUM) + raw(DIFFERENCE))
+
+
+def test_I7_a_listed_output_stays_json_whatever_binary_data_output_says(wire):
+    answer = wire.infer(both(outputs=[{"name": "OUTPUT0"}], parameters={"binary_data_output": True}))
+    assert answer.json["outputs"] == [json_input("OUTPUT0", SUM)]
+
+
+def test_I8_only_what_is_asked_for_comes(wire):
+    assert list(outputs(wire.infer(both(outputs=[{"name": "OUTPUT1"}])))) == ["OUTPUT1"]
+
+
+def test_I9_the_id_is_echoed_unless_empty(wire):
+    assert wire.infer(both(id="42")).json["id"] == "42"
+    assert "id" not in wire.infer(both(id="")).json
+
+
+@pytest.mark.parametrize(("encoding", "compress"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_I11_compressed_requests(wire, encoding, compress):
+    answer = wire.send("POST", "/v2/models/simple/infer", compress(json.dumps(both()).encode()), {"Content-Encoding": encoding})
+    assert answer.status == 200
+    assert outputs(answer)["OUTPUT0"]["data"] == SUM
+
+
+def test_I13_other_encodings_are_501(wire):
+    answer = wire.send("POST", "/v2/models/simple/infer", b"abc", {"Content-Encoding": "br"})
+    assert (answer.status, answer.json) == (501, {"error": "Unsupported compression type"})
+    assert answer.headers["Accept-Encoding"] == "gzip, deflate"
+
+
+def test_a_compressed_body_that_is_broken_is_400(wire):
+    for body, text in ((b"abc", "cannot be decompressed"), (gzip.compress(b"{}")[:-4], "ends too early")):
+        answer = wire.send("POST", "/v2/models/simple/infer", body, {"Content-Encoding": "gzip"})
+        assert answer.status == 400
+        assert text in answer.json["error"]
+
+
+def test_what_grows_too_large_when_decompressed_is_refused():
+    assert decompress(gzip.compress(bytes(1000)), "gzip", 1000) == bytes(1000)
+    with pytest.raises(ProtocolError, match="exceeds the maximum allowed input size of 999 bytes"):
+        decompress(gzip.compress(bytes(1000)), "gzip", 999)
+
+
+def test_a_body_that_announces_too_much_is_400(server):
+    head = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.http_port), timeout=30) as connection, connection.makefile("rb") as reader:
+        connection.sendall(head)
+        assert reader.readline() == b"HTTP/1.1 400 Bad Request\r\n"
+
+
+def test_a_client_that_goes_away_harms_nobody(server, wire):
+    head = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
+    with socket.create_connection(("127.0.0.1", server.http_port), timeout=30) as connection:
+        connection.sendall(head)
+    assert wire.infer(both()).status == 200
+
+
+def test_I14_two_requests_on_one_socket(server):
+    body = json.dumps(both()).encode()
+    request = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with socket.create_connection(("127.0.0.1", server.http_port), timeout=30) as connection, connection.makefile("rb") as reader:
+        for _ in range(2):
+            connection.sendall(request)
+            assert reader.readline() == b"HTTP/1.1 200 OK\r\n"
+            headers = dict(line.rstrip().lower().split(b": ") for line in iter(reader.readline, b"\r\n"))
+            assert json.loads(reader.read(int(headers[b"content-length"])))["model_name"] == "simple"
+
+
+def test_I15_binary_needs_no_content_type(wire):
+    # the standard library's client sends none by itself
+    assert wire.infer({"inputs": [binary_input("INPUT0"), binary_input("INPUT1")]}, binary=raw(FIRST) + raw(SECOND)).status == 200
+
+
+def test_a_version_may_stand_in_the_path(wire):
+    body = json.dumps(both()).encode()
+    assert wire.send("POST", "/v2/models/simple/versions/1/infer", body).status == 200
+    assert wire.send("POST", "/v2/models/simple/versions/9/infer", body).status == 404
+
+
+def test_a_batch_is_answered_row_by_row(wire):
+    document = {"inputs": [json_input("INPUT0", FIRST * 2, (2, 16)), json_input("INPUT1", SECOND * 2, (2, 16))]}
+    assert outputs(wire.infer(document))["OUTPUT0"] == json_input("OUTPUT0", SUM * 2, (2, 16))
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_tritonclient_gets_sums_and_differences(triton_http, binary):
+    inputs = [InferInput("INPUT0", [2, 16], "INT32"), InferInput("INPUT1", [2, 16], "INT32")]
+    first, second = np.arange(32, dtype=np.int32).reshape(2, 16), np.ones((2, 16), np.int32)
+    inputs[0].set_data_from_numpy(first, binary_data=binary)
+    inputs[1].set_data_from_numpy(second, binary_data=binary)
+    asked = [InferRequestedOutput("OUTPUT0", binary_data=binary), InferRequestedOutput("OUTPUT1", binary_data=not binary)]
+    result = triton_http.infer("simple", inputs, outputs=asked, request_id="7")
+    assert result.get_response()["id"] == "7"
+    np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), first + second)
+    np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), first - second)
+    unasked = triton_http.infer("simple", inputs)
+    np.testing.assert_array_equal(unasked.as_numpy("OUTPUT1"), first - second)
+
+
+def test_tritonclient_gets_gzip_requests_answered(triton_http):
+    inputs = [InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
+    for one in inputs:
+        one.set_data_from_numpy(np.ones((1, 16), np.int32))
+    result = triton_http.infer("simple", inputs, request_compression_algorithm="gzip")
+    assert result.as_numpy("OUTPUT0").tolist() == [[2] * 16]
+
+
+def test_tritonclient_sees_the_error(triton_http):
+    with pytest.raises(tritonclient.http.InferenceServerException, match="Request for unknown model: 'nope' is not found"):
+        triton_http.infer("nope", [])

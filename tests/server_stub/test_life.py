@@ -1,0 +1,101 @@
+"""How the server starts and ends."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*arguments, closing=""):
+    command = [sys.executable, "-m", "server_stub", *arguments]
+    return subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closing}', "sh", *command], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_ready_line_is_all_that_stdout_gets(start_server):
+    cpu = min(os.sched_getaffinity(0))
+    started = start_server("--model", "simple", "--threads", "3", "--cpus", str(cpu))
+    code, stdout, stderr = started.end()
+    assert started.ready == {
+        "event": "ready",
+        "http_port": started.http_port,
+        "grpc_port": started.grpc_port,
+        "pid": started.process.pid,
+        "device": "cpu",
+        "threads": 3,
+        "cpus": [cpu],
+    }
+    assert (code, stdout) == (0, "")
+    assert stderr == f"serving simple on 127.0.0.1: HTTP {started.http_port}, gRPC {started.grpc_port}\n"
+
+
+def test_the_threads_leave_a_cpu_free(server):
+    assert server.ready["cpus"] == sorted(os.sched_getaffinity(0))
+    assert server.ready["threads"] == max(1, len(server.ready["cpus"]) - 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_after_the_requests_in_flight(start_server, number):
+    started = start_server("--model", "simple")
+    document = {"inputs": [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": [1] * 16} for name in ("INPUT0", "INPUT1")]}
+    body = json.dumps(document).encode()
+    head = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with socket.create_connection(("127.0.0.1", started.http_port), timeout=30) as connection, connection.makefile("rb") as reader:
+        connection.sendall(head)
+        assert reader.readline() == b"HTTP/1.1 100 Continue\r\n"  # from here on the request is in flight
+        reader.readline()
+        started.process.send_signal(number)
+        connection.sendall(body)
+        assert reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        length = next(int(line.split(b":")[1]) for line in reader if line.lower().startswith(b"content-length"))
+        while reader.readline() != b"\r\n":
+            pass
+        assert len(json.loads(reader.read(length))["outputs"]) == 2
+    code, stdout, stderr = started.end()
+    assert (code, stdout) == (0, "")
+    assert "Traceback" not in stderr
+
+
+def test_an_idle_connection_does_not_keep_it(start_server):
+    started = start_server("--model", "simple")
+    connection = http.client.HTTPConnection("127.0.0.1", started.http_port, timeout=30)
+    connection.request("GET", "/v2/health/live")
+    assert connection.getresponse().read() == b""
+    assert started.end()[0] == 0
+    connection.close()
+
+
+@pytest.mark.parametrize("option", ["--http-port", "--grpc-port"])
+def test_a_port_in_use_is_named(option):
+    other = "--grpc-port" if option == "--http-port" else "--http-port"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run("--model", "simple", option, str(port), other, "0")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert f"server_stub: Port {port} on 127.0.0.1 cannot be opened" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_a_closed_stdin_has_ended():
+    ended = run("--model", "simple", "--http-port", "0", "--grpc-port", "0", "--exit-with-stdin", closing="<&-")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["event"] == "ready"
+
+
+def test_an_option_that_cannot_be_used_is_one_sentence():
+    ended = run("--device", "cuda")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "server_stub: --device cuda: this version of the server runs on the CPU only; use --device cpu or auto.\n"
+
+
+def test_help_names_every_option():
+    ended = run("--help")
+    assert ended.returncode == 0
+    for option in ("--http-port", "--grpc-port", "--device", "--threads", "--cpus", "--model", "--densenet", "--exit-with-stdin", "--host"):
+        assert option in ended.stdout
