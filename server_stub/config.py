@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes the CPU in this version")
     parser.add_argument("--threads", type=int, metavar="N", help="threads for one inference (default: the CPUs it may use, less one)")
     parser.add_argument("--cpus", metavar="LIST", help="the CPUs to run on, such as 0,2-3 (default: all)")
-    parser.add_argument("--model", action="append", metavar="NAME", help="load only this model; may be repeated")
+    parser.add_argument("--model", action="extend", nargs="+", metavar="NAME", help="load only these models")
     parser.add_argument(
         "--model-repository",
         type=pathlib.Path,

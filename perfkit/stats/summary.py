@@ -122,7 +122,7 @@ def _warnings(
     few = [name for name, quantile in QUANTILES.items() if not is_withheld(quantile, count) and count < minimum_samples(quantile)]
     if few:
         need = minimum_samples(QUANTILES[few[-1]])
-        message = f"{count} samples are few for {few[-1].replace('_', '.')}: at least {need} are needed; measure longer."
+        message = f"Too few samples for {few[-1].replace('_', '.')}: at least {need:,} are needed; measure longer."
         warnings.append(RunWarning(code="few_samples", message=message))
     above = [name for name, quantile in QUANTILES.items() if not is_withheld(quantile, count) and (1 - quantile) * count <= censored]
     if censored and above:

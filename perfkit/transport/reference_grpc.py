@@ -45,7 +45,7 @@ class ReferenceGrpcTransport:
         """See `Transport.open`."""
         try:
             await asyncio.gather(*(self._add_channel() for _ in range(min(connections, self._limit) - len(self._channels))))
-        except TimeoutError:
+        except (TimeoutError, ConnectionError):
             raise TargetError(f"{self._address} cannot be reached. Is the server running, and is this its gRPC address?") from None
 
     def prepare(self, request: InferRequest) -> Prepared:
@@ -111,9 +111,18 @@ class ReferenceGrpcTransport:
     async def _add_channel(self) -> None:
         channel = grpc.aio.insecure_channel(self._address.authority, options=_OPTIONS)
         self._channels.append(channel)
-        await asyncio.wait_for(channel.channel_ready(), min(self._timeout_s, 10))
+        await asyncio.wait_for(self._connected(channel), self._timeout_s)
         self.counts.opened += 1
         self._idle.append(self._infer(channel))
+
+    @staticmethod
+    async def _connected(channel: grpc.aio.Channel) -> None:
+        state = channel.get_state(try_to_connect=True)
+        while state is not grpc.ChannelConnectivity.READY:
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                raise ConnectionError
+            await channel.wait_for_state_change(state)
+            state = channel.get_state(try_to_connect=True)
 
     async def _send(self, message: bytes) -> Reply:
         is_own = bool(self._idle)  # more requests than channels share them, as HTTP/2 streams

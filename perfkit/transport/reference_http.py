@@ -29,7 +29,7 @@ class ReferenceHttpTransport(RestTransport):
             f"http://{address.authority}",
             connector=aiohttp.TCPConnector(limit=max_connections, limit_per_host=max_connections, keepalive_timeout=600),
             timeout=aiohttp.ClientTimeout(total=timeout_ns / 1e9),
-            headers=dict(address.headers),
+            headers={"Accept-Encoding": "identity", **address.headers},  # aiohttp's own asks Triton to compress every answer
             trace_configs=[tracing],
             auto_decompress=False,
         )

@@ -1,7 +1,5 @@
 """Classes in place of tensors: rows C1 to C3 of the conformance checklist."""
 
-# ruff: noqa: N802 - a test of a row of the checklist bears its id
-
 import json
 
 import numpy as np

@@ -17,7 +17,7 @@ def test_everything_given(tmp_path):
     file = tmp_path / "model.onnx"
     file.touch()
     cpu = min(os.sched_getaffinity(0))
-    text = f"--host ::1 --http-port 0 --grpc-port 0 --device cpu --threads 2 --cpus {cpu} --model simple --model simple --exit-with-stdin"
+    text = f"--host ::1 --http-port 0 --grpc-port 0 --device cpu --threads 2 --cpus {cpu} --model simple densenet_onnx --model simple --exit-with-stdin"
     assert parse_options([*text.split(), "--densenet", str(file)]) == Options(
         host="::1",
         http_port=0,
@@ -25,7 +25,7 @@ def test_everything_given(tmp_path):
         threads=2,
         cpus=frozenset({cpu}),
         exit_with_stdin=True,
-        models=("simple",),
+        models=("simple", "densenet_onnx"),
         densenet=pathlib.Path(file),
     )
 

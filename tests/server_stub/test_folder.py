@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+import tritonclient.grpc
 import tritonclient.http
 
 from perfkit.errors import UsageError
@@ -35,6 +36,19 @@ def test_the_highest_version_of_each_model_is_served(start_server, tmp_path):
         assert client.infer("relu", [given], "10").as_numpy("y").tolist() == [[0, 0, 1], [2, 0, 3]]
         assert not client.is_model_ready("other")
         assert not client.is_model_ready("relu", "2")
+    assert started.end()[0] == 0
+
+
+def test_G6_16_MiB_go_both_ways(start_server, tmp_path):
+    write_model(tmp_path / "relu" / "1" / "model.onnx")
+    values = np.arange(3 * 2**20 * 3 // 2, dtype=np.float32).reshape(-1, 3)
+    assert values.nbytes > 16 * 2**20
+    started = start_server("--model-repository", str(tmp_path))
+    for library, port in ((tritonclient.http, started.http_port), (tritonclient.grpc, started.grpc_port)):
+        with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            given = library.InferInput("x", values.shape, "FP32")
+            given.set_data_from_numpy(values)
+            np.testing.assert_array_equal(client.infer("relu", [given]).as_numpy("y"), values)
     assert started.end()[0] == 0
 
 

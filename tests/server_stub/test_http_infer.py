@@ -1,7 +1,5 @@
 """Inference over HTTP: rows I1 to I15 of the conformance checklist."""
 
-# ruff: noqa: N802 - a test of a row of the checklist bears its id
-
 import gzip
 import json
 import socket

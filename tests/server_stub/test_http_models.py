@@ -1,7 +1,5 @@
 """Health, metadata and configuration over HTTP: rows H1 to H14 of the conformance checklist."""
 
-# ruff: noqa: N802 - a test of a row of the checklist bears its id
-
 import importlib.metadata
 
 import pytest

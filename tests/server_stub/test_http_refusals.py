@@ -1,7 +1,5 @@
 """Requests that are refused over HTTP: rows E1 to E14 of the conformance checklist, with Triton's codes and texts."""
 
-# ruff: noqa: N802 - a test of a row of the checklist bears its id
-
 import pytest
 
 VALUES = list(range(16))

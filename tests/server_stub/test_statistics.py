@@ -1,7 +1,5 @@
 """What a model has done: rows S1 to S4 of the conformance checklist, and the counting by itself."""
 
-# ruff: noqa: N802 - a test of a row of the checklist bears its id
-
 from server_stub.statistics import Statistics, Timing
 
 DURATIONS = {"success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"}

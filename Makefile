@@ -1,0 +1,44 @@
+# Every target makes the virtual environment it needs; nothing has to be typed before it.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+TESTS ?= tests
+
+.PHONY: run test check format proto constraints clean
+
+run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, under two minutes
+	$(BIN)/perfkit run scenarios/densenet.yaml
+
+test: check  ## everything that CI runs
+	$(BIN)/python -m pytest $(TESTS)
+
+check: .venv/dev.stamp  ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/dev.stamp
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: .venv/dev.stamp  ## compile perfkit/protocol/v2.proto
+	$(BIN)/python -m grpc_tools.protoc -I perfkit/protocol --descriptor_set_out=perfkit/protocol/v2.binpb \
+	  --mypy_out=perfkit/protocol --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy v2.proto
+
+constraints:  ## write constraints.txt anew from the newest versions that fit
+	rm -rf .venv && $(PYTHON) -m venv .venv && $(PIP) install -q -e '.[server,dev]'
+	{ echo '# The versions that perfkit is developed and tested with. Made by `make constraints`.'; $(PIP) freeze --exclude-editable; } > constraints.txt
+
+clean:
+	rm -rf .venv build *.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/run.stamp: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt -e '.[server]'
+	touch $@
+
+.venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt -e '.[server,dev]'
+	touch $@ .venv/run.stamp
