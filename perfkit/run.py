@@ -4,15 +4,16 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
-import ipaddress
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Protocol
 
 from perfkit.bundled_server import BundledServer, bundled_server
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import ModelMismatchError, ProtocolError, TargetError
+from perfkit.fleet.placement import Placement, place
 from perfkit.fleet.worker import PointRecording, PointSpec, run_point
 from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.interruption import Interruption
 from perfkit.protocol.message import InferRequest
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
@@ -41,31 +42,6 @@ class Observer(Protocol):
 
     def point_finished(self, finished: Point) -> None:
         """A load point of one repetition was measured."""
-
-
-class Interruption:
-    """Ctrl-C, counted: the first stops sending and drains, the second stops at once."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._loop: ClosedLoop | None = None
-        self._task: asyncio.Task[Any] | None = None
-
-    def interrupt(self) -> None:
-        """Call it from the event loop, once a signal."""
-        self.count += 1
-        if self._loop is not None:
-            self._loop.stop("interrupted", drain=self.count == 1)
-        elif self._task is not None:
-            self._task.cancel()
-
-    def watch(self, loop: ClosedLoop | None) -> None:
-        """Names the loop that an interruption stops; None while there is none."""
-        self._loop = loop
-
-    def cancel_between_points(self, task: "asyncio.Task[Any]") -> None:
-        """Names the task that an interruption cancels while no load is sent."""
-        self._task = task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +77,11 @@ async def run_scenario(
     task = asyncio.current_task()
     assert task is not None
     interruption.cancel_between_points(task)
-    server_cpus, driver_cpus, warnings = share_cpus(scenario)
-    run = _Run(loaded, writer, observer, interruption, clock, warnings)
+    placement = place(scenario, usable_cpus())
+    run = _Run(loaded, writer, observer, interruption, clock, placement)
     try:
-        async with _target(scenario, server_cpus, observer) as target:
-            with pinned(driver_cpus):  # not earlier: a server started here would inherit it
+        async with _target(scenario, placement.server, observer) as target:
+            with pinned(placement.driver):  # not earlier: a server started here would inherit it
                 await run.prepare(target)
                 await run.measure(target)
     except (TargetError, asyncio.CancelledError) as error:
@@ -129,12 +105,12 @@ class _Run:
         observer: Observer,
         interruption: Interruption,
         clock: Clock,
-        warnings: tuple[RunWarning, ...],
+        placement: Placement,
     ) -> None:
         self.measured: list[Measured] = []
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
-        self._warnings = warnings
+        self._warnings = [RunWarning(code="shared_cpus", message=placement.conflict)] if placement.conflict else []
         self._requests: tuple[InferRequest, ...] = ()
         self._environment: dict[str, Any] = {}
         self._host = describe_host()
@@ -223,7 +199,7 @@ class _Run:
         self._observer.point_finished(point(self.measured[-1]))
 
     def _measured(self, plan: _Plan, recorded: PointRecording) -> Measured:
-        warnings = list(self._warnings)
+        warnings = [*self._warnings]
         if plan.concurrency > self._max_connections():
             message = (
                 f"Only {self._max_connections()} connections are allowed, so the rest of the {plan.concurrency} requests waited for one."
@@ -311,32 +287,6 @@ class _Run:
         engine = "grpcio" if address.scheme == "grpc" else self._scenario.target.engine
         bundled = None if server is None else server.description
         return {"name": metadata.name, "version": metadata.version, "url": str(address), "engine": engine, "bundled_server": bundled}
-
-
-def share_cpus(scenario: Scenario) -> tuple[tuple[int, ...], tuple[int, ...], tuple[RunWarning, ...]]:
-    """The bundled server's CPUs, the driver's, and what to warn of; empty where nothing is pinned.
-
-    Where the scenario says nothing, the driver takes the last CPU and the server all others. A target elsewhere has
-    its own; one on this machine may run anywhere.
-    """
-    usable, target = usable_cpus(), scenario.target
-    server, driver = scenario.server.cpus or (), scenario.measure.cpus or ()
-    missing = sorted({*server, *driver} - set(usable))
-    if missing:
-        raise ModelMismatchError(f"server.cpus and measure.cpus: CPU {missing[0]} is not among those this process may use: {usable}")
-    if target.url is not None:
-        host = Address.parse(target.url).host
-        local = host == "localhost" or ((host[0].isdigit() or ":" in host) and ipaddress.ip_address(host).is_loopback)
-        message = f"The target runs on this machine: server and load generator may take the {len(usable)} CPUs from each other."
-        return (), driver, (RunWarning(code="shared_cpus", message=message),) if local else ()
-    if len(usable) > 1:
-        driver = driver or tuple(cpu for cpu in usable if cpu not in server)[-1:] or tuple(usable[-1:])
-        server = server or tuple(cpu for cpu in usable if cpu not in driver) or tuple(usable)
-    if not server or set(server) & set(driver):
-        shared = ", ".join(map(str, sorted(set(server) & set(driver) or set(usable))))
-        message = f"The bundled server and the load generator share CPU {shared}: give each its own with server.cpus and measure.cpus."
-        return server, driver, (RunWarning(code="shared_cpus", message=message),)
-    return server, driver, ()
 
 
 @contextlib.asynccontextmanager

@@ -30,11 +30,12 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     import uvloop
 
     from perfkit.clock import utc_now
+    from perfkit.load.interruption import Interruption
     from perfkit.report.live import LiveReport
     from perfkit.report.text import print_summary
     from perfkit.result.file import ResultWriter
     from perfkit.result.model import result_document
-    from perfkit.run import Interruption, run_scenario
+    from perfkit.run import run_scenario
     from perfkit.scenario.file import read_scenario
 
     loaded = read_scenario(options.scenario, options.settings)

@@ -1,0 +1,184 @@
+"""Perfkit as a person runs it: a process, its exit code, what it prints."""
+
+import dataclasses
+import http.server
+import json
+import os
+import pathlib
+import queue
+import signal
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+import yaml
+
+WAIT_S = 60
+
+
+@dataclasses.dataclass
+class Finished:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+    folder: pathlib.Path
+
+    @property
+    def result(self):
+        return json.loads((self.folder / "result.json").read_text())
+
+
+class Running:
+    """A `perfkit run` under way; its stderr can be waited on line by line."""
+
+    def __init__(self, arguments, folder, environ):
+        self.folder = folder
+        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.seen = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "perfkit", *map(str, arguments)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environ},
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def wait_for_line(self, text):
+        while (line := self.lines.get(timeout=WAIT_S)) is not None:
+            self.seen.append(line)
+            if text in line:
+                return
+        pytest.fail(f"no line with {text!r}; stderr was:\n{''.join(self.seen)}")
+
+    def signal(self, number: signal.Signals):
+        self.process.send_signal(number)
+
+    def descendants(self):
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def finish(self):
+        stdout = self.process.stdout.read()
+        code = self.process.wait(WAIT_S)
+        self._reader.join(WAIT_S)
+        while (line := self.lines.get(timeout=WAIT_S)) is not None:
+            self.seen.append(line)
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return Finished(code, stdout, "".join(self.seen), self.folder)
+
+
+@pytest.fixture
+def perfkit(tmp_path):
+    """Starts a perfkit command; `perfkit.run(...)` waits for its end, `perfkit.start(...)` does not."""
+    started = []
+
+    class Perfkit:
+        @staticmethod
+        def start(*arguments, environ=()):
+            folder = tmp_path / "out"
+            extra = ["--out", folder] if arguments[0] == "run" and "--out" not in arguments else []
+            running = Running([*arguments, *extra], folder, dict(environ))
+            started.append(running)
+            return running
+
+        @classmethod
+        def run(cls, *arguments, environ=()):
+            return cls.start(*arguments, environ=environ).finish()
+
+    yield Perfkit
+    for running in started:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait(WAIT_S)
+            running.process.stdout.close()
+
+
+@pytest.fixture
+def write_scenario(tmp_path):
+    """Writes a short scenario on the bundled server's `simple`; keyword arguments replace whole sections."""
+
+    def write(**sections):
+        document = {
+            "target": {"model": "simple"},
+            "load": {"closed": {"concurrency": [1, 2]}},
+            "measure": {"warmup": "50ms", "duration": "300ms", "repetitions": 1},
+            **sections,
+        }
+        path = tmp_path / "scenario.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    return write
+
+
+class HangingServer:
+    """Speaks enough v2 for a run to begin; from its second inference on it never answers."""
+
+    def __init__(self):
+        self.hangs = threading.Event()
+        self._end = threading.Event()
+        self._inferences = 0
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                tensor = {"datatype": "FP32", "shape": [1]}
+                document = {
+                    "name": "m",
+                    "versions": ["1"],
+                    "platform": "x",
+                    "inputs": [{"name": "i", **tensor}],
+                    "outputs": [{"name": "o", **tensor}],
+                }
+                self._answer(404 if self.path.endswith("config") else 200, document)
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                outer._inferences += 1
+                if outer._inferences > 1:
+                    outer.hangs.set()
+                    outer._end.wait(WAIT_S)
+                self._answer(
+                    200,
+                    {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", "datatype": "FP32", "shape": [1], "data": [1.0]}]},
+                )
+
+            def _answer(self, status, document):
+                body = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.handle_error = lambda *_: None  # the client is gone by then, as it should be
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        self._end.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(WAIT_S)
+
+
+@pytest.fixture
+def hanging_server():
+    server = HangingServer()
+    yield server
+    server.close()
