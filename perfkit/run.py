@@ -115,6 +115,7 @@ class _Run:
         self._environment: dict[str, Any] = {}
         self._host = describe_host()
         self._status: tuple[Status, str] = ("complete", "")
+        self._planned = 0
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
 
     async def prepare(self, target: _Target) -> None:
@@ -138,6 +139,7 @@ class _Run:
     async def measure(self, target: _Target) -> None:
         """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
         plans = self._plans(target)
+        self._planned = len(plans)
         spec_s = [self._point_s() for _ in plans]
         for index, plan in enumerate(plans):
             left_s = None if None in spec_s else sum(seconds or 0.0 for seconds in spec_s[index:])
@@ -194,7 +196,7 @@ class _Run:
         if recorded.ending.target_lost:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.reason:
-            self.end("interrupted", recorded.ending.reason)
+            self.end("interrupted", f"in load point {len(self.measured)} of {self._planned}")
         self._writer.save(self.result())
         self._observer.point_finished(point(self.measured[-1]))
 

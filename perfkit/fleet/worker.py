@@ -5,11 +5,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from perfkit.clock import Clock
+from perfkit.errors import ProtocolError
 from perfkit.load.closed_loop import ClosedLoop, Ending
 from perfkit.load.phases import Phases
 from perfkit.recorder.recording import Interval, Recorder, Recording
 from perfkit.telemetry.host import BusyMeter
-from perfkit.transport.base import ConnectionCounts, Prepared, Transport
+from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Transport
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ async def run_point(
     """
     await transport.open(spec.connections)
     phases = Phases.plan(clock.now_ns(), warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
-    recorder = Recorder(phases, lambda interval: on_interval(phases.window_start_ns, interval))
+    recorder = Recorder(phases, lambda interval: on_interval(phases.window_start_ns, interval), lambda reply: _failure(transport, reply))
     loop = ClosedLoop(
         transport, requests, recorder.add, concurrency=spec.concurrency, phases=phases, clock=clock, think_time_ns=spec.think_time_ns
     )
@@ -79,3 +80,12 @@ async def _busy_shares(loop: ClosedLoop, phases: Phases, clock: Clock) -> tuple[
     meter = BusyMeter(clock)
     await loop.stopped()
     return meter.read()
+
+
+def _failure(transport: Transport, reply: Reply) -> str:
+    """The sentence that a failed reply carries."""
+    try:
+        transport.decode(reply)
+    except ProtocolError as error:
+        return str(error)
+    return reply.error

@@ -96,19 +96,19 @@ class ClosedLoop:
     async def _send_in_turn(self, index: int) -> None:
         send, on_reply, requests, count = self._transport.send, self._on_reply, self._requests, len(self._requests)
         plain = self._left is None and not self._think_time_ns
-        failures = 0
+        failures, ok = 0, Outcome.OK
         while not self._stopping:
             if not plain and not await self._may_send():
                 return
             reply = await send(requests[index % count])
             on_reply(reply)
             index += self._concurrency
-            if reply.outcome in _NO_CONTACT:
-                failures += 1
-                await self._back_off(reply, failures)
-            else:
+            if reply.outcome is ok or reply.outcome not in _NO_CONTACT:
                 failures = 0
                 self._contact_ns = reply.finished_ns
+            else:
+                failures += 1
+                await self._back_off(reply, failures)
 
     async def _may_send(self) -> bool:
         """Thinks, and takes one of the requests that a counted window has left."""

@@ -19,6 +19,7 @@ _SAMPLED_ERRORS = 3
 # a distribution holds answers, and those that never came at their age, as lower bounds
 _IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
 _OUTCOMES = tuple(Outcome)
+_OK = Outcome.OK
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,11 +51,15 @@ class Recorder:
     """Takes replies one by one and records them in batches.
 
     `on_interval` is given each interval's histogram when later ones push it out; an interval with late answers comes
-    more than once, and the parts add up. Memory does not grow with the length of the window.
+    more than once, and the parts add up. Memory does not grow with the length of the window. `describe_failure` gives
+    the sentence of a failed reply, and is asked for a few of them.
     """
 
-    def __init__(self, phases: Phases, on_interval: Callable[[Interval], None]) -> None:
+    def __init__(
+        self, phases: Phases, on_interval: Callable[[Interval], None], describe_failure: Callable[[Reply], str] = lambda reply: reply.error
+    ) -> None:
         self._phases = phases
+        self._describe_failure = describe_failure
         self._on_interval = on_interval
         self._batch: list[Reply] = []
         self._open: collections.OrderedDict[int, Histogram] = collections.OrderedDict()
@@ -62,7 +67,7 @@ class Recorder:
 
     def add(self, reply: Reply) -> None:
         """Takes one reply; cheap, since a thousand are recorded at once."""
-        if reply.outcome is Outcome.REJECTED or reply.error:
+        if reply.outcome is not _OK:
             self._sample_error(reply)
         reply.payload = None
         self._batch.append(reply)
@@ -124,4 +129,4 @@ class Recorder:
     def _sample_error(self, reply: Reply) -> None:
         texts = self._recording.errors.setdefault(reply.outcome, [])
         if len(texts) < _SAMPLED_ERRORS and reply.started_ns >= self._phases.window_start_ns:
-            texts.append(reply.error)
+            texts.append(self._describe_failure(reply))

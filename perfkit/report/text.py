@@ -38,7 +38,16 @@ def describe_point(point: Point) -> str:
 
 def _table(points: Sequence[Point]) -> Table:
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("protocol", "concurrency", "throughput", *(name.replace("_", ".") for name in _COLUMNS), "errors", "samples"):
+    batched = any(point.inferences_per_s != point.throughput_per_s for point in points)
+    for column in (
+        "protocol",
+        "concurrency",
+        "throughput",
+        *(["inferences"] if batched else []),
+        *(name.replace("_", ".") for name in _COLUMNS),
+        "errors",
+        "samples",
+    ):
         table.add_column(column, justify="left" if column == "protocol" else "right", no_wrap=True)
     for point in points:
         figures = [getattr(point.service_time_ns, name) for name in _COLUMNS]
@@ -47,6 +56,7 @@ def _table(points: Sequence[Point]) -> Table:
             point.protocol,
             str(point.load.concurrency),
             format_rate_per_s(point.throughput_per_s),
+            *([format_rate_per_s(point.inferences_per_s)] if batched else []),
             *shown,
             f"{point.error_rate:.2%}" if point.error_rate else "0",
             f"{point.service_time_ns.count:,}",

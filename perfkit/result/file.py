@@ -28,16 +28,19 @@ class ResultWriter:
 
     def __init__(self, folder: pathlib.Path, started_at_s: float) -> None:
         self.folder = folder
-        self.partial = folder.with_name(folder.name + ".partial")
-        if folder.exists() and not (folder / RESULT_FILE).is_file() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise ResultError(f"--out {folder}: this is there already, and is no result folder; give another one")
         try:
+            self._place = folder.resolve()  # a link stays, and leads to the new result
+            self.partial = self._place.with_name(self._place.name + ".partial")
+            if folder.exists() and not (folder / RESULT_FILE).is_file() and not (folder.is_dir() and not any(folder.iterdir())):
+                raise ResultError(f"--out {folder}: this is there already, and is no result folder; give another one")
             if self.partial.exists():
                 shutil.rmtree(self.partial)
             self.partial.mkdir(parents=True)
             self._log = (self.partial / LOG_FILE).open("w", encoding="ascii")
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
+        except ValueError:
+            raise ResultError(f"--out {folder}: this cannot be a result folder; give another one") from None
         self._log.write("#[Histogram log format version 1.2]\n#[logged by perfkit; nanoseconds; Interval_Max in milliseconds]\n")
         self._log.write(f"#[StartTime: {started_at_s:.3f} (seconds since epoch)]\n")
         self._log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
@@ -57,13 +60,13 @@ class ResultWriter:
     def commit(self) -> pathlib.Path:
         """Puts the folder in its place, replacing a result that is there, in one step."""
         self._log.close()
-        if not self.folder.exists():
-            self.partial.rename(self.folder)
-        elif _exchange(self.partial, self.folder):
+        if not self._place.exists():
+            self.partial.rename(self._place)
+        elif _exchange(self.partial, self._place):
             shutil.rmtree(self.partial)
         else:
-            shutil.rmtree(self.folder)
-            self.partial.rename(self.folder)
+            shutil.rmtree(self._place)
+            self.partial.rename(self._place)
         return self.folder
 
     def discard(self) -> None:
@@ -105,6 +108,8 @@ def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, Histogram
                 yield found["tag"], float(found["start"]), Histogram.decode(found["payload"])
             except ValueError as error:
                 raise ResultError(f"{file}:{number}: {error}") from None
+        elif line and line[0] not in '#"':
+            raise ResultError(f"{file}:{number}: not an interval of an HdrHistogram log")
 
 
 def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pydantic
@@ -43,12 +43,15 @@ def read_scenario(path: pathlib.Path, settings: Sequence[str] = (), environ: Map
             raise ScenarioError(f"--set {setting}: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'")
         overrides.append(_override(document, origins, key, value, f"--set {key}"))
     document = _without_nulls(document)
-    document.setdefault("name", re.sub(r"[^\w.-]+", "-", path.stem).lstrip("-.") or "scenario")
+    document.setdefault("name", re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", path.stem).lstrip("-") or "scenario")
     _refuse_later(document, origins, path)
     try:
         scenario = Scenario.model_validate(document)
     except pydantic.ValidationError as error:
-        raise ScenarioError("\n".join(_sentence(problem, document, origins, path) for problem in error.errors())) from None
+        problems = [
+            one for one in error.errors() if not (one["type"] == "too_short" and one["input"])
+        ]  # only its wrong elements left it so
+        raise ScenarioError("\n".join(_sentence(problem, document, origins, path) for problem in problems)) from None
     return LoadedScenario(scenario, path.parent, tuple(overrides))
 
 
@@ -71,48 +74,53 @@ def _read_yaml(path: pathlib.Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: cannot be read: {error}") from None
     origins: dict[KeyPath, str] = {}
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = _plain(root, (), origins, path) if root else None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ScenarioError(f"{where}: not valid YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"{path}: not valid YAML: {error}") from None
+    document = _parse(text, (), origins, lambda line: f"{path}:{line}")
     if not isinstance(document, dict):
         raise ScenarioError(f"{path}: a scenario is keys and values, such as name, target and load")
     return document, origins
 
 
-def _plain(node: yaml.Node, key_path: KeyPath, origins: dict[KeyPath, str], path: pathlib.Path) -> Any:
-    """A node as plain values, noting the line of every key and element."""
-    origins.setdefault(key_path, f"{path}:{node.start_mark.line + 1}")
+def _parse(text: str, key_path: KeyPath, origins: dict[KeyPath, str], origin: Callable[[int], str]) -> Any:
+    """YAML as plain values, noting the origin of every key and element by its line."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        return _plain(root, key_path, origins, origin) if root else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, problem = (mark.line + 1 if mark else 1), error.problem or error.context
+    except yaml.reader.ReaderError as error:
+        line, problem = text.count("\n", 0, error.position) + 1, f"the character #x{error.character:04x} is not allowed"
+    except RecursionError:
+        line, problem = 1, "it is nested too deeply, or an alias holds itself"
+    raise ScenarioError(f"{origin(line)}: not valid YAML: {problem}")
+
+
+def _plain(node: yaml.Node, key_path: KeyPath, origins: dict[KeyPath, str], origin: Callable[[int], str]) -> Any:
+    here = origins.setdefault(key_path, origin(node.start_mark.line + 1))
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = str(key_node.value)
-            line = f"{path}:{key_node.start_mark.line + 1}"
+            line = origin(key_node.start_mark.line + 1)
             if key in mapping:
                 raise ScenarioError(f"{line}: {_dotted((*key_path, key))}: this key stands here twice; keep one")
             origins[*key_path, key] = line
-            mapping[key] = _plain(value_node, (*key_path, key), origins, path)
+            mapping[key] = _plain(value_node, (*key_path, key), origins, origin)
         return mapping
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(element, (*key_path, index), origins, path) for index, element in enumerate(node.value)]
+        return [_plain(element, (*key_path, index), origins, origin) for index, element in enumerate(node.value)]
     constructor = yaml.SafeLoader("")
     try:
         return constructor.construct_object(node, deep=True)
+    except yaml.YAMLError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the library lets out whatever int(), datetime and its own tables raise
+        raise ScenarioError(f"{here}: {_dotted(key_path) or 'the scenario'}: cannot be read as YAML: {error}") from None
     finally:
         constructor.dispose()
 
 
 def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, text: str, origin: str) -> str:
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        problem = error.problem if isinstance(error, yaml.MarkedYAMLError) else error
-        raise ScenarioError(f"{origin}: the value is not valid YAML: {problem}") from None
     *parents, last = key.split(".")
     place: dict[str, Any] = document
     walked: KeyPath = ()
@@ -125,11 +133,12 @@ def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, t
         if not isinstance(place, dict):
             raise ScenarioError(f"{origin}: {_dotted(walked)} holds {place!r}, which has no keys")
     last = _present_key(place, last)
-    place[last] = value
-    for known in [known for known in origins if known[: len(walked) + 1] == (*walked, last)]:
+    walked = (*walked, last)
+    for known in [known for known in origins if known[: len(walked)] == walked]:
         del origins[known]
-    origins[*walked, last] = origin
-    return f"{key}=<redacted>" if (*walked, last)[:2] == ("target", "headers") else f"{key}={text}"
+    place[last] = _parse(text, walked, origins, lambda _: origin)
+    has_headers = walked[:2] == ("target", "headers") or (walked == ("target",) and "headers" in (place[last] or ()))
+    return f"{key}=<redacted>" if has_headers else f"{key}={text}"
 
 
 def _present_key(place: Mapping[str, Any], key: str) -> str:
@@ -161,13 +170,13 @@ def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path:
     context = problem.get("ctx", {})
     match problem["type"]:
         case "unknown_key":
-            key_path = (*key_path, context["key"])
+            key_path = _key_path((*problem["loc"], context["key"]), document)
             text = problem["msg"]
         case "missing":
             text = "this key is missing"
         case "value_error":
             text = str(context["error"])
-        case "not_a_mapping" | "variant" | "later":
+        case "not_a_mapping" | "not_values" | "variant" | "later":
             text = problem["msg"]
         case "literal_error":
             text = f"expected {context['expected']}, found {problem['input']!r}"
@@ -175,9 +184,17 @@ def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path:
             text = f"expected a whole number, found {problem['input']!r}"
         case "string_type":
             text = f"expected text, found {problem['input']!r}; put it in quotes"
+        case "string_pattern_mismatch":
+            text = f"expected letters, digits, '_', '.' and '-', of which a letter or digit first, found {problem['input']!r}"
+        case "tuple_type":
+            text = f"expected a list, found {problem['input']!r}"
+        case "dict_type":
+            text = f"expected keys and values, found {problem['input']!r}"
+        case "too_short":
+            text = "expected at least one, found none"
         case _:
             text = f"{problem['msg'][:1].lower()}{problem['msg'][1:]}, found {problem['input']!r}"
-    return f"{_origin(key_path, origins, path)}: {_dotted(key_path) or 'the scenario'}: {text}"
+    return f"{_origin(key_path, origins, path)}: {_dotted(key_path) or 'the scenario'}: {_on_one_line(text)}"
 
 
 def _key_path(location: Sequence[str | int], document: Any) -> KeyPath:
@@ -205,4 +222,9 @@ def _origin(key_path: KeyPath, origins: Mapping[KeyPath, str], path: pathlib.Pat
 
 
 def _dotted(key_path: KeyPath) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path).lstrip(".")
+    dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path)
+    return _on_one_line(dotted.lstrip("."))
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\n", "\\n")

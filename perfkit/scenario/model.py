@@ -1,6 +1,7 @@
 """A scenario as frozen values. Fields carry their units in their names; the keys that people write are the aliases."""
 
 import difflib
+import re
 import urllib.parse
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -37,6 +38,9 @@ Count = Annotated[int, Field(strict=True, ge=1)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 
 
+_CPU_RANGE = re.compile(r"\s*(?P<first>[0-9]{1,5})\s*(?:-\s*(?P<last>[0-9]{1,5}))?\s*")
+
+
 def _parse_cpus(value: object) -> object:
     """Reads `0,2-3` or a list of CPU numbers."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -45,10 +49,11 @@ def _parse_cpus(value: object) -> object:
         return value
     cpus: list[int] = []
     for part in value.split(","):
-        first, _, last = part.strip().partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()):
+        found = _CPU_RANGE.fullmatch(part)
+        first, last = (int(found["first"]), int(found["last"] or found["first"])) if found else (1, 0)
+        if first > last:
             raise ValueError(f"expected CPU numbers such as [0, 1] or 0,2-3, found {value!r}")
-        cpus.extend(range(int(first), int(last or first) + 1))
+        cpus.extend(range(first, last + 1))
     return tuple(cpus)
 
 
@@ -76,13 +81,18 @@ class Part(pydantic.BaseModel):
         return data
 
 
+def _parse_version(value: object) -> object:
+    """Takes `version: 1` without quotes."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 class Target(Part):
     """The server under test; without a `url` perfkit starts the bundled one."""
 
     url: Text | None = None
     protocols: Annotated[tuple[Protocol, ...], Field(min_length=1)] | None = None
     model: Text
-    version: Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)] = ""
+    version: Annotated[str, BeforeValidator(_parse_version, json_schema_input_type=str | int)] = ""
     engine: Literal["wire", "reference"] = "wire"
     timeout_ns: Duration = Field(default=30_000_000_000, alias="timeout", gt=0)
     max_connections: Count | None = None
@@ -152,10 +162,24 @@ class FileInput(Part):
     file: Text
 
 
+def _check_values(value: object) -> object:
+    """Lets through numbers, text, true and false, in lists or not; what else YAML knows is in no tensor."""
+    rest = [value]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, list):
+            rest.extend(one)
+        elif not isinstance(one, bool | int | float | str):
+            raise PydanticCustomError(
+                "not_values", "expected numbers, text, true or false, or lists of them, found {found}", {"found": repr(one)}
+            )
+    return value
+
+
 class LiteralInput(Part):
     """Values written in the scenario: nested as their shape, or flat beside a `shape`."""
 
-    value: list[Any] | bool | int | float | str
+    value: Annotated[list[Any] | bool | int | float | str, BeforeValidator(_check_values)]
     shape: Shape | None = None
 
 

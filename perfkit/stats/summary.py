@@ -64,14 +64,14 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
         for outcome in Outcome
         if any(outcome in part.recording.errors for part in parts)
     }
-    bound = any(is_generator_bound(part.generator.cpu_share) for part in parts)
+    busy_share = max(part.generator.cpu_share for part in parts)
     warnings = tuple(dict.fromkeys(warning for part in parts for warning in part.warnings))
     return Point(
         protocol=first.protocol,
         load=ClosedLoad(concurrency=first.concurrency),
         repetition=repetition,
-        valid=not bound and sent > 0,
-        warnings=(*warnings, *_warnings(service_time, outcomes, sum(part.recording.censored for part in parts), errors, generator, bound)),
+        valid=not is_generator_bound(busy_share) and sent > 0,
+        warnings=(*warnings, *_warnings(service_time, outcomes, sum(part.recording.censored for part in parts), errors, busy_share)),
         duration_s=window_s,
         requests=Requests(scheduled=sent, dropped=0, sent=sent, **{outcome.value: count for outcome, count in outcomes.items()}),
         error_rate=1 - outcomes[Outcome.OK] / sent if sent else 0.0,
@@ -99,13 +99,12 @@ def _warnings(
     outcomes: dict[Outcome, int],
     censored: int,
     errors: dict[str, tuple[str, ...]],
-    generator: Generator,
-    bound: bool,
+    busy_share: float,
 ) -> list[RunWarning]:
     warnings, count = [], service_time.count
-    if bound:
+    if is_generator_bound(busy_share):
         message = (
-            f"The load generator was the bottleneck: it kept its core {generator.cpu_share:.0%} busy, above {BUSY_CORE_SHARE:.0%}. "
+            f"The load generator was the bottleneck: it kept its core {busy_share:.0%} busy, above {BUSY_CORE_SHARE:.0%}. "
             "The server may be faster than these figures; lower the concurrency or the request rate."
         )
         warnings.append(RunWarning(code="generator_bound", message=message))

@@ -1,24 +1,26 @@
 """Input tensors: generated from a seed, read from a `.npy` file, or written in the scenario."""
 
 import pathlib
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
-from perfkit.protocol.tensor import Datatype, Tensor, array_dtype, tensor_from_array
+from perfkit.protocol.tensor import Datatype, Tensor, array_dtype, tensor_from_array, tensor_to_array
 from perfkit.scenario.model import FileInput, GeneratedInput, Input, LiteralInput
 
 # random integers stay in the range that every integer type holds
 _INTEGERS_BELOW = 128
+# floats that small hold every integer below these
+_COUNTED_BELOW = {Datatype.BF16: 2**8, Datatype.FP16: 2**11, Datatype.FP32: 2**24}
 
 
 def generate_values(kind: str, datatype: Datatype, shape: tuple[int, ...], random: np.random.Generator) -> npt.NDArray[Any]:
     """Values of one kind: `random` (floats in [0, 1), integers in [0, 128)), `zeros`, `ones` or `arange`.
 
-    `arange` counts 0, 1, 2, … in row-major order and starts again where a small integer type ends. BYTES elements
-    are the same integers as decimal text, and empty for `zeros`.
+    `arange` counts 0, 1, 2, … in row-major order and starts again where a type stops holding every integer. BYTES
+    elements are the same integers as decimal text, and empty for `zeros`.
     """
     count = int(np.prod(shape, dtype=np.int64))
     if datatype is Datatype.BYTES:
@@ -34,7 +36,7 @@ def generate_values(kind: str, datatype: Datatype, shape: tuple[int, ...], rando
         case "ones":
             return np.ones(shape, dtype)
         case "arange":
-            return np.arange(count).astype(dtype).reshape(shape)
+            return (np.arange(count) % _COUNTED_BELOW.get(datatype, max(count, 1))).astype(dtype).reshape(shape)
         case _ if datatype is Datatype.BOOL:
             return random.integers(0, 2, shape).astype(dtype)
         case _ if datatype.is_float:
@@ -71,7 +73,7 @@ def make_input(
         case FileInput():
             array = _read_npy(key, folder / given.file, datatype)
         case LiteralInput():
-            array = np.array(given.value, dtype=object if datatype is Datatype.BYTES else None)
+            array = _literal_array(key, name, datatype, given.value)
             if given.shape is not None:
                 array = _reshaped(key, array, given.shape)
     if batch and not (array.ndim == len(shape) + 1 and array.shape[0] == batch_size):
@@ -84,9 +86,22 @@ def make_input(
         raise ModelMismatchError(f"{key}: {error}") from None
 
 
+def _literal_array(key: str, name: str, datatype: Datatype, value: object) -> npt.NDArray[Any]:
+    array = np.array(value, dtype=object)
+    if any(isinstance(element, list) for element in array.flat):
+        raise ModelMismatchError(f"{key}.value: the lists within are not of one length")
+    if datatype is Datatype.BYTES:
+        return array
+    try:
+        return tensor_to_array(tensor_from_array(name, datatype, cast("npt.ArrayLike", value)))
+    except ProtocolError as error:
+        raise ModelMismatchError(f"{key}: {error}") from None
+
+
 def _read_npy(key: str, path: pathlib.Path, datatype: Datatype) -> npt.NDArray[Any]:
     try:
-        array: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            array: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     except FileNotFoundError:
         raise ScenarioError(f"{key}.file: there is no file {path}") from None
     except (OSError, ValueError) as error:

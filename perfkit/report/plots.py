@@ -1,0 +1,341 @@
+"""The pictures of a result as SVG text: the same values give the same bytes. The only module that knows matplotlib."""
+
+import dataclasses
+import io
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from perfkit.recorder.histogram import Histogram
+from perfkit.result.model import Point, Result
+
+WIDTH_IN = 10.5
+NS_PER_MS = 1e6
+_INK, _MUTED, _GRID = "#24292f", "#57606a", "#e4e7ea"
+_BLUE, _VERMILLION, _GREEN, _PURPLE = "#0072b2", "#d55e00", "#007a5a", "#8a4f7d"  # after Okabe and Ito, for colour-blind readers
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": _MUTED,
+    "axes.labelcolor": _INK,
+    "axes.titlecolor": _INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.7,
+    "text.color": _INK,
+    "xtick.bottom": False,  # the grid marks the place
+    "ytick.left": False,
+    "xtick.labelcolor": _INK,
+    "ytick.labelcolor": _INK,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+}
+_UPPER = {
+    "p99": "p99 of the service time",
+    "p90": "p90 of the service time (p99 needs 100 samples a step)",
+    "max": "maximum of the service time (p90 needs 10 samples a step)",
+}
+_TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
+_NUMBERS = FuncFormatter(lambda value, _: f"{value:,.6g}")
+_LONG_NUMBER = re.compile(r'(?<=[\s"(])-?\d+\.\d{3,}(?=[\s")])')
+_AUTOMATIC_ID = re.compile(r'<g id="[A-Za-z0-9.]+_\d+">')
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slice:
+    """The service times of the requests that started in one slice of a repetition's window."""
+
+    start_s: float
+    service_time: Mapping[str, int]
+    """Nanoseconds by name: `p50`, `p90`, `p99` as far as the samples carry them, and `max`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the log holds of a result; points are counted as in its summary."""
+
+    pooled: tuple[Histogram, ...]
+    """One a point of the summary: all its repetitions."""
+    slices: Mapping[tuple[int, int], tuple[Slice, ...]]
+    """By point and repetition, ascending."""
+    slice_s: int
+
+
+def draw_plots(result: Result, recorded: Recorded) -> dict[str, str]:
+    """SVG by name, in the order to show them; what has no samples is left out."""
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a matplotlibrc of the user must not change the picture
+        mpl.rcParams.update(_STYLE)
+        figures: dict[str, Figure] = {}
+        answered = [point for point in result.summary if point.service_time_ns.count]
+        if len({point.load.concurrency for point in answered}) > 1:  # a single one says no more than the table
+            figures["load"] = load_figure(result.summary)
+        if any(histogram.count for histogram in recorded.pooled):
+            figures["percentiles"] = percentile_figure(result.summary, recorded.pooled)
+        if any(recorded.slices.values()):
+            figures["timeline"] = timeline_figure(result, recorded)
+        return {name: _svg(figure, name) for name, figure in figures.items()}
+
+
+def percentile_curve(histogram: Histogram) -> tuple[npt.NDArray[np.float64], list[int]]:
+    """Where the curve's points lie, as 1/(1-q), and the service times there in nanoseconds.
+
+    It ends at the number of samples: beyond that no sample is expected to lie above.
+    """
+    count = histogram.count
+    if not count:
+        return np.empty(0), []
+    steps = np.geomspace(1, count, max(2, int(32 * np.log10(count)))) if count > 1 else np.ones(1)
+    steps = np.unique(np.concatenate([np.minimum(steps, count), [tick for tick in _TICKS if tick <= count]]))
+    values = histogram.values_at([float(1 - 1 / step) for step in steps])
+    return steps, [histogram.min_ns, *(min(value, histogram.max_ns) for value in values[1:])]
+
+
+def percentile_figure(points: Sequence[Point], pooled: Sequence[Histogram]) -> Figure:
+    """Service time against the percentile, a panel a protocol, a line a load point."""
+    protocols, colours = _protocols(points), _colours(points)
+    figure = Figure(figsize=(WIDTH_IN, 4.0), layout="constrained")
+    panels = figure.subplots(1, len(protocols), sharex=True, sharey=True, squeeze=False)[0]
+    lowest, highest, furthest = float("inf"), 0.0, 10.0
+    for point, histogram in zip(points, pooled, strict=True):
+        steps, values_ns = percentile_curve(histogram)
+        if not values_ns:
+            continue
+        lowest, highest, furthest = min(lowest, values_ns[0] / NS_PER_MS), max(highest, values_ns[-1] / NS_PER_MS), max(furthest, steps[-1])
+        marker = "." if len(steps) == 1 else None
+        panels[protocols.index(point.protocol)].plot(
+            steps,
+            np.array(values_ns) / NS_PER_MS,
+            color=colours[point.load.concurrency],
+            marker=marker,
+            gid=f"percentiles-{_id(point)}",
+        )
+    for panel, protocol in zip(panels, protocols, strict=True):
+        panel.set_xscale("log")
+        panel.set_xlim(1, furthest * 1.08)
+        panel.xaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if tick <= furthest * 1.08]))
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: _TICKS.get(round(tick), "")))
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.set_title(protocol)
+        panel.set_xlabel("percentile")
+    _scale(panels[0], lowest, highest)
+    panels[0].set_ylabel("service time (ms)")
+    shown = {point.load.concurrency for point, histogram in zip(points, pooled, strict=True) if histogram.count}
+    keys = [Line2D([], [], color=colours[concurrency], lw=2, label=f"{concurrency:,}") for concurrency in sorted(shown, reverse=True)]
+    figure.legend(handles=keys, title="concurrency", loc="outside right upper", alignment="left")
+    return figure
+
+
+def load_figure(points: Sequence[Point]) -> Figure:
+    """Throughput, and p50 and p99 of the service time, against concurrency."""
+    figure = Figure(figsize=(WIDTH_IN, 3.5), layout="constrained")
+    throughput, service_time = figure.subplots(1, 2, squeeze=True)
+    shades = {"http": (_BLUE, "o"), "grpc": (_VERMILLION, "s")}
+    for protocol in _protocols(points):
+        some = sorted((point for point in points if point.protocol == protocol), key=lambda point: point.load.concurrency)
+        x, (colour, marker) = [point.load.concurrency for point in some], shades[protocol]
+        rates = [point.throughput_per_s for point in some]
+        throughput.plot(x, rates, color=colour, marker=marker, ms=4.5, gid=f"throughput-{protocol}")
+        for name, style in (("p50", "-"), ("p99", "--")):
+            values = [_milliseconds(point, name) for point in some]
+            service_time.plot(x, values, color=colour, marker=marker, ms=4.5, ls=style, gid=f"{name}-{protocol}")
+        _mark_invalid(throughput, some, rates, colour, marker)
+    for panel in (throughput, service_time):
+        panel.set_xlabel("concurrency (requests in flight)")
+        _concurrency_axis(panel, sorted({point.load.concurrency for point in points}))
+    throughput.set_title("throughput")
+    throughput.set_ylabel("ok answers per second")
+    throughput.set_ylim(0, max(point.throughput_per_s for point in points) * 1.06 or 1.0)
+    throughput.yaxis.set_major_formatter(_NUMBERS)
+    service_time.set_title("service time")
+    service_time.set_ylabel("service time (ms)")
+    known = [value for point in points for name in ("p50", "p99") if (value := _milliseconds(point, name)) > 0]
+    if known:
+        _scale(service_time, min(known), max(known))
+    keys = [Line2D([], [], color=shades[name][0], marker=shades[name][1], ms=4.5, label=name) for name in _protocols(points)]
+    keys += [Line2D([], [], color=_MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
+    if not all(point.valid for point in points):
+        keys.append(Line2D([], [], color=_MUTED, marker="o", mfc="white", ms=4.5, ls="", label="not valid"))
+    figure.legend(handles=keys, loc="outside right upper")
+    return figure
+
+
+def timeline_figure(result: Result, recorded: Recorded) -> Figure:
+    """Service time and throughput over time, a pair of panels a load point, its repetitions one after another."""
+    points, cells = result.summary, _cells(result.summary)
+    rows, columns = (max(places) + 1 for places in zip(*cells, strict=True))
+    figure = Figure(figsize=(WIDTH_IN, 0.75 + 1.75 * rows))
+    bottom, top = 0.5 / figure.get_figheight(), 1 - 0.55 / figure.get_figheight()
+    grid = figure.add_gridspec(
+        3 * rows - 1, columns, height_ratios=[1, 0.45, 0.42] * (rows - 1) + [1, 0.45],
+        left=0.072, right=0.985, bottom=bottom, top=top, hspace=0.2, wspace=0.13,
+    )  # fmt: skip
+    upper = _upper(recorded)
+    under = "seconds measured" if recorded.slice_s == 1 else f"seconds measured, in steps of {recorded.slice_s} s"
+    under += "; dotted lines part the repetitions" if len(result.points) > len(points) else ""
+    pairs: list[tuple[Axes, Axes]] = []
+    for index, (point, (row, column)) in enumerate(zip(points, cells, strict=True)):
+        times, rates = figure.add_subplot(grid[3 * row, column]), figure.add_subplot(grid[3 * row + 1, column])
+        pairs.append((times, rates))
+        _draw_timeline(times, rates, _repetitions(result, point), index, recorded, upper)
+        times.set_title(f"{point.protocol}, concurrency {point.load.concurrency:,}", pad=4)
+        times.tick_params(labelbottom=False)
+        if column == 0:
+            times.set_ylabel("service\ntime (ms)")
+            rates.set_ylabel("answers\nper s")
+        if (row + 1, column) not in cells:
+            rates.set_xlabel(under)
+    longest_s = max(sum(one.duration_s for one in _repetitions(result, point)) for point in points)
+    for (row, _), (times, rates) in zip(cells, pairs, strict=True):
+        beside = [pair[0] for pair, cell in zip(pairs, cells, strict=True) if cell[0] == row]
+        for panel, alike, ticks in ((times, beside, 4), (rates, [pair[1] for pair in pairs], 2)):
+            top = max((float(np.max(line.get_ydata())) for one in alike for line in one.lines if line.get_gid()), default=0.0)
+            panel.set_xlim(0, longest_s or 1.0)
+            panel.set_ylim(0, top * 1.12 or 1.0)
+            panel.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+            panel.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 4, 5, 10]))
+            panel.yaxis.set_major_formatter(_NUMBERS)
+    figure.align_ylabels()
+    keys = [
+        Line2D([], [], color=_BLUE, label="p50 of the service time"),
+        Line2D([], [], color=_VERMILLION, label=_UPPER[upper]),
+        Line2D([], [], color=_GREEN, label="throughput"),
+    ]
+    figure.legend(handles=keys, loc="upper left", bbox_to_anchor=(0.06, 1), ncols=3, borderaxespad=0.2)
+    return figure
+
+
+def _cells(points: Sequence[Point]) -> list[tuple[int, int]]:
+    """Row and column of each load point: a column a protocol, or two columns of the only one."""
+    protocols, concurrencies = _protocols(points), sorted({point.load.concurrency for point in points})
+    if len(protocols) == 1:
+        return [divmod(index, 2) for index in range(len(points))]
+    return [(concurrencies.index(point.load.concurrency), protocols.index(point.protocol)) for point in points]
+
+
+def _draw_timeline(times: Axes, rates: Axes, repetitions: Sequence[Point], index: int, recorded: Recorded, upper: str) -> None:
+    """One load point's pair of panels."""
+    offset_s, slice_s = 0.0, recorded.slice_s
+    for one in repetitions:
+        number = one.repetition or 0
+        slices = recorded.slices.get((index, number), ())
+        for name, colour in (("p50", _BLUE), (upper, _VERMILLION)):
+            known = [
+                (offset_s + _middle_s(part.start_s, slice_s, one), part.service_time[name] / NS_PER_MS)
+                for part in slices
+                if name in part.service_time
+            ]
+            _line(times, known, colour, f"{name}-{_id(one)}-r{number}")
+        _line(rates, [(offset_s + at_s, rate) for at_s, rate in _rates(one, slice_s)], _GREEN, f"throughput-{_id(one)}-r{number}")
+        offset_s += one.duration_s
+        if one is not repetitions[-1]:
+            for panel in (times, rates):
+                panel.axvline(offset_s, color=_MUTED, lw=0.8, ls=":")
+
+
+def _line(panel: Axes, known: Sequence[tuple[float, float]], colour: str, gid: str) -> None:
+    if known:
+        panel.plot(*zip(*known, strict=True), color=colour, marker="o" if len(known) == 1 else None, ms=4, gid=gid)
+
+
+def _rates(point: Point, slice_s: int) -> list[tuple[float, float]]:
+    """Ok answers per second, each at its slice's middle; an end too short to tell a rate is left out."""
+    series, rates = point.throughput_series_per_s or (), []
+    for start_s in range(0, len(series), slice_s):
+        length_s = min(float(slice_s), point.duration_s - start_s)
+        if length_s >= slice_s / 2 or (not start_s and length_s > 0):
+            rates.append((start_s + length_s / 2, sum(series[start_s : start_s + slice_s]) / length_s))
+    return rates
+
+
+def _middle_s(start_s: float, slice_s: int, point: Point) -> float:
+    """A slice's middle; a window's last slice may be shorter."""
+    return start_s + max(min(float(slice_s), point.duration_s - start_s), 0.0) / 2
+
+
+def _upper(recorded: Recorded) -> str:
+    """The highest of p99 and p90 that nearly all slices carry; the maximum where they are too small for both."""
+    slices = list(itertools.chain.from_iterable(recorded.slices.values()))
+    return next((name for name in ("p99", "p90") if sum(name in one.service_time for one in slices) >= 0.9 * len(slices)), "max")
+
+
+def _repetitions(result: Result, point: Point) -> list[Point]:
+    some = [one for one in result.points if (one.protocol, one.load) == (point.protocol, point.load)]
+    return sorted(some, key=lambda one: one.repetition or 0)
+
+
+def _protocols(points: Sequence[Point]) -> list[str]:
+    return list(dict.fromkeys(point.protocol for point in points))
+
+
+def _colours(points: Sequence[Point]) -> dict[int, tuple[float, float, float, float]]:
+    """By concurrency: the more, the darker."""
+    concurrencies = sorted({point.load.concurrency for point in points}, reverse=True)
+    shades = mpl.colormaps["plasma"](np.linspace(0.02, 0.7, max(len(concurrencies), 2)))
+    return {concurrency: tuple(shade) for concurrency, shade in zip(concurrencies, shades, strict=False)}
+
+
+def _id(point: Point) -> str:
+    return f"{point.protocol}-{point.load.concurrency}"
+
+
+def _milliseconds(point: Point, name: str) -> float:
+    value = getattr(point.service_time_ns, name)
+    return value / NS_PER_MS if value is not None and point.service_time_ns.count else float("nan")
+
+
+def _mark_invalid(panel: Axes, points: Sequence[Point], values: Sequence[float], colour: str, marker: str) -> None:
+    bad = [(point.load.concurrency, value) for point, value in zip(points, values, strict=True) if not point.valid]
+    if bad:
+        panel.plot(*zip(*bad, strict=True), color=colour, marker=marker, mfc="white", ms=4.5, ls="")
+
+
+def _concurrency_axis(panel: Axes, concurrencies: Sequence[int]) -> None:
+    """Logarithmic, ticks at what was measured, as far as their numbers do not touch."""
+    panel.set_xscale("log", base=2)
+    panel.set_xlim(concurrencies[0] / 1.2, concurrencies[-1] * 1.2)
+    apart, ticks = (concurrencies[-1] / concurrencies[0]) ** (1 / 14), [concurrencies[0]]
+    for concurrency in concurrencies[1:]:
+        if concurrency >= ticks[-1] * apart:
+            ticks.append(concurrency)
+    panel.xaxis.set_major_locator(FixedLocator(ticks))
+    panel.xaxis.set_major_formatter(_NUMBERS)
+    panel.xaxis.set_minor_locator(NullLocator())
+
+
+def _scale(panel: Axes, lowest: float, highest: float) -> None:
+    """From zero; logarithmic where the values lie more than a decade apart."""
+    if lowest > 0 and highest > 12 * lowest:
+        panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter(_NUMBERS)
+        panel.yaxis.set_minor_formatter(NullFormatter())
+        panel.set_ylim(lowest / 1.15, highest * 1.15)
+    else:
+        panel.set_ylim(0, highest * 1.06)
+
+
+def _svg(figure: Figure, name: str) -> str:
+    with mpl.rc_context({"svg.hashsalt": f"perfkit {name}"}):
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    text = _AUTOMATIC_ID.sub("<g>", written.getvalue())  # the ids that count upwards would meet in a page of several plots
+    text = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", text)
+    lines = (line.strip() for line in text.splitlines())
+    return re.sub(r"\n(?=[MLQCz] ?[-\d\"]|z)", "", "\n".join(filter(None, lines))) + "\n"

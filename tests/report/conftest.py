@@ -1,0 +1,128 @@
+"""Results made of drawn service times, written as a run writes them."""
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recording import Interval, Recording
+from perfkit.result.file import ResultWriter
+from perfkit.result.model import Connections, Generator, Protocol, Result, RunWarning, Status
+from perfkit.stats.summary import Measured, point, pooled
+from perfkit.transport.base import Outcome
+
+CONCURRENCIES, NS_PER_S = (1, 2, 4, 8), 1_000_000_000
+PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
+
+
+@dataclasses.dataclass
+class Synthetic:
+    """Writes a result folder: a server of two slots, about 40 ms a request, lognormal with a few slow ones."""
+
+    folder: pathlib.Path
+    protocols: Sequence[Protocol] = PROTOCOLS
+    concurrencies: Sequence[int] = CONCURRENCIES
+    repetitions: int = 2
+    seconds: int = 5
+    service_ms: float = 40.0
+    samples: int | None = None  # a second and point, in place of what the server would give
+    failed: int = 0  # rejected, of every point
+    cpu_share: float = 0.06
+    name: str = "densenet"
+    status: Status = "complete"
+    status_reason: str = ""
+    warnings: tuple[RunWarning, ...] = ()
+
+    def __post_init__(self):
+        self.values = {}  # service times by point of the summary, all repetitions
+
+    def write(self):
+        writer = ResultWriter(self.folder, 1_700_000_000.0)
+        random, measured, elapsed_s = np.random.default_rng(7), [], 0.25
+        for repetition in range(self.repetitions):
+            for row, protocol in enumerate(self.protocols):
+                for column, concurrency in enumerate(self.concurrencies):
+                    index = row * len(self.concurrencies) + column
+                    measured.append(self._measured(writer, random, index, protocol, concurrency, repetition, elapsed_s))
+                    elapsed_s += self.seconds + 1.2
+        groups: dict[tuple[str, int], list[Measured]] = {}
+        for one in measured:
+            groups.setdefault((one.protocol, one.concurrency), []).append(one)
+        result = Result(
+            scenario={
+                "schema": "perfkit.scenario/1",
+                "name": self.name,
+                "target": {"model": "densenet_onnx", "protocols": list(self.protocols), "timeout": "30s", "headers": {}},
+                "workload": {"seed": 0, "batch_size": 2},
+                "load": {"closed": {"concurrency": list(self.concurrencies), "think_time": "0s"}},
+                "measure": {"warmup": "1s", "duration": f"{self.seconds}s", "repetitions": self.repetitions, "workers": "auto"},
+            },
+            overrides=("measure.repetitions=2",),
+            environment={
+                "generator": {
+                    "perfkit": "0.1.0",
+                    "libraries": {"numpy": "2.0.0", "grpcio": "1.70.0"},
+                    "cpu_model": "A machine of 8 cores",
+                    "usable_cpus": [0, 1, 2, 3, 7],
+                    "memory_bytes": 16 * 2**30,
+                },
+                "target": {
+                    "name": "server_stub",
+                    "version": "0.1.0",
+                    "url": "http://127.0.0.1:40001",
+                    "engine": "wire",
+                    "bundled_server": {"event": "ready", "device": "cpu", "threads": 7, "http_port": 40001},
+                },
+            },
+            status=self.status,
+            status_reason=self.status_reason,
+            started_at="2026-01-02T03:04:05.678+00:00",
+            points=tuple(point(one) for one in measured),
+            summary=tuple(pooled(group) for group in groups.values()),
+        )
+        writer.save(result)
+        writer.commit()
+        return result
+
+    def _measured(self, writer, random, index, protocol, concurrency, repetition, elapsed_s):
+        service_ms = self.service_ms * max(1, concurrency / 2) * (1.0 if protocol == "http" else 0.94)
+        per_s = round(concurrency / service_ms * 1000) if self.samples is None else self.samples
+        whole, finished = Histogram(), {}
+        for second in range(self.seconds if per_s else 0):
+            values_ns = random.lognormal(np.log(service_ms * 1e6), 0.05, per_s) * np.where(random.random(per_s) < 0.02, 1.7, 1.0)
+            self.values.setdefault(index, []).extend(values_ns.astype(np.int64).tolist())
+            first, rest = np.array_split(values_ns.astype(np.int64), [per_s * 9 // 10])  # an interval may come in parts
+            for some in (first, rest):
+                histogram = Histogram()
+                histogram.record_many(some)
+                whole.add(histogram)
+                if histogram.count:
+                    writer.log_interval(f"p{index}.r{repetition}.service", elapsed_s, Interval(second, histogram))
+            finished[second] = max(0, per_s + int(random.integers(-1, 2)))
+        ok = per_s * self.seconds
+        outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: ok, Outcome.REJECTED: self.failed}
+        errors = {Outcome.REJECTED: ["the queue is full <b>"]} if self.failed else {}
+        return Measured(
+            protocol=protocol,
+            concurrency=concurrency,
+            batch_size=2,
+            repetition=repetition,
+            window_ns=self.seconds * NS_PER_S,
+            recording=Recording(outcomes, whole, Histogram(), finished, sum(finished.values()), 0, 0, 0, errors),
+            connections=Connections(opened=concurrency, reconnects=0),
+            generator=Generator(cpu_share=self.cpu_share, steal_share=0.0),
+            warnings=self.warnings,
+        )
+
+
+@pytest.fixture
+def synthetic(tmp_path):
+    """Makes a writer of results in a new folder."""
+
+    def make(**options):
+        return Synthetic(tmp_path / "result", **options)
+
+    return make

@@ -1,0 +1,182 @@
+"""The page: well-formed, complete, escaped, and with nothing from elsewhere."""
+
+import html.parser
+import re
+
+import pytest
+
+from perfkit.report.folder import write_reports
+from perfkit.report.html import render_html
+from perfkit.result.model import RunWarning
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
+HOSTILE = '</title><script>alert("x")</script> | `code` & {{ 7*7 }}'
+
+
+class Page(html.parser.HTMLParser):
+    """Checks that tags are balanced; collects tables, titles and tags."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.tables: list[list[list[str]]] = []
+        self.titles: list[str | None] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+            self.titles.append(dict(attrs).get("title"))
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if any(tag in self.open for tag in ("td", "th")):
+            self.tables[-1][-1][-1] += data
+
+
+def page(synthetic, **options):
+    maker = synthetic(**options)
+    result = maker.write()
+    write_reports(maker.folder)
+    return result, Page((maker.folder / "report.html").read_text(encoding="utf-8"))
+
+
+def test_every_figure_of_the_summary_stands_in_the_headline_table(synthetic):
+    result, found = page(synthetic, samples=1000)
+    heading, *rows = found.tables[0]
+    percentiles = ["p50", "p90", "p95", "p99", "p99.9"]
+    ending = ["max", "errors", "generator CPU", "valid"]
+    assert heading == ["protocol", "concurrency", "throughput", "inferences", *percentiles, *ending]
+    for row, point in zip(rows, result.summary, strict=True):
+        times = point.service_time_ns
+        assert row == [
+            point.protocol,
+            str(point.load.concurrency),
+            format_rate_per_s(point.throughput_per_s),
+            format_rate_per_s(point.inferences_per_s),
+            *(format_duration_ns(value or 0) for value in (times.p50, times.p90, times.p95, times.p99, times.p99_9, times.max)),
+            "0",
+            "6.0%",
+            "yes",
+        ]
+
+
+def test_repetitions_stand_together_by_load_point(synthetic):
+    result, found = page(synthetic)
+    rows = found.tables[-1][1:]
+    assert [row[:3] for row in rows[:4]] == [["http", "1", "1"], ["http", "1", "2"], ["http", "2", "1"], ["http", "2", "2"]]
+    assert len(rows) == len(result.points)
+
+
+def test_withheld_percentiles_are_dashes_that_say_how_many_samples_they_need(synthetic):
+    result, found = page(synthetic, samples=5)
+    assert result.summary[0].service_time_ns.count == 50
+    assert found.tables[0][1][7:9] == ["–", "–"]
+    assert "withheld: needs at least 100 samples, this point has 50" in found.titles
+    assert "withheld: needs at least 1,000 samples, this point has 50" in found.titles
+
+
+def test_a_point_without_samples_shows_no_times(synthetic):
+    _, found = page(synthetic, samples=0)
+    assert found.tables[0][1] == ["http", "1", "0.00/s", "0.00/s", *["–"] * 6, "0", "6.0%", "no"]
+    assert "svg" not in found.tags
+
+
+def test_hostile_texts_stay_texts(synthetic):
+    warning = RunWarning(code="<i>code</i>", message=HOSTILE)
+    _, found = page(synthetic, name=HOSTILE, warnings=(warning,), status="incomplete", status_reason=HOSTILE, failed=1)
+    assert not {"script", "i", "b"} & found.tags
+    assert HOSTILE in found.text
+    assert "the queue is full <b>" in found.text
+    assert any(row[:2] == ["<i>code</i>", HOSTILE] for table in found.tables for row in table)
+
+
+def test_a_warning_stands_once_with_its_points(synthetic):
+    warning = RunWarning(code="shared_cpus", message="They share CPU 3.")
+    _, found = page(synthetic, warnings=(warning,), seconds=10)
+    rows = found.tables[1][1:]
+    assert rows[0] == ["shared_cpus", "They share CPU 3.", "all load points"]
+    few = [row for row in rows if row[0] == "few_samples"]
+    assert [row[2] for row in few] == ["http, concurrency 1; grpc, concurrency 1", "http, concurrency 2, 4, 8; grpc, concurrency 2, 4, 8"]
+    assert len(rows) == len({tuple(row) for row in rows})
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "sentence"),
+    [
+        ("interrupted", "interrupted", "This run was interrupted; the figures hold what was measured until then."),
+        ("incomplete", "the target was lost", "the figures hold what was measured until it broke off. Reason: the target was lost."),
+        ("invalid", "some points are not valid", "do not rely on its figures. Reason: some points are not valid."),
+    ],
+)
+def test_a_status_other_than_complete_is_told_first(synthetic, status, reason, sentence):
+    _, found = page(synthetic, protocols=("http",), concurrencies=(1,), status=status, status_reason=reason)
+    assert sentence in found.text
+    assert found.text.index(sentence) < found.text.index("Summary")
+
+
+def test_a_complete_run_has_no_banner(synthetic):
+    maker = synthetic(concurrencies=(1,))
+    assert 'class="banner"' not in render_html(maker.write(), {})
+
+
+def test_a_result_without_points_or_environment_is_a_page_too(synthetic):
+    result = synthetic(protocols=(), status="interrupted").write().model_copy(update={"environment": {}, "scenario": {}})
+    found = Page(render_html(result, {}))
+    assert "No load point was measured." in found.text
+    assert "Nothing was recorded of it." in found.text
+    assert found.tables == []
+
+
+def test_environment_and_scenario_are_shown_as_people_write_them(synthetic):
+    _, found = page(synthetic)
+    for text in ("A machine of 8 cores", "0–3, 7", "16.0 GiB", "numpy 2.0.0, grpcio 1.70.0", "Bundled server", "http port", "server_stub"):
+        assert text in found.text
+    assert "event" not in found.text
+    assert "load:\n  closed:\n    concurrency: [1, 2, 4, 8]\n    think_time: 0s\n" in found.text
+    assert "workers: auto" in found.text
+
+
+def test_values_that_yaml_would_read_otherwise_are_quoted(synthetic):
+    result = synthetic(protocols=()).write()
+    scenario = {
+        "name": "x",
+        "target": {"version": "1", "model": "a: b", "on": "yes", "empty": "", "none": None, "flag": True, "url": "http://h:1"},
+    }
+    found = Page(render_html(result.model_copy(update={"scenario": scenario}), {}))
+    expected = 'target:\n  version: "1"\n  model: "a: b"\n  "on": "yes"\n  empty: ""\n  none: null\n  flag: true\n  url: http://h:1'
+    assert expected in found.text
+
+
+def test_failed_requests_are_listed_by_outcome(synthetic):
+    _, found = page(synthetic, concurrencies=(1,), failed=3)
+    assert ["http, concurrency 1", "rejected", "6", "the queue is full <b>"] in [row for table in found.tables for row in table]
+
+
+def test_the_page_needs_nothing_from_elsewhere(synthetic):
+    maker = synthetic()
+    maker.write()
+    write_reports(maker.folder)
+    text = (maker.folder / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"<(script|link|iframe|img)\b|@import|\burl\((?!#)|\bsrc=|\bhref=\"(?!#)", text)
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert text.count('role="img"') == 3

@@ -1,0 +1,61 @@
+"""The Markdown summary: a table as GitHub reads it, and the warnings."""
+
+import re
+
+from perfkit.report.markdown import render_markdown, share
+from perfkit.result.model import RunWarning
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+
+def table(text):
+    """The cells of the first table, escapes undone."""
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    return [[re.sub(r"\\(.)", r"\1", cell.strip()) for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
+
+
+def test_the_table_has_a_row_a_load_point_and_all_figures(synthetic):
+    result = synthetic(samples=1000).write()
+    heading, rule, *rows = table(render_markdown(result))
+    assert len(rows) == len(result.summary) == 8
+    assert {len(row) for row in (heading, rule, *rows)} == {13}
+    assert all(re.fullmatch(r"---:?", cell) for cell in rule)
+    for row, point in zip(rows, result.summary, strict=True):
+        times = point.service_time_ns
+        assert row[:4] == [
+            point.protocol,
+            str(point.load.concurrency),
+            format_rate_per_s(point.throughput_per_s),
+            format_rate_per_s(point.inferences_per_s),
+        ]
+        assert row[4:10] == [
+            format_duration_ns(value or 0) for value in (times.p50, times.p90, times.p95, times.p99, times.p99_9, times.max)
+        ]
+
+
+def test_withheld_percentiles_are_dashes(synthetic):
+    _, _, first, *_ = table(render_markdown(synthetic(samples=5).write()))
+    assert first[6] != "–"
+    assert first[7:9] == ["–", "–"]
+
+
+def test_markup_in_names_and_messages_is_escaped(synthetic):
+    warning = RunWarning(code="a`b", message="<script>\n| a | [x](y) *z*")
+    text = render_markdown(synthetic(name="a_b<c>|d", warnings=(warning,)).write())
+    assert text.startswith("# a\\_b\\<c\\>\\|d\n")
+    assert "- **all load points**: \\<script\\> \\| a \\| \\[x\\](y) \\*z\\* (`ab`)\n" in text
+
+
+def test_a_warning_of_some_points_names_them(synthetic):
+    text = render_markdown(synthetic(seconds=10).write())
+    assert "- **http, concurrency 1; grpc, concurrency 1**: Too few samples for p99: at least 662 are needed" in text
+
+
+def test_a_result_without_points_says_so(synthetic):
+    text = render_markdown(synthetic(protocols=(), status="interrupted", status_reason="interrupted").write())
+    assert "> **This run was interrupted; the figures hold what was measured until then.**" in text
+    assert "No load point was measured." in text
+    assert "|" not in text
+
+
+def test_a_small_share_stays_apart_from_none():
+    assert [share(value) for value in (0.0, 0.00001, 0.0001, 0.1234, 1.0)] == ["0", "<0.01%", "0.01%", "12.34%", "100.00%"]

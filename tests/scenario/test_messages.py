@@ -1,0 +1,142 @@
+"""What is wrong in a scenario is said with file, line, key path and what to write instead."""
+
+import re
+
+import pytest
+
+from perfkit.errors import ScenarioError
+from perfkit.scenario.file import read_scenario, resolve_headers
+
+HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
+LOAD = "load: {closed: {concurrency: 1}}\n"
+TOP_KEYS = "schema, name, target, server, workload, load, measure"
+INPUT = "workload:\n  inputs:\n    A: "
+
+MESSAGES = [
+    # YAML itself
+    (HEAD + "measure: {duration: [1\nname: x\n", "s.yaml:4: not valid YAML: expected ',' or ']', but got ':'"),
+    (HEAD + "---\na: b\n", "s.yaml:3: not valid YAML: but found another document"),
+    (HEAD + "name: \x07\n", "s.yaml:3: not valid YAML: the character #x0007 is not allowed"),
+    (HEAD + "name: *nowhere\n", "s.yaml:3: not valid YAML: found undefined alias 'nowhere'"),
+    (HEAD + "name: !python/name:os.system x\n", "s.yaml:3: not valid YAML: could not determine a constructor for the tag '!python/name:os.system'"),
+    (HEAD + "name: 2001-02-30\n", "s.yaml:3: name: cannot be read as YAML: day is out of range for month"),
+    (HEAD + "name: !!int ''\n", "s.yaml:3: name: cannot be read as YAML: string index out of range"),
+    (HEAD + "measure: &a {b: *a}\n", "s.yaml:1: not valid YAML: it is nested too deeply, or an alias holds itself"),
+    ("[" * 3000, "s.yaml:1: not valid YAML: it is nested too deeply, or an alias holds itself"),
+    ("", "s.yaml: a scenario is keys and values, such as name, target and load"),
+    ("- a\n", "s.yaml: a scenario is keys and values, such as name, target and load"),
+    # keys
+    (HEAD + "target: {model: n}\n", "s.yaml:3: target: this key stands here twice; keep one"),
+    (HEAD + "measure:\n  drain: 1s\n  drain: 2s\n", "s.yaml:5: measure.drain: this key stands here twice; keep one"),
+    (HEAD + "mesure: {}\n", f"s.yaml:3: mesure: unknown key; did you mean 'measure'? Known here: {TOP_KEYS}"),
+    (HEAD + "zzz: 1\n", f"s.yaml:3: zzz: unknown key; Known here: {TOP_KEYS}"),
+    (HEAD + "measure:\n  duraton: 3s\n", "s.yaml:4: measure.duraton: unknown key; did you mean 'duration'? Known here: warmup, duration, requests, drain, repetitions, workers, cpus"),
+    (HEAD + "workload:\n  outputs:\n    - {name: a, clases: 3}\n", "s.yaml:5: workload.outputs[0].clases: unknown key; did you mean 'classes'? Known here: name, classes"),
+    (HEAD + INPUT + "{generate: ones, shap: [1]}\n", "s.yaml:5: workload.inputs.A.shap: unknown key; did you mean 'shape'? Known here: generate, shape"),
+    (LOAD, "s.yaml:1: target: this key is missing"),
+    ("target: {url: 'http://h'}\n" + LOAD, "s.yaml:1: target.model: this key is missing"),
+    # types
+    (HEAD + "workload:\n  seed: x\n", "s.yaml:4: workload.seed: expected a whole number, found 'x'"),
+    (HEAD + "workload: 3\n", "s.yaml:3: workload: expected keys and values, found 3"),
+    (HEAD + "name: 5\n", "s.yaml:3: name: expected text, found 5; put it in quotes"),
+    ("target: {model: m, version: yes}\n" + LOAD, "s.yaml:1: target.version: expected text, found True; put it in quotes"),
+    ("target: {model: m, protocols: http}\n" + LOAD, "s.yaml:1: target.protocols: expected a list, found 'http'"),
+    ("target: {model: m, protocols: [http, tcp]}\n" + LOAD, "s.yaml:1: target.protocols[1]: expected 'http' or 'grpc', found 'tcp'"),
+    ("target:\n  model: m\n  headers: x\n" + LOAD, "s.yaml:3: target.headers: expected keys and values, found 'x'"),
+    ("target:\n  model: m\n  headers:\n    a: 5\n" + LOAD, "s.yaml:4: target.headers.a: expected text, found 5; put it in quotes"),
+    ("target:\n  model: m\n  engine: fast\n" + LOAD, "s.yaml:3: target.engine: expected 'wire' or 'reference', found 'fast'"),
+    (HEAD + "workload:\n  outputs: [a]\n", "s.yaml:4: workload.outputs[0]: expected keys and values, found 'a'"),
+    # values
+    (HEAD + "name: a/b\n", "s.yaml:3: name: expected letters, digits, '_', '.' and '-', of which a letter or digit first, found 'a/b'"),
+    (HEAD + "name: ..\n", "s.yaml:3: name: expected letters, digits, '_', '.' and '-', of which a letter or digit first, found '..'"),
+    (HEAD + "measure:\n  duration: 5\n", "s.yaml:4: measure.duration: expected a duration such as 250us, 10ms, 30s or 2m, found 5"),
+    (HEAD + "measure:\n  duration: 0s\n", "s.yaml:4: measure.duration: input should be greater than 0, found '0s'"),
+    (HEAD + "measure:\n  drain: -1s\n", "s.yaml:4: measure.drain: a duration cannot be negative, found '-1s'"),
+    (HEAD + "measure:\n  cpus: 3-1\n", "s.yaml:4: measure.cpus: expected CPU numbers such as [0, 1] or 0,2-3, found '3-1'"),
+    (HEAD + "server:\n  cpus: 0-999999999\n", "s.yaml:4: server.cpus: expected CPU numbers such as [0, 1] or 0,2-3, found '0-999999999'"),
+    (HEAD + "schema: perfkit.scenario/2\n", "s.yaml:3: schema: this perfkit reads perfkit.scenario/1, found 'perfkit.scenario/2': a newer perfkit may read it"),
+    # load
+    ("target: {model: m}\n", "s.yaml:1: load: this key is missing"),
+    ("target: {model: m}\nload: {}\n", "s.yaml:2: load: takes exactly one of closed, open, search; found {}"),
+    ("target: {model: m}\nload: {closed: {concurrency: 1}, open: {rate: 5}}\n", "s.yaml:2: load: takes exactly one of closed, open, search; found closed and open"),
+    ("target: {model: m}\nload: {closed: {concurrency: [1, 0]}}\n", "s.yaml:2: load.closed.concurrency[1]: input should be greater than or equal to 1, found 0"),
+    ("target: {model: m}\nload: {closed: {concurrency: []}}\n", "s.yaml:2: load.closed.concurrency: expected at least one, found none"),
+    ("target: {model: m}\nload: {closed: {concurrency: true}}\n", "s.yaml:2: load.closed.concurrency[0]: expected a whole number, found True"),
+    # combinations
+    ("target: {model: m, url: 'http://h', protocols: [http]}\n" + LOAD, "s.yaml:1: target: url and protocols exclude each other: protocols are for the bundled server (--set target.protocols=null leaves them out)"),
+    (HEAD + "measure:\n  duration: 1s\n  requests: 4\n", "s.yaml:3: measure: duration and requests exclude each other: each ends the window"),
+    # inputs
+    (HEAD + INPUT + "{generate: zeros, file: x}\n", "s.yaml:5: workload.inputs.A: takes exactly one of generate, file, value; found generate and file"),
+    (HEAD + INPUT + "5\n", "s.yaml:5: workload.inputs.A: takes exactly one of generate, file, value; found 5"),
+    (HEAD + INPUT + "{generate: foo}\n", "s.yaml:5: workload.inputs.A.generate: expected 'random', 'zeros', 'ones' or 'arange', found 'foo'"),
+    (HEAD + INPUT + "{generate: ones, shape: [-1]}\n", "s.yaml:5: workload.inputs.A.shape[0]: input should be greater than or equal to 0, found -1"),
+    (HEAD + INPUT + "{value: {a: 1}}\n", "s.yaml:5: workload.inputs.A.value: expected numbers, text, true or false, or lists of them, found {'a': 1}"),
+    (HEAD + INPUT + "{value: [[1], [2001-01-01]]}\n", "s.yaml:5: workload.inputs.A.value: expected numbers, text, true or false, or lists of them, found datetime.date(2001, 1, 1)"),
+    # addresses
+    *((f"target:\n  model: m\n  url: {scheme}:{rest}\n" + LOAD, f"s.yaml:3: target.url: {scheme} targets come with a later version; use http:// or grpc://") for scheme, rest in (("https", "//h"), ("grpcs", "//h:1"), ("unix", "/run/s"))),
+    ("target: {model: m, url: 'ftp://h'}\n" + LOAD, "s.yaml:1: target.url: expected http://HOST:PORT or grpc://HOST:PORT, found 'ftp://h'"),
+    ("target: {model: m, url: 'http://:80'}\n" + LOAD, "s.yaml:1: target.url: expected http://HOST:PORT or grpc://HOST:PORT, found 'http://:80'"),
+    ("target: {model: m, url: 'http://h:99999'}\n" + LOAD, "s.yaml:1: target.url: Port out of range 0-65535, in 'http://h:99999'"),
+    ("target: {model: m, url: 'http://u:secret@h'}\n" + LOAD, "s.yaml:1: target.url: credentials stand in target.headers, such as authorization: Bearer ${TOKEN}, not in the URL"),
+    # what a later version brings
+    ("target: {model: m}\nload:\n  open: {rate: 5}\n", "s.yaml:3: load.open: open-loop arrivals come with a later version; use load.closed"),
+    ("target: {model: m}\nload:\n  search: {}\n", "s.yaml:3: load.search: the capacity search comes with a later version; use load.closed with several concurrencies"),
+    (HEAD + "slo: {p99: 5ms}\n", "s.yaml:3: slo: judging SLOs comes with a later version"),
+    (HEAD + "gpu: {}\n", "s.yaml:3: gpu: GPU sampling comes with a later version"),
+    (HEAD + "gate: {}\n", "s.yaml:3: gate: the regression gate comes with a later version"),
+    (HEAD + "sweep: {}\n", "s.yaml:3: sweep: sweeps come with a later version; use several concurrencies"),
+    ("target:\n  model: m\n  tls: {}\n" + LOAD, "s.yaml:3: target.tls: TLS options come with a later version"),
+    ("target:\n  model: m\n  metrics_url: x\n" + LOAD, "s.yaml:3: target.metrics_url: reading the server's Prometheus metrics comes with a later version"),
+    (HEAD + "measure: {warmup: auto}\n", "s.yaml:3: measure.warmup: auto comes with a later version; write a duration such as 2s"),
+    (HEAD + "measure: {workers: 4}\n", "s.yaml:3: measure.workers: several worker processes come with a later version; use 1 or auto, found 4"),
+    (HEAD + "server: {device: cuda}\n", "s.yaml:3: server.device: CUDA in the bundled server comes with a later version; use auto or cpu"),
+    (HEAD + INPUT + "{strings: [a]}\n", "s.yaml:5: workload.inputs.A: strings inputs come with a later version; use generate, file or value"),
+    (HEAD + INPUT + "{image: x.jpg}\n", "s.yaml:5: workload.inputs.A: image inputs come with a later version; use generate, file or value"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), MESSAGES, ids=range(len(MESSAGES)))
+def test_what_is_wrong_is_said_with_file_line_and_key(read, tmp_path, text, message):
+    with pytest.raises(ScenarioError) as caught:
+        read(text)
+    assert str(caught.value) == f"{tmp_path}/{message}"
+
+
+def test_every_problem_has_a_line_of_its_own(read, tmp_path):
+    with pytest.raises(ScenarioError) as caught:
+        read("target: {model: 1}\nload: {closed: {concurrency: x}}\nmeasure:\n  repetitions: 0\n")
+    assert str(caught.value).split("\n") == [
+        f"{tmp_path}/s.yaml:1: target.model: expected text, found 1; put it in quotes",
+        f"{tmp_path}/s.yaml:2: load.closed.concurrency: expected a list, found 'x'",
+        f"{tmp_path}/s.yaml:4: measure.repetitions: input should be greater than or equal to 1, found 0",
+    ]
+
+
+def test_a_missing_file_is_said(tmp_path):
+    with pytest.raises(ScenarioError, match=f"^{re.escape(str(tmp_path))}/none.yaml: there is no such file$"):
+        read_scenario(tmp_path / "none.yaml", (), {})
+
+
+def test_a_folder_and_bytes_that_are_no_text_cannot_be_read(tmp_path):
+    with pytest.raises(ScenarioError, match=f"^{re.escape(str(tmp_path))}: cannot be read: .*Is a directory"):
+        read_scenario(tmp_path, (), {})
+    (tmp_path / "s.yaml").write_bytes(b"name: \xff\n")
+    with pytest.raises(ScenarioError, match=r"s\.yaml: cannot be read: 'utf-8' codec"):
+        read_scenario(tmp_path / "s.yaml", (), {})
+
+
+def test_a_header_takes_environment_variables(read):
+    headers = read(
+        "target: {model: m, headers: {authorization: 'Bearer ${TOKEN}', x: '${A}-${A}', y: $TOKEN}}\n" + LOAD
+    ).scenario.target.headers
+    assert resolve_headers(headers, {"TOKEN": "s3cret", "A": "1"}) == {"authorization": "Bearer s3cret", "x": "1-1", "y": "$TOKEN"}
+
+
+def test_what_a_variable_holds_is_not_filled_in_again():
+    assert resolve_headers({"x": "${A}"}, {"A": "${B}", "B": "no"}) == {"x": "${B}"}
+
+
+def test_an_unset_variable_in_a_header_is_named():
+    with pytest.raises(ScenarioError) as caught:
+        resolve_headers({"authorization": "${USER} ${TOKEN}"}, {"USER": "u"})
+    assert str(caught.value) == "target.headers.authorization: the environment variable TOKEN is not set"

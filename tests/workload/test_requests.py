@@ -1,0 +1,110 @@
+"""The pool of requests: seeds, variants, batches, and what does not fit the model."""
+
+import pathlib
+
+import pytest
+
+from perfkit.errors import ModelMismatchError
+from perfkit.protocol.message import ModelMetadata, RequestedOutput, TensorMetadata
+from perfkit.protocol.tensor import tensor_to_array
+from perfkit.scenario.model import Workload
+from perfkit.workload.requests import make_requests
+
+BATCHING = ModelMetadata(
+    "m", ("1",), "p",
+    (TensorMetadata("INPUT0", "FP32", (-1, 4)), TensorMetadata("INPUT1", "INT32", (-1, 2, 3))),
+    (TensorMetadata("OUTPUT0", "FP32", (-1, 4)),),
+)  # fmt: skip
+PLAIN = ModelMetadata("m", ("1",), "p", (TensorMetadata("X", "FP32", (4,)),), (TensorMetadata("Y", "FP32", (4,)),))
+DYNAMIC = ModelMetadata("m", ("1",), "p", (TensorMetadata("X", "FP32", (-1, 3, -1)),), ())
+
+
+def make(metadata=BATCHING, max_batch_size=8, version="", **workload):
+    return make_requests(Workload.model_validate(workload), metadata, max_batch_size, version, pathlib.Path("/nowhere"))
+
+
+def raw(requests):
+    return [bytes(tensor.raw) for request in requests for tensor in request.inputs]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others():
+    assert raw(make(seed=5)) == raw(make(seed=5))
+    assert not set(raw(make(seed=5))) & set(raw(make(seed=6)))
+
+
+def test_variants_and_inputs_differ_from_each_other():
+    requests = make(variants=5)
+    assert len(requests) == 5
+    assert len(set(raw(requests))) == 10
+
+
+def test_fewer_variants_are_the_first_of_more():
+    assert raw(make(variants=2)) == raw(make(variants=4))[:4]
+
+
+def test_an_input_left_out_is_the_random_one():
+    assert raw(make(seed=3)) == raw(make(seed=3, inputs={"INPUT0": {"generate": "random"}, "INPUT1": {"generate": "random"}}))
+
+
+def test_where_nothing_is_random_there_is_one_request():
+    assert len(make(inputs={"INPUT0": {"generate": "zeros"}, "INPUT1": {"generate": "ones"}})) == 1
+    assert len(make(inputs={"INPUT0": {"generate": "zeros"}})) == 16
+
+
+def test_a_request_names_model_version_and_outputs():
+    (request,) = make(PLAIN, 0, "3", inputs={"X": {"value": [1, 2, 3, 4]}}, outputs=[{"name": "Y", "classes": 2}])
+    assert (request.model, request.version, request.outputs) == ("m", "3", (RequestedOutput("Y", 2),))
+    assert [tensor.name for tensor in request.inputs] == ["X"]
+    assert make(PLAIN, 0)[0].outputs == ()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "max_batch_size", "batch_size", "shapes"),
+    [(BATCHING, 8, 1, [(1, 4), (1, 2, 3)]), (BATCHING, 8, 8, [(8, 4), (8, 2, 3)]), (PLAIN, 0, 1, [(4,)])],
+)
+def test_the_batch_dimension_stands_first_where_the_model_takes_batches(metadata, max_batch_size, batch_size, shapes):
+    assert [tensor.shape for tensor in make(metadata, max_batch_size, batch_size=batch_size)[0].inputs] == shapes
+
+
+def test_the_items_of_a_random_batch_differ():
+    values = tensor_to_array(make(batch_size=2)[0].inputs[0])
+    assert (values[0] != values[1]).any()
+
+
+def test_a_dimension_that_the_request_chooses_needs_a_shape():
+    with pytest.raises(ModelMismatchError) as caught:
+        make(DYNAMIC, 0)
+    assert str(caught.value) == "workload.inputs.X: the model's shape is [-1, 3, -1]: give the sizes with `shape: [...]`"
+    (request,) = make(DYNAMIC, 0, inputs={"X": {"generate": "ones", "shape": [2, 3, 5]}})
+    assert request.inputs[0].shape == (2, 3, 5)
+
+
+def test_the_batch_dimension_needs_no_shape_and_stands_in_none():
+    (request,) = make(DYNAMIC, 8, inputs={"X": {"generate": "ones", "shape": [3, 5]}}, batch_size=2)
+    assert request.inputs[0].shape == (2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "max_batch_size", "workload", "message"),
+    [
+        (PLAIN, 0, {"inputs": {"X": {"generate": "ones", "shape": [5]}}}, "workload.inputs.X: the model takes shape [4], found [5]"),
+        (PLAIN, 0, {"inputs": {"X": {"generate": "ones", "shape": [1, 4]}}}, "workload.inputs.X: the model takes shape [4], found [1, 4]"),
+        (BATCHING, 8, {"inputs": {"INPUT0": {"generate": "ones", "shape": [1, 4]}}}, "workload.inputs.INPUT0: the model takes shape [4], found [1, 4]"),
+        (DYNAMIC, 0, {"inputs": {"X": {"generate": "ones", "shape": [2, 2, 5]}}}, "workload.inputs.X: the model takes shape [-1, 3, -1], found [2, 2, 5]"),
+        (BATCHING, 8, {"inputs": {"INPUT2": {"generate": "ones"}}}, "workload.inputs: the model has no input 'INPUT2'; did you mean 'INPUT1'? It has: INPUT0, INPUT1"),
+        (BATCHING, 8, {"inputs": {"zzz": {"generate": "ones"}}}, "workload.inputs: the model has no input 'zzz'. It has: INPUT0, INPUT1"),
+        (BATCHING, 8, {"outputs": [{"name": "OUTPUT"}]}, "workload.outputs: the model has no output 'OUTPUT'; did you mean 'OUTPUT0'? It has: OUTPUT0"),
+        (BATCHING, 8, {"batch_size": 9}, "workload.batch_size: model 'm' takes at most 8, found 9"),
+        (PLAIN, 0, {"batch_size": 2}, "workload.batch_size: model 'm' takes no batches (its max_batch_size is 0): leave it at 1, found 2"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_the_model_is_said_with_the_key(metadata, max_batch_size, workload, message):
+    with pytest.raises(ModelMismatchError) as caught:
+        make(metadata, max_batch_size, **workload)
+    assert str(caught.value) == message
+
+
+def test_a_datatype_of_no_v2_server_is_said_with_the_input():
+    metadata = ModelMetadata("m", (), "p", (TensorMetadata("X", "FP8", (1,)),), ())
+    with pytest.raises(ModelMismatchError, match=r"^input 'X': invalid datatype 'FP8': known are BOOL, "):
+        make(metadata, 0)
