@@ -12,7 +12,26 @@ from perfkit import units
 
 NS_PER_UNIT = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 DECIMALS = st.decimals(min_value=0, max_value=10**9, allow_nan=False, allow_infinity=False, places=6)
-NOT_QUANTITIES = ["", "ms", "s30", "1 2s", "1,5s", "1_000", "--1", "0x10", "nan", "inf", "1e", "1e400", "9" * 400, None, True, False, [], b"1s"]
+NOT_QUANTITIES: list[object] = [
+    "",
+    "ms",
+    "s30",
+    "1 2s",
+    "1,5s",
+    "1_000",
+    "--1",
+    "0x10",
+    "nan",
+    "inf",
+    "1e",
+    "1e400",
+    "9" * 400,
+    None,
+    True,
+    False,
+    [],
+    b"1s",
+]
 
 
 @pytest.mark.parametrize(
@@ -247,6 +266,8 @@ def test_a_duration_is_kept_in_the_largest_unit_that_divides_it(ns, text):
     assert units.write_duration_ns(ns) == text
 
 
-@given(st.one_of(st.integers(0, 10**19), st.builds(lambda n, f: n * f, st.integers(0, 10**4), st.sampled_from(sorted(NS_PER_UNIT.values())))))
+@given(
+    st.one_of(st.integers(0, 10**19), st.builds(lambda n, f: n * f, st.integers(0, 10**4), st.sampled_from(sorted(NS_PER_UNIT.values()))))
+)
 def test_a_kept_duration_is_read_back_exactly(ns):
     assert units.parse_duration_ns(units.write_duration_ns(ns)) == ns

@@ -32,7 +32,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.load.interruption import Interruption
     from perfkit.report.live import LiveReport
-    from perfkit.report.text import print_summary
+    from perfkit.report.text import print_summary, print_warnings
     from perfkit.result.file import ResultWriter
     from perfkit.result.model import result_document
     from perfkit.run import run_scenario
@@ -69,6 +69,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     folder = writer.commit()
     if len(caught) < 2:
         _draw(folder)
+    if not options.quiet:
+        print_warnings(result)
     if options.format == "json":
         print(json.dumps(result_document(result), indent=1))
     else:

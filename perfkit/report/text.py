@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 import rich.box
 from rich.console import Console
@@ -11,19 +12,27 @@ from rich.text import Text
 from perfkit.result.model import Point, Result
 from perfkit.units import format_duration_ns, format_rate_per_s
 
+_WIDTH = 140  # where there is no terminal to ask
 _COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
 
 
-def print_summary(result: Result, *, quiet: bool = False) -> None:
+def print_summary(result: Result) -> None:
     """Prints the summary on stdout; styles are off where it is no terminal or NO_COLOR is set."""
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else 140)
     if result.summary:
-        console.print(_table(result.summary))
+        _console(sys.stdout).print(_table(result.summary))
+
+
+def print_warnings(result: Result) -> None:
+    """Prints on stderr what a reader of the figures must know, each sentence once, and how the run ended."""
+    console = _console(sys.stderr)
+    for message, where in _grouped_warnings(result.summary):
+        console.print(Text.assemble(("warning ", "yellow"), f"({where}) {message}"))
     if result.status != "complete":
         console.print(Text(f"status: {result.status}{f': {result.status_reason}' if result.status_reason else ''}", style="bold red"))
-    if not quiet:
-        for message, where in _grouped_warnings(result.summary):
-            console.print(Text.assemble(("warning ", "yellow"), f"({where}) {message}"))
+
+
+def _console(stream: TextIO) -> Console:
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else _WIDTH)
 
 
 def describe_point(point: Point) -> str:

@@ -136,8 +136,8 @@ def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, t
     walked = (*walked, last)
     for known in [known for known in origins if known[: len(walked)] == walked]:
         del origins[known]
-    place[last] = _parse(text, walked, origins, lambda _: origin)
-    has_headers = walked[:2] == ("target", "headers") or (walked == ("target",) and "headers" in (place[last] or ()))
+    value = place[last] = _parse(text, walked, origins, lambda _: origin)
+    has_headers = walked[:2] == ("target", "headers") or (walked == ("target",) and isinstance(value, dict) and "headers" in value)
     return f"{key}=<redacted>" if has_headers else f"{key}={text}"
 
 

@@ -237,6 +237,13 @@ class ClosedLoop(Part):
     ]
     think_time_ns: Duration = Field(default=0, alias="think_time")
 
+    @pydantic.field_validator("concurrency")
+    @classmethod
+    def _each_once(cls, concurrency: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(concurrency)) < len(concurrency):
+            raise ValueError(f"each concurrency stands once; measure.repetitions measures it again, found {list(concurrency)}")
+        return concurrency
+
 
 def _exactly_one_load(data: object) -> object:
     keys = [str(key) for key in data] if isinstance(data, Mapping) else []

@@ -63,7 +63,7 @@ def _check_names(key: str, what: str, given: tuple[str, ...], known: tuple[str, 
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"; did you mean '{near[0]}'?" if near else ""
+            hint = f"; did you mean '{near[0]}'?" if near else "."
             raise ModelMismatchError(f"{key}: the model has no {what} '{name}'{hint} It has: {', '.join(known)}")
 
 

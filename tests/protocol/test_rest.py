@@ -1,5 +1,6 @@
 """v2 over HTTP: literal bodies in both directions, and tritonclient's own codec on the other end of each."""
 
+import contextlib
 import json
 import math
 import re
@@ -35,15 +36,19 @@ REQUESTS = {
     "binary, all outputs": (
         InferRequest("m", (FIRST, SECOND)),
         True,
-        b'{"inputs":[{"name":"A","datatype":"INT32","shape":[1,2],"parameters":{"binary_data_size":8}},'
-        b'{"name":"B","datatype":"BYTES","shape":[2],"parameters":{"binary_data_size":9}}],"parameters":{"binary_data_output":true}}',
+        (
+            b'{"inputs":[{"name":"A","datatype":"INT32","shape":[1,2],"parameters":{"binary_data_size":8}},'
+            b'{"name":"B","datatype":"BYTES","shape":[2],"parameters":{"binary_data_size":9}}],"parameters":{"binary_data_output":true}}'
+        ),
         b"\x01\x00\x00\x00\xfe\xff\xff\xff\x01\x00\x00\x00a\x00\x00\x00\x00",
     ),
     "JSON, all outputs": (
         InferRequest("m", (FIRST, SECOND), binary_output=False),
         False,
-        b'{"inputs":[{"name":"A","datatype":"INT32","shape":[1,2],"data":[1,-2]},'
-        b'{"name":"B","datatype":"BYTES","shape":[2],"data":["a",""]}]}',
+        (
+            b'{"inputs":[{"name":"A","datatype":"INT32","shape":[1,2],"data":[1,-2]},'
+            b'{"name":"B","datatype":"BYTES","shape":[2],"data":["a",""]}]}'
+        ),
         b"",
     ),
     "binary inputs, JSON outputs": (
@@ -62,17 +67,21 @@ REQUESTS = {
             binary_output=False,
         ),
         True,
-        b'{"id":"42","inputs":[{"name":"A","datatype":"INT32","shape":[1,2],"parameters":{"binary_data_size":8}}],'
-        b'"outputs":[{"name":"X","parameters":{"binary_data":true}},{"name":"Y","parameters":{"binary_data":false}},'
-        b'{"name":"Z","parameters":{"binary_data":true,"classification":3}}],'
-        b'"parameters":{"priority":1,"half":0.5,"on":true,"who":"me"}}',
+        (
+            b'{"id":"42","inputs":[{"name":"A","datatype":"INT32","shape":[1,2],"parameters":{"binary_data_size":8}}],'
+            b'"outputs":[{"name":"X","parameters":{"binary_data":true}},{"name":"Y","parameters":{"binary_data":false}},'
+            b'{"name":"Z","parameters":{"binary_data":true,"classification":3}}],'
+            b'"parameters":{"priority":1,"half":0.5,"on":true,"who":"me"}}'
+        ),
         b"\x01\x00\x00\x00\xfe\xff\xff\xff",
     ),
     "an empty tensor has a size and no bytes": (
         InferRequest("m", (EMPTY,)),
         True,
-        b'{"inputs":[{"name":"C","datatype":"FP32","shape":[1,0],"parameters":{"binary_data_size":0}}],'
-        b'"parameters":{"binary_data_output":true}}',
+        (
+            b'{"inputs":[{"name":"C","datatype":"FP32","shape":[1,0],"parameters":{"binary_data_size":0}}],'
+            b'"parameters":{"binary_data_output":true}}'
+        ),
         b"",
     ),
     "no input at all": (InferRequest("m", (), binary_output=False), True, b'{"inputs":[]}', b""),
@@ -89,30 +98,38 @@ RESPONSES = {
     "all binary": (
         InferResponse("m", "1", (FIRST, SECOND)),
         {"A": True, "B": True},
-        b'{"model_name":"m","model_version":"1","outputs":[{"name":"A","datatype":"INT32","shape":[1,2],'
-        b'"parameters":{"binary_data_size":8}},{"name":"B","datatype":"BYTES","shape":[2],"parameters":{"binary_data_size":9}}]}',
+        (
+            b'{"model_name":"m","model_version":"1","outputs":[{"name":"A","datatype":"INT32","shape":[1,2],'
+            b'"parameters":{"binary_data_size":8}},{"name":"B","datatype":"BYTES","shape":[2],"parameters":{"binary_data_size":9}}]}'
+        ),
         b"\x01\x00\x00\x00\xfe\xff\xff\xff\x01\x00\x00\x00a\x00\x00\x00\x00",
     ),
     "all JSON": (
         InferResponse("m", "1", (FIRST, SECOND)),
         {"A": False, "B": False},
-        b'{"model_name":"m","model_version":"1","outputs":[{"name":"A","datatype":"INT32","shape":[1,2],"data":[1,-2]},'
-        b'{"name":"B","datatype":"BYTES","shape":[2],"data":["a",""]}]}',
+        (
+            b'{"model_name":"m","model_version":"1","outputs":[{"name":"A","datatype":"INT32","shape":[1,2],"data":[1,-2]},'
+            b'{"name":"B","datatype":"BYTES","shape":[2],"data":["a",""]}]}'
+        ),
         b"",
     ),
     "mixed, with id and parameters": (
         InferResponse("m", "7", (HALF, FIRST), id="42", parameters={"sequence_id": 5, "sequence_start": False}),
         {"H": True, "A": False},
-        b'{"model_name":"m","model_version":"7","id":"42","parameters":{"sequence_id":5,"sequence_start":false},'
-        b'"outputs":[{"name":"H","datatype":"FP16","shape":[2],"parameters":{"binary_data_size":4}},'
-        b'{"name":"A","datatype":"INT32","shape":[1,2],"data":[1,-2]}]}',
+        (
+            b'{"model_name":"m","model_version":"7","id":"42","parameters":{"sequence_id":5,"sequence_start":false},'
+            b'"outputs":[{"name":"H","datatype":"FP16","shape":[2],"parameters":{"binary_data_size":4}},'
+            b'{"name":"A","datatype":"INT32","shape":[1,2],"data":[1,-2]}]}'
+        ),
         b"\x00\x3c\x00\xc0",
     ),
     "with no binary output but an empty one there is no length header": (
         InferResponse("m", "1", (EMPTY,)),
         {"C": True},
-        b'{"model_name":"m","model_version":"1","outputs":[{"name":"C","datatype":"FP32","shape":[1,0],'
-        b'"parameters":{"binary_data_size":0}}]}',
+        (
+            b'{"model_name":"m","model_version":"1","outputs":[{"name":"C","datatype":"FP32","shape":[1,0],'
+            b'"parameters":{"binary_data_size":0}}]}'
+        ),
         b"",
     ),
     "NaN and infinity are bare, as Triton writes them": (
@@ -124,8 +141,13 @@ RESPONSES = {
 }
 
 
-def by_name(cases):
+def encoding(cases):
     return pytest.mark.parametrize(("message", "binary", "head", "blobs"), cases.values(), ids=cases.keys())
+
+
+def decoding(cases):
+    bodies = [(message, head, blobs) for message, _, head, blobs in cases.values()]
+    return pytest.mark.parametrize(("message", "head", "blobs"), bodies, ids=cases.keys())
 
 
 def header_length(headers):
@@ -133,28 +155,28 @@ def header_length(headers):
     return None if length is None else int(length)
 
 
-@by_name(REQUESTS)
+@encoding(REQUESTS)
 def test_a_request_becomes_this_body(message, binary, head, blobs):
     headers, buffers = rest.encode_infer_request(message, binary=binary)
     assert b"".join(buffers) == head + blobs
     assert headers == (binary_headers(head) if blobs else JSON_HEADERS)
 
 
-@by_name(REQUESTS)
-def test_this_body_becomes_the_request(message, binary, head, blobs):
+@decoding(REQUESTS)
+def test_this_body_becomes_the_request(message, head, blobs):
     assert rest.decode_infer_request("m", "", head + blobs, len(head) if blobs else None) == message
     assert rest.decode_infer_request("m", "", bytearray(head + blobs), len(head)) == message
 
 
-@by_name(RESPONSES)
+@encoding(RESPONSES)
 def test_a_response_becomes_this_body(message, binary, head, blobs):
     headers, buffers = rest.encode_infer_response(message, binary)
     assert b"".join(buffers) == head + blobs
     assert headers == (binary_headers(head) if blobs else JSON_HEADERS)
 
 
-@by_name(RESPONSES)
-def test_this_body_becomes_the_response(message, binary, head, blobs):
+@decoding(RESPONSES)
+def test_this_body_becomes_the_response(message, head, blobs):
     assert rest.decode_infer_response(head + blobs, len(head) if blobs else None) == message
     assert rest.decode_infer_response(memoryview(head + blobs), len(head)) == message
 
@@ -185,7 +207,7 @@ def test_an_output_that_does_not_say_is_as_the_inputs_are():
 
 def test_no_binary_output_is_asked_of_a_server_without_the_extension():
     _, buffers = rest.encode_infer_request(InferRequest("m", (FIRST,)), binary=False)
-    assert json.loads(buffers[0]) == {"inputs": [{"name": "A", "datatype": "INT32", "shape": [1, 2], "data": [1, -2]}]}
+    assert json.loads(bytes(buffers[0])) == {"inputs": [{"name": "A", "datatype": "INT32", "shape": [1, 2], "data": [1, -2]}]}
 
 
 def test_a_half_float_input_cannot_be_sent_as_json():
@@ -194,7 +216,8 @@ def test_a_half_float_input_cannot_be_sent_as_json():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "binary"), [("", False), (',"parameters":{}', False), (',"parameters":{"binary_data":true}', True), (',"parameters":null', False)]
+    ("parameters", "binary"),
+    [("", False), (',"parameters":{}', False), (',"parameters":{"binary_data":true}', True), (',"parameters":null', False)],
 )
 def test_a_listed_output_is_json_unless_it_says_binary_whatever_the_request_says(parameters, binary):
     body = b'{"inputs":[],"outputs":[{"name":"X"%s}],"parameters":{"binary_data_output":true}}' % parameters.encode()
@@ -265,7 +288,11 @@ def binary_input(size, shape=(2,)):
         ({"inputs": [], "outputs": ["X"]}, INTERNAL, "Unable to parse 'outputs': attempt to access JSON non-object as object"),
         ({"inputs": [], "outputs": [{}]}, INTERNAL, "Unable to parse 'name'"),
         *(
-            ({"inputs": [], "outputs": [{"name": "X", "parameters": {"classification": classes}}]}, INTERNAL, "Unable to parse 'classification'")
+            (
+                {"inputs": [], "outputs": [{"name": "X", "parameters": {"classification": classes}}]},
+                INTERNAL,
+                "Unable to parse 'classification'",
+            )
             for classes in (-1, "3", 1.5, True)
         ),
         ({"inputs": [], "id": 5}, INTERNAL, "Unable to parse 'id'"),
@@ -289,12 +316,12 @@ def test_half_a_surrogate_pair_in_a_string_is_refused():
     assert refused.value.kind is INTERNAL
 
 
-@pytest.mark.parametrize("length", [-1, -(2**31), 65, 10**9])
+@pytest.mark.parametrize("length", [-1, -(2**31), 79, 10**9])
 def test_a_header_length_outside_the_body_is_refused(length):
     body = json.dumps(one_input()).encode()
-    assert len(body) == 64
+    assert len(body) == 78
     for decode in (lambda: rest.decode_infer_request("m", "", body, length), lambda: rest.decode_infer_response(body, length)):
-        with pytest.raises(ProtocolError, match=re.escape(f"inference header size should be in range (0, 64), got: {length}")) as refused:
+        with pytest.raises(ProtocolError, match=re.escape(f"inference header size should be in range (0, 78), got: {length}")) as refused:
             decode()
         assert refused.value.kind is INVALID
 
@@ -496,7 +523,9 @@ def test_a_request_survives_encoding_and_decoding(drawn):
 
 
 @given(
-    st.lists(st.booleans().flatmap(lambda b: st.tuples(st.just(b), tensors(in_json=not b))), max_size=3, unique_by=lambda pair: pair[1].name),
+    st.lists(
+        st.booleans().flatmap(lambda b: st.tuples(st.just(b), tensors(in_json=not b))), max_size=3, unique_by=lambda pair: pair[1].name
+    ),
     st.text(max_size=5),
     PARAMETERS,
 )
@@ -509,31 +538,35 @@ def test_a_response_survives_encoding_and_decoding(outputs, identifier, paramete
 @given(st.binary(max_size=60), st.none() | st.integers(-5, 70))
 def test_any_bytes_are_decoded_or_refused_with_a_protocol_error(body, length):
     for decode in (lambda: rest.decode_infer_request("m", "", body, length), lambda: rest.decode_infer_response(body, length)):
-        try:
+        with contextlib.suppress(ProtocolError):
             assert decode().model in {"m", ""}
-        except ProtocolError as error:
-            assert str(error)
 
 
 JSON_DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from(list(Datatype.__members__)),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "shape", "data", "parameters", "datatype"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "shape", "data", "parameters", "datatype"]), inner)
+    ),
     max_leaves=8,
 )
 
 
 @given(
     st.fixed_dictionaries(
-        {"inputs": st.lists(st.fixed_dictionaries({"name": st.just("A")}, optional=dict.fromkeys(["datatype", "shape", "data", "parameters"], JSON_DOCUMENTS)))},
+        {
+            "inputs": st.lists(
+                st.fixed_dictionaries(
+                    {"name": st.just("A")}, optional=dict.fromkeys(["datatype", "shape", "data", "parameters"], JSON_DOCUMENTS)
+                )
+            )
+        },
         optional=dict.fromkeys(["outputs", "parameters", "id"], JSON_DOCUMENTS),
     )
 )
 def test_any_json_is_decoded_or_refused_with_a_protocol_error(document):
     body = json.dumps(document).encode()
-    try:
+    with contextlib.suppress(ProtocolError):
         assert len(rest.decode_infer_request("m", "", body, None).inputs) == len(document["inputs"])
-    except ProtocolError as error:
-        assert str(error)
 
 
 # tritonclient on the other end
@@ -633,9 +666,15 @@ def test_tritonclients_empty_input_is_read(datatype):
 @pytest.mark.parametrize(("datatype", "binary"), [*((name, True) for name in ARRAYS), *((name, False) for name in WITH_JSON)])
 def test_our_request_has_the_members_of_tritonclients(datatype, binary):
     outputs = [InferRequestedOutput("X", binary_data=binary), InferRequestedOutput("Y", binary_data=binary, class_count=2)]
-    theirs = document_and_blobs(*their_body(their_input("A", datatype, binary=binary), outputs=outputs, request_id="42", parameters={"custom": 1}))
+    theirs = document_and_blobs(
+        *their_body(their_input("A", datatype, binary=binary), outputs=outputs, request_id="42", parameters={"custom": 1})
+    )
     request = InferRequest(
-        "m", (our_tensor("A", datatype),), outputs=(RequestedOutput("X"), RequestedOutput("Y", classes=2)), id="42", parameters={"custom": 1}
+        "m",
+        (our_tensor("A", datatype),),
+        outputs=(RequestedOutput("X"), RequestedOutput("Y", classes=2)),
+        id="42",
+        parameters={"custom": 1},
     )
     headers, buffers = rest.encode_infer_request(request, binary=binary)
     assert document_and_blobs(b"".join(buffers), header_length(headers)) == theirs
@@ -674,7 +713,9 @@ def test_tritonclient_reads_our_empty_output():
 
 @given(st.lists(tensors(), min_size=1, max_size=4, unique_by=lambda tensor: tensor.name))
 def test_tritonclient_reads_any_binary_response_of_ours(outputs):
-    headers, buffers = rest.encode_infer_response(InferResponse("m", "1", tuple(outputs)), dict.fromkeys((one.name for one in outputs), True))
+    headers, buffers = rest.encode_infer_response(
+        InferResponse("m", "1", tuple(outputs)), dict.fromkeys((one.name for one in outputs), True)
+    )
     result = tritonclient.http.InferenceServerClient.parse_response_body(b"".join(buffers), header_length=header_length(headers))
     for tensor in outputs:
         array = result.as_numpy(tensor.name)

@@ -52,22 +52,22 @@ def integer_range(name):
     return (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
+def bf16_value(word):
+    return struct.unpack("<f", struct.pack("<I", word << 16))[0]
+
+
 VALUES = {
     "BOOL": st.booleans(),
     **{name: st.integers(*integer_range(name)) for name in INTEGER_BITS},
     "FP16": st.floats(width=16, allow_nan=False),
     # the upper half of a finite or infinite float32 is what bfloat16 holds
-    "BF16": st.integers(0, 0xFFFF).filter(lambda word: word & 0x7FFF <= 0x7F80).map(lambda word: bf16_value(word)),
+    "BF16": st.integers(0, 0xFFFF).filter(lambda word: word & 0x7FFF <= 0x7F80).map(bf16_value),
     "FP32": st.floats(width=32, allow_nan=False),
     "FP64": st.floats(allow_nan=False),
     "BYTES": st.binary(max_size=9),
 }
 JSON_VALUES = {**VALUES, "BYTES": st.text(max_size=9)}
 SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
-
-
-def bf16_value(word):
-    return struct.unpack("<f", struct.pack("<I", word << 16))[0]
 
 
 def object_array(values, shape):
