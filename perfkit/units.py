@@ -75,7 +75,9 @@ def format_rate_per_s(value_per_s: float) -> str:
 def _three_digits(value: float) -> str:
     if abs(value) >= 99.95:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+    if abs(value) >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.0995 or not value else f"{value:.3g}"
 
 
 def write_duration_ns(value_ns: int) -> str:

@@ -123,8 +123,10 @@ def _warnings(
         need = minimum_samples(QUANTILES[few[-1]])
         message = f"Too few samples for {few[-1].replace('_', '.')}: at least {need:,} are needed; measure longer."
         warnings.append(RunWarning(code="few_samples", message=message))
-    above = [name for name, quantile in QUANTILES.items() if not is_withheld(quantile, count) and (1 - quantile) * count <= censored]
-    if censored and above:
+    above = [
+        name for name, quantile in QUANTILES.items() if not is_withheld(quantile, count) and int(quantile * count + 0.5) > count - censored
+    ]
+    if above:
         message = f"{above[0].replace('_', '.')} and above fall among {censored} requests that never came back: they are lower bounds."
         warnings.append(RunWarning(code="censored", message=message))
     if service_time.clamped:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
@@ -63,10 +63,7 @@ class ReferenceGrpcTransport:
         """See `Transport.decode`."""
         if not isinstance(reply.payload, bytes):
             raise ProtocolError(reply.error)
-        try:
-            return protobuf.decode_infer_response(reply.payload)
-        except DecodeError as error:
-            raise ProtocolError(f"the answer is no ModelInferResponse: {error}") from None
+        return protobuf.decode_infer_response(reply.payload)
 
     def abandon(self) -> None:
         """See `Transport.abandon`."""

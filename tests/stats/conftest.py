@@ -1,0 +1,55 @@
+"""Measurements made by hand."""
+
+import numpy as np
+import pytest
+
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recording import Recording
+from perfkit.result.model import Connections, Generator
+from perfkit.stats.summary import Measured
+from perfkit.transport.base import Outcome
+
+MS = 1_000_000
+
+
+def histogram_of(values_ns):
+    histogram = Histogram()
+    histogram.record_many(np.asarray(values_ns, dtype=np.int64))
+    return histogram
+
+
+@pytest.fixture
+def measured():
+    """One load point: service times of ok requests, times of others by outcome; the rest as a quiet run would have it."""
+
+    def make(ok_ns=(), *, others=(), cpu_share=0.2, steal_share=0.0, errors=(), finished=None, series=(), window_s=2.0, batch_size=1,
+             repetition=0, concurrency=4, connections=(4, 0), warnings=()):  # fmt: skip
+        others = {Outcome(name): values for name, values in dict(others).items()}
+        outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: len(ok_ns), **{outcome: len(values) for outcome, values in others.items()}}
+        failed = [outcome for outcome in others if outcome in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN)]
+        recording = Recording(
+            outcomes=outcomes,
+            service_time=histogram_of(
+                [*ok_ns, *(value for outcome, values in others.items() if outcome not in failed for value in values)]
+            ),
+            failure_time=histogram_of([value for outcome in failed for value in others[outcome]]),
+            finished_per_interval=dict(series),
+            finished_in_window=len(ok_ns) if finished is None else finished,
+            censored=outcomes[Outcome.TIMED_OUT] + outcomes[Outcome.UNFINISHED],
+            first_started_ns=1,
+            last_finished_ns=2,
+            errors={Outcome(name): texts for name, texts in dict(errors).items()},
+        )
+        return Measured(
+            protocol="http",
+            concurrency=concurrency,
+            batch_size=batch_size,
+            repetition=repetition,
+            window_ns=round(window_s * 1e9),
+            recording=recording,
+            connections=Connections(opened=connections[0], reconnects=connections[1]),
+            generator=Generator(cpu_share=cpu_share, steal_share=steal_share),
+            warnings=warnings,
+        )
+
+    return make

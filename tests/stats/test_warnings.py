@@ -1,0 +1,135 @@
+"""A point's warnings: when they apply, and when they do not."""
+
+import pytest
+
+from perfkit.result.model import RunWarning
+from perfkit.stats.summary import point, pooled
+from perfkit.stats.validity import minimum_samples
+
+MS = 1_000_000
+HOUR_NS = 3_600_000_000_000
+
+
+def texts(found):
+    return {warning.code: warning.message for warning in found.warnings}
+
+
+@pytest.mark.parametrize(
+    ("count", "percentile", "needed"),
+    [
+        (2, "p50", "11"),
+        (10, "p90", "64"),
+        (63, "p95", "130"),
+        (64, "p95", "130"),
+        (100, "p99", "662"),
+        (661, "p99", "662"),
+        (1_000, "p99.9", "6,636"),
+        (5_000, "p99.9", "6,636"),
+        (6_635, "p99.9", "6,636"),
+        (10_000, "p99.99", f"{minimum_samples(0.9999):,}"),
+        (minimum_samples(0.9999) - 1, "p99.99", f"{minimum_samples(0.9999):,}"),
+    ],
+)
+def test_too_few_samples_are_said_with_the_number_needed(measured, count, percentile, needed):
+    assert texts(point(measured([MS] * count))) == {
+        "few_samples": f"Too few samples for {percentile}: at least {needed} are needed; measure longer."
+    }
+
+
+@pytest.mark.parametrize("count", [1, 11, 662, 999, 6_636, 9_999, minimum_samples(0.9999)])
+def test_where_no_percentile_that_is_given_needs_more_nothing_is_said(measured, count):
+    given = {11: [MS] * 9}.get(count, [MS] * count)
+    found = texts(point(measured(given)))
+    assert ("few_samples" in found) == (count == 11)  # 9 samples carry p50, which needs 11
+
+
+@pytest.mark.parametrize(
+    ("ok", "censored", "first"),
+    [(900, 101, "p90"), (994, 6, "p99.9"), (999, 1, None), (40, 1, None), (49, 51, "p50"), (50, 50, "p90"), (0, 2, "p50"), (9, 1, None), (8, 2, "p90"), (99, 1, None), (98, 2, "p99")],
+)  # fmt: skip
+@pytest.mark.parametrize("outcome", ["timed_out", "unfinished"])
+def test_a_percentile_among_requests_that_never_came_back_is_said_to_be_a_lower_bound(measured, outcome, ok, censored, first):
+    found = texts(point(measured([MS] * ok, others={outcome: [900 * MS] * censored}))).get("censored")
+    expected = first and f"{first} and above fall among {censored} requests that never came back: they are lower bounds."
+    assert found == expected
+
+
+def test_both_kinds_that_never_came_back_count_together(measured):
+    found = point(measured([MS] * 90, others={"timed_out": [MS] * 5, "unfinished": [MS] * 6}))
+    assert texts(found)["censored"] == "p90 and above fall among 11 requests that never came back: they are lower bounds."
+
+
+def test_a_percentile_falls_among_them_where_its_value_is_one_of_theirs(measured):
+    for censored in range(1, 100):
+        found = point(measured([MS] * (100 - censored), others={"timed_out": [900 * MS] * censored}))
+        among = [name for name in ("p50", "p90", "p95", "p99") if getattr(found.service_time_ns, name) > 2 * MS]
+        said = texts(found).get("censored")
+        assert (said.split()[0] if said else None) == (among[0] if among else None)
+
+
+def test_answers_that_are_wrong_are_not_censored(measured):
+    assert "censored" not in texts(point(measured([MS] * 10, others={"invalid_output": [MS] * 90})))
+
+
+def test_failures_are_listed_with_one_of_their_sentences(measured):
+    found = point(
+        measured(
+            [MS] * 700,
+            others={"timed_out": [MS], "connect_failed": [MS] * 2},
+            errors={"connect_failed": ["", "refused"], "timed_out": [""]},
+        )
+    )
+    assert texts(found) == {"failed_requests": "Some requests failed: 1 timed out, 2 connect failed."}
+    assert found.errors == {"connect_failed": ("", "refused"), "timed_out": ("",)}
+    found = point(measured([MS] * 700, others={"rejected": [MS]}, errors={"rejected": ["model busy", "no"]}))
+    assert texts(found) == {"failed_requests": "Some requests failed: 1 rejected; for one: model busy."}
+    assert found.valid
+
+
+def test_sentences_of_failures_stand_once_for_all_repetitions(measured):
+    parts = [measured([MS], errors={"rejected": ["a", "b"]}), measured([MS], errors={"rejected": ["b", "c"]}), measured([MS])]
+    assert pooled(parts).errors == {"rejected": ("a", "b", "c")}
+
+
+def test_a_run_without_failures_does_not_speak_of_them(measured):
+    found = point(measured([MS] * 700))
+    assert found.warnings == ()
+    assert found.errors == {}
+
+
+def test_where_no_request_was_answered_that_is_said(measured):
+    found = point(measured(others={"rejected": [MS] * 3}, errors={"rejected": ["no"]}))
+    assert texts(found) == {
+        "failed_requests": "Some requests failed: 3 rejected; for one: no.",
+        "no_samples": "No request of this point was answered.",
+    }
+    assert found.error_rate == 1.0
+
+
+@pytest.mark.parametrize(("cpu_share", "bound"), [(0.0, False), (0.85, False), (0.86, True), (1.0, True)])
+def test_a_busy_generator_makes_a_point_invalid(measured, cpu_share, bound):
+    found = point(measured([MS] * 700, cpu_share=cpu_share))
+    assert found.valid is not bound
+    assert texts(found) == ({} if not bound else {
+        "generator_bound": f"The load generator was the bottleneck: it kept its core {cpu_share:.0%} busy, above 85%. "
+        "The server may be faster than these figures; lower the concurrency or the request rate."
+    })  # fmt: skip
+
+
+def test_one_busy_repetition_makes_the_pool_invalid_and_is_the_one_that_is_named(measured):
+    found = pooled([measured([MS] * 700, cpu_share=0.9), measured([MS] * 700, cpu_share=0.4)])
+    assert not found.valid
+    assert found.generator.cpu_share == pytest.approx(0.65)
+    assert "kept its core 90% busy" in texts(found)["generator_bound"]
+
+
+def test_times_above_one_hour_are_counted(measured):
+    assert texts(point(measured([HOUR_NS] * 700))) == {}
+    assert texts(point(measured([MS] * 698 + [HOUR_NS + 1, 2 * HOUR_NS]))) == {
+        "clamped": "2 times lie above one hour and count as one hour."
+    }
+
+
+def test_a_warning_of_every_repetition_stands_once_in_the_pool(measured):
+    one, other = RunWarning(code="shared_cpus", message="a"), RunWarning(code="shared_cpus", message="b")
+    assert pooled([measured([MS] * 700, warnings=(one,)), measured([MS] * 700, warnings=(one, other))]).warnings == (one, other)
