@@ -2,8 +2,13 @@
 
 import asyncio
 import datetime
+import heapq
+import selectors
 import time
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar
+
+_T = TypeVar("_T")
 
 
 class Clock(Protocol):
@@ -37,3 +42,62 @@ def utc_now() -> datetime.datetime:
 def cpu_ns() -> int:
     """User and system CPU time of this process, all threads, in nanoseconds."""
     return time.process_time_ns()
+
+
+class ManualClock:
+    """Virtual time: it jumps to the next sleeper when nothing else is left to do, so that hours pass in milliseconds.
+
+    What runs under `run` must wait on this clock alone, or on futures that end with it.
+    """
+
+    def __init__(self, start_ns: int = 0) -> None:
+        self._now_ns = start_ns
+        self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._sleeps = 0
+
+    def now_ns(self) -> int:
+        """See `Clock.now_ns`."""
+        return self._now_ns
+
+    async def sleep_until_ns(self, instant_ns: int) -> None:
+        """See `Clock.sleep_until_ns`; sleepers of one instant wake in the order in which they lay down."""
+        if instant_ns <= self._now_ns:
+            return
+        wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._sleeps += 1
+        heapq.heappush(self._sleepers, (instant_ns, self._sleeps, wake))
+        await wake
+
+    def run(self, main: Coroutine[Any, Any, _T]) -> _T:
+        """Runs a coroutine to its end on an event loop in this clock's time.
+
+        Raises RuntimeError where everything waits and no sleeper is left, since it would wait for ever.
+        """
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_JumpingSelector(self))) as runner:
+            return runner.run(main)
+
+    def jump(self) -> bool:
+        """Wakes the next sleeper and moves to its instant; False where there is none."""
+        while self._sleepers:
+            instant_ns, _, wake = heapq.heappop(self._sleepers)
+            if not wake.done():
+                self._now_ns = instant_ns
+                wake.set_result(None)
+                return True
+        return False
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """A selector that moves a manual clock where an event loop would wait."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = super().select(0)
+        if events or (timeout is not None and timeout <= 0) or self._clock.jump():
+            return events
+        if timeout is None:
+            raise RuntimeError("everything waits, and no sleeper is left to wake")
+        return super().select(timeout)

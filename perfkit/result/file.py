@@ -82,7 +82,7 @@ def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
         document = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ResultError(f"{path}: there is no {RESULT_FILE}; give a folder that `perfkit run` wrote") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultError(f"{file}: cannot be read: {error}") from None
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:

@@ -46,7 +46,8 @@ def read_answer(chunks: list[bytes]) -> Answer:
         for chunk in chunks:
             parser.feed_data(chunk)
     except httptools.HttpParserError as error:
-        raise ProtocolError(f"the answer is not HTTP/1.1: {error}") from None
+        if not reader.complete:  # bytes behind a whole answer are not its own
+            raise ProtocolError(f"the answer is not HTTP/1.1: {error}") from None
     if not reader.complete:
         raise ProtocolError("the answer ends before its body does")
     return Answer(parser.get_status_code(), reader.headers, b"".join(reader.body))
@@ -155,6 +156,7 @@ class ConnectionPool:
         self.timeout_ns = timeout_ns
         self.now_ns = now_ns
         self.loop = asyncio.get_running_loop()
+        self.is_abandoned = False
         self._address = address
         self._limit = limit
         self._idle: list[Connection] = []
@@ -172,8 +174,10 @@ class ConnectionPool:
         return None
 
     async def take_or_connect(self) -> Connection:
-        """A connection, waiting for one to become free where `limit` are open; raises OSError."""
+        """A connection, waiting for one to become free where `limit` are open; raises OSError, also when abandoned."""
         while (connection := self.take()) is None:
+            if self.is_abandoned:
+                raise ConnectionAbortedError
             if len(self._all) + self._opening < self._limit:
                 return await self.connect()
             freed: asyncio.Future[None] = self.loop.create_future()
@@ -215,10 +219,13 @@ class ConnectionPool:
         self._wake_one()
 
     def abandon(self) -> None:
-        """Ends every request in flight as unfinished."""
+        """Ends every request in flight as unfinished; those that wait for a connection get none any more."""
+        self.is_abandoned = True
         for connection in tuple(self._all):
             if not connection.is_usable:
                 connection.fail(Outcome.UNFINISHED, "")
+        while self._waiting:
+            self._wake_one()
 
     def close(self) -> None:
         """Closes every connection."""

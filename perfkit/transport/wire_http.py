@@ -65,9 +65,13 @@ class WireHttpTransport(RestTransport):
             connection = await self._pool.take_or_connect()
         except OSError as error:
             now_ns = self._pool.now_ns()
+            if self._pool.is_abandoned:
+                return Reply(Outcome.UNFINISHED, now_ns, now_ns)
             return Reply(Outcome.CONNECT_FAILED, now_ns, now_ns, None, str(unreachable(self._address, error)))
         reply: asyncio.Future[Reply] = self._pool.loop.create_future()
         connection.send(prepared.buffers, reply)
+        if self._pool.is_abandoned:  # while it was being opened
+            connection.fail(Outcome.UNFINISHED, "")
         return await reply
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:

@@ -36,11 +36,9 @@ def test_too_few_samples_are_said_with_the_number_needed(measured, count, percen
     }
 
 
-@pytest.mark.parametrize("count", [1, 11, 662, 999, 6_636, 9_999, minimum_samples(0.9999)])
+@pytest.mark.parametrize("count", [1, 662, 999, 6_636, 9_999, minimum_samples(0.9999)])
 def test_where_no_percentile_that_is_given_needs_more_nothing_is_said(measured, count):
-    given = {11: [MS] * 9}.get(count, [MS] * count)
-    found = texts(point(measured(given)))
-    assert ("few_samples" in found) == (count == 11)  # 9 samples carry p50, which needs 11
+    assert texts(point(measured([MS] * count))) == {}
 
 
 @pytest.mark.parametrize(
@@ -132,4 +130,4 @@ def test_times_above_one_hour_are_counted(measured):
 
 def test_a_warning_of_every_repetition_stands_once_in_the_pool(measured):
     one, other = RunWarning(code="shared_cpus", message="a"), RunWarning(code="shared_cpus", message="b")
-    assert pooled([measured([MS] * 700, warnings=(one,)), measured([MS] * 700, warnings=(one, other))]).warnings == (one, other)
+    assert pooled([measured([MS] * 400, warnings=(one,)), measured([MS] * 400, warnings=(one, other))]).warnings == (one, other)

@@ -38,6 +38,11 @@ def test_variants_and_inputs_differ_from_each_other():
     assert len(set(raw(requests))) == 10
 
 
+def test_inputs_alike_hold_different_values():
+    metadata = ModelMetadata("m", (), "p", tuple(TensorMetadata(name, "FP32", (4,)) for name in "AB"), ())
+    assert len(set(raw(make(metadata, 0, variants=2)))) == 4
+
+
 def test_fewer_variants_are_the_first_of_more():
     assert raw(make(variants=2)) == raw(make(variants=4))[:4]
 

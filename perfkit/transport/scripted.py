@@ -1,0 +1,77 @@
+"""A transport without a wire: answers from a script, in the time of its clock. For tests and for virtual time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from perfkit.clock import Clock
+from perfkit.errors import ProtocolError
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+
+
+class ScriptedTransport:
+    """`script` gives, for the n-th request sent, its service time in nanoseconds and its outcome."""
+
+    def __init__(self, clock: Clock, script: Callable[[int], tuple[int, Outcome]]) -> None:
+        self.counts = ConnectionCounts()
+        self.sent = 0
+        self.in_flight_max = 0
+        self._clock = clock
+        self._script = script
+        self._in_flight: set[asyncio.Future[Outcome]] = set()
+
+    async def open(self, connections: int) -> None:
+        """See `Transport.open`."""
+        self.counts.opened += connections
+
+    def prepare(self, request: InferRequest) -> Prepared:
+        """See `Transport.prepare`; there are no bytes."""
+        return Prepared(())
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        """See `Transport.send`."""
+        index, self.sent = self.sent, self.sent + 1
+        return self._answer(*self._script(index))
+
+    def abandon(self) -> None:
+        """See `Transport.abandon`."""
+        for ended in self._in_flight:
+            if not ended.done():
+                ended.set_result(Outcome.UNFINISHED)
+
+    def decode(self, reply: Reply) -> InferResponse:
+        """See `Transport.decode`; a script has no tensors."""
+        raise ProtocolError(reply.error)
+
+    async def server_metadata(self) -> ServerMetadata:
+        """See `Transport.server_metadata`."""
+        return ServerMetadata("scripted", "")
+
+    async def is_ready(self, model: str, version: str) -> bool:
+        """See `Transport.is_ready`."""
+        return True
+
+    async def model_metadata(self, model: str, version: str) -> ModelMetadata:
+        """See `Transport.model_metadata`: a model without inputs or outputs."""
+        return ModelMetadata(model, (version,), "scripted", (), ())
+
+    async def max_batch_size(self, model: str, version: str) -> int:
+        """See `Transport.max_batch_size`."""
+        return 0
+
+    async def aclose(self) -> None:
+        """See `Transport.aclose`."""
+        self.abandon()
+
+    async def _answer(self, service_time_ns: int, outcome: Outcome) -> Reply:
+        started_ns = self._clock.now_ns()
+        ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._in_flight.add(ended)
+        self.in_flight_max = max(self.in_flight_max, len(self._in_flight))
+        served = asyncio.ensure_future(self._clock.sleep_until_ns(started_ns + service_time_ns))
+        served.add_done_callback(lambda _: None if ended.done() else ended.set_result(outcome))
+        try:
+            return Reply(await ended, started_ns, self._clock.now_ns(), None, "" if outcome is Outcome.OK else outcome.value)
+        finally:
+            self._in_flight.discard(ended)
+            served.cancel()

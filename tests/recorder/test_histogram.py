@@ -1,0 +1,98 @@
+"""Our bulk arithmetic beside the library's own, value by value."""
+
+import math
+
+import numpy as np
+import pytest
+from hdrh.histogram import HdrHistogram
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfkit.recorder.histogram import DIGITS, HIGHEST_NS, LOWEST_NS, Histogram
+
+EDGES = [0, 1, 511, 512, 999, 1000, 1023, 1024, 2**20 - 1, 2**20, 2**20 + 511, 2**20 + 512, 2**30 - 1, 2**30, 2**41 - 1, 2**41, HIGHEST_NS]
+values = st.lists(st.one_of(st.integers(0, HIGHEST_NS), st.sampled_from(EDGES), st.integers(0, 10**6)), min_size=1, max_size=60)
+
+
+def recorded(numbers):
+    histogram = Histogram()
+    histogram.record_many(np.array(numbers, dtype=np.int64))
+    return histogram
+
+
+def reference(numbers):
+    histogram = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS)
+    for number in numbers:
+        assert histogram.record_value(number)
+    return histogram
+
+
+@settings(max_examples=40, deadline=None)
+@given(values)
+def test_bulk_recording_equals_the_librarys_record_value(numbers):
+    ours, theirs = recorded(numbers), reference(numbers)
+    assert np.array_equal(ours._counts, np.frombuffer(theirs.counts, dtype=np.int64))
+    assert (ours.count, ours._inner.min_value, ours._inner.max_value) == (theirs.total_count, theirs.min_value, theirs.max_value)
+    assert ours._inner.equals(theirs)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values, st.lists(st.floats(0.001, 1), min_size=1, max_size=5))
+def test_quantiles_equal_the_librarys_percentiles(numbers, quantiles):
+    theirs = reference(numbers)
+    ours = recorded(numbers).values_at(quantiles)
+    for quantile, value in zip(quantiles, ours, strict=True):
+        # the library multiplies before it divides, so its rank may differ by one where the product is half a sample
+        ranks = {max(int(quantile * len(numbers) + 0.5), 1), theirs.get_target_count_at_percentile(quantile * 100)}
+        assert value in {theirs.get_highest_equivalent_value(sorted(numbers)[rank - 1]) for rank in ranks}
+
+
+@settings(max_examples=40, deadline=None)
+@given(values)
+def test_mean_and_deviation_equal_the_librarys(numbers):
+    mean, stddev = recorded(numbers).mean_and_stddev_ns()
+    theirs = reference(numbers)
+    assert math.isclose(mean, theirs.get_mean_value(), rel_tol=1e-9)
+    assert math.isclose(stddev, theirs.get_stddev(), rel_tol=1e-6, abs_tol=1e-3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values, values)
+def test_adding_equals_recording_all_together(first, second):
+    one, other = recorded(first), recorded(second)
+    one.add(other)
+    assert one._inner.equals(recorded([*first, *second])._inner)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values)
+def test_the_encoded_form_is_read_back_by_us_and_by_the_library(numbers):
+    ours = recorded(numbers)
+    assert np.array_equal(Histogram.decode(ours.encode())._counts, ours._counts)
+    theirs = HdrHistogram.decode(ours.encode())
+    assert theirs.get_total_count() == len(numbers)
+    assert theirs.get_value_at_percentile(50) == ours.values_at([0.5])[0]
+
+
+def test_values_outside_the_range_are_clamped_and_counted():
+    histogram = recorded([-5, HIGHEST_NS + 1, 10**6])
+    assert (histogram.count, histogram.clamped) == (3, 2)
+    assert histogram.max_ns >= HIGHEST_NS
+
+
+def test_values_keep_three_digits():
+    numbers = np.random.default_rng(3).lognormal(16, 2, 20_000).astype(np.int64)
+    histogram = recorded(numbers)
+    for quantile in (0.5, 0.9, 0.99, 0.999):
+        exact = int(np.quantile(numbers, quantile, method="inverted_cdf"))
+        assert abs(histogram.values_at([quantile])[0] - exact) <= max(exact / 1000, 512)
+
+
+def test_an_empty_histogram_has_no_values():
+    histogram = Histogram()
+    assert (histogram.count, histogram.min_ns, histogram.max_ns, histogram.mean_and_stddev_ns()) == (0, 0, 0, (0.0, 0.0))
+
+
+def test_a_damaged_payload_is_refused():
+    with pytest.raises(ValueError, match="not an HdrHistogram payload"):
+        Histogram.decode(recorded([1000]).encode()[:-8] + "AAAA")

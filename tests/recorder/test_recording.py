@@ -1,0 +1,87 @@
+"""Windows, outcomes and intervals: where each reply is counted."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfkit.load.phases import Phases
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recording import Interval, Recorder
+from perfkit.transport.base import Outcome, Reply
+
+MS, S = 1_000_000, 1_000_000_000
+START, END = 100 * S, 110 * S
+PHASES = Phases(START, END, None, 30 * S)
+
+
+def record(*replies, phases=PHASES, end=END):
+    intervals: list[Interval] = []
+    recorder = Recorder(phases, intervals.append)
+    for reply in replies:
+        recorder.add(reply)
+    return recorder.finish(end), intervals
+
+
+def reply(started_ns, service_ns, outcome=Outcome.OK, error=""):
+    return Reply(outcome, started_ns, started_ns + service_ns, None, error)
+
+
+def test_requests_belong_to_the_window_in_which_they_start():
+    recording, _ = record(
+        reply(START - 1, 2), reply(START, MS), reply(END - 1, 5 * S), reply(END, MS), reply(START + S, MS, Outcome.REJECTED)
+    )  # fmt: skip
+    assert recording.outcomes[Outcome.OK] == 2
+    assert recording.outcomes[Outcome.REJECTED] == 1
+    assert recording.service_time.count == 2
+
+
+def test_throughput_counts_what_finishes_in_the_window_wherever_it_started():
+    recording, _ = record(reply(START - S, S), reply(START, MS), reply(END - 1, 1), reply(START - 2, 1), reply(END - MS, MS - 1))
+    assert recording.finished_in_window == 3
+    assert recording.finished_per_interval == {0: 2, 9: 1}
+
+
+def test_each_outcome_reaches_its_distribution():
+    recording, _ = record(*(reply(START + index, 7 * MS, outcome) for index, outcome in enumerate(Outcome)))
+    assert recording.outcomes == dict.fromkeys(Outcome, 1)
+    assert recording.service_time.count == 4, "ok, invalid output, and at their age timed out and unfinished"
+    assert recording.failure_time.count == 3
+    assert recording.censored == 2
+
+
+def test_three_sentences_of_each_kind_of_failure_are_kept():
+    replies = [reply(START + index, MS, Outcome.REJECTED, f"no {index}") for index in range(10)]
+    recording, _ = record(*replies, reply(START - 1, MS, Outcome.BROKEN, "in the warm-up"))
+    assert recording.errors[Outcome.REJECTED] == ["no 0", "no 1", "no 2"]
+    assert not recording.errors.get(Outcome.BROKEN)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10 * S - 1), st.integers(0, 40 * S)), max_size=80))
+def test_intervals_add_up_to_the_whole_whatever_the_order(times):
+    recording, intervals = record(*(reply(START + started, service) for started, service in times))
+    whole = Histogram()
+    for interval in intervals:
+        whole.add(interval.service_time)
+    assert whole.encode() == recording.service_time.encode()
+    for index in range(10):
+        expected = sum(started // S == index for started, _ in times)
+        assert sum(interval.service_time.count for interval in intervals if interval.index == index) == expected
+
+
+def test_few_intervals_are_open_at_a_time_however_long_the_window():
+    phases = Phases(0, 10**6 * S, None, S)
+    emitted: list[Interval] = []
+    recorder = Recorder(phases, emitted.append)
+    for second in range(5000):
+        recorder.add(reply(second * S, MS))
+        recorder.add(reply(second * S, 2 * MS))
+        assert len(recorder._open) <= 4
+    recording = recorder.finish(10**6 * S)
+    assert [interval.index for interval in emitted] == list(range(5000))
+    assert recording.service_time.count == 10_000
+
+
+def test_replies_let_go_of_their_payload():
+    one = Reply(Outcome.OK, START, START + 1, [b"x" * 100])
+    record(one)
+    assert one.payload is None

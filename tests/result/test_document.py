@@ -1,0 +1,132 @@
+"""`result.json`: its keys are promises."""
+
+import json
+
+import jsonschema
+import pytest
+
+from perfkit.errors import ResultError
+from perfkit.result.file import read_result
+from perfkit.result.model import Result, result_document
+
+SCHEMA = Result.model_json_schema(by_alias=True, mode="serialization")
+PERCENTILES = ["p50", "p90", "p95", "p99", "p99_9", "p99_99"]
+KEYS = {
+    (): {"schema", "scenario", "overrides", "environment", "status", "status_reason", "started_at", "points", "summary"},
+    ("points", 0): {
+        "protocol", "load", "repetition", "valid", "warnings", "duration_s", "requests", "error_rate", "throughput_per_s", "inferences_per_s",
+        "goodput_per_s", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "connections", "generator",
+        "server", "gpus", "throughput_series_per_s", "errors",
+    },
+    ("points", 0, "load"): {"kind", "concurrency"},
+    ("points", 0, "warnings", 0): {"code", "message"},
+    ("points", 0, "requests"): {
+        "scheduled", "dropped", "sent", "ok", "rejected", "timed_out", "connect_failed", "broken", "invalid_output", "unfinished",
+    },
+    ("points", 0, "service_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
+    ("points", 0, "failure_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
+    ("points", 0, "connections"): {"opened", "reconnects"},
+    ("points", 0, "generator"): {"cpu_share", "event_loop_lag_ns", "steal_share"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Writes a text, or a document, as a folder's `result.json` and reads it."""
+
+    def write_and_read(content):
+        (tmp_path / "result.json").write_text(content if isinstance(content, str) else json.dumps(content))
+        return read_result(tmp_path)
+
+    return write_and_read
+
+
+@pytest.mark.parametrize(("path", "keys"), KEYS.items(), ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "")
+def test_the_keys_are_those_that_are_promised(result, path, keys):
+    found = result_document(result)
+    for part in path:
+        found = found[part]
+    assert set(found) == keys
+
+
+def test_a_summary_has_the_keys_of_a_point(result):
+    assert set(result_document(result)["summary"][0]) == KEYS["points", 0]
+
+
+def test_the_document_is_the_result_and_fits_the_json_schema(result, document):
+    found = json.loads(json.dumps(result_document(result)))
+    assert found == document
+    assert Result.model_validate(found) == result
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(found, SCHEMA)
+
+
+@pytest.mark.parametrize("status", ["complete", "interrupted", "incomplete", "invalid"])
+def test_every_status_is_taken(read, document, status):
+    assert read({**document, "status": status})[0].status == status
+
+
+def test_the_json_schema_refuses_what_is_no_result(document):
+    document["points"][0]["service_time_ns"].pop("p99")
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, SCHEMA)
+
+
+def test_a_result_is_read_from_its_folder_and_from_its_file(read, document, result, tmp_path):
+    assert read(document) == (result, tmp_path)
+    assert read_result(tmp_path / "result.json") == (result, tmp_path)
+
+
+def test_keys_of_a_later_version_do_not_hinder_reading(read, document, result):
+    document["points"][0]["later"] = document["later"] = {"a": 1}
+    assert read(document)[0] == result
+
+
+def test_a_missing_result_is_said(tmp_path):
+    for path in (tmp_path, tmp_path / "none", tmp_path / "none" / "result.json"):
+        with pytest.raises(ResultError) as caught:
+            read_result(path)
+        assert str(caught.value) == f"{path}: there is no result.json; give a folder that `perfkit run` wrote"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"schema": ', "cannot be read: Expecting value: line 1 column 12 (char 11)"),
+        ("", "cannot be read: Expecting value: line 1 column 1 (char 0)"),
+        ("[]", "this perfkit reads perfkit.result/1, found None: a newer perfkit may read it"),
+        ('{"points": []}', "this perfkit reads perfkit.result/1, found None: a newer perfkit may read it"),
+        ('{"schema": "perfkit.result/2"}', "this perfkit reads perfkit.result/1, found 'perfkit.result/2': a newer perfkit may read it"),
+        ('{"schema": "perfkit.result/1"}', "scenario: Field required"),
+    ],
+)  # fmt: skip
+def test_what_is_no_result_is_refused(read, tmp_path, content, message):
+    with pytest.raises(ResultError) as caught:
+        read(content)
+    assert str(caught.value) == f"{tmp_path}/result.json: {message}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("valid", "perhaps", "points.0.valid: Input should be a valid boolean, unable to interpret input"),
+        ("protocol", "tcp", "points.0.protocol: Input should be 'http' or 'grpc'"),
+        ("service_time_ns", None, "points.0.service_time_ns: Input should be a valid dictionary or instance of Distribution"),
+    ],
+)
+def test_a_damaged_field_is_named(read, document, tmp_path, key, value, message):
+    document["points"][0][key] = value
+    with pytest.raises(ResultError) as caught:
+        read(document)
+    assert str(caught.value) == f"{tmp_path}/result.json: {message}"
+
+
+def test_bytes_that_are_no_text_cannot_be_read(tmp_path):
+    (tmp_path / "result.json").write_bytes(b"\xff")
+    with pytest.raises(ResultError, match=r"result\.json: cannot be read: 'utf-8' codec"):
+        read_result(tmp_path)
+
+
+def test_a_document_nested_too_deeply_cannot_be_read(read):
+    with pytest.raises(ResultError, match=r"result\.json: cannot be read: maximum recursion depth exceeded"):
+        read("[" * 100_000)

@@ -1,0 +1,117 @@
+"""`latency.hlog`: what is written is read back, by perfkit and by the HdrHistogram library's own reader."""
+
+import contextlib
+
+import hdrh.log
+import numpy as np
+import pytest
+from hdrh.histogram import HdrHistogram
+
+from perfkit.errors import ResultError
+from perfkit.recorder.histogram import DIGITS, HIGHEST_NS, LOWEST_NS, Histogram
+from perfkit.recorder.recording import Interval
+from perfkit.result.file import ResultWriter, read_intervals
+
+STARTED_AT_S = 1_767_323_045.678
+MS = 1_000_000
+INTERVALS: list[tuple[str, float, int, list[int]]] = [
+    ("p0.r0.service", 1.25, 0, [MS, 2 * MS, 2 * MS]),
+    ("p0.r0.service", 1.25, 1, [70_000]),
+    ("p0.r0.service", 1.25, 0, [900 * MS]),
+    ("p12.r3.service", 61.0, 4, np.random.default_rng(0).integers(1_000, HIGHEST_NS, 5_000).tolist()),
+    ("p12.r3.response", 61.0, 5, []),
+]
+
+
+def histogram_of(values):
+    histogram = Histogram()
+    histogram.record_many(np.asarray(values, dtype=np.int64))
+    return histogram
+
+
+def counts(histogram):
+    return {int(item.value_iterated_to): item.count_at_value_iterated_to for item in histogram.get_recorded_iterator()}
+
+
+@pytest.fixture
+def folder(tmp_path, result):
+    writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
+    for tag, window_start_s, index, values in INTERVALS:
+        writer.log_interval(tag, window_start_s, Interval(index, histogram_of(values)))
+    writer.save(result)
+    return writer.commit()
+
+
+def test_intervals_are_read_back_as_they_were_written(folder):
+    found = list(read_intervals(folder))
+    assert [(tag, start_s) for tag, start_s, _ in found] == [(tag, start_s + index) for tag, start_s, index, _ in INTERVALS]
+    for (_, _, histogram), (_, _, _, values) in zip(found, INTERVALS, strict=True):
+        written = histogram_of(values)
+        assert histogram.count == written.count == len(values)
+        assert [part.tolist() for part in histogram.recorded()] == [part.tolist() for part in written.recorded()]
+
+
+def test_the_library_s_reader_finds_the_same_intervals_tags_and_times(folder):
+    with contextlib.closing(
+        hdrh.log.HistogramLogReader(str(folder / "latency.hlog"), HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS))
+    ) as reader:
+        for tag, window_start_s, index, values in INTERVALS:
+            found = reader.get_next_interval_histogram()
+            expected = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS)
+            for value in values:
+                assert expected.record_value(int(value))
+            assert found.get_tag() == tag
+            assert found.get_start_time_stamp() == pytest.approx((STARTED_AT_S + window_start_s + index) * 1000)
+            assert found.get_end_time_stamp() - found.get_start_time_stamp() == pytest.approx(1000)
+            assert found.get_total_count() == len(values)
+            assert counts(found) == counts(expected)
+        assert reader.get_next_interval_histogram() is None
+        assert reader.get_start_time_sec() == STARTED_AT_S
+
+
+def test_the_greatest_value_of_an_interval_stands_beside_it_in_milliseconds(folder):
+    lines = [line for line in (folder / "latency.hlog").read_text().splitlines() if line.startswith("Tag=")]
+    assert [float(line.split(",")[3]) for line in lines[:3]] == pytest.approx([2, 0.07, 900], rel=0.01)
+
+
+def test_a_log_without_intervals_is_empty(tmp_path, result):
+    writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
+    writer.save(result)
+    assert list(read_intervals(writer.commit())) == []
+
+
+def test_the_log_can_be_read_as_far_as_it_was_saved(tmp_path, result):
+    writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
+    writer.log_interval("p0.r0.service", 0.0, Interval(3, histogram_of([MS])))
+    writer.save(result)
+    assert [(tag, start_s) for tag, start_s, _ in read_intervals(writer.partial)] == [("p0.r0.service", 3.0)]
+    writer.discard()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda line: line[:-20], "not an HdrHistogram payload: "),
+        (lambda line: line.replace("HIST", "HISS"), "not an HdrHistogram payload: "),
+        (lambda line: line[:30], "not an interval of an HdrHistogram log"),
+        (lambda line: line.replace("1.000", "1.0.0", 1).replace("1.250", "1.2.5"), "could not convert string to float: '1.2.5'"),
+        (lambda _: "junk", "not an interval of an HdrHistogram log"),
+    ],
+)
+def test_a_damaged_interval_is_said_with_its_line(folder, damage, message):
+    file = folder / "latency.hlog"
+    lines = file.read_text().splitlines()
+    assert lines[4].startswith("Tag=p0.r0.service,1.250,1.000,")
+    lines[4] = damage(lines[4])
+    file.write_text("\n".join(lines))
+    with pytest.raises(ResultError) as caught:
+        list(read_intervals(folder))
+    assert str(caught.value).startswith(f"{file}:5: {message}")
+
+
+def test_a_missing_log_and_bytes_that_are_no_text_are_said(tmp_path):
+    with pytest.raises(ResultError, match=r"latency\.hlog: cannot be read: .*No such file"):
+        list(read_intervals(tmp_path))
+    (tmp_path / "latency.hlog").write_bytes(b"\xff")
+    with pytest.raises(ResultError, match=r"latency\.hlog: cannot be read: 'ascii' codec"):
+        list(read_intervals(tmp_path))

@@ -1,0 +1,165 @@
+"""The result folder: grown beside its place, put there in one step."""
+
+import json
+import shutil
+
+import pytest
+
+from perfkit.errors import ResultError
+from perfkit.result import file as result_file
+from perfkit.result.file import ResultWriter, read_result
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "reports" / "out"
+
+
+def write(place, result):
+    writer = ResultWriter(place, 0.0)
+    writer.save(result)
+    return writer.commit()
+
+
+def named(result, name):
+    return result.model_copy(update={"scenario": {"name": name}})
+
+
+def test_a_result_grows_beside_its_place(place, result):
+    writer = ResultWriter(place, 0.0)
+    assert writer.partial == place.with_name("out.partial")
+    for name in ("one point", "two points"):
+        writer.save(named(result, name))
+        assert not place.exists()
+        assert read_result(writer.partial)[0].scenario == {"name": name}
+        assert {path.name for path in writer.partial.iterdir()} == {"result.json", "latency.hlog"}
+    writer.discard()
+
+
+def test_a_commit_puts_the_folder_in_its_place(place, result):
+    assert write(place, result) == place
+    assert read_result(place) == (result, place)
+    assert {path.name for path in place.parent.iterdir()} == {"out"}
+
+
+def test_the_file_ends_with_a_line_end(place, result):
+    text = (write(place, result) / "result.json").read_text()
+    assert text.endswith("}\n")
+    assert json.loads(text)["status"] == "complete"
+
+
+def test_a_result_that_is_there_is_replaced_with_all_its_files(place, result):
+    write(place, named(result, "old"))
+    (place / "report.html").write_text("old")
+    writer = ResultWriter(place, 0.0)
+    writer.save(named(result, "new"))
+    assert read_result(place)[0].scenario == {"name": "old"}
+    writer.commit()
+    assert read_result(place)[0].scenario == {"name": "new"}
+    assert {path.name for path in place.iterdir()} == {"result.json", "latency.hlog"}
+    assert {path.name for path in place.parent.iterdir()} == {"out"}
+
+
+def test_the_new_result_is_in_its_place_before_the_old_one_is_removed(place, result, monkeypatch):
+    write(place, named(result, "old"))
+    writer = ResultWriter(place, 0.0)
+    writer.save(named(result, "new"))
+    seen = []
+
+    def remove(folder):
+        seen.append((read_result(place)[0].scenario["name"], read_result(folder)[0].scenario["name"]))
+        removed(folder)
+
+    removed = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    writer.commit()
+    assert seen == [("new", "old")]
+
+
+def test_a_result_is_replaced_also_where_two_folders_cannot_be_swapped(place, result, monkeypatch):
+    write(place, named(result, "old"))
+    monkeypatch.setattr(result_file, "_exchange", lambda *_: False)
+    write(place, named(result, "new"))
+    assert read_result(place)[0].scenario == {"name": "new"}
+    assert {path.name for path in place.parent.iterdir()} == {"out"}
+
+
+def test_folders_that_are_not_there_cannot_be_swapped(tmp_path):
+    assert not result_file._exchange(tmp_path / "a", tmp_path / "b")
+
+
+def test_an_empty_folder_may_be_filled(place, result):
+    place.mkdir(parents=True)
+    write(place, result)
+    assert read_result(place)[0] == result
+
+
+def test_a_link_to_a_result_stays_and_leads_to_the_new_one(place, result, tmp_path):
+    write(place, named(result, "old"))
+    link = tmp_path / "latest"
+    link.symlink_to(place)
+    assert write(link, named(result, "new")) == link
+    assert link.is_symlink()
+    assert read_result(place)[0].scenario == {"name": "new"}
+    assert {path.name for path in tmp_path.iterdir()} == {"reports", "latest"}
+
+
+def test_what_a_crash_left_beside_the_place_is_written_anew(place, result):
+    crashed = ResultWriter(place, 0.0)
+    crashed.save(result)
+    (crashed.partial / "stale").touch()
+    crashed._log.close()
+    write(place, result)
+    assert {path.name for path in place.iterdir()} == {"result.json", "latency.hlog"}
+
+
+def test_a_folder_that_is_no_result_is_refused_and_stays(place):
+    place.mkdir(parents=True)
+    (place / "thesis.tex").touch()
+    with pytest.raises(ResultError) as caught:
+        ResultWriter(place, 0.0)
+    assert str(caught.value) == f"--out {place}: this is there already, and is no result folder; give another one"
+    assert {path.name for path in place.parent.iterdir()} == {"out"}
+    assert (place / "thesis.tex").exists()
+
+
+def test_a_file_in_the_place_is_refused_and_stays(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ResultError, match="this is there already, and is no result folder"):
+        ResultWriter(tmp_path / "out", 0.0)
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    for place, reason in ((tmp_path / "file" / "out", "Not a directory"), (tmp_path / ("x" * 300), "File name too long")):
+        with pytest.raises(ResultError) as caught:
+            ResultWriter(place, 0.0)
+        assert str(caught.value) == f"--out {place}: cannot be written: {reason}"
+
+
+def test_the_root_of_all_folders_can_hold_no_result(tmp_path):
+    with pytest.raises(ResultError, match=r"^--out /: this cannot be a result folder; give another one$"):
+        ResultWriter(type(tmp_path)("/"), 0.0)
+
+
+def test_a_folder_named_by_a_dot_is_taken_by_its_name(tmp_path, result, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write(type(tmp_path)(), result)
+    assert read_result(tmp_path / "here")[0] == result
+    assert {path.name for path in tmp_path.iterdir()} == {"here"}
+
+
+def test_a_discarded_result_leaves_nothing(place, result):
+    writer = ResultWriter(place, 0.0)
+    writer.save(result)
+    writer.discard()
+    assert list(place.parent.iterdir()) == []
+
+
+def test_a_discarded_result_leaves_the_old_one(place, result):
+    write(place, result)
+    ResultWriter(place, 0.0).discard()
+    assert read_result(place)[0] == result
+    assert {path.name for path in place.parent.iterdir()} == {"out"}

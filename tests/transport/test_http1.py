@@ -1,0 +1,176 @@
+"""The wire engine's connections against literal bytes."""
+
+import asyncio
+import importlib.util
+import itertools
+import pathlib
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.errors import ProtocolError
+from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.http1 import read_answer
+from perfkit.transport.wire_http import WireHttpTransport
+
+_spec = importlib.util.spec_from_file_location("transport_servers", pathlib.Path(__file__).with_name("conftest.py"))
+servers = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(servers)
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-One: a b\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
+CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + OK
+REJECTED = b'HTTP/1.1 404 Not Found\r\nContent-Length: 18\r\n\r\n{"error":"no such"}'[:-1]
+CLOSING = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello"
+PING = Prepared((b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",))
+SECOND_NS = 1_000_000_000
+
+
+def transport(address, *, connections=4, timeout_ns=30 * SECOND_NS):
+    return WireHttpTransport(address, connections, timeout_ns, time.monotonic_ns)
+
+
+async def replies_of(*handlers, count=1, timeout_ns=30 * SECOND_NS):
+    async with servers.scripted_server(*handlers) as address:
+        wire = transport(address, timeout_ns=timeout_ns)
+        replies = [await wire.send(PING) for _ in range(count)]
+        await wire.aclose()
+        return replies, wire.counts
+
+
+@pytest.mark.parametrize("answer", [OK, CHUNKED, CONTINUED, CLOSING], ids=["length", "chunked", "continue", "close"])
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "byte by byte"])
+def test_an_answer_is_read_whatever_its_framing_and_pieces(run, answer, whole):
+    parts = answer if whole else [answer[index : index + 1] for index in range(len(answer))]
+    (reply,), counts = run(replies_of(servers.answering(parts)))
+    assert reply.outcome is Outcome.OK
+    if answer is not CONTINUED:
+        assert read_answer(reply.payload).body == b"hello"
+    assert reply.started_ns < reply.finished_ns
+    assert (counts.opened, counts.reconnects) == (1, 0)
+
+
+def test_an_error_status_is_a_rejection_with_its_text(run):
+    (reply,), _ = run(replies_of(servers.answering(REJECTED)))
+    assert reply.outcome is Outcome.REJECTED
+    assert read_answer(reply.payload).status == 404
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", OK[:-1], OK[:20], b"SMTP ready\r\n\r\n", CHUNKED[:-5]],
+    ids=["nothing", "short body", "short head", "garbage", "short chunks"],
+)
+def test_a_broken_answer_breaks_the_request_and_nothing_else(run, answer):
+    (broken, fine), counts = run(replies_of(servers.answering(answer), servers.answering(OK), count=2))
+    assert broken.outcome is Outcome.BROKEN
+    assert broken.error
+    assert fine.outcome is Outcome.OK
+    assert (counts.opened, counts.reconnects) == (2, 1)
+
+
+def test_junk_behind_an_answer_costs_the_connection_and_never_reaches_the_next_one(run):
+    replies, _ = run(replies_of(servers.answering(OK + b"junk"), servers.answering(OK, OK), count=3))
+    assert [reply.outcome for reply in replies].count(Outcome.OK) >= 2
+    assert all(read_answer(reply.payload).body == b"hello" for reply in replies if reply.payload)
+
+
+def test_a_connection_is_kept_for_the_next_request(run):
+    replies, counts = run(replies_of(servers.answering(OK, OK, OK), count=3))
+    assert [reply.outcome for reply in replies] == [Outcome.OK] * 3
+    assert counts.opened == 1
+
+
+def test_a_connection_that_the_server_closes_is_opened_again(run):
+    replies, counts = run(replies_of(servers.answering(CLOSING), count=3))
+    assert [reply.outcome for reply in replies] == [Outcome.OK] * 3
+    assert (counts.opened, counts.reconnects) == (3, 2)
+
+
+def test_a_request_without_an_answer_times_out_at_its_age(run):
+    (late, fine), counts = run(replies_of(servers.hanging(), servers.answering(OK), count=2, timeout_ns=60_000_000))
+    assert late.outcome is Outcome.TIMED_OUT
+    assert late.finished_ns - late.started_ns >= 60_000_000
+    assert fine.outcome is Outcome.OK
+    assert counts.reconnects == 1
+
+
+def test_an_answer_just_in_time_leaves_the_next_request_its_whole_time(run):
+    async def slow(reader, writer):
+        for _ in range(3):
+            await servers.read_request(reader)
+            await asyncio.get_running_loop().run_in_executor(None, time.sleep, 0.06)
+            writer.write(OK)
+
+    replies, counts = run(replies_of(slow, count=3, timeout_ns=10 * SECOND_NS))
+    assert [reply.outcome for reply in replies] == [Outcome.OK] * 3
+    assert counts.opened == 1
+
+
+def test_nothing_listening_is_a_failed_connection(run):
+    async def main():
+        async with servers.scripted_server(servers.answering(OK)) as address:
+            pass
+        wire = transport(address)
+        reply = await wire.send(PING)
+        await wire.aclose()
+        return reply
+
+    reply = run(main())
+    assert reply.outcome is Outcome.CONNECT_FAILED
+    assert "cannot be reached" in reply.error
+
+
+def test_no_more_connections_are_opened_than_allowed(run):
+    open_now, most = [0], [0]
+
+    async def counting(reader, writer):
+        open_now[0] += 1
+        most[0] = max(most[0], open_now[0])
+        await servers.answering(*[OK] * 100)(reader, writer)
+
+    async def main():
+        async with servers.scripted_server(counting) as address:
+            wire = transport(address, connections=3)
+            replies = await asyncio.gather(*(wire.send(PING) for _ in range(40)))
+            await wire.aclose()
+            return replies, wire.counts
+
+    replies, counts = run(main())
+    assert {reply.outcome for reply in replies} == {Outcome.OK}
+    assert counts.opened == most[0] == 3
+
+
+def test_abandoned_requests_are_unfinished(run):
+    async def main():
+        asked = asyncio.Event()
+        async with servers.scripted_server(servers.hanging(asked)) as address:
+            wire = transport(address, connections=1)
+            sending = [asyncio.ensure_future(_reply(wire)) for _ in range(2)]
+            await asked.wait()
+            wire.abandon()
+            replies = await asyncio.wait_for(asyncio.gather(*sending), 30)
+            await wire.aclose()
+            return replies
+
+    replies = run(main())
+    assert [reply.outcome for reply in replies] == [Outcome.UNFINISHED] * 2
+
+
+async def _reply(wire):
+    return await wire.send(PING)
+
+
+@given(st.lists(st.integers(0, len(OK)), max_size=8), st.sampled_from([OK, CHUNKED]))
+def test_any_cut_of_an_answer_reads_the_same(cuts, answer):
+    edges = [0, *sorted(cut for cut in cuts if cut < len(answer)), len(answer)]
+    chunks = [answer[first:last] for first, last in itertools.pairwise(edges)]
+    assert read_answer([chunk for chunk in chunks if chunk]) == read_answer([answer])
+
+
+@pytest.mark.parametrize("chunks", [[OK[:-1]], [b"garbage"], []])
+def test_what_is_no_answer_is_refused(chunks):
+    with pytest.raises(ProtocolError):
+        read_answer(chunks)
