@@ -60,7 +60,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     try:
         result = uvloop.run(run())
     except BaseException:
-        writer.discard()
+        if kept := writer.abort():
+            live.say(f"what was measured until then is in {kept}")
         raise
     if not result.points:
         writer.discard()

@@ -1,5 +1,6 @@
 """The result folder: written beside its place while the run goes on, put there in one step at the end, read back."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -10,12 +11,13 @@ from collections.abc import Iterator
 
 import pydantic
 
-from perfkit.errors import ResultError
+from perfkit.errors import MeasurementError, ResultError
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.result.model import SCHEMA, Result, result_document
 
 RESULT_FILE, LOG_FILE = "result.json", "latency.hlog"
+_RESULT_ENTRIES = {RESULT_FILE, LOG_FILE, "report.html", "report.md", "plots"}
 _INTERVAL = re.compile(r"Tag=(?P<tag>[^,]+),(?P<start>[\d.]+),(?P<length>[\d.]+),(?P<max>[\d.]+),(?P<payload>\S+)")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
@@ -31,7 +33,7 @@ class ResultWriter:
         try:
             self._place = folder.resolve()  # a link stays, and leads to the new result
             self.partial = self._place.with_name(self._place.name + ".partial")
-            if folder.exists() and not (folder / RESULT_FILE).is_file() and not (folder.is_dir() and not any(folder.iterdir())):
+            if folder.exists() and not _may_be_replaced(folder):
                 raise ResultError(f"--out {folder}: this is there already, and is no result folder; give another one")
             if self.partial.exists():
                 shutil.rmtree(self.partial)
@@ -48,31 +50,50 @@ class ResultWriter:
     def log_interval(self, tag: str, window_start_s: float, interval: Interval) -> None:
         """Adds one interval; `window_start_s` is counted from the log's start."""
         histogram = interval.service_time
-        self._log.write(f"Tag={tag},{window_start_s + interval.index:.3f},1.000,{histogram.max_ns / 1e6:.3f},{histogram.encode()}\n")
+        with self._writing():
+            self._log.write(f"Tag={tag},{window_start_s + interval.index:.3f},1.000,{histogram.max_ns / 1e6:.3f},{histogram.encode()}\n")
 
     def save(self, result: Result) -> None:
         """Writes `result.json` as far as the run has come, so that a crash leaves what was measured."""
-        self._log.flush()
-        new = self.partial / (RESULT_FILE + ".new")
-        new.write_text(json.dumps(result_document(result), indent=1) + "\n", encoding="utf-8")
-        new.replace(self.partial / RESULT_FILE)
+        with self._writing():
+            self._log.flush()
+            new = self.partial / (RESULT_FILE + ".new")
+            new.write_text(json.dumps(result_document(result), indent=1) + "\n", encoding="utf-8")
+            new.replace(self.partial / RESULT_FILE)
 
     def commit(self) -> pathlib.Path:
         """Puts the folder in its place, replacing a result that is there, in one step."""
-        self._log.close()
-        if not self._place.exists():
-            self.partial.rename(self._place)
-        elif _exchange(self.partial, self._place):
-            shutil.rmtree(self.partial)
-        else:
-            shutil.rmtree(self._place)
-            self.partial.rename(self._place)
+        with self._writing():
+            self._log.close()
+            if not self._place.exists():
+                self.partial.rename(self._place)
+            elif _exchange(self.partial, self._place):
+                shutil.rmtree(self.partial)
+            else:
+                shutil.rmtree(self._place)
+                self.partial.rename(self._place)
         return self.folder
+
+    def abort(self) -> pathlib.Path | None:
+        """Ends a run that failed: gives the folder of what was measured, or leaves nothing behind where nothing was."""
+        with contextlib.suppress(OSError):
+            self._log.close()
+        if (self.partial / RESULT_FILE).exists():
+            return self.partial
+        shutil.rmtree(self.partial, ignore_errors=True)
+        return None
 
     def discard(self) -> None:
         """Leaves nothing behind; for a run that measured nothing."""
         self._log.close()
         shutil.rmtree(self.partial, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise MeasurementError(f"{self.partial} cannot be written: {error.strerror}") from None
 
 
 def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
@@ -110,6 +131,12 @@ def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, Histogram
                 raise ResultError(f"{file}:{number}: {error}") from None
         elif line and line[0] not in '#"':
             raise ResultError(f"{file}:{number}: not an interval of an HdrHistogram log")
+
+
+def _may_be_replaced(folder: pathlib.Path) -> bool:
+    """Whether a folder is empty, or a result with nothing else beside it."""
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
+    return not names or (RESULT_FILE in names and names <= _RESULT_ENTRIES)
 
 
 def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:

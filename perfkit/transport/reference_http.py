@@ -1,6 +1,7 @@
 """The reference engine for HTTP: aiohttp. Slower than `wire`, and independent of it."""
 
 import asyncio
+import io
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 
@@ -12,6 +13,9 @@ from perfkit.protocol.message import InferRequest
 from perfkit.transport.base import Address, ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.rest import Answer, RestTransport
 from perfkit.transport.wire_http import unreachable
+
+# aiohttp warns of larger bodies, which it would write in one go
+_WHOLE_BELOW_BYTES = 1 << 20
 
 
 class ReferenceHttpTransport(RestTransport):
@@ -78,7 +82,8 @@ class ReferenceHttpTransport(RestTransport):
 
     async def _request(self, method: str, path: str, instants: SimpleNamespace, body: bytes | None, headers: dict[str, str]) -> Answer:
         url = self._address.base_path + path
-        async with self._session.request(method, url, data=body, headers=headers, trace_request_ctx=instants) as response:
+        data = io.BytesIO(body) if body is not None and len(body) > _WHOLE_BELOW_BYTES else body
+        async with self._session.request(method, url, data=data, headers=headers, trace_request_ctx=instants) as response:
             content = await response.read()
             return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
 

@@ -1,9 +1,7 @@
 """The wire engine's connections against literal bytes."""
 
 import asyncio
-import importlib.util
 import itertools
-import pathlib
 import time
 
 import pytest
@@ -14,10 +12,7 @@ from perfkit.errors import ProtocolError
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.http1 import read_answer
 from perfkit.transport.wire_http import WireHttpTransport
-
-_spec = importlib.util.spec_from_file_location("transport_servers", pathlib.Path(__file__).with_name("conftest.py"))
-servers = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(servers)
+from tests.transport import servers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-One: a b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"

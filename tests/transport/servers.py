@@ -1,0 +1,69 @@
+"""Loopback servers of literal bytes."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+from perfkit.transport.base import Address
+
+
+@contextlib.asynccontextmanager
+async def scripted_server(*handlers):
+    """A loopback server; the n-th connection is served by the n-th handler, the last one for all that follow.
+
+    A handler is a coroutine function of (reader, writer).
+    """
+    served = iter(range(10**6))
+    tasks: set[Any] = set()
+
+    async def serve(reader, writer):
+        tasks.add(asyncio.current_task())
+        try:
+            await handlers[min(next(served), len(handlers) - 1)](reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield Address("http", "127.0.0.1", server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def read_request(reader):
+    """The head and body of one request, as they came."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
+    return head, await reader.readexactly(length)
+
+
+def answering(*answers, seen=None):
+    """Answers the requests of a connection in turn with those bytes, then closes it; bytes in a list are sent one by one."""
+
+    async def handle(reader, writer):
+        for answer in answers:
+            request = await read_request(reader)
+            if seen is not None:
+                seen.append(b"".join(request))
+            for part in answer if isinstance(answer, list) else [answer]:
+                writer.write(part)
+                await writer.drain()
+
+    return handle
+
+
+def hanging(asked=None):
+    """Takes a request and never answers; `asked` is set when it came."""
+
+    async def handle(reader, _writer):
+        await read_request(reader)
+        if asked is not None:
+            asked.set()
+        await asyncio.get_running_loop().create_future()
+
+    return handle

@@ -1,0 +1,135 @@
+"""The grpcio engine against grpcio's own server, its messages read by tritonclient's."""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from tritonclient.grpc import service_pb2
+
+from perfkit.errors import ProtocolError, TargetError
+from perfkit.transport.base import Address, Outcome
+from perfkit.transport.reference_grpc import ReferenceGrpcTransport
+
+ANSWER = service_pb2.ModelInferResponse(
+    model_name="m",
+    outputs=[service_pb2.ModelInferResponse.InferOutputTensor(name="y", datatype="INT32", shape=[1])],
+    raw_output_contents=[b"\x05\x00\x00\x00"],
+)
+
+
+@contextlib.asynccontextmanager
+async def serving(infer):
+    """A gRPC server with raw bytes whose `ModelInfer` is that coroutine function of (message, context)."""
+    server = grpc.aio.server()
+    handlers: dict[str, Any] = {"ModelInfer": grpc.unary_unary_rpc_method_handler(infer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield Address("grpc", "127.0.0.1", port, headers={"X-Tenant": "a"})
+    finally:
+        await server.stop(None)
+
+
+def make(address, timeout_ns=30_000_000_000):
+    return ReferenceGrpcTransport(address, 4, timeout_ns, time.monotonic_ns)
+
+
+async def exchange(infer, request, timeout_ns=30_000_000_000):
+    async with serving(infer) as address:
+        transport = make(address, timeout_ns)
+        await transport.open(1)
+        reply = await transport.send(transport.prepare(request))
+        await transport.aclose()
+        return transport, reply
+
+
+def test_the_server_reads_the_request_and_the_answer_is_decoded(infer_request):
+    seen = []
+
+    async def infer(message, context):
+        seen.append((service_pb2.ModelInferRequest.FromString(message), dict(context.invocation_metadata())))
+        return ANSWER.SerializeToString()
+
+    transport, reply = asyncio.run(exchange(infer, infer_request))
+    ((message, metadata),) = seen
+    assert (message.model_name, message.model_version, message.id) == ("my model", "3", "7")
+    assert [(one.name, one.datatype, list(one.shape)) for one in message.inputs] == [("x", "FP32", [1, 4])]
+    assert list(message.raw_input_contents) == [bytes(infer_request.inputs[0].raw)]
+    assert metadata["x-tenant"] == "a"
+    assert reply.outcome is Outcome.OK
+    assert bytes(transport.decode(reply).outputs[0].raw) == b"\x05\x00\x00\x00"
+    assert transport.counts.opened == 1
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
+def test_a_status_of_the_server_is_a_rejection_with_its_text(infer_request, code):
+    async def infer(_message, context):
+        await context.abort(code, "Exceeds maximum queue size")
+
+    transport, reply = asyncio.run(exchange(infer, infer_request))
+    assert reply.outcome is Outcome.REJECTED
+    with pytest.raises(ProtocolError, match=f"{code.name}: Exceeds maximum queue size"):
+        transport.decode(reply)
+
+
+def test_a_call_without_an_answer_times_out(infer_request):
+    async def infer(_message, _context):
+        await asyncio.get_running_loop().create_future()
+
+    _, reply = asyncio.run(exchange(infer, infer_request, timeout_ns=100_000_000))
+    assert reply.outcome is Outcome.TIMED_OUT
+
+
+def test_abandoned_calls_are_unfinished(infer_request):
+    async def main():
+        asked = asyncio.Event()
+
+        async def infer(_message, _context):
+            asked.set()
+            await asyncio.get_running_loop().create_future()
+
+        async with serving(infer) as address:
+            transport = make(address)
+            await transport.open(1)
+            sending = asyncio.ensure_future(transport.send(transport.prepare(infer_request)))
+            await asked.wait()
+            transport.abandon()
+            reply = await sending
+            await transport.aclose()
+            return reply
+
+    assert asyncio.run(main()).outcome is Outcome.UNFINISHED
+
+
+def test_a_server_that_goes_away_is_no_rejection(infer_request):
+    async def main():
+        async def infer(_message, _context):
+            return ANSWER.SerializeToString()
+
+        async with serving(infer) as address:
+            transport = make(address)
+            await transport.open(1)
+        reply = await transport.send(transport.prepare(infer_request))
+        await transport.aclose()
+        return reply
+
+    assert asyncio.run(main()).outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN)
+
+
+def test_nothing_listening_is_an_unreachable_target():
+    async def main():
+        async with serving(None) as address:
+            pass
+        transport = make(address)
+        try:
+            with pytest.raises(TargetError, match="cannot be reached"):
+                await transport.open(2)
+        finally:
+            await transport.aclose()
+
+    asyncio.run(main())

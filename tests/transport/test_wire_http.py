@@ -1,0 +1,144 @@
+"""What the wire engine sends, read by h11; and the two HTTP engines side by side."""
+
+import dataclasses
+import time
+
+import h11
+import numpy as np
+import pytest
+
+from perfkit.errors import ProtocolError, TargetError
+from perfkit.protocol import rest
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.transport.base import Address, Outcome
+from perfkit.transport.reference_http import ReferenceHttpTransport
+from perfkit.transport.wire_http import WireHttpTransport
+from tests.transport import servers
+
+ENGINES = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
+BODY = b'{"model_name":"m","model_version":"1","outputs":[{"name":"y","datatype":"INT32","shape":[2],"parameters":{"binary_data_size":8}}]}'
+ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n%s"
+    % (len(BODY), len(BODY) + 8, BODY + np.array([3, 4], "<i4").tobytes())
+)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    return ENGINES[request.param]
+
+
+def make(engine, address, timeout_ns=30_000_000_000):
+    return engine(address, 4, timeout_ns, time.monotonic_ns)
+
+
+def as_h11(raw):
+    """A request as h11 reads it: head and body."""
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(raw)
+    head, body = connection.next_event(), b""
+    while isinstance(event := connection.next_event(), h11.Data):
+        body += event.data
+    assert isinstance(event, h11.EndOfMessage)
+    assert connection.trailing_data[0] == b""
+    return head, body
+
+
+async def exchange(engine, request, answer, base_path="", headers=None):
+    seen: list[bytes] = []
+    async with servers.scripted_server(servers.answering(answer, seen=seen)) as address:
+        transport = make(engine, dataclasses.replace(address, base_path=base_path, headers=headers or {}))
+        reply = await transport.send(transport.prepare(request))
+        await transport.aclose()
+        return seen[0], reply, transport
+
+
+def test_a_request_is_http_with_the_v2_headers(run, engine, infer_request):
+    raw, reply, _ = run(exchange(engine, infer_request, ANSWER, "/prefix", {"authorization": "Bearer x"}))
+    head, body = as_h11(raw)
+    headers = dict(head.headers)
+    own_headers, buffers = rest.encode_infer_request(infer_request)
+    assert (head.method, head.target) == (b"POST", b"/prefix/v2/models/my%20model/versions/3/infer")
+    assert body == b"".join(buffers)
+    assert headers[b"inference-header-content-length"] == own_headers["Inference-Header-Content-Length"].encode()
+    assert headers[b"content-type"] == b"application/octet-stream"
+    assert headers[b"authorization"] == b"Bearer x"
+    assert headers[b"host"].startswith(b"127.0.0.1:")
+    assert reply.outcome is Outcome.OK
+
+
+def test_a_host_header_of_the_scenario_takes_the_place_of_our_own(run, infer_request):
+    raw, _, _ = run(exchange(WireHttpTransport, infer_request, ANSWER, headers={"Host": "models.example"}))
+    assert [value for name, value in as_h11(raw)[0].headers if name == b"host"] == [b"models.example"]
+
+
+def test_a_large_tensor_arrives_whole(run, engine):
+    values = np.random.default_rng(1).random(300_000, dtype=np.float32)
+    request = InferRequest("m", (tensor_from_array("x", Datatype.FP32, values), tensor_from_array("y", Datatype.FP32, values[::-1])))
+    raw, _, _ = run(exchange(engine, request, ANSWER))
+    assert as_h11(raw)[1].endswith(values.tobytes() + values[::-1].tobytes())
+
+
+def test_an_answer_is_decoded_to_its_tensors(run, engine, infer_request):
+    _, reply, transport = run(exchange(engine, infer_request, ANSWER))
+    (output,) = transport.decode(reply).outputs
+    assert (output.name, output.shape, bytes(output.raw)) == ("y", (2,), np.array([3, 4], "<i4").tobytes())
+
+
+def test_a_rejection_carries_the_servers_sentence(run, engine, infer_request):
+    text = b'{"error":"inference request batch-size must be <= 8"}'
+    answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text)
+    _, reply, transport = run(exchange(engine, infer_request, answer))
+    assert reply.outcome is Outcome.REJECTED
+    with pytest.raises(ProtocolError, match="HTTP 400: inference request batch-size must be <= 8"):
+        transport.decode(reply)
+
+
+def test_a_connection_that_is_closed_breaks_the_request(run, engine, infer_request):
+    _, reply, _ = run(exchange(engine, infer_request, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"))
+    assert reply.outcome is Outcome.BROKEN
+
+
+def test_a_request_without_an_answer_times_out(run, engine, infer_request):
+    async def main():
+        async with servers.scripted_server(servers.hanging()) as address:
+            transport = make(engine, address, timeout_ns=60_000_000)
+            reply = await transport.send(transport.prepare(infer_request))
+            await transport.aclose()
+            return reply
+
+    reply = run(main())
+    assert reply.outcome is Outcome.TIMED_OUT
+    assert reply.finished_ns - reply.started_ns >= 59_000_000
+
+
+def test_nothing_listening_is_a_failed_connection_and_an_unreachable_target(run, engine, infer_request):
+    async def main():
+        async with servers.scripted_server(servers.answering(ANSWER)) as address:
+            pass
+        transport = make(engine, address)
+        reply = await transport.send(transport.prepare(infer_request))
+        with pytest.raises(TargetError, match="cannot be reached"):
+            await transport.open(1)
+        await transport.aclose()
+        return reply
+
+    assert run(main()).outcome is Outcome.CONNECT_FAILED
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://host:80/a/b/", Address("http", "host", 80, "/a/b")),
+        ("http://host", Address("http", "host", 8000)),
+        ("grpc://host", Address("grpc", "host", 8001)),
+        ("grpc://[::1]:9", Address("grpc", "::1", 9)),
+    ],
+)
+def test_urls_are_read_with_the_protocols_ports(url, address):
+    assert Address.parse(url) == address
+
+
+def test_an_ipv6_host_stands_in_brackets():
+    assert str(Address.parse("http://[::1]:8000")) == "http://[::1]:8000"
