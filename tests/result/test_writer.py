@@ -1,11 +1,13 @@
 """The result folder: grown beside its place, put there in one step."""
 
+import contextlib
 import json
+import pathlib
 import shutil
 
 import pytest
 
-from perfkit.errors import ResultError
+from perfkit.errors import MeasurementError, ResultError
 from perfkit.result import file as result_file
 from perfkit.result.file import ResultWriter, read_result
 
@@ -163,3 +165,39 @@ def test_a_discarded_result_leaves_the_old_one(place, result):
     ResultWriter(place, 0.0).discard()
     assert read_result(place)[0] == result
     assert {path.name for path in place.parent.iterdir()} == {"out"}
+
+
+def test_a_folder_with_anything_else_in_it_is_not_replaced(place, result):
+    write(place, result)
+    (place / "notes.txt").write_text("mine")
+    with pytest.raises(ResultError, match="give another one"):
+        ResultWriter(place, 0.0)
+    assert (place / "notes.txt").read_text() == "mine"
+
+
+def test_a_run_that_fails_keeps_what_was_measured(place, result):
+    writer = ResultWriter(place, 0.0)
+    writer.save(result)
+    kept = writer.abort()
+    assert kept == writer.partial
+    assert read_result(kept)[0] == result
+
+
+def test_a_run_that_fails_before_it_measured_leaves_nothing(place):
+    writer = ResultWriter(place, 0.0)
+    assert writer.abort() is None
+    assert not list(place.parent.iterdir())
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs /dev/full, a device that is always full")
+def test_a_full_disk_is_said_in_a_sentence(place, result):
+    writer = ResultWriter(place, 0.0)
+    writer.save(result)
+    writer._log.close()
+    with pathlib.Path("/dev/full").open("w") as writer._log:
+        writer._log.write("x")
+        with pytest.raises(MeasurementError, match="cannot be written: No space left on device"):
+            writer.save(result)
+        with contextlib.suppress(OSError):
+            writer._log.close()
+    assert writer.abort() is not None
