@@ -192,11 +192,13 @@ class _Run:
 
             with self._watched(target.server) as on_loop, _quiet_collector():
                 recorded = await run_point(spec, transport, prepared, clock=self._clock, on_loop=on_loop, on_interval=log)
-        self.measured.append(self._measured(plan, recorded))
         if recorded.ending.target_lost:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.reason:
-            self.end("interrupted", f"in load point {len(self.measured)} of {self._planned}")
+            self.end("interrupted", f"in load point {len(self.measured) + 1} of {self._planned}")
+        if not recorded.window_ns:
+            return  # it ended in the warm-up: there is nothing to keep
+        self.measured.append(self._measured(plan, recorded))
         self._writer.save(self.result())
         self._observer.point_finished(point(self.measured[-1]))
 

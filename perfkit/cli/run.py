@@ -65,7 +65,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise
     if not result.points:
         writer.discard()
-        live.say("nothing was measured, and nothing is written")
+        live.say(f"{result.status_reason or result.status}; nothing was measured, and nothing is written")
         return _exit_code(result, caught)
     folder = writer.commit()
     if len(caught) < 2:

@@ -228,3 +228,15 @@ def test_a_report_is_drawn_again_from_the_folder_alone(perfkit, write_scenario):
     page.unlink()
     assert perfkit.run("report", finished.folder / "result.json").code == 0
     assert page.read_bytes() == before
+
+
+def test_an_interrupt_in_the_warm_up_writes_nothing(perfkit, write_scenario, hanging_server):
+    scenario = write_scenario(target={"model": "m", "url": hanging_server.url}, measure={"warmup": "1h", "duration": "1h", "drain": "0s"})
+    running = perfkit.start("run", scenario)
+    assert hanging_server.hangs.wait(60)
+    running.signal(signal.SIGINT)
+    finished = running.finish()
+    assert finished.code == 130
+    assert "nothing was measured" in finished.stderr
+    assert not finished.folder.exists()
+    assert not finished.folder.with_name("out.partial").exists()
