@@ -116,7 +116,7 @@ def _warnings(
             RunWarning(code="failed_requests", message=f"Some requests failed: {listed}{f'; for one: {text}' if text else ''}.")
         )
     if not count:
-        warnings.append(RunWarning(code="no_samples", message="No request of this point was answered."))
+        warnings.append(RunWarning(code="no_samples", message="No request of this point succeeded."))
         return warnings
     few = [name for name, quantile in QUANTILES.items() if not is_withheld(quantile, count) and count < minimum_samples(quantile)]
     if few:

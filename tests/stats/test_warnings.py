@@ -99,7 +99,7 @@ def test_where_no_request_was_answered_that_is_said(measured):
     found = point(measured(others={"rejected": [MS] * 3}, errors={"rejected": ["no"]}))
     assert texts(found) == {
         "failed_requests": "Some requests failed: 3 rejected; for one: no.",
-        "no_samples": "No request of this point was answered.",
+        "no_samples": "No request of this point succeeded.",
     }
     assert found.error_rate == 1.0
 
