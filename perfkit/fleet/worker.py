@@ -61,9 +61,13 @@ async def run_point(
     )
     on_loop(loop)
     busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
-    ending = await loop.run()
-    cpu_share, steal_share = await busy if clock.now_ns() >= phases.window_start_ns else (0.0, 0.0)
-    busy.cancel()
+    early = asyncio.ensure_future(_end_early(loop, phases, recorder))
+    try:
+        ending = await loop.run()
+        cpu_share, steal_share = await busy if clock.now_ns() >= phases.window_start_ns else (0.0, 0.0)
+    finally:
+        early.cancel()
+        busy.cancel()
     if spec.window_ns is None:
         recording = recorder.finish(clock.now_ns())
         window_end_ns = recording.last_finished_ns
@@ -80,6 +84,13 @@ async def _busy_shares(loop: ClosedLoop, phases: Phases, clock: Clock) -> tuple[
     meter = BusyMeter(clock)
     await loop.stopped()
     return meter.read()
+
+
+async def _end_early(loop: ClosedLoop, phases: Phases, recorder: Recorder) -> None:
+    """Before the answers of the drain are recorded."""
+    await loop.stopped()
+    if phases.window_end_ns is not None:
+        recorder.end_window(min(loop.ending.stopped_ns, phases.window_end_ns))
 
 
 def _failure(transport: Transport, reply: Reply) -> str:

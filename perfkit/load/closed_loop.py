@@ -54,14 +54,20 @@ class ClosedLoop:
 
     async def run(self) -> Ending:
         """Sends until the window ends, then awaits the answers for as long as the phases allow."""
-        sent = asyncio.gather(*(self._slot(index) for index in range(self._concurrency)))
+        slots = [asyncio.ensure_future(self._slot(index)) for index in range(self._concurrency)]
+        sent = asyncio.gather(*slots)
         window = asyncio.ensure_future(self._end_window())
-        await self._draining.wait()
-        await self._any_of(self._clock.sleep_until_ns(self._clock.now_ns() + self._phases.drain_ns), self._drain_at_once.wait(), also=sent)
-        if not sent.done():
-            self._transport.abandon()
-        await sent
-        window.cancel()
+        try:
+            await self._draining.wait()
+            drained = self._clock.sleep_until_ns(self._clock.now_ns() + self._phases.drain_ns)
+            await self._any_of(drained, self._drain_at_once.wait(), also=sent)
+            if not sent.done():
+                self._transport.abandon()
+            await sent
+        finally:  # also when this is cancelled, or a slot raised: nobody goes on sending
+            self._stop_sending()
+            for task in (window, *slots):
+                task.cancel()
         return self.ending
 
     def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False) -> None:
@@ -136,6 +142,8 @@ class ClosedLoop:
     async def _any_of(*waits: Coroutine[Any, Any, object], also: "asyncio.Future[Any] | None" = None) -> None:
         """Returns when one is done; the coroutines, not `also`, are cancelled then."""
         tasks = [asyncio.ensure_future(wait) for wait in waits]
-        await asyncio.wait([*tasks, also] if also else tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
+        try:
+            await asyncio.wait([*tasks, also] if also else tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()

@@ -38,7 +38,7 @@ class Recording:
     service_time: Histogram
     failure_time: Histogram
     finished_per_interval: dict[int, int]
-    """Ok completions by the second of the window in which they finished, also those after the window's end."""
+    """Ok completions inside the window, by the second of it in which they finished."""
     finished_in_window: int
     censored: int
     """How many values in `service_time` are lower bounds."""
@@ -59,6 +59,7 @@ class Recorder:
         self, phases: Phases, on_interval: Callable[[Interval], None], describe_failure: Callable[[Reply], str] = lambda reply: reply.error
     ) -> None:
         self._phases = phases
+        self._window_end_ns = phases.window_end_ns
         self._describe_failure = describe_failure
         self._on_interval = on_interval
         self._batch: list[Reply] = []
@@ -72,7 +73,11 @@ class Recorder:
         reply.payload = None
         self._batch.append(reply)
         if len(self._batch) >= _BATCH:
-            self._flush(self._phases.window_end_ns)
+            self._flush(self._window_end_ns)
+
+    def end_window(self, instant_ns: int) -> None:
+        """Says that the window ends then, earlier than planned: what is answered while it drains is no throughput."""
+        self._window_end_ns = instant_ns
 
     def finish(self, window_end_ns: int) -> Recording:
         """The recording of a window that ended then."""

@@ -21,36 +21,41 @@ _OK, _REJECTED = Outcome.OK, Outcome.REJECTED  # reading an enum's member costs 
 
 
 class _AnswerReader:
-    """The callbacks with which httptools reads a whole response."""
+    """The callbacks with which httptools reads a whole response, without what announces it or stands behind it."""
 
     def __init__(self) -> None:
-        self.headers: dict[str, str] = {}
-        self.body: list[bytes] = []
-        self.complete = False
+        self.parser = httptools.HttpResponseParser(self)
+        self.answer: Answer | None = None
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+
+    def on_message_begin(self) -> None:
+        self._headers, self._body = {}, []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
-        self.body.append(body)
+        self._body.append(body)
 
     def on_message_complete(self) -> None:
-        self.complete = True
+        status = self.parser.get_status_code()
+        if self.answer is None and status >= 200:
+            self.answer = Answer(status, self._headers, b"".join(self._body))
 
 
 def read_answer(chunks: list[bytes]) -> Answer:
     """Reads the chunks of one response; raises ProtocolError where they are not a whole one."""
     reader = _AnswerReader()
-    parser = httptools.HttpResponseParser(reader)
     try:
         for chunk in chunks:
-            parser.feed_data(chunk)
+            reader.parser.feed_data(chunk)
     except httptools.HttpParserError as error:
-        if not reader.complete:  # bytes behind a whole answer are not its own
+        if reader.answer is None:  # bytes behind a whole answer are not its own
             raise ProtocolError(f"the answer is not HTTP/1.1: {error}") from None
-    if not reader.complete:
+    if reader.answer is None:
         raise ProtocolError("the answer ends before its body does")
-    return Answer(parser.get_status_code(), reader.headers, b"".join(reader.body))
+    return reader.answer
 
 
 class Connection(asyncio.Protocol):
@@ -119,6 +124,11 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self.fail(Outcome.BROKEN, f"the answer is not HTTP/1.1: {error}")
+
+    def on_message_begin(self) -> None:
+        """The callback of httptools: a response begins, also right behind the answer in the same bytes."""
+        if self._reply is None:
+            self.close()  # nobody asked for it
 
     def on_message_complete(self) -> None:
         """The callback of httptools: the answer is whole."""

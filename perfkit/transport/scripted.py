@@ -8,6 +8,8 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 
+_WITHOUT_TEXT = (Outcome.OK, Outcome.UNFINISHED)
+
 
 class ScriptedTransport:
     """`script` gives, for the n-th request sent, its service time in nanoseconds and its outcome."""
@@ -71,7 +73,8 @@ class ScriptedTransport:
         served = asyncio.ensure_future(self._clock.sleep_until_ns(started_ns + service_time_ns))
         served.add_done_callback(lambda _: None if ended.done() else ended.set_result(outcome))
         try:
-            return Reply(await ended, started_ns, self._clock.now_ns(), None, "" if outcome is Outcome.OK else outcome.value)
+            became = await ended
+            return Reply(became, started_ns, self._clock.now_ns(), None, "" if became in _WITHOUT_TEXT else became.value)
         finally:
             self._in_flight.discard(ended)
             served.cancel()

@@ -75,7 +75,8 @@ class WireHttpTransport(RestTransport):
         return await reply
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
-        own = {name.lower(): value for name, value in self._address.headers.items()}
+        ours = {name.lower() for name in headers}  # no header is sent twice
+        own = {lower: value for name, value in self._address.headers.items() if (lower := name.lower()) not in ours}
         lines = {"Host": own.pop("host", self._address.authority), **headers, **own}
         text = "\r\n".join((f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items()), "", ""))
         return text.encode("latin-1")
