@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from perfkit.bundled_server import BundledServer, bundled_server
 from perfkit.clock import Clock, MonotonicClock, utc_now
-from perfkit.errors import ModelMismatchError, ProtocolError, TargetError
+from perfkit.errors import ErrorKind, ModelMismatchError, ProtocolError, TargetError
 from perfkit.fleet.placement import Placement, place
-from perfkit.fleet.worker import PointRecording, PointSpec, run_point
+from perfkit.fleet.worker import PointRecording, PointSpec, presentable, run_point
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.interruption import Interruption
 from perfkit.protocol.message import InferRequest
@@ -145,6 +145,8 @@ class _Run:
             left_s = None if None in spec_s else sum(seconds or 0.0 for seconds in spec_s[index:])
             self._observer.point_started(index, len(plans), f"{plan.protocol}, concurrency {plan.concurrency}", spec_s[index], left_s)
             await self._measure_one(plan, target)
+            if self._status[0] == "complete" and self._interruption.count:
+                self.end("interrupted", f"after load point {index + 1} of {len(plans)}")
             if self._status[0] != "complete":
                 return
 
@@ -191,7 +193,7 @@ class _Run:
                 self._writer.log_interval(tag, (window_start_ns - self._started_ns) / 1e9, interval)
 
             with self._watched(target.server) as on_loop, _quiet_collector():
-                recorded = await run_point(spec, transport, prepared, clock=self._clock, on_loop=on_loop, on_interval=log)
+                recorded = await run_point(spec, transport, prepared, clock=self._clock, address=address, on_loop=on_loop, on_interval=log)
         if recorded.ending.target_lost:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.reason:
@@ -279,8 +281,8 @@ class _Run:
         try:
             response = transport.decode(reply)
         except ProtocolError as error:
-            kind = ModelMismatchError if reply.outcome is Outcome.REJECTED else TargetError
-            raise kind(f"{address}: the first request, sent to try, failed: {error}") from None
+            kind = ModelMismatchError if reply.outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT else TargetError
+            raise kind(f"{address}: the first request, sent to try, failed: {presentable(str(error), address)}") from None
         asked = {output.name for output in self._requests[0].outputs}
         missing = asked - {output.name for output in response.outputs}
         if missing:

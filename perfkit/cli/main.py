@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import sys
 import traceback
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without – or µ gets a question mark, not a traceback
     parser = _Parser(prog="perfkit", description="Load generation and benchmarking for v2 / Open Inference Protocol servers.")
     parser.add_argument("--version", action="version", version=f"perfkit {perfkit.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -44,8 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PerfkitError as error:
         print(f"perfkit: {error}", file=sys.stderr)
         return exit_code_of(error)
-    except BrokenPipeError:
-        return ExitCode.DONE
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except Exception:  # noqa: BLE001 - whatever comes here is a bug, and is shown whole

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from perfkit.result.model import Result
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     add_scenario_options(parser)
@@ -32,9 +35,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.load.interruption import Interruption
     from perfkit.report.live import LiveReport
-    from perfkit.report.text import print_summary, print_warnings
+    from perfkit.report.text import print_warnings
     from perfkit.result.file import ResultWriter
-    from perfkit.result.model import result_document
     from perfkit.run import run_scenario
     from perfkit.scenario.file import read_scenario
 
@@ -53,9 +55,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
     async def run() -> "Result":
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             loop.add_signal_handler(number, on_signal, number)
-        return await run_scenario(loaded, writer, live, interruption)
+        try:
+            return await run_scenario(loaded, writer, live, interruption)
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
 
     try:
         result = uvloop.run(run())
@@ -72,12 +78,24 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         _draw(folder)
     if not options.quiet:
         print_warnings(result)
-    if options.format == "json":
-        print(json.dumps(result_document(result), indent=1))
-    else:
-        print_summary(result)
-        print(f"{folder}{os.sep}: result.json, latency.hlog, report.html")
+    _show(result, folder, as_json=options.format == "json")
     return _exit_code(result, caught)
+
+
+def _show(result: "Result", folder: pathlib.Path, *, as_json: bool) -> None:
+    from perfkit.report.text import print_summary
+    from perfkit.result.model import result_document
+
+    try:
+        if as_json:
+            print(json.dumps(result_document(result), indent=1))
+        else:
+            print_summary(result)
+            files = [name for name in ("result.json", "latency.hlog", "report.html") if (folder / name).exists()]
+            print(f"{folder}{os.sep}: {', '.join(files)}")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader left; how the run ended is still ours to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _draw(folder: pathlib.Path) -> None:

@@ -50,7 +50,7 @@ class ClosedLoop:
         self._stopping = False
         self._draining = asyncio.Event()
         self._drain_at_once = asyncio.Event()
-        self._contact_ns = clock.now_ns()
+        self._unreached: tuple[int, str] | None = None
 
     async def run(self) -> Ending:
         """Sends until the window ends, then awaits the answers for as long as the phases allow."""
@@ -68,11 +68,13 @@ class ClosedLoop:
             self._stop_sending()
             for task in (window, *slots):
                 task.cancel()
+        if self._unreached and not self.ending.reason:  # the window was too short to be sure: its end is taken for it
+            self.ending.reason, self.ending.target_lost = self._unreached[1], True
         return self.ending
 
     def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False) -> None:
         """Ends the point now; `target_lost` says that the server is gone."""
-        if not self._stopping:
+        if not self.ending.reason:  # also while it drains as planned
             self.ending.reason, self.ending.target_lost = reason, target_lost
         self._stop_sending()
         if not drain:
@@ -111,7 +113,7 @@ class ClosedLoop:
             index += self._concurrency
             if reply.outcome is ok or reply.outcome not in _NO_CONTACT:
                 failures = 0
-                self._contact_ns = reply.finished_ns
+                self._unreached = None
             else:
                 failures += 1
                 await self._back_off(reply, failures)
@@ -131,8 +133,10 @@ class ClosedLoop:
     async def _back_off(self, reply: Reply, failures: int) -> None:
         """Waits longer after each failure in a row, and gives the target up when nothing reached it for a while."""
         now_ns = self._clock.now_ns()
-        if reply.outcome is Outcome.CONNECT_FAILED and now_ns - self._contact_ns >= _LOST_AFTER_NS:
-            self.stop(reply.error, target_lost=True)
+        if reply.outcome is Outcome.CONNECT_FAILED:
+            self._unreached = self._unreached or (now_ns, reply.error)
+            if now_ns - self._unreached[0] >= _LOST_AFTER_NS:
+                self.stop(reply.error, target_lost=True)
         if failures == 1 or self._stopping:
             return  # a connection that went stale is opened again at once
         pause_ns = min(_FIRST_RETRY_NS << min(failures - 2, 10), _LAST_RETRY_NS)

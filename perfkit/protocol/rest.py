@@ -109,7 +109,7 @@ def decode_error(body: Buffer) -> str:
     text = bytes(body).decode(errors="replace").strip()
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     if isinstance(document, dict):
         for key in ("error", "detail"):

@@ -1,5 +1,6 @@
 """The summary on a terminal, and the lines that tell how a run goes on."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -12,6 +13,7 @@ from rich.text import Text
 from perfkit.result.model import Point, Result
 from perfkit.units import format_duration_ns, format_rate_per_s
 
+_TABLE_WIDTH = 118
 _WIDTH = 140  # where there is no terminal to ask
 _COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
 
@@ -19,7 +21,10 @@ _COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
 def print_summary(result: Result) -> None:
     """Prints the summary on stdout; styles are off where it is no terminal or NO_COLOR is set."""
     if result.summary:
-        _console(sys.stdout).print(_table(result.summary))
+        console = _console(sys.stdout)
+        with console.capture() as captured:
+            console.print(_table(result.summary))
+        sys.stdout.write(captured.get())  # rich would end the process where the reader has left
 
 
 def print_warnings(result: Result) -> None:
@@ -32,7 +37,9 @@ def print_warnings(result: Result) -> None:
 
 
 def _console(stream: TextIO) -> Console:
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else _WIDTH)
+    # never narrower than the table: a terminal wraps a line, and a cut figure is worth nothing
+    width = max(Console(file=stream).width, _TABLE_WIDTH) if stream.isatty() else _WIDTH
+    return Console(file=stream, highlight=False, width=width, no_color=None, color_system=None if "NO_COLOR" in os.environ else "auto")
 
 
 def describe_point(point: Point) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import itertools
 import json
 import os
 import pathlib
@@ -23,7 +24,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class ResultWriter:
-    """Writes a result into `<folder>.partial`, after every point anew, and moves it to its place in `commit`.
+    """Writes a result into `<folder>.partial` (`.partial-2` where a crash left one), after every point anew, and moves it to its place in `commit`.
 
     Raises ResultError where the place is taken by something that is not a result.
     """
@@ -32,12 +33,11 @@ class ResultWriter:
         self.folder = folder
         try:
             self._place = folder.resolve()  # a link stays, and leads to the new result
-            self.partial = self._place.with_name(self._place.name + ".partial")
+            partial = self._place.with_name(self._place.name + ".partial")
             if folder.exists() and not _may_be_replaced(folder):
                 raise ResultError(f"--out {folder}: this is there already, and is no result folder; give another one")
-            if self.partial.exists():
-                shutil.rmtree(self.partial)
-            self.partial.mkdir(parents=True)
+            self._place.parent.mkdir(parents=True, exist_ok=True)
+            self.partial = _new_folder(partial)
             self._log = (self.partial / LOG_FILE).open("w", encoding="ascii")
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
@@ -65,6 +65,8 @@ class ResultWriter:
         """Puts the folder in its place, replacing a result that is there, in one step."""
         with self._writing():
             self._log.close()
+            if self._place.exists() and not _may_be_replaced(self._place):
+                raise MeasurementError(f"{self._place} has become something else meanwhile; the result stays in {self.partial}")
             if not self._place.exists():
                 self.partial.rename(self._place)
             elif _exchange(self.partial, self._place):
@@ -137,6 +139,16 @@ def _may_be_replaced(folder: pathlib.Path) -> bool:
     """Whether a folder is empty, or a result with nothing else beside it."""
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
     return not names or (RESULT_FILE in names and names <= _RESULT_ENTRIES)
+
+
+def _new_folder(path: pathlib.Path) -> pathlib.Path:
+    """A folder that was not there: what a crash left, or another run writes, is not ours."""
+    for number in itertools.count(1):
+        new = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        with contextlib.suppress(FileExistsError):
+            new.mkdir()
+            return new
+    raise AssertionError  # the count has no end
 
 
 def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:

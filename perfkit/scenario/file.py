@@ -14,6 +14,7 @@ from perfkit.errors import ScenarioError
 from perfkit.scenario.model import LATER, Scenario
 
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 
@@ -62,7 +63,12 @@ def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str] = os.
         missing = [name for name in re.findall(r"\$\{(\w+)\}", template) if name not in environ]
         if missing:
             raise ScenarioError(f"target.headers.{header}: the environment variable {missing[0]} is not set")
-        resolved[header] = re.sub(r"\$\{(\w+)\}", lambda found: environ[found[1]], template)
+        value = re.sub(r"\$\{(\w+)\}", lambda found: environ[found[1]], template)
+        if not _HEADER_NAME.fullmatch(header):
+            raise ScenarioError(f"target.headers.{_on_one_line(header)}: this is no header name")
+        if not (value.isascii() and value.isprintable()):
+            raise ScenarioError(f"target.headers.{header}: its value holds line breaks, or characters that are not ASCII")
+        resolved[header] = value
     return resolved
 
 

@@ -101,7 +101,7 @@ class Target(Part):
     @pydantic.field_validator("url")
     @classmethod
     def _known_scheme(cls, url: str) -> str:
-        scheme = url.partition(":")[0]
+        scheme = url.partition(":")[0].lower()
         if scheme in ("https", "grpcs", "unix"):
             raise ValueError(f"{scheme} targets come with a later version; use http:// or grpc://")
         parts = urllib.parse.urlsplit(url)
@@ -111,9 +111,11 @@ class Target(Part):
             _ = parts.port
         except ValueError as error:
             raise ValueError(f"{error}, in {url!r}") from None
+        if parts.query or parts.fragment:
+            raise ValueError("a target's URL ends with its path; tokens stand in target.headers, such as authorization: Bearer ${TOKEN}")
         if parts.username or parts.password:
             raise ValueError("credentials stand in target.headers, such as authorization: Bearer ${TOKEN}, not in the URL")
-        return url
+        return f"{parts.scheme}{url[len(parts.scheme) :]}"
 
     @pydantic.model_validator(mode="after")
     def _one_way_to_name_it(self) -> Self:

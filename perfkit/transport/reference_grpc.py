@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from perfkit.errors import ProtocolError, TargetError
+from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
 from perfkit.transport.base import Address, ConnectionCounts, Outcome, Prepared, Reply
@@ -62,7 +62,8 @@ class ReferenceGrpcTransport:
     def decode(self, reply: Reply) -> InferResponse:
         """See `Transport.decode`."""
         if not isinstance(reply.payload, bytes):
-            raise ProtocolError(reply.error)
+            kind = ErrorKind.INVALID_ARGUMENT if reply.error.startswith("INVALID_ARGUMENT:") else ErrorKind.INTERNAL
+            raise ProtocolError(reply.error, kind)
         return protobuf.decode_infer_response(reply.payload)
 
     def abandon(self) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from typing import Any
 
-from perfkit.errors import ProtocolError, TargetError
+from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferResponse, ModelMetadata, ServerMetadata
 from perfkit.transport.base import Address, Outcome, Reply
@@ -38,7 +38,8 @@ class RestTransport(abc.ABC):
         """See `Transport.decode`."""
         answer = self._answer(reply)
         if reply.outcome is not Outcome.OK:
-            raise ProtocolError(f"HTTP {answer.status}: {rest.decode_error(answer.body)}")
+            kind = ErrorKind.INVALID_ARGUMENT if answer.status in (400, 422) else ErrorKind.INTERNAL
+            raise ProtocolError(f"HTTP {answer.status}: {rest.decode_error(answer.body)}", kind)
         length = answer.headers.get(rest.HEADER_LENGTH.lower())
         if length is not None and not length.isdecimal():
             raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number: {length!r}")
@@ -74,7 +75,7 @@ class RestTransport(abc.ABC):
             return 0
         try:
             return int(json.loads(answer.body).get("max_batch_size", 0))
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, TypeError):
             raise TargetError(f"{self._address}: the configuration of model '{model}' is not what the protocol says") from None
 
     async def _document(self, path: str) -> dict[str, Any]:

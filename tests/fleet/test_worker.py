@@ -1,12 +1,14 @@
 """One worker through its phases, in virtual time."""
 
+import asyncio
+
 import pytest
 
 from perfkit.clock import ManualClock
 from perfkit.fleet.worker import PointSpec, run_point
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.recorder.recording import Interval
-from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.base import Address, Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 
 MS, S = 1_000_000, 1_000_000_000
@@ -27,6 +29,7 @@ def run(script, *, on_loop=lambda _: None, clock=None, **changes):
             transport,
             [Prepared(())],
             clock=clock,
+            address=Address("http", "h", 1),
             on_loop=on_loop,
             on_interval=lambda _, interval: intervals.append(interval),
         )
@@ -64,3 +67,79 @@ def test_a_point_that_is_stopped_has_the_window_it_reached():
     point, _ = run(script, on_loop=loops.append, clock=clock)
     assert point.ending.reason == "enough"
     assert point.window_ns == (1000 // 4) * 20 * MS - S
+
+
+def test_a_counted_window_holds_its_requests_and_what_the_warm_up_left_in_flight():
+    point, _ = run(lambda _: (30 * MS, Outcome.OK), concurrency=1, window_ns=None, requests=50)
+    assert point.recording.outcomes[Outcome.OK] == 50
+    # the warm-up's last request starts at 990 ms and is answered at 1020 ms
+    assert point.window_ns == 20 * MS + 50 * 30 * MS
+
+
+def stopped_at(instant_ns, script, **changes):
+    """A point that is stopped at an instant after its start."""
+    clock = ManualClock(5 * S)
+
+    async def stop(loop):
+        await clock.sleep_until_ns(5 * S + instant_ns)
+        loop.stop("enough")
+
+    stops = []
+    return run(script, on_loop=lambda loop: stops.append(asyncio.ensure_future(stop(loop))), clock=clock, **changes)
+
+
+def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
+    point, intervals = stopped_at(500 * MS, lambda _: (900 * MS, Outcome.OK))
+    assert point.window_ns == 0
+    assert sum(point.recording.outcomes.values()) == point.recording.finished_in_window == 0
+    assert intervals == []
+    assert (point.ending.reason, point.ending.target_lost) == ("enough", False)
+
+
+def test_answers_of_the_drain_are_samples_but_no_throughput_of_a_point_that_is_stopped():
+    slots = 3000  # more than a batch of replies comes in the drain
+    point, _ = stopped_at(2500 * MS, lambda _: (S, Outcome.OK), concurrency=slots)
+    assert point.window_ns == 1500 * MS
+    assert point.recording.outcomes[Outcome.OK] == 2 * slots
+    # at the window's start, and a second later; those of 3 s came in the drain
+    assert point.recording.finished_in_window == 2 * slots
+    assert sum(point.recording.finished_per_interval.values()) == 2 * slots
+
+
+def test_a_lost_target_ends_the_point_early():
+    point, _ = run(lambda index: (20 * MS, Outcome.OK if index < 400 else Outcome.CONNECT_FAILED), window_ns=60 * S)
+    assert point.ending.target_lost
+    # 400 requests are 2 s, one of them warm-up; 3 s later the target is given up
+    assert 4 * S <= point.window_ns < 6 * S
+    assert point.recording.outcomes[Outcome.OK] == 200
+    assert point.recording.errors[Outcome.CONNECT_FAILED] == ["connect_failed"] * 3
+
+
+def test_what_is_unfinished_after_the_drain_is_counted_at_its_age():
+    point, _ = run(lambda index: (3600 * S if index == 700 else 20 * MS, Outcome.OK))
+    assert point.recording.outcomes[Outcome.UNFINISHED] == point.recording.censored == 1
+    # the 701st request starts at 3.5 s, the drain ends at 1 + 10 + 30 s
+    assert point.recording.service_time.max_ns == pytest.approx(37.5 * S, rel=1e-3)
+
+
+def test_think_time_and_connections_reach_the_loop_and_the_transport():
+    point, _ = run(lambda _: (20 * MS, Outcome.OK), think_time_ns=80 * MS, connections=2)
+    assert point.recording.outcomes[Outcome.OK] == 4 * 10_000 // 100
+    assert point.connections.opened == 2
+
+
+def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
+    clock = ManualClock(5 * S)
+    seen = []
+
+    async def main():
+        transport = ScriptedTransport(clock, lambda _: (MS, Outcome.OK))
+        return await run_point(
+            PointSpec(4, 0, S, 20 * S, None, S, 4), transport, [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=lambda _: None,
+            on_interval=lambda start_ns, interval: seen.append((start_ns, interval.index, interval.service_time.count, clock.now_ns())),
+        )  # fmt: skip
+
+    clock.run(main())
+    assert [index for _, index, *_ in seen] == list(range(20))
+    assert {(start_ns, count) for start_ns, _, count, _ in seen} == {(6 * S, 4000)}
+    assert seen[0][3] < 12 * S

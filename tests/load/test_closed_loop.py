@@ -1,8 +1,11 @@
 """The closed loop in virtual time, against closed forms."""
 
 import asyncio
+import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
@@ -64,11 +67,40 @@ def test_concurrency_is_never_exceeded_whatever_the_service_times():
     assert peak == 8
 
 
+@given(st.integers(1, 6), st.lists(st.integers(1, 400), min_size=1, max_size=7), st.integers(0, 50))
+def test_every_slot_is_always_either_in_flight_or_thinking(concurrency, service_ms, think_ms):
+    measured = Measured(
+        lambda index: (service_ms[index % len(service_ms)] * MS, Outcome.OK),
+        concurrency=concurrency, window_ns=S, think_time_ns=think_ms * MS,
+    )  # fmt: skip
+    start_ns, end_ns = measured.phases.window_start_ns, measured.phases.window_start_ns + S
+    assert all(start_ns <= reply.started_ns < end_ns for reply in measured.replies)
+    assert measured.transport.sent == len(measured.replies)
+    assert measured.transport.in_flight_max <= concurrency
+    # each answer before the window's end is followed by one request, a think time later: a closed loop neither lags nor doubles
+    follow = sorted(after for reply in measured.replies if (after := reply.finished_ns + think_ms * MS) < end_ns)
+    first = start_ns + think_ms * MS
+    assert sorted(reply.started_ns for reply in measured.replies) == [first] * concurrency + follow
+
+
 def test_littles_law_holds_between_throughput_and_service_time():
-    measured = Measured(lambda index: ((20 + index % 11) * MS, Outcome.OK), concurrency=4, window_ns=1000 * S)
+    measured = Measured(lambda index: ((20 + index % 11) * MS, Outcome.OK), concurrency=4, window_ns=100 * S)
     mean_s = sum(reply.finished_ns - reply.started_ns for reply in measured.replies) / len(measured.replies) / S
-    throughput_per_s = len(measured.replies) / 1000
+    throughput_per_s = len(measured.replies) / 100
     assert throughput_per_s * mean_s == pytest.approx(4, rel=1e-3)
+
+
+def test_littles_law_is_exact_for_constant_service_times():
+    measured = Measured(constant(25 * MS), concurrency=6)
+    service_ns = sum(reply.finished_ns - reply.started_ns for reply in measured.replies)
+    assert service_ns == 6 * 10 * S, "the slots' time and the requests' time are the same"
+
+
+def test_requests_start_from_the_warm_up_to_the_windows_end_and_not_at_it():
+    measured = Measured(constant(250 * MS), warmup_ns=S, window_ns=2 * S)
+    starts_ms = [(reply.started_ns - measured.phases.window_start_ns) // MS for reply in measured.replies]
+    assert starts_ms == list(range(-1000, 2000, 250))
+    assert measured.ending.stopped_ns == measured.phases.window_end_ns
 
 
 def test_a_counted_window_sends_that_many_requests_after_the_warm_up():
@@ -77,12 +109,30 @@ def test_a_counted_window_sends_that_many_requests_after_the_warm_up():
     assert len(inside) == 50
     assert len(measured.replies) > 50
     assert measured.ending.reason == ""
+    assert measured.transport.sent == len(measured.replies)
+
+
+def test_a_counted_window_of_fewer_requests_than_slots_is_kept():
+    measured = Measured(constant(30 * MS), concurrency=8, window_ns=None, requests=3)
+    assert measured.outcomes() == [Outcome.OK] * 3
+
+
+def test_the_last_of_a_counted_window_is_awaited_as_long_as_the_drain():
+    measured = Measured(lambda index: ((5 if index == 2 else 1) * S, Outcome.OK), concurrency=2, window_ns=None, requests=3, drain_ns=2 * S)
+    assert measured.outcomes() == [Outcome.OK, Outcome.OK, Outcome.UNFINISHED]
+    assert measured.replies[-1].finished_ns - measured.replies[-1].started_ns == 2 * S
 
 
 def test_think_time_lies_between_an_answer_and_the_next_request():
     measured = Measured(constant(10 * MS), think_time_ns=90 * MS, window_ns=10 * S)
     gaps = {after.started_ns - before.finished_ns for before, after in zip(measured.replies, measured.replies[1:], strict=False)}
     assert gaps == {90 * MS}
+
+
+def test_who_thinks_when_the_window_ends_sends_no_more_and_is_not_awaited():
+    measured = Measured(constant(10 * MS), think_time_ns=600 * MS, window_ns=S)
+    assert len(measured.replies) == 1
+    assert measured.ended_ns == measured.phases.window_end_ns
 
 
 def test_answers_within_the_drain_are_kept_and_later_ones_are_unfinished_at_their_age():
@@ -113,7 +163,7 @@ def test_a_second_stop_abandons_what_is_in_flight():
         await clock.sleep_until_ns(clock.now_ns() + 100 * MS)
         loop.stop("second", drain=False)
 
-    measured = Measured(constant(3600 * S), window_ns=3600 * S, drain_ns=3600 * S, during=stop_twice)
+    measured = Measured(constant(3600 * S), window_ns=7200 * S, drain_ns=3600 * S, during=stop_twice)
     assert measured.outcomes() == [Outcome.UNFINISHED]
     assert measured.replies[0].finished_ns - measured.replies[0].started_ns == 600 * MS
     assert measured.ending.reason == "first"
@@ -125,6 +175,25 @@ def test_a_target_that_no_connection_reaches_is_given_up_after_three_seconds():
     assert measured.ending.reason == "connect_failed"
     assert 3 * S <= measured.ended_ns - measured.phases.window_start_ns < 5 * S
     assert len(measured.replies) < 40, "tries grow apart"
+
+
+def test_a_connection_that_went_stale_is_replaced_at_once_and_later_tries_grow_apart():
+    measured = Measured(constant(0, Outcome.CONNECT_FAILED), window_ns=3600 * S)
+    starts = [reply.started_ns for reply in measured.replies]
+    gaps_ms = [(after - before) // MS for before, after in itertools.pairwise(starts)]
+    assert gaps_ms == [0, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]
+
+
+def test_a_server_that_breaks_every_request_is_reached_but_not_hammered():
+    measured = Measured(constant(0, Outcome.BROKEN), window_ns=60 * S)
+    assert not measured.ending.target_lost
+    assert 60 <= len(measured.replies) < 80
+
+
+def test_a_target_is_not_lost_while_another_slot_reaches_it():
+    measured = Measured(lambda index: (100 * MS, Outcome.OK if index % 2 else Outcome.CONNECT_FAILED), concurrency=2, window_ns=20 * S)
+    assert not measured.ending.target_lost
+    assert measured.ending.reason == ""
 
 
 def test_a_short_outage_is_survived_and_counted():
@@ -161,11 +230,3 @@ def test_requests_are_cycled_through_by_all_slots_together():
 
     clock.run(main())
     assert [prepared.buffers[0][0] for prepared in sent] == [number % 5 for number in range(200)]
-
-
-def test_a_clock_without_sleepers_says_so_instead_of_waiting_for_ever():
-    async def main():
-        await asyncio.get_running_loop().create_future()
-
-    with pytest.raises(RuntimeError, match="no sleeper is left"):
-        ManualClock().run(main())

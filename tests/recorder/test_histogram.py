@@ -47,7 +47,7 @@ def test_quantiles_equal_the_librarys_percentiles(numbers, quantiles):
         assert value in {theirs.get_highest_equivalent_value(sorted(numbers)[rank - 1]) for rank in ranks}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)  # the library walks through all its buckets
 @given(values)
 def test_mean_and_deviation_equal_the_librarys(numbers):
     mean, stddev = recorded(numbers).mean_and_stddev_ns()
@@ -62,6 +62,41 @@ def test_adding_equals_recording_all_together(first, second):
     one, other = recorded(first), recorded(second)
     one.add(other)
     assert one._inner.equals(recorded([*first, *second])._inner)
+    back = recorded(second)
+    back.add(recorded(first))
+    assert back._inner.equals(one._inner)
+
+
+@settings(max_examples=40, deadline=None)
+@given(values, st.integers(0, 59))
+def test_recording_in_parts_equals_recording_at_once(numbers, cut):
+    parts = recorded(numbers[:cut])
+    parts.record_many(np.array(numbers[cut:], dtype=np.int64))
+    assert parts._inner.equals(recorded(numbers)._inner)
+
+
+@pytest.mark.parametrize("quantile", [0.5, 0.9, 0.95, 0.99, 0.999])
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 999, 1000])
+def test_the_usual_quantiles_equal_the_librarys_percentiles(quantile, count):
+    numbers = [1_000_000 * (index + 1) for index in range(count)]
+    assert recorded(numbers).values_at([quantile]) == [reference(numbers).get_value_at_percentile(quantile * 100)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(-(10**6), 2 * HIGHEST_NS), max_size=40))
+def test_what_lies_outside_is_recorded_at_the_ends_and_counted(numbers):
+    ours = recorded(numbers)
+    assert ours._inner.equals(reference([min(max(number, 0), HIGHEST_NS) for number in numbers]))
+    assert ours.clamped == sum(not 0 <= number <= HIGHEST_NS for number in numbers)
+    assert ours.count == len(numbers)
+
+
+def test_adding_an_empty_histogram_changes_nothing():
+    one, empty = recorded([5_000_000]), Histogram()
+    one.add(empty)
+    assert (one.count, one.min_ns, one.max_ns) == (1, recorded([5_000_000]).min_ns, recorded([5_000_000]).max_ns)
+    empty.add(one)
+    assert empty._inner.equals(one._inner)
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,5 +1,8 @@
 """Windows, outcomes and intervals: where each reply is counted."""
 
+import collections
+
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,11 +14,12 @@ from perfkit.transport.base import Outcome, Reply
 MS, S = 1_000_000, 1_000_000_000
 START, END = 100 * S, 110 * S
 PHASES = Phases(START, END, None, 30 * S)
+IN_DISTRIBUTION = {Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED}
 
 
-def record(*replies, phases=PHASES, end=END):
+def record(*replies, phases=PHASES, end=END, describe=lambda one: one.error):
     intervals: list[Interval] = []
-    recorder = Recorder(phases, intervals.append)
+    recorder = Recorder(phases, intervals.append, describe)
     for reply in replies:
         recorder.add(reply)
     return recorder.finish(end), intervals
@@ -23,6 +27,12 @@ def record(*replies, phases=PHASES, end=END):
 
 def reply(started_ns, service_ns, outcome=Outcome.OK, error=""):
     return Reply(outcome, started_ns, started_ns + service_ns, None, error)
+
+
+def histogram(values):
+    one = Histogram()
+    one.record_many(np.fromiter(values, dtype=np.int64))
+    return one
 
 
 def test_requests_belong_to_the_window_in_which_they_start():
@@ -53,6 +63,67 @@ def test_three_sentences_of_each_kind_of_failure_are_kept():
     recording, _ = record(*replies, reply(START - 1, MS, Outcome.BROKEN, "in the warm-up"))
     assert recording.errors[Outcome.REJECTED] == ["no 0", "no 1", "no 2"]
     assert not recording.errors.get(Outcome.BROKEN)
+
+
+def test_failures_are_described_a_few_times_only():
+    described: list[Reply] = []
+
+    def describe(one):
+        described.append(one)
+        return f"number {one.started_ns - START}"
+
+    replies = [reply(START + index, MS, Outcome.REJECTED) for index in range(50)] + [reply(START, MS)] * 50
+    recording, _ = record(*replies, describe=describe)
+    assert recording.errors == {Outcome.REJECTED: ["number 0", "number 1", "number 2"]}
+    assert described == replies[:3]
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.randoms(use_true_random=False), st.integers(0, 5000))
+def test_batches_add_up_to_what_is_counted_one_by_one(random, count):
+    replies = [
+        reply(random.randint(START - 2 * S, END + S), random.choice([1, MS, S, 7 * S]), random.choice(list(Outcome))) for _ in range(count)
+    ]
+    times = [(one.started_ns, one.finished_ns, one.outcome) for one in replies]
+    recording, intervals = record(*replies)
+    inside = [(started, finished, outcome) for started, finished, outcome in times if START <= started < END]
+    kept = [(started, finished - started) for started, finished, outcome in inside if outcome in IN_DISTRIBUTION]
+    finished_in = [finished for _, finished, outcome in times if outcome is Outcome.OK and START <= finished < END]
+    assert recording.outcomes == {outcome: sum(one is outcome for *_, one in inside) for outcome in Outcome}
+    assert recording.censored == recording.outcomes[Outcome.TIMED_OUT] + recording.outcomes[Outcome.UNFINISHED]
+    assert recording.service_time.encode() == histogram(service for _, service in kept).encode()
+    assert recording.failure_time.count == len(inside) - len(kept)
+    assert recording.finished_in_window == len(finished_in)
+    assert recording.finished_per_interval == collections.Counter((finished - START) // S for finished in finished_in)
+    assert (recording.first_started_ns, recording.last_finished_ns) == (
+        min((started for started, *_ in inside), default=0), max((finished for _, finished, _ in inside), default=0),
+    )  # fmt: skip
+    for index in range(10):
+        parts = Histogram()
+        for interval in intervals:
+            if interval.index == index:
+                parts.add(interval.service_time)
+        assert parts.encode() == histogram(service for started, service in kept if (started - START) // S == index).encode()
+
+
+def test_a_counted_window_has_no_end_until_it_is_finished():
+    phases = Phases(START, None, 3000, S)
+    replies = [reply(START + index * MS, MS) for index in range(3000)]
+    recording, _ = record(reply(START - S, MS), *replies, phases=phases, end=START + 3001 * MS)
+    assert recording.outcomes[Outcome.OK] == recording.finished_in_window == 3000
+    assert recording.last_finished_ns == START + 3000 * MS
+
+
+def test_what_is_answered_after_an_early_end_is_no_throughput():
+    recorder = Recorder(PHASES, lambda _: None)
+    for index in range(1500):
+        recorder.add(reply(START + index, S))
+    recorder.end_window(START + 2 * S)
+    for index in range(1500):
+        recorder.add(reply(START + index, 3 * S))
+    recording = recorder.finish(START + 2 * S)
+    assert recording.finished_in_window == 1500
+    assert recording.service_time.count == 3000
 
 
 @settings(deadline=None)

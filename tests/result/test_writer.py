@@ -134,7 +134,7 @@ def test_a_file_in_the_place_is_refused_and_stays(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").touch()
-    for place, reason in ((tmp_path / "file" / "out", "Not a directory"), (tmp_path / ("x" * 300), "File name too long")):
+    for place, reason in ((tmp_path / "file" / "out", "File exists"), (tmp_path / ("x" * 300), "File name too long")):
         with pytest.raises(ResultError) as caught:
             ResultWriter(place, 0.0)
         assert str(caught.value) == f"--out {place}: cannot be written: {reason}"

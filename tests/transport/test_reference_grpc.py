@@ -7,10 +7,13 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
 from perfkit.errors import ProtocolError, TargetError
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Address, Outcome
 from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 
@@ -119,6 +122,78 @@ def test_a_server_that_goes_away_is_no_rejection(infer_request):
         return reply
 
     assert asyncio.run(main()).outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN)
+
+
+def test_the_message_on_the_wire_is_the_one_that_was_prepared(infer_request):
+    seen = []
+
+    async def infer(message, _context):
+        seen.append(message)
+        return ANSWER.SerializeToString()
+
+    transport, _ = asyncio.run(exchange(infer, infer_request))
+    assert seen == [bytes(transport.prepare(infer_request).buffers[0])]
+
+
+def test_a_large_message_arrives_whole():
+    values = np.random.default_rng(1).random(2_000_000, dtype=np.float32)  # twice what grpcio takes unless it is told
+    seen = []
+
+    async def infer(message, _context):
+        seen.append(service_pb2.ModelInferRequest.FromString(message).raw_input_contents[0])
+        return ANSWER.SerializeToString()
+
+    request = InferRequest("m", (tensor_from_array("x", Datatype.FP32, values),))
+    _, reply = asyncio.run(exchange(infer, request))
+    assert reply.outcome is Outcome.OK
+    assert seen == [values.tobytes()]
+
+
+def test_each_request_in_flight_has_a_connection_of_its_own(infer_request):
+    async def main():
+        peers = []
+        all_asked = asyncio.Event()
+
+        async def infer(_message, context):
+            peers.append(context.peer())
+            if len(peers) == 3:
+                all_asked.set()
+            await all_asked.wait()
+            return ANSWER.SerializeToString()
+
+        async with serving(infer) as address:
+            transport = make(address)
+            await transport.open(3)
+            prepared = transport.prepare(infer_request)
+            await asyncio.gather(*(transport.send(prepared) for _ in range(3)))
+            await transport.aclose()
+            return peers, transport.counts
+
+    peers, counts = asyncio.run(main())
+    assert len(set(peers)) == counts.opened == 3
+
+
+def test_a_server_that_stops_amid_a_call_does_not_answer_it(infer_request):
+    async def main():
+        asked = asyncio.Event()
+
+        async def infer(_message, _context):
+            asked.set()
+            await asyncio.get_running_loop().create_future()
+
+        async with serving(infer) as address:
+            transport = make(address)
+            await transport.open(1)
+            sending = asyncio.ensure_future(transport.send(transport.prepare(infer_request)))
+            await asked.wait()
+        reply = await sending
+        await transport.aclose()
+        return reply
+
+    reply = asyncio.run(main())
+    assert reply.outcome is not Outcome.OK
+    assert reply.error
+    print(reply.outcome, reply.error)
 
 
 def test_nothing_listening_is_an_unreachable_target():

@@ -1,0 +1,52 @@
+"""How a closed loop ends where the target or the person does something at an awkward moment, in virtual time."""
+
+import asyncio
+
+from perfkit.clock import ManualClock
+from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.phases import Phases
+from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.scripted import ScriptedTransport
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+def ending(script, *, window_ns, think_time_ns=0, stop_at_ns=None):
+    clock = ManualClock()
+
+    async def main():
+        phases = Phases.plan(0, warmup_ns=0, window_ns=window_ns, requests=None, drain_ns=30 * S)
+        loop = ClosedLoop(
+            ScriptedTransport(clock, script), [Prepared(())], lambda _: None,
+            concurrency=1, phases=phases, clock=clock, think_time_ns=think_time_ns,
+        )  # fmt: skip
+
+        async def stop():
+            await clock.sleep_until_ns(stop_at_ns)
+            loop.stop("interrupted")
+
+        stopping = asyncio.ensure_future(stop()) if stop_at_ns is not None else None
+        ended = await loop.run()
+        if stopping:
+            await stopping
+        return ended
+
+    return clock.run(main())
+
+
+def test_a_stop_while_the_answers_are_awaited_is_not_lost():
+    ended = ending(lambda _: (5 * S, Outcome.OK), window_ns=S, stop_at_ns=2 * S)
+    assert ended.reason == "interrupted"
+    assert ended.stopped_ns == S
+
+
+def test_a_target_that_is_gone_when_a_short_window_ends_is_lost():
+    ended = ending(lambda index: (10 * MS, Outcome.OK if index < 50 else Outcome.CONNECT_FAILED), window_ns=S)
+    assert ended.target_lost
+    assert ended.reason == "connect_failed"
+
+
+def test_one_refused_connection_after_a_long_thought_loses_nobody():
+    ended = ending(lambda index: (10 * MS, Outcome.CONNECT_FAILED if index == 1 else Outcome.OK), window_ns=20 * S, think_time_ns=4 * S)
+    assert not ended.target_lost
+    assert ended.reason == ""

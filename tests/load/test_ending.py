@@ -1,0 +1,156 @@
+"""However a closed loop ends, it sends nothing afterwards and leaves nobody behind."""
+
+import asyncio
+
+import pytest
+
+from perfkit.clock import ManualClock
+from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.interruption import Interruption
+from perfkit.load.phases import Phases
+from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.transport.scripted import ScriptedTransport
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+class Loop:
+    """A closed loop of four slots whose requests take 100 ms, within an hour's window."""
+
+    def __init__(self, clock, on_reply=None, service_ns=100 * MS):
+        self.replies: list[Reply] = []
+        self.transport = ScriptedTransport(clock, lambda _: (service_ns, Outcome.OK))
+        phases = Phases.plan(clock.now_ns(), warmup_ns=0, window_ns=3600 * S, requests=None, drain_ns=30 * S)
+        self.loop = ClosedLoop(self.transport, [Prepared(())], on_reply or self.replies.append, concurrency=4, phases=phases, clock=clock)
+
+
+async def settle():
+    """Lets what was cancelled end."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def others():
+    return asyncio.all_tasks() - {asyncio.current_task()}
+
+
+def test_a_loop_that_ends_as_planned_leaves_no_task():
+    clock = ManualClock()
+
+    async def main():
+        one = Loop(clock)
+        running = asyncio.ensure_future(one.loop.run())
+        await clock.sleep_until_ns(S)
+        one.loop.stop("enough")
+        await running
+        await settle()
+        return others()
+
+    assert clock.run(main()) == set()
+
+
+def test_a_loop_that_is_cancelled_sends_no_more_and_leaves_no_task():
+    clock = ManualClock()
+
+    async def main():
+        one = Loop(clock)
+        running = asyncio.ensure_future(one.loop.run())
+        await clock.sleep_until_ns(S + MS)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await settle()
+        left, sent = others(), one.transport.sent
+        await clock.sleep_until_ns(10 * S)
+        return left, sent, one.transport.sent
+
+    left, sent, sent_later = clock.run(main())
+    assert left == set()
+    assert sent == sent_later == 44
+
+
+def test_an_error_of_the_recorder_ends_the_loop_and_comes_out():
+    clock = ManualClock()
+
+    def fail(_):
+        raise OSError("disk full")
+
+    async def main():
+        one = Loop(clock, fail)
+        with pytest.raises(OSError, match="disk full"):
+            await one.loop.run()
+        await settle()
+        return others(), one.transport.sent
+
+    assert clock.run(main()) == (set(), 4)
+
+
+def test_a_loop_that_is_stopped_before_it_runs_sends_nothing():
+    clock = ManualClock(S)
+
+    async def main():
+        one = Loop(clock)
+        one.loop.stop("never mind")
+        return await one.loop.run(), one.transport.sent
+
+    ending, sent = clock.run(main())
+    assert (ending.reason, ending.stopped_ns, sent) == ("never mind", S, 0)
+
+
+def test_the_first_interruption_drains_and_the_second_does_not_wait():
+    clock = ManualClock()
+
+    async def main(times):
+        one, interruption = Loop(clock, service_ns=20 * S), Interruption()
+        interruption.watch(one.loop)
+        began_ns = clock.now_ns()
+        running = asyncio.ensure_future(one.loop.run())
+        for _ in range(times):
+            await clock.sleep_until_ns(clock.now_ns() + S)
+            interruption.interrupt()
+        ending = await running
+        return ending.reason, {reply.outcome for reply in one.replies}, clock.now_ns() - began_ns
+
+    assert clock.run(main(1)) == ("interrupted", {Outcome.OK}, 20 * S)
+    assert clock.run(main(2)) == ("interrupted", {Outcome.UNFINISHED}, 2 * S)
+
+
+def test_an_interruption_between_points_cancels_the_task():
+    async def main():
+        interruption = Interruption()
+        task = asyncio.ensure_future(asyncio.get_running_loop().create_future())
+        interruption.cancel_between_points(task)
+        interruption.interrupt()
+        await settle()
+        return task.cancelled()
+
+    assert asyncio.run(main())
+
+
+def test_a_target_that_no_request_reaches_in_a_short_window_is_lost_at_its_end():
+    clock = ManualClock()
+
+    async def main(script):
+        phases = Phases.plan(clock.now_ns(), warmup_ns=0, window_ns=S, requests=None, drain_ns=S)
+        return await ClosedLoop(
+            ScriptedTransport(clock, script), [Prepared(())], lambda _: None, concurrency=2, phases=phases, clock=clock
+        ).run()
+
+    ending = clock.run(main(lambda _: (MS, Outcome.CONNECT_FAILED)))
+    assert (ending.target_lost, ending.reason) == (True, "connect_failed")
+    ending = clock.run(main(lambda index: (MS, Outcome.CONNECT_FAILED if index < 6 else Outcome.OK)))
+    assert (ending.target_lost, ending.reason) == (False, "")
+
+
+def test_an_interruption_of_the_drain_is_told():
+    clock = ManualClock()
+
+    async def main():
+        one = Loop(clock, service_ns=3610 * S)
+        running = asyncio.ensure_future(one.loop.run())
+        await clock.sleep_until_ns(3605 * S)
+        one.loop.stop("interrupted", drain=False)
+        return await running, {reply.outcome for reply in one.replies}
+
+    ending, outcomes = clock.run(main())
+    assert (ending.reason, ending.stopped_ns, outcomes) == ("interrupted", 3600 * S, {Outcome.UNFINISHED})
