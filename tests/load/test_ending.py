@@ -125,32 +125,3 @@ def test_an_interruption_between_points_cancels_the_task():
         return task.cancelled()
 
     assert asyncio.run(main())
-
-
-def test_a_target_that_no_request_reaches_in_a_short_window_is_lost_at_its_end():
-    clock = ManualClock()
-
-    async def main(script):
-        phases = Phases.plan(clock.now_ns(), warmup_ns=0, window_ns=S, requests=None, drain_ns=S)
-        return await ClosedLoop(
-            ScriptedTransport(clock, script), [Prepared(())], lambda _: None, concurrency=2, phases=phases, clock=clock
-        ).run()
-
-    ending = clock.run(main(lambda _: (MS, Outcome.CONNECT_FAILED)))
-    assert (ending.target_lost, ending.reason) == (True, "connect_failed")
-    ending = clock.run(main(lambda index: (MS, Outcome.CONNECT_FAILED if index < 6 else Outcome.OK)))
-    assert (ending.target_lost, ending.reason) == (False, "")
-
-
-def test_an_interruption_of_the_drain_is_told():
-    clock = ManualClock()
-
-    async def main():
-        one = Loop(clock, service_ns=3610 * S)
-        running = asyncio.ensure_future(one.loop.run())
-        await clock.sleep_until_ns(3605 * S)
-        one.loop.stop("interrupted", drain=False)
-        return await running, {reply.outcome for reply in one.replies}
-
-    ending, outcomes = clock.run(main())
-    assert (ending.reason, ending.stopped_ns, outcomes) == ("interrupted", 3600 * S, {Outcome.UNFINISHED})

@@ -67,3 +67,13 @@ def hanging(asked=None):
         await asyncio.get_running_loop().create_future()
 
     return handle
+
+
+def talking(text):
+    """Says that at once, and closes."""
+
+    async def handle(_reader, writer):
+        writer.write(text)
+        await writer.drain()
+
+    return handle

@@ -16,6 +16,7 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Address, Outcome
 from perfkit.transport.reference_grpc import ReferenceGrpcTransport
+from tests.transport import servers
 
 ANSWER = service_pb2.ModelInferResponse(
     model_name="m",
@@ -27,7 +28,7 @@ ANSWER = service_pb2.ModelInferResponse(
 @contextlib.asynccontextmanager
 async def serving(infer):
     """A gRPC server with raw bytes whose `ModelInfer` is that coroutine function of (message, context)."""
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
     handlers: dict[str, Any] = {"ModelInfer": grpc.unary_unary_rpc_method_handler(infer)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -135,18 +136,19 @@ def test_the_message_on_the_wire_is_the_one_that_was_prepared(infer_request):
     assert seen == [bytes(transport.prepare(infer_request).buffers[0])]
 
 
-def test_a_large_message_arrives_whole():
-    values = np.random.default_rng(1).random(2_000_000, dtype=np.float32)  # twice what grpcio takes unless it is told
+def test_large_messages_arrive_whole_in_both_directions():
+    values = np.random.default_rng(1).random(2_000_000, dtype=np.float32)  # 8 MB: grpcio takes 4 unless it is told
     seen = []
 
     async def infer(message, _context):
         seen.append(service_pb2.ModelInferRequest.FromString(message).raw_input_contents[0])
-        return ANSWER.SerializeToString()
+        output = service_pb2.ModelInferResponse.InferOutputTensor(name="y", datatype="FP32", shape=[2_000_000])
+        return service_pb2.ModelInferResponse(model_name="m", outputs=[output], raw_output_contents=seen).SerializeToString()
 
     request = InferRequest("m", (tensor_from_array("x", Datatype.FP32, values),))
-    _, reply = asyncio.run(exchange(infer, request))
-    assert reply.outcome is Outcome.OK
+    transport, reply = asyncio.run(exchange(infer, request))
     assert seen == [values.tobytes()]
+    assert bytes(transport.decode(reply).outputs[0].raw) == values.tobytes()
 
 
 def test_each_request_in_flight_has_a_connection_of_its_own(infer_request):
@@ -173,27 +175,58 @@ def test_each_request_in_flight_has_a_connection_of_its_own(infer_request):
     assert len(set(peers)) == counts.opened == 3
 
 
-def test_a_server_that_stops_amid_a_call_does_not_answer_it(infer_request):
+def test_a_connection_that_is_cut_amid_a_call_breaks_it_and_is_opened_again_for_the_next(infer_request):
     async def main():
         asked = asyncio.Event()
+        lines: list[asyncio.StreamWriter] = []
 
         async def infer(_message, _context):
-            asked.set()
-            await asyncio.get_running_loop().create_future()
+            if not asked.is_set():
+                asked.set()
+                await asyncio.get_running_loop().create_future()
+            return ANSWER.SerializeToString()
 
-        async with serving(infer) as address:
-            transport = make(address)
-            await transport.open(1)
-            sending = asyncio.ensure_future(transport.send(transport.prepare(infer_request)))
-            await asked.wait()
-        reply = await sending
-        await transport.aclose()
-        return reply
+        async def forward(reader, writer):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+
+        async with serving(infer) as behind:
+
+            async def relay(reader, writer):
+                there, back = await asyncio.open_connection(behind.host, behind.port)
+                lines.extend((writer, back))
+                try:
+                    await asyncio.gather(forward(reader, back), forward(there, writer))
+                finally:
+                    back.transport.abort()
+
+            async with servers.scripted_server(relay) as address:
+                transport = make(Address("grpc", address.host, address.port))
+                await transport.open(1)
+                sending = asyncio.ensure_future(transport.send(transport.prepare(infer_request)))
+                await asked.wait()
+                for line in lines:
+                    line.transport.abort()
+                cut = await sending
+                while (after := await transport.send(transport.prepare(infer_request))).outcome is not Outcome.OK:
+                    assert after.outcome in (Outcome.BROKEN, Outcome.CONNECT_FAILED)
+                await transport.aclose()
+                return cut
 
     reply = asyncio.run(main())
-    assert reply.outcome is not Outcome.OK
+    assert reply.outcome is Outcome.BROKEN
     assert reply.error
-    print(reply.outcome, reply.error)
+
+
+def test_a_server_that_speaks_no_grpc_is_an_unreachable_target():
+    async def main():
+        async with servers.scripted_server(servers.talking(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as address:
+            transport = make(Address("grpc", address.host, address.port))
+            with pytest.raises(TargetError, match="cannot be reached"):
+                await transport.open(1)
+            await transport.aclose()
+
+    asyncio.run(main())
 
 
 def test_nothing_listening_is_an_unreachable_target():
