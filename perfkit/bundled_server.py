@@ -10,8 +10,8 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from perfkit.address import Protocol
 from perfkit.errors import TargetError
-from perfkit.scenario.model import Protocol
 
 _STOP_WITHIN_S = 10
 _KEPT_LINES = 20

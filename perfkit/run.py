@@ -4,28 +4,29 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
 
-from perfkit.bundled_server import BundledServer, bundled_server
+from perfkit.address import Address
+from perfkit.address import Protocol as WireProtocol
+from perfkit.bundled_server import BundledServer
 from perfkit.clock import Clock, MonotonicClock, utc_now
-from perfkit.errors import ErrorKind, ModelMismatchError, ProtocolError, TargetError
+from perfkit.errors import TargetError
 from perfkit.fleet.placement import Placement, place
-from perfkit.fleet.worker import PointRecording, PointSpec, presentable, run_point
+from perfkit.fleet.worker import PointRecording, PointSpec, run_point
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.interruption import Interruption
 from perfkit.protocol.message import InferRequest
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import Connections, Generator, Point, Result, RunWarning, Status
-from perfkit.scenario.file import LoadedScenario, resolve_headers
-from perfkit.scenario.model import Protocol as WireProtocol
-from perfkit.scenario.model import Scenario, scenario_document
+from perfkit.scenario.document import scenario_document
+from perfkit.scenario.file import LoadedScenario
 from perfkit.stats.summary import Measured, point, pooled
+from perfkit.target import Target, describe_target, open_target, probe
 from perfkit.telemetry.host import describe_host, open_file_limit, pinned, usable_cpus
-from perfkit.transport.base import Address, Outcome, Transport
+from perfkit.transport.base import Transport
 from perfkit.transport.engine import make_transport
-from perfkit.workload.requests import make_requests
 
 
 class Observer(Protocol):
@@ -42,14 +43,6 @@ class Observer(Protocol):
 
     def point_finished(self, finished: Point) -> None:
         """A load point of one repetition was measured."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Target:
-    """Addresses by protocol, and the bundled server if that is what stands behind them."""
-
-    addresses: dict[WireProtocol, Address]
-    server: BundledServer | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +73,7 @@ async def run_scenario(
     placement = place(scenario, usable_cpus())
     run = _Run(loaded, writer, observer, interruption, clock, placement)
     try:
-        async with _target(scenario, placement.server, observer) as target:
+        async with open_target(loaded, placement.server, observer.server_line) as target:
             with pinned(placement.driver):  # not earlier: a server started here would inherit it
                 await run.prepare(target)
                 await run.measure(target)
@@ -111,32 +104,27 @@ class _Run:
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
         self._warnings = [RunWarning(code="shared_cpus", message=placement.conflict)] if placement.conflict else []
-        self._requests: tuple[InferRequest, ...] = ()
+        self._requests: dict[WireProtocol, tuple[InferRequest, ...]] = {}
         self._environment: dict[str, Any] = {}
         self._host = describe_host()
         self._status: tuple[Status, str] = ("complete", "")
         self._planned = 0
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
 
-    async def prepare(self, target: _Target) -> None:
-        """Asks the target for the model's metadata, makes the requests, and sends one over each protocol."""
-        scenario, self._environment = self._scenario, {"generator": self._host}
+    async def prepare(self, target: Target) -> None:
+        """Asks the target for the model over each protocol, makes the requests, and sends one."""
+        engine = self._scenario.target.engine
+        self._environment = {"generator": self._host}
         for protocol, address in target.addresses.items():
             async with self._transport(address) as transport:
-                if not self._requests:
-                    self._environment["target"] = await self._describe_target(transport, address, target.server)
-                metadata = await transport.model_metadata(scenario.target.model, scenario.target.version)
-                max_batch_size = await transport.max_batch_size(scenario.target.model, scenario.target.version)
-                if not await transport.is_ready(scenario.target.model, scenario.target.version):
-                    raise TargetError(f"{address}: the server, or its model '{scenario.target.model}', is not ready")
-                if not self._requests:
-                    self._requests = make_requests(
-                        scenario.workload, metadata, max_batch_size, scenario.target.version, self._loaded.folder
-                    )
-                await self._try_one(transport, address)
-            self._observer.target_ready(f"{protocol} {address}, model {metadata.name}")
+                probed = await probe(transport, address, self._loaded)
+            self._requests[protocol] = probed.requests
+            if probed.note:
+                self._warnings.append(RunWarning(code="json_tensors", message=probed.note))
+            self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
+            self._observer.target_ready(f"{protocol} {address}, model {self._scenario.target.model}")
 
-    async def measure(self, target: _Target) -> None:
+    async def measure(self, target: Target) -> None:
         """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
         plans = self._plans(target)
         self._planned = len(plans)
@@ -174,11 +162,11 @@ class _Run:
             summary=tuple(pooled(group) for group in groups.values()),
         )
 
-    async def _measure_one(self, plan: _Plan, target: _Target) -> None:
+    async def _measure_one(self, plan: _Plan, target: Target) -> None:
         address, closed = target.addresses[plan.protocol], self._scenario.load.closed
         tag = f"p{self._point_index(plan)}.r{plan.repetition}.service"
         async with self._transport(address) as transport:
-            prepared = [transport.prepare(request) for request in self._requests]
+            prepared = [transport.prepare(request) for request in self._requests[plan.protocol]]
             spec = PointSpec(
                 concurrency=plan.concurrency,
                 think_time_ns=closed.think_time_ns,
@@ -223,7 +211,7 @@ class _Run:
             warnings=tuple(warnings),
         )
 
-    def _plans(self, target: _Target) -> list[_Plan]:
+    def _plans(self, target: Target) -> list[_Plan]:
         return [
             _Plan(protocol, concurrency, repetition)
             for repetition in range(self._scenario.measure.repetitions)
@@ -274,39 +262,6 @@ class _Run:
             self._interruption.watch(None)
             if server is not None:
                 server.ended.remove_done_callback(on_end)
-
-    async def _try_one(self, transport: Transport, address: Address) -> None:
-        """One request before any load: a target that refuses it is told before minutes are spent."""
-        reply = await transport.send(transport.prepare(self._requests[0]))
-        try:
-            response = transport.decode(reply)
-        except ProtocolError as error:
-            kind = ModelMismatchError if reply.outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT else TargetError
-            raise kind(f"{address}: the first request, sent to try, failed: {presentable(str(error), address)}") from None
-        asked = {output.name for output in self._requests[0].outputs}
-        missing = asked - {output.name for output in response.outputs}
-        if missing:
-            raise TargetError(f"{address}: the answer lacks the output {', '.join(sorted(missing))}")
-
-    async def _describe_target(self, transport: Transport, address: Address, server: BundledServer | None) -> dict[str, Any]:
-        metadata = await transport.server_metadata()
-        engine = "grpcio" if address.scheme == "grpc" else self._scenario.target.engine
-        bundled = None if server is None else server.description
-        return {"name": metadata.name, "version": metadata.version, "url": str(address), "engine": engine, "bundled_server": bundled}
-
-
-@contextlib.asynccontextmanager
-async def _target(scenario: Scenario, server_cpus: tuple[int, ...], observer: Observer) -> AsyncIterator[_Target]:
-    headers = resolve_headers(scenario.target.headers)
-    protocols: Sequence[WireProtocol] = scenario.target.load_protocols
-    if scenario.target.url is not None:
-        yield _Target({protocols[0]: Address.parse(scenario.target.url, headers)}, None)
-        return
-    threads = scenario.server.threads or max(1, len(server_cpus))
-    async with bundled_server(
-        scenario.target.model, device=scenario.server.device, threads=threads, cpus=server_cpus, on_line=observer.server_line
-    ) as server:
-        yield _Target({protocol: Address.parse(server.urls[protocol], headers) for protocol in protocols}, server)
 
 
 @contextlib.contextmanager

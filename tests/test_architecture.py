@@ -9,14 +9,15 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # a module imports only what stands before it, and modules of its own part
 ORDER = [
-    "errors", "units", "clock", "scenario", "protocol", "workload", "transport", "load", "recorder", "telemetry", "fleet", "result", "stats",
-    "bundled_server", "run", "report", "cli", "__main__",
+    "errors", "units", "clock", "address", "scenario", "protocol", "workload", "transport", "load", "recorder", "telemetry", "fleet", "result", "stats",
+    "bundled_server", "target", "run", "report", "cli", "__main__",
 ]  # fmt: skip
 # what the order alone would allow
 FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("protocol", "scenario"), ("stats", "clock")}
 SERVER_STUB_USES = {"errors", "protocol"}
 IMPORTERS = {
     "aiohttp": {"perfkit.transport.reference_http", "server_stub.http_front"},
+    "PIL": {"perfkit.workload.images"},
     "google": {  # protobuf: who speaks gRPC handles its messages and their errors
         "perfkit.protocol.protobuf", "perfkit.protocol.v2_pb2", "perfkit.transport.reference_grpc", "server_stub.definition", "server_stub.grpc_front",
     },

@@ -13,11 +13,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.scenario.file import read_scenario, resolve_headers
+    from perfkit.address import redacted_url
+    from perfkit.scenario.credentials import resolve_address
+    from perfkit.scenario.file import read_scenario
 
     loaded = read_scenario(options.scenario, options.settings)
-    resolve_headers(loaded.scenario.target.headers)
     target = loaded.scenario.target
-    where = target.url or f"the bundled server over {' and '.join(target.load_protocols)}"
+    resolve_address(target, target.url or "http://127.0.0.1", loaded.folder)
+    where = redacted_url(target.url) if target.url else f"the bundled server over {' and '.join(target.load_protocols)}"
     print(f"{options.scenario}: valid; model {target.model} of {where}")
     return ExitCode.DONE

@@ -4,9 +4,9 @@ import dataclasses
 import ipaddress
 from collections.abc import Sequence
 
+from perfkit.address import Address
 from perfkit.errors import UsageError
 from perfkit.scenario.model import Scenario
-from perfkit.transport.base import Address
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
         raise UsageError(f"server.cpus and measure.cpus: CPU {missing[0]} is not among those this process may use: {list(usable)}")
     if scenario.target.url is not None:
         message = f"The target runs on this machine: server and load generator may take the {len(usable)} CPUs from each other."
-        return Placement((), driver, message if _is_local(Address.parse(scenario.target.url).host) else "")
+        return Placement((), driver, message if _is_local(Address.parse(scenario.target.url)) else "")
     if len(usable) > 1:
         driver = driver or tuple(cpu for cpu in usable if cpu not in server)[-1:] or tuple(usable[-1:])
         server = server or tuple(cpu for cpu in usable if cpu not in driver) or tuple(usable)
@@ -45,8 +45,8 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
     )
 
 
-def _is_local(host: str) -> bool:
+def _is_local(address: Address) -> bool:
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return bool(address.socket_path) or ipaddress.ip_address(address.host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return address.host == "localhost"

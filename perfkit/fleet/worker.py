@@ -4,15 +4,14 @@ import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from perfkit.address import Address
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.load.closed_loop import ClosedLoop, Ending
 from perfkit.load.phases import Phases
 from perfkit.recorder.recording import Interval, Recorder, Recording
 from perfkit.telemetry.host import BusyMeter
-from perfkit.transport.base import Address, ConnectionCounts, Prepared, Reply, Transport
-
-_SHORTEST_SECRET, _LONGEST_SENTENCE = 4, 300
+from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Transport
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ async def run_point(
     recorder = Recorder(
         phases,
         lambda interval: on_interval(phases.window_start_ns, interval),
-        lambda reply: presentable(_failure(transport, reply), address),
+        lambda reply: address.presentable(_failure(transport, reply)),
     )
     loop = ClosedLoop(
         transport, requests, recorder.add, concurrency=spec.concurrency, phases=phases, clock=clock, think_time_ns=spec.think_time_ns
@@ -98,16 +97,6 @@ async def _end_early(loop: ClosedLoop, phases: Phases, recorder: Recorder) -> No
     await loop.stopped()
     if phases.window_end_ns is not None:
         recorder.end_window(min(loop.ending.stopped_ns, phases.window_end_ns))
-
-
-def presentable(text: str, address: Address) -> str:
-    """A server's sentence without the target's header values, which may be secrets, without control characters, and not too long."""
-    for value in address.headers.values():
-        for secret in (value, *value.split()):
-            if len(secret) >= _SHORTEST_SECRET:
-                text = text.replace(secret, "<redacted>")
-    text = "".join(character if character.isprintable() else " " for character in text)
-    return text if len(text) <= _LONGEST_SENTENCE else text[:_LONGEST_SENTENCE] + "…"
 
 
 def _failure(transport: Transport, reply: Reply) -> str:

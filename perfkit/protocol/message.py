@@ -32,6 +32,8 @@ class InferRequest:
     parameters: Parameters = dataclasses.field(default_factory=dict)
     binary_output: bool = True
     """REST alone: unlisted outputs come as binary data."""
+    plain_inputs: frozenset[str] = frozenset()
+    """Inputs that go as plain values instead of bytes: as JSON over HTTP; one of them makes all contents typed over gRPC."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, Parameter, Parameters, RequestedOutput, TensorMetadata
-from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array
+from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array
 
 _AnyMessage = TypeVar("_AnyMessage", bound=Message)
 SERVICE = "inference.GRPCInferenceService"
@@ -38,12 +38,18 @@ def method_path(rpc: str) -> str:
 
 
 def encode_infer_request(request: InferRequest) -> bytes:
-    """A `ModelInferRequest` with raw contents."""
+    """A `ModelInferRequest` with raw contents, or with typed ones where an input goes as plain values: the two do not mix.
+
+    Raises ProtocolError where a tensor has no typed contents.
+    """
     message = v2_pb2.ModelInferRequest(model_name=request.model, model_version=request.version, id=request.id)
     _fill_parameters(message.parameters, request.parameters)
     for tensor in request.inputs:
-        message.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
-        message.raw_input_contents.append(bytes(tensor.raw))
+        described = message.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
+        if request.plain_inputs:
+            _fill_contents(described, tensor)
+        else:
+            message.raw_input_contents.append(bytes(tensor.raw))
     for output in request.outputs:
         asked = message.outputs.add(name=output.name)
         if output.classes:
@@ -133,11 +139,22 @@ def _tensors(described: Sequence[_Described], raw: Sequence[bytes], what: str) -
 
 def _typed_tensor(described: _Described, what: str) -> Tensor:
     datatype, shape = Datatype.parse(described.datatype), tuple(described.shape)
-    field = _CONTENTS_FIELDS.get(datatype)
-    if field is None:
-        raise ProtocolError(f"{datatype.value} has no typed contents: send {what} '{described.name}' as raw_{what}_contents")
+    field = _contents_field(described.name, datatype, what)
     flat = tensor_from_array(described.name, datatype, list(getattr(described.contents, field)))
     return Tensor(described.name, datatype, shape, flat.raw)
+
+
+def _fill_contents(described: v2_pb2.ModelInferRequest.InferInputTensor, tensor: Tensor) -> None:
+    field = _contents_field(tensor.name, tensor.datatype, "input")
+    described.contents.SetInParent()  # an empty tensor has contents, too
+    getattr(described.contents, field).extend(tensor_to_array(tensor).ravel().tolist())
+
+
+def _contents_field(name: str, datatype: Datatype, what: str) -> str:
+    field = _CONTENTS_FIELDS.get(datatype)
+    if field is None:
+        raise ProtocolError(f"{datatype.value} has no typed contents: send {what} '{name}' as raw_{what}_contents")
+    return field
 
 
 def _fill_parameters(target: Mapping[str, v2_pb2.InferParameter], parameters: Parameters) -> None:

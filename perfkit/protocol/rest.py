@@ -26,8 +26,8 @@ def model_path(model: str, version: str = "", action: str = "") -> str:
     return f"{path}/{action}" if action else path
 
 
-def encode_infer_request(request: InferRequest, *, binary: bool = True) -> tuple[dict[str, str], list[Buffer]]:
-    """Headers and body of an infer request, its inputs as binary data or, for servers without the extension, as JSON.
+def encode_infer_request(request: InferRequest) -> tuple[dict[str, str], list[Buffer]]:
+    """Headers and body of an infer request, its inputs as binary data but for the `plain_inputs`, which go as JSON.
 
     Raises ProtocolError where a tensor has no JSON form.
     """
@@ -35,11 +35,11 @@ def encode_infer_request(request: InferRequest, *, binary: bool = True) -> tuple
     if request.id:
         document["id"] = request.id
     blobs: list[Buffer] = []
-    document["inputs"] = [_tensor_document(tensor, binary, blobs) for tensor in request.inputs]
+    document["inputs"] = [_tensor_document(tensor, tensor.name not in request.plain_inputs, blobs) for tensor in request.inputs]
     if request.outputs:
-        document["outputs"] = [_output_document(output, binary) for output in request.outputs]
+        document["outputs"] = [_output_document(output, request.binary_output) for output in request.outputs]
     parameters = dict(request.parameters)
-    if binary and request.binary_output and not request.outputs:
+    if request.binary_output and not request.outputs:
         parameters["binary_data_output"] = True
     if parameters:
         document["parameters"] = parameters
@@ -95,7 +95,11 @@ def decode_infer_response(body: Buffer, header_length: int | None) -> InferRespo
     if offset != len(rest):
         raise ProtocolError(f"{len(rest) - offset} bytes stand behind the last output")
     return InferResponse(
-        _text(document, "model_name"), _text(document, "model_version"), tuple(outputs), _text(document, "id"), _parameters(document)
+        _text(document, "model_name"),
+        _text(document, "model_version"),
+        tuple(outputs),
+        _text(document, "id"),
+        _parameters(document, tolerant=True),
     )
 
 
@@ -116,6 +120,15 @@ def decode_error(body: Buffer) -> str:
             if key in document:
                 return document[key] if isinstance(document[key], str) else json.dumps(document[key])
     return text
+
+
+def decode_ready(body: Buffer) -> bool:
+    """Whether the body of a readiness answer agrees with its status 200: Triton's is empty, KServe's says `{"ready": …}`."""
+    try:
+        document = json.loads(bytes(body))
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(document, dict) or document.get("ready") is not False
 
 
 def encode_model_metadata(metadata: ModelMetadata) -> dict[str, Any]:
@@ -199,7 +212,7 @@ def _read_tensor(entry: object, rest: memoryview, offset: int, what: str) -> tup
     shape = entry.get("shape")
     if not isinstance(shape, list) or any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
         raise ProtocolError("Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
-    size = _parameters(entry).get("binary_data_size")
+    size = _parameters(entry, tolerant=what == "output").get("binary_data_size")
     if (size is None) == ("data" not in entry):
         raise ProtocolError(
             f"{what.capitalize()} must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. "
@@ -245,13 +258,14 @@ def _text(document: Mapping[str, Any], key: str, *, required: bool = False) -> s
     return value
 
 
-def _parameters(document: Mapping[str, Any]) -> dict[str, Parameter]:
+def _parameters(document: Mapping[str, Any], *, tolerant: bool = False) -> dict[str, Parameter]:
+    """`tolerant` leaves out what has no scalar value, as some servers send it, instead of refusing it."""
     parameters = document.get("parameters")
     if parameters is None:  # absent, or null, as KServe and MLServer write it
         return {}
     if not isinstance(parameters, dict):
         raise ProtocolError("Unable to parse 'parameters': attempt to access JSON non-object as object", ErrorKind.INTERNAL)
     for key, value in parameters.items():
-        if not isinstance(value, bool | int | float | str):
+        if not tolerant and not isinstance(value, bool | int | float | str):
             raise ProtocolError(f"Unable to parse parameter '{key}': its value is neither a boolean, a number nor a string")
-    return parameters
+    return {key: value for key, value in parameters.items() if isinstance(value, bool | int | float | str)}

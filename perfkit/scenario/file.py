@@ -10,11 +10,12 @@ from typing import Any, TypeAlias
 import pydantic
 import yaml
 
+from perfkit.address import redacted_url
 from perfkit.errors import ScenarioError
+from perfkit.scenario.document import REDACTED
 from perfkit.scenario.model import LATER, Scenario
 
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 KeyPath: TypeAlias = tuple[str | int, ...]
 
 
@@ -54,22 +55,6 @@ def read_scenario(path: pathlib.Path, settings: Sequence[str] = (), environ: Map
         ]  # only its wrong elements left it so
         raise ScenarioError("\n".join(_sentence(problem, document, origins, path) for problem in problems)) from None
     return LoadedScenario(scenario, path.parent, tuple(overrides))
-
-
-def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Fills `${NAME}` in header values from the environment; raises ScenarioError where a variable is not set."""
-    resolved = {}
-    for header, template in headers.items():
-        missing = [name for name in re.findall(r"\$\{(\w+)\}", template) if name not in environ]
-        if missing:
-            raise ScenarioError(f"target.headers.{header}: the environment variable {missing[0]} is not set")
-        value = re.sub(r"\$\{(\w+)\}", lambda found: environ[found[1]], template)
-        if not _HEADER_NAME.fullmatch(header):
-            raise ScenarioError(f"target.headers.{_on_one_line(header)}: this is no header name")
-        if not (value.isascii() and value.isprintable()):
-            raise ScenarioError(f"target.headers.{header}: its value holds line breaks, or characters that are not ASCII")
-        resolved[header] = value
-    return resolved
 
 
 def _read_yaml(path: pathlib.Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
@@ -137,14 +122,15 @@ def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, t
             place[part] = {}
         place = place[part]
         if not isinstance(place, dict):
-            raise ScenarioError(f"{origin}: {_dotted(walked)} holds {place!r}, which has no keys")
+            raise ScenarioError(f"{origin}: {_dotted(walked)} holds {_shown(place, walked)}, which has no keys")
     last = _present_key(place, last)
     walked = (*walked, last)
     for known in [known for known in origins if known[: len(walked)] == walked]:
         del origins[known]
     value = place[last] = _parse(text, walked, origins, lambda _: origin)
-    has_headers = walked[:2] == ("target", "headers") or (walked == ("target",) and isinstance(value, dict) and "headers" in value)
-    return f"{key}=<redacted>" if has_headers else f"{key}={text}"
+    if walked[:2] == ("target", "headers") or (walked == ("target",) and isinstance(value, dict) and {"headers", "url"} & set(value)):
+        return f"{key}={REDACTED}"
+    return f"{key}={redacted_url(text) if walked == ('target', 'url') else text}"
 
 
 def _present_key(place: Mapping[str, Any], key: str) -> str:
@@ -173,7 +159,7 @@ def _refuse_later(document: Mapping[str, Any], origins: Mapping[KeyPath, str], p
 
 def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path: pathlib.Path) -> str:
     key_path = _key_path(problem["loc"], document)
-    context = problem.get("ctx", {})
+    context, shown = problem.get("ctx", {}), _shown(problem["input"], key_path)
     match problem["type"]:
         case "unknown_key":
             key_path = _key_path((*problem["loc"], context["key"]), document)
@@ -185,22 +171,29 @@ def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path:
         case "not_a_mapping" | "not_values" | "variant" | "later":
             text = problem["msg"]
         case "literal_error":
-            text = f"expected {context['expected']}, found {problem['input']!r}"
+            text = f"expected {context['expected']}, found {shown}"
         case "int_type" | "int_parsing":
-            text = f"expected a whole number, found {problem['input']!r}"
+            text = f"expected a whole number, found {shown}"
         case "string_type":
-            text = f"expected text, found {problem['input']!r}; put it in quotes"
+            text = f"expected text, found {shown}; put it in quotes"
         case "string_pattern_mismatch":
-            text = f"expected letters, digits, '_', '.' and '-', of which a letter or digit first, found {problem['input']!r}"
+            text = f"expected letters, digits, '_', '.' and '-', of which a letter or digit first, found {shown}"
         case "tuple_type":
-            text = f"expected a list, found {problem['input']!r}"
+            text = f"expected a list, found {shown}"
         case "dict_type":
-            text = f"expected keys and values, found {problem['input']!r}"
+            text = f"expected keys and values, found {shown}"
         case "too_short":
             text = "expected at least one, found none"
         case _:
-            text = f"{problem['msg'][:1].lower()}{problem['msg'][1:]}, found {problem['input']!r}"
+            text = f"{problem['msg'][:1].lower()}{problem['msg'][1:]}, found {shown}"
     return f"{_origin(key_path, origins, path)}: {_dotted(key_path) or 'the scenario'}: {_on_one_line(text)}"
+
+
+def _shown(value: object, key_path: KeyPath) -> str:
+    """What stands at a key, for a sentence; what may hold a secret is not repeated."""
+    if key_path[:2] in (("target", "headers"), ("target", "url")):
+        return "a value that is not shown here"
+    return repr(value)
 
 
 def _key_path(location: Sequence[str | int], document: Any) -> KeyPath:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import enum
-import urllib.parse
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -51,32 +50,6 @@ class ConnectionCounts:
 
     opened: int = 0
     reconnects: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Address:
-    """Where and how to reach a target."""
-
-    scheme: str
-    host: str
-    port: int
-    base_path: str = ""
-    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def parse(cls, url: str, headers: Mapping[str, str] | None = None) -> "Address":
-        """Reads `http://host:port/prefix` or `grpc://host:port`; v2 servers listen on 8000 and 8001 by default."""
-        parts = urllib.parse.urlsplit(url)
-        port = parts.port or (8001 if parts.scheme == "grpc" else 8000)
-        return cls(parts.scheme, parts.hostname or "", port, parts.path.rstrip("/"), headers or {})
-
-    @property
-    def authority(self) -> str:
-        """`host:port`, an IPv6 host in brackets."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    def __str__(self) -> str:
-        return f"{self.scheme}://{self.authority}{self.base_path}"
 
 
 class Transport(Protocol):

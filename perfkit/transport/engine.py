@@ -2,15 +2,16 @@
 
 from typing import Literal
 
+from perfkit.address import Address
 from perfkit.clock import Clock
-from perfkit.transport.base import Address, Transport
+from perfkit.transport.base import Transport
 
 
 def make_transport(
     address: Address, engine: Literal["wire", "reference"], *, max_connections: int, timeout_ns: int, clock: Clock
 ) -> Transport:
-    """A transport that is not connected yet. `grpc://` is grpcio with either engine until the wire engine speaks it."""
-    if address.scheme == "grpc":
+    """A transport that is not connected yet. gRPC is grpcio with either engine until the wire engine speaks it."""
+    if address.protocol == "grpc":
         from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 
         return ReferenceGrpcTransport(address, max_connections, timeout_ns, clock.now_ns)

@@ -6,13 +6,15 @@ they came, and read again by `read_answer` for the few answers that are looked a
 
 import asyncio
 import collections
+import ssl
 from collections.abc import Callable, Sequence
 from typing import cast
 
 import httptools
 
+from perfkit.address import Address
 from perfkit.errors import ProtocolError
-from perfkit.transport.base import Address, ConnectionCounts, Outcome, Reply
+from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.transport.rest import Answer
 from perfkit.units import format_duration_ns
 
@@ -159,15 +161,16 @@ class Connection(asyncio.Protocol):
 
 
 class ConnectionPool:
-    """Connections to one address, the one used last first; at most `limit` of them."""
+    """Connections to one address, the one used last first; at most `limit` of them. `context` where the address is encrypted."""
 
-    def __init__(self, address: Address, limit: int, timeout_ns: int, now_ns: Callable[[], int]) -> None:
+    def __init__(self, address: Address, limit: int, timeout_ns: int, now_ns: Callable[[], int], context: ssl.SSLContext | None) -> None:
         self.counts = ConnectionCounts()
         self.timeout_ns = timeout_ns
         self.now_ns = now_ns
         self.loop = asyncio.get_running_loop()
         self.is_abandoned = False
         self._address = address
+        self._context = context
         self._limit = limit
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
@@ -199,8 +202,7 @@ class ConnectionPool:
         """Opens one more connection, not idle yet; raises OSError."""
         self._opening += 1
         try:
-            opened = self.loop.create_connection(lambda: Connection(self), self._address.host, self._address.port)
-            _, connection = await asyncio.wait_for(opened, self.timeout_ns / 1e9)
+            connection = await asyncio.wait_for(self._open(), self.timeout_ns / 1e9)
         except OSError:
             self._wake_one()
             raise
@@ -214,6 +216,17 @@ class ConnectionPool:
             self._lost -= 1
             self.counts.reconnects += 1
         return connection
+
+    async def _open(self) -> Connection:
+        address = self._address
+        server_name = (address.tls.server_name or address.host) if address.tls else None
+        if address.socket_path:
+            opened = self.loop.create_unix_connection(lambda: Connection(self), address.socket_path)
+        else:
+            opened = self.loop.create_connection(
+                lambda: Connection(self), address.host, address.port, ssl=self._context, server_hostname=server_name
+            )
+        return (await opened)[1]
 
     def give_back(self, connection: Connection) -> None:
         """Makes a connection idle."""

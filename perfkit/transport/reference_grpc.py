@@ -8,10 +8,12 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from perfkit.address import Address, Tls
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
-from perfkit.transport.base import Address, ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.tls import client_context
 
 _M = TypeVar("_M", bound=Message)
 _OPTIONS = (
@@ -36,7 +38,8 @@ class ReferenceGrpcTransport:
         self._limit = max_connections
         self._timeout_s = timeout_ns / 1e9
         self._now_ns = now_ns
-        self._metadata = tuple((name.lower(), value) for name, value in address.headers.items())
+        self._credentials = _credentials(address.tls) if address.tls else None
+        self._metadata = tuple((lower, value) for name, value in address.headers.items() if (lower := name.lower()) != "host")
         self._channels: list[grpc.aio.Channel] = []
         self._idle: list[Callable[..., Awaitable[bytes]]] = []
         self._in_flight: set[asyncio.Task[Reply]] = set()
@@ -107,7 +110,18 @@ class ReferenceGrpcTransport:
         await asyncio.gather(*(channel.close() for channel in self._channels))
 
     async def _add_channel(self) -> None:
-        channel = grpc.aio.insecure_channel(self._address.authority, options=_OPTIONS)
+        address = self._address
+        options: list[tuple[str, str | int]] = [*_OPTIONS]
+        host = next((value for name, value in address.headers.items() if name.lower() == "host"), "")
+        if host or (address.tls and address.tls.server_name):
+            options.append(("grpc.default_authority", host or address.authority))
+        if address.tls and address.tls.server_name:
+            options.append(("grpc.ssl_target_name_override", address.tls.server_name))
+        where = f"unix:{address.socket_path}" if address.socket_path else address.authority
+        if self._credentials is None:
+            channel = grpc.aio.insecure_channel(where, options=options)
+        else:
+            channel = grpc.aio.secure_channel(where, self._credentials, options=options)
         self._channels.append(channel)
         await asyncio.wait_for(self._connected(channel), self._timeout_s)
         self.counts.opened += 1
@@ -138,13 +152,16 @@ class ReferenceGrpcTransport:
                 self._idle.append(call)
 
     def _infer(self, channel: grpc.aio.Channel) -> Callable[..., Awaitable[bytes]]:
-        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(protobuf.method_path("ModelInfer"))
+        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(self._path("ModelInfer"))
         return call
+
+    def _path(self, rpc: str) -> str:
+        return self._address.base_path + protobuf.method_path(rpc)
 
     async def _call(self, rpc: str, request: Message, response: type[_M]) -> _M:
         if not self._channels:
             await self.open(1)
-        call: Any = self._channels[0].unary_unary(protobuf.method_path(rpc), response_deserializer=response.FromString)
+        call: Any = self._channels[0].unary_unary(self._path(rpc), response_deserializer=response.FromString)
         try:
             answer: _M = await call(request.SerializeToString(), timeout=self._timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
@@ -152,6 +169,12 @@ class ReferenceGrpcTransport:
                 raise _RefusedError(_describe(error)) from None
             raise TargetError(f"{self._address}: {_describe(error)}") from None
         return answer
+
+
+def _credentials(tls: Tls) -> grpc.ChannelCredentials:
+    client_context(tls)  # says what is wrong with the files, which grpcio does not
+    ca, cert, key = (None if file is None else file.read_bytes() for file in (tls.ca, tls.cert, tls.key or tls.cert))
+    return grpc.ssl_channel_credentials(ca, key, cert)
 
 
 class _RefusedError(TargetError):

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import aiohttp
 
-from perfkit.errors import ProtocolError
+from perfkit.address import Address
+from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
-from perfkit.transport.base import Address, ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.rest import Answer, RestTransport
+from perfkit.transport.tls import client_context
 from perfkit.transport.wire_http import unreachable
 
 # aiohttp warns of larger bodies, which it would write in one go
@@ -29,9 +31,16 @@ class ReferenceHttpTransport(RestTransport):
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_create_end.append(self._connected)
         tracing.on_connection_reuseconn.append(self._reused)
+        connector: aiohttp.BaseConnector
+        if address.socket_path:
+            connector = aiohttp.UnixConnector(address.socket_path, limit=max_connections, keepalive_timeout=600)
+        else:
+            context = client_context(address.tls) if address.tls else True
+            connector = aiohttp.TCPConnector(limit=max_connections, limit_per_host=max_connections, keepalive_timeout=600, ssl=context)
+        self._server_name = address.tls.server_name or None if address.tls else None
         self._session = aiohttp.ClientSession(
-            f"http://{address.authority}",
-            connector=aiohttp.TCPConnector(limit=max_connections, limit_per_host=max_connections, keepalive_timeout=600),
+            f"{'https' if address.tls else 'http'}://{address.authority}",
+            connector=connector,
             timeout=aiohttp.ClientTimeout(total=timeout_ns / 1e9),
             headers={"Accept-Encoding": "identity", **address.headers},  # aiohttp's own asks Triton to compress every answer
             trace_configs=[tracing],
@@ -72,7 +81,7 @@ class ReferenceHttpTransport(RestTransport):
         except asyncio.CancelledError:
             return Reply(Outcome.UNFINISHED, instants.started_ns, self._now_ns())
         except aiohttp.ClientConnectorError as error:
-            return Reply(Outcome.CONNECT_FAILED, instants.started_ns, self._now_ns(), None, str(unreachable(self._address, error)))
+            return Reply(Outcome.CONNECT_FAILED, instants.started_ns, self._now_ns(), None, str(_unreachable(self._address, error)))
         except TimeoutError:
             return Reply(Outcome.TIMED_OUT, instants.started_ns, self._now_ns(), None, "no complete answer within the time-out")
         except (aiohttp.ClientError, OSError) as error:
@@ -83,7 +92,15 @@ class ReferenceHttpTransport(RestTransport):
     async def _request(self, method: str, path: str, instants: SimpleNamespace, body: bytes | None, headers: dict[str, str]) -> Answer:
         url = self._address.base_path + path
         data = io.BytesIO(body) if body is not None and len(body) > _WHOLE_BELOW_BYTES else body
-        async with self._session.request(method, url, data=data, headers=headers, trace_request_ctx=instants) as response:
+        async with self._session.request(
+            method,
+            url,
+            data=data,
+            headers=headers,
+            trace_request_ctx=instants,
+            allow_redirects=False,
+            server_hostname=self._server_name,
+        ) as response:
             content = await response.read()
             return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
 
@@ -96,7 +113,7 @@ class ReferenceHttpTransport(RestTransport):
         try:
             return await self._request("GET", path, SimpleNamespace(started_ns=0), None, {})
         except (aiohttp.ClientError, OSError) as error:
-            raise unreachable(self._address, error if isinstance(error, OSError) else OSError(str(error))) from None
+            raise _unreachable(self._address, error) from None
 
     async def _connected(self, _session: object, context: SimpleNamespace, _parameters: object) -> None:
         self.counts.opened += 1
@@ -104,3 +121,9 @@ class ReferenceHttpTransport(RestTransport):
 
     async def _reused(self, _session: object, context: SimpleNamespace, _parameters: object) -> None:
         context.trace_request_ctx.started_ns = self._now_ns()
+
+
+def _unreachable(address: Address, error: Exception) -> TargetError:
+    """Aiohttp wraps what the system said."""
+    cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+    return unreachable(address, cause if isinstance(cause, OSError) else OSError(str(error)))

@@ -5,10 +5,11 @@ import dataclasses
 import json
 from typing import Any
 
+from perfkit.address import Address
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferResponse, ModelMetadata, ServerMetadata
-from perfkit.transport.base import Address, Outcome, Reply
+from perfkit.transport.base import Outcome, Reply
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ class RestTransport(abc.ABC):
         """See `Transport.is_ready`."""
         if (await self._get("/v2/health/ready")).status != 200:
             return False
-        return (await self._get(rest.model_path(model, version, "ready"))).status == 200
+        answer = await self._get(rest.model_path(model, version, "ready"))
+        return answer.status == 200 and rest.decode_ready(answer.body)
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
         """See `Transport.model_metadata`."""

@@ -1,15 +1,18 @@
 """The wire engine's HTTP transport: v2 requests as ready-made bytes over `http1` connections."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 
+from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Buffer
-from perfkit.transport.base import Address, Outcome, Prepared, Reply
+from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.http1 import ConnectionPool, read_answer
 from perfkit.transport.rest import Answer, RestTransport
+from perfkit.transport.tls import client_context, describe_tls_error
 
 # up to here one buffer is cheaper than several; above, a tensor is not copied
 _JOIN_BELOW_BYTES = 1 << 16
@@ -20,7 +23,8 @@ class WireHttpTransport(RestTransport):
 
     def __init__(self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int]) -> None:
         super().__init__(address)
-        self._pool = ConnectionPool(address, max_connections, timeout_ns, now_ns)
+        context = client_context(address.tls) if address.tls else None
+        self._pool = ConnectionPool(address, max_connections, timeout_ns, now_ns, context)
         self.counts = self._pool.counts
 
     async def open(self, connections: int) -> None:
@@ -61,13 +65,13 @@ class WireHttpTransport(RestTransport):
         await asyncio.sleep(0)  # the connections' last callbacks run
 
     async def _connect_and_send(self, prepared: Prepared) -> Reply:
+        asked_ns = self._pool.now_ns()
         try:
             connection = await self._pool.take_or_connect()
         except OSError as error:
-            now_ns = self._pool.now_ns()
             if self._pool.is_abandoned:
-                return Reply(Outcome.UNFINISHED, now_ns, now_ns)
-            return Reply(Outcome.CONNECT_FAILED, now_ns, now_ns, None, str(unreachable(self._address, error)))
+                return Reply(Outcome.UNFINISHED, asked_ns, self._pool.now_ns())
+            return Reply(Outcome.CONNECT_FAILED, asked_ns, self._pool.now_ns(), None, str(unreachable(self._address, error)))
         reply: asyncio.Future[Reply] = self._pool.loop.create_future()
         connection.send(prepared.buffers, reply)
         if self._pool.is_abandoned:  # while it was being opened
@@ -98,6 +102,8 @@ class WireHttpTransport(RestTransport):
 
 def unreachable(address: Address, error: OSError) -> TargetError:
     """The sentence for a connection that could not be opened."""
+    if isinstance(error, ssl.SSLError):
+        return TargetError(f"{address} cannot be reached: {describe_tls_error(error)}.")
     reason = "no answer within the time-out" if isinstance(error, TimeoutError) else (error.strerror or str(error))
     return TargetError(f"{address} cannot be reached: {reason}. Is the server running, and is this its address?")
 

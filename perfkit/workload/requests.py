@@ -1,50 +1,104 @@
 """The pool of requests that a run cycles through, made from the model's metadata before any clock starts."""
 
+import dataclasses
 import difflib
+import math
 import pathlib
 
 import numpy as np
 
 from perfkit.errors import ModelMismatchError, ProtocolError
-from perfkit.protocol.message import InferRequest, ModelMetadata, RequestedOutput
+from perfkit.protocol.message import InferRequest, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype
-from perfkit.scenario.model import GeneratedInput, Workload
-from perfkit.workload.inputs import make_input
+from perfkit.scenario.workload import GeneratedInput, Workload
+from perfkit.workload.inputs import InputMaker
+
+# where files and texts of several inputs only come together again after more requests than these, each comes round on its own
+_LONGEST_CYCLE = 4096
 
 
 def make_requests(
     workload: Workload, metadata: ModelMetadata, max_batch_size: int, version: str, folder: pathlib.Path
 ) -> tuple[InferRequest, ...]:
-    """`workload.variants` different requests, or one where nothing in them is random.
+    """As many requests as take every file and text in turn, and at least `workload.variants` where something in them is random.
 
     The same seed gives the same requests. Inputs that the workload does not name are random. Raises
     ModelMismatchError where the workload does not fit the metadata, naming the key and the nearest name.
     """
-    _check_names("workload.inputs", "input", tuple(workload.inputs), tuple(one.name for one in metadata.inputs))
-    _check_names("workload.outputs", "output", tuple(one.name for one in workload.outputs), tuple(one.name for one in metadata.outputs))
+    inputs = metadata.inputs or _declared_inputs(workload, metadata.name)
+    _check_names("workload.inputs", "input", tuple(workload.inputs), tuple(one.name for one in inputs))
+    if metadata.outputs:
+        asked = tuple(one.name for one in workload.outputs)
+        _check_names("workload.outputs", "output", asked, tuple(one.name for one in metadata.outputs))
     batch_size = _batch_size(workload.batch_size, metadata.name, max_batch_size)
-    given = {one.name: workload.inputs.get(one.name, GeneratedInput(generate="random")) for one in metadata.inputs}
-    is_random = any(isinstance(one, GeneratedInput) and one.generate == "random" for one in given.values())
-    outputs = tuple(RequestedOutput(one.name, one.classes) for one in workload.outputs)
+    given = {one.name: workload.inputs.get(one.name, GeneratedInput(generate="random")) for one in inputs}
+    makers = []
+    for one in inputs:
+        datatype = _datatype(one.name, one.datatype, given[one.name].datatype)
+        shape = one.shape[1:] if batch_size is not None and metadata.inputs else one.shape
+        makers.append(InputMaker(one.name, datatype, given[one.name], shape, batch_size, folder))
+    plain = frozenset(one.name for one in inputs if (given[one.name].encoding or workload.encoding) == "json")
+    outputs = tuple(
+        RequestedOutput(one.name, one.classes, None if one.encoding is None else one.encoding == "binary") for one in workload.outputs
+    )
     requests = []
-    for variant in range(workload.variants if is_random else 1):
-        tensors = []
-        for index, described in enumerate(metadata.inputs):
-            random = np.random.default_rng([workload.seed, variant, index])
-            shape = described.shape[1:] if batch_size is not None else described.shape
-            tensors.append(
-                make_input(
-                    described.name,
-                    _datatype(described.name, described.datatype),
-                    given[described.name],
-                    shape,
-                    batch_size,
-                    folder=folder,
-                    random=random,
-                )
+    for variant in range(_count(makers, workload.variants)):
+        tensors = tuple(maker.make(variant, np.random.default_rng([workload.seed, variant, index])) for index, maker in enumerate(makers))
+        requests.append(
+            InferRequest(
+                model=metadata.name,
+                version=version,
+                inputs=tensors,
+                outputs=outputs,
+                id=f"{workload.request_id}-{variant}" if workload.request_id else "",
+                parameters=_parameters(workload),
+                binary_output=workload.encoding != "json",
+                plain_inputs=plain,
             )
-        requests.append(InferRequest(model=metadata.name, version=version, inputs=tuple(tensors), outputs=outputs))
+        )
     return tuple(requests)
+
+
+def as_plain(request: InferRequest) -> InferRequest:
+    """The request without binary data, for servers that take JSON alone."""
+    outputs = tuple(dataclasses.replace(output, binary=False) for output in request.outputs)
+    names = frozenset(tensor.name for tensor in request.inputs)
+    return dataclasses.replace(request, outputs=outputs, binary_output=False, plain_inputs=names)
+
+
+def _count(makers: list[InputMaker], variants: int) -> int:
+    cycles = [maker.cycle for maker in makers if maker.cycle]
+    together = math.lcm(*cycles)
+    if together > _LONGEST_CYCLE:
+        together = max(cycles)
+    if len(cycles) == len(makers):
+        return together
+    return -(-variants // together) * together
+
+
+def _parameters(workload: Workload) -> dict[str, Parameter]:
+    parameters: dict[str, Parameter] = dict(workload.parameters)
+    if workload.priority:
+        parameters["priority"] = workload.priority
+    if workload.queue_timeout_ns:
+        parameters["timeout"] = workload.queue_timeout_ns // 1000  # the protocol counts microseconds
+    return parameters
+
+
+def _declared_inputs(workload: Workload, model: str) -> tuple[TensorMetadata, ...]:
+    """The inputs as the scenario gives them, for a server that does not describe its model."""
+    declared = []
+    for name, given in workload.inputs.items():
+        if given.datatype is None or given.shape is None:
+            raise ModelMismatchError(
+                f"workload.inputs.{name}: the server does not say what model '{model}' takes: give `datatype` and `shape`"
+            )
+        declared.append(TensorMetadata(name, given.datatype, given.shape))
+    if not declared:
+        raise ModelMismatchError(
+            f"workload.inputs: the server does not say what model '{model}' takes: give each input's datatype and shape"
+        )
+    return tuple(declared)
 
 
 def _batch_size(asked: int, model: str, max_batch_size: int) -> int | None:
@@ -67,8 +121,10 @@ def _check_names(key: str, what: str, given: tuple[str, ...], known: tuple[str, 
             raise ModelMismatchError(f"{key}: the model has no {what} '{name}'{hint} It has: {', '.join(known)}")
 
 
-def _datatype(name: str, datatype: str) -> Datatype:
+def _datatype(name: str, described: str, given: str | None) -> Datatype:
+    if given is not None and given != described:
+        raise ModelMismatchError(f"workload.inputs.{name}.datatype: the model takes {described}, found {given}")
     try:
-        return Datatype.parse(datatype)
+        return Datatype.parse(described)
     except ProtocolError as error:
         raise ModelMismatchError(f"input '{name}': {error}") from None

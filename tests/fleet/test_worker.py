@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from perfkit.address import Address
 from perfkit.clock import ManualClock
 from perfkit.fleet.worker import PointSpec, run_point
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.recorder.recording import Interval
-from perfkit.transport.base import Address, Outcome, Prepared
+from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 
 MS, S = 1_000_000, 1_000_000_000

@@ -7,8 +7,10 @@ import jsonschema
 import pytest
 import yaml
 
+from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import read_scenario
-from perfkit.scenario.model import FileInput, GeneratedInput, LiteralInput, Scenario, scenario_document
+from perfkit.scenario.model import Scenario
+from perfkit.scenario.workload import FileInput, GeneratedInput, LiteralInput
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 EXAMPLES = sorted((pathlib.Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
@@ -67,7 +69,7 @@ def test_every_key_is_read(read):
     assert (scenario.server.device, scenario.server.threads, scenario.server.cpus) == ("cpu", 2, (0, 2, 3))
     assert scenario.workload.inputs == {
         "A": GeneratedInput(generate="arange", shape=(3, 0)),
-        "B": FileInput(file="b.npy"),
+        "B": FileInput(file=("b.npy",)),
         "C": LiteralInput(value=[[1, 2.5], [True, "x"]], shape=(4,)),
         "D": LiteralInput(value=5),
     }

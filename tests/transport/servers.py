@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from perfkit.transport.base import Address
+from perfkit.address import Address
 
 
 @contextlib.asynccontextmanager

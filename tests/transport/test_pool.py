@@ -4,7 +4,8 @@ import asyncio
 import itertools
 import socket
 
-from perfkit.transport.base import Address, Outcome, Prepared
+from perfkit.address import Address
+from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.http1 import ConnectionPool
 from perfkit.transport.wire_http import WireHttpTransport
 from tests.transport import servers
@@ -29,7 +30,7 @@ def test_each_request_has_its_whole_time_though_connections_keep_one_timer(run):
 
     async def main():
         async with servers.scripted_server(servers.answering(OK)) as address:
-            pool = ConnectionPool(address, 1, 30 * SECOND_NS, hands.read)
+            pool = ConnectionPool(address, 1, 30 * SECOND_NS, hands.read, None)
             connection = await pool.connect()
             first, second = pool.loop.create_future(), pool.loop.create_future()
             connection.send(PING.buffers, first)
@@ -57,7 +58,7 @@ def test_an_idle_connection_has_no_deadline(run):
 
     async def main():
         async with servers.scripted_server(servers.answering(OK, OK)) as address:
-            pool = ConnectionPool(address, 1, SECOND_NS, hands.read)
+            pool = ConnectionPool(address, 1, SECOND_NS, hands.read, None)
             connection = await pool.connect()
             for _ in range(2):
                 reply = pool.loop.create_future()
@@ -88,8 +89,8 @@ def test_time_starts_once_the_connection_stands(run):
             return replies, opened_when_read
 
     replies, opened_when_read = run(main())
-    assert [(reply.started_ns, reply.finished_ns) for reply in replies] == [(0, 1), (2, 3)]
-    assert opened_when_read == [1] * 4
+    assert [(reply.started_ns, reply.finished_ns) for reply in replies] == [(1, 2), (3, 4)]
+    assert opened_when_read == [0, 1, 1, 1, 1]  # the first is when the connection was asked for: a failure's start
 
 
 def test_the_connection_used_last_is_used_first(run):
@@ -142,8 +143,8 @@ def test_requests_beyond_the_limit_wait_in_turn_and_start_when_they_are_sent(run
 
     replies, counts = run(main())
     assert order == [b"/%d" % number for number in range(20)]
-    # one at a time: each starts after the one before it has finished
-    assert [(reply.started_ns, reply.finished_ns) for reply in replies] == [(2 * number, 2 * number + 1) for number in range(20)]
+    # after the twenty instants at which they were asked for; one at a time: each starts after the one before it has finished
+    assert [(reply.started_ns, reply.finished_ns) for reply in replies] == [(20 + 2 * number, 21 + 2 * number) for number in range(20)]
     assert counts.opened == 1
 
 

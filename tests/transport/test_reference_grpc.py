@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.transport.base import Address, Outcome
+from perfkit.transport.base import Outcome
 from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 from tests.transport import servers
 

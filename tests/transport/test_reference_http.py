@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from aiohttp import web
 
+from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.transport.base import Address, Outcome
+from perfkit.transport.base import Outcome
 from perfkit.transport.reference_http import ReferenceHttpTransport
 from perfkit.transport.wire_http import WireHttpTransport
 

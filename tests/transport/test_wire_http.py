@@ -12,7 +12,7 @@ from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.transport.base import Address, Outcome
+from perfkit.transport.base import Outcome
 from perfkit.transport.reference_http import ReferenceHttpTransport
 from perfkit.transport.wire_http import WireHttpTransport
 from tests.transport import servers
@@ -180,20 +180,3 @@ def test_nothing_listening_is_a_failed_connection_and_an_unreachable_target(run,
 
 async def _reply(transport, request):
     return await transport.send(transport.prepare(request))
-
-
-@pytest.mark.parametrize(
-    ("url", "address"),
-    [
-        ("http://host:80/a/b/", Address("http", "host", 80, "/a/b")),
-        ("http://host", Address("http", "host", 8000)),
-        ("grpc://host", Address("grpc", "host", 8001)),
-        ("grpc://[::1]:9", Address("grpc", "::1", 9)),
-    ],
-)
-def test_urls_are_read_with_the_protocols_ports(url, address):
-    assert Address.parse(url) == address
-
-
-def test_an_ipv6_host_stands_in_brackets():
-    assert str(Address.parse("http://[::1]:8000")) == "http://[::1]:8000"

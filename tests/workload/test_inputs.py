@@ -7,8 +7,8 @@ import pytest
 
 from perfkit.errors import ModelMismatchError, ScenarioError
 from perfkit.protocol.tensor import Datatype, array_dtype, tensor_from_array, tensor_to_array
-from perfkit.scenario.model import FileInput, GeneratedInput, LiteralInput
-from perfkit.workload.inputs import generate_values, make_input
+from perfkit.scenario.workload import FileInput, GeneratedInput, LiteralInput
+from perfkit.workload.inputs import InputMaker, generate_values
 
 NUMBERS = [datatype for datatype in Datatype if datatype is not Datatype.BYTES]
 FLOATS = [datatype for datatype in Datatype if datatype.is_float]
@@ -24,7 +24,7 @@ def make(tmp_path):
     """The values of an input of the model, after a round trip over the wire form."""
 
     def make_values(given, datatype=Datatype.FP32, shape=(2,), batch_size=None):
-        tensor = make_input("A", datatype, given, shape, batch_size, folder=tmp_path, random=seeded())
+        tensor = InputMaker("A", datatype, given, shape, batch_size, tmp_path).make(0, seeded())
         assert (tensor.name, tensor.datatype) == ("A", datatype)
         return tensor_to_array(tensor)
 
@@ -37,7 +37,7 @@ def saved(tmp_path):
 
     def save(array):
         np.save(tmp_path / "x.npy", array)
-        return FileInput(file="x.npy")
+        return FileInput(file=("x.npy",))
 
     return save
 
@@ -158,7 +158,7 @@ def test_an_array_of_another_shape_is_refused(make, saved):
 
 def test_a_missing_file_is_named(make, tmp_path):
     with pytest.raises(ScenarioError) as caught:
-        make(FileInput(file="none.npy"))
+        make(FileInput(file=("none.npy",)))
     assert str(caught.value) == f"workload.inputs.A.file: there is no file {tmp_path}/none.npy"
 
 
@@ -169,10 +169,9 @@ def test_what_is_no_npy_file_is_refused(make, tmp_path):
     (tmp_path / "short.npy").write_bytes((tmp_path / "short.npy").read_bytes()[:-1])
     np.savez(tmp_path / "several.npz", a=np.zeros(2, np.float32))
     np.save(tmp_path / "pickled.npy", np.array([{}, 1], dtype=object), allow_pickle=True)
-    (tmp_path / "folder.npy").mkdir()
-    for name in ("empty.npy", "junk.npy", "short.npy", "several.npz", "pickled.npy", "folder.npy"):
+    for name in ("empty.npy", "junk.npy", "short.npy", "several.npz", "pickled.npy"):
         with pytest.raises(ScenarioError, match=rf"^workload\.inputs\.A\.file: {tmp_path}/{name} is not a readable \.npy file: "):
-            make(FileInput(file=name))
+            make(FileInput(file=(name,)))
 
 
 @pytest.mark.parametrize(

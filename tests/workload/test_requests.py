@@ -7,7 +7,7 @@ import pytest
 from perfkit.errors import ModelMismatchError
 from perfkit.protocol.message import ModelMetadata, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import tensor_to_array
-from perfkit.scenario.model import Workload
+from perfkit.scenario.workload import Workload
 from perfkit.workload.requests import make_requests
 
 BATCHING = ModelMetadata(

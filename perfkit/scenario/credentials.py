@@ -1,0 +1,73 @@
+"""A target's address with its secrets filled in: header values, credentials in the URL, `${NAME}` from the environment."""
+
+import base64
+import dataclasses
+import os
+import pathlib
+import re
+import urllib.parse
+from collections.abc import Mapping
+
+from perfkit.address import Address, Tls, split_credentials
+from perfkit.errors import ScenarioError
+from perfkit.scenario.target import Target, TlsOptions
+
+# headers whose values say how a request travels, not who sends it
+_SHOWN = frozenset({"accept", "accept-encoding", "content-type", "host", "user-agent", "x-forwarded-host", "x-request-id"})
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def is_shown(header: str, value: str) -> bool:
+    """Whether a header's value may stand in a result: the name is on the list, and no variable is in it."""
+    return header.lower() in _SHOWN and not _VARIABLE.search(value)
+
+
+def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Mapping[str, str] = os.environ) -> Address:
+    """The address of a target at that URL; TLS files are relative to the scenario's folder.
+
+    Raises ScenarioError where a variable is not set, a header cannot be sent, or a file is missing.
+    """
+    address = Address.parse(url)
+    secrets: set[str] = set()
+    headers: dict[str, str] = {}
+    if credentials := split_credentials(url)[1]:
+        filled = urllib.parse.unquote(_fill("target.url", credentials, environ, secrets))
+        token = base64.b64encode(filled.encode()).decode()
+        headers["Authorization"] = f"Basic {token}"
+        secrets |= {token, filled, filled.partition(":")[2]}
+    for name, template in target.headers.items():
+        key = f"target.headers.{name}"
+        if not _HEADER_NAME.fullmatch(name):
+            raise ScenarioError(f"target.headers.{_on_one_line(name)}: this is no header name")
+        value = _fill(key, template, environ, secrets)
+        if not (value.isascii() and value.isprintable()):
+            raise ScenarioError(f"{key}: its value holds line breaks, or characters that are not ASCII")
+        if not is_shown(name, template):
+            secrets |= {value, *value.split()}
+        headers = {known: kept for known, kept in headers.items() if known.lower() != name.lower()}
+        headers[name] = value
+    tls = _tls(target.tls, folder) if target.tls and address.tls else address.tls
+    return dataclasses.replace(address, headers=headers, tls=tls, secrets=frozenset(secrets))
+
+
+def _fill(key: str, template: str, environ: Mapping[str, str], secrets: set[str]) -> str:
+    """Puts the environment's values where `${NAME}` stands, and counts them among the secrets."""
+    if missing := [name for name in _VARIABLE.findall(template) if name not in environ]:
+        raise ScenarioError(f"{key}: the environment variable {missing[0]} is not set")
+    secrets |= {environ[name] for name in _VARIABLE.findall(template)}
+    return _VARIABLE.sub(lambda found: environ[found[1]], template)
+
+
+def _tls(options: TlsOptions, folder: pathlib.Path) -> Tls:
+    def find(key: str, name: str | None) -> pathlib.Path | None:
+        if name is not None and not (folder / name).is_file():
+            raise ScenarioError(f"target.tls.{key}: there is no file {folder / name}")
+        return None if name is None else folder / name
+
+    ca, cert, own_key = find("ca", options.ca), find("cert", options.cert), find("key", options.key)
+    return Tls(ca, cert, own_key, server_name=options.server_name, verify=options.verify)
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\n", "\\n")

@@ -1,0 +1,64 @@
+"""What the parts of a scenario are made of: their base, and the kinds of values that people write in them."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated
+
+import pydantic
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from perfkit.units import parse_duration_ns, write_duration_ns
+
+Duration = Annotated[
+    int,
+    BeforeValidator(parse_duration_ns),
+    PlainSerializer(write_duration_ns, return_type=str),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["250us", "10ms", "30s", "2m"]}),
+]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Text = Annotated[str, Field(strict=True, min_length=1)]
+
+
+_CPU_RANGE = re.compile(r"\s*(?P<first>[0-9]{1,5})\s*(?:-\s*(?P<last>[0-9]{1,5}))?\s*")
+
+
+def _parse_cpus(value: object) -> object:
+    """Reads `0,2-3` or a list of CPU numbers."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value,)
+    if not isinstance(value, str):
+        return value
+    cpus: list[int] = []
+    for part in value.split(","):
+        found = _CPU_RANGE.fullmatch(part)
+        first, last = (int(found["first"]), int(found["last"] or found["first"])) if found else (1, 0)
+        if first > last:
+            raise ValueError(f"expected CPU numbers such as [0, 1] or 0,2-3, found {value!r}")
+        cpus.extend(range(first, last + 1))
+    return tuple(cpus)
+
+
+Cpus = Annotated[
+    tuple[Annotated[int, Field(strict=True, ge=0)], ...], BeforeValidator(_parse_cpus, json_schema_input_type=str | int | list[int])
+]
+
+
+class Part(pydantic.BaseModel):
+    """The base of every part: frozen, and an unknown key is refused with the nearest known one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            raise PydanticCustomError("not_a_mapping", "expected keys and values, found {found}", {"found": repr(data)})
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        unknown = [key for key in data if key not in known]
+        if unknown:
+            near = difflib.get_close_matches(str(unknown[0]), known, n=1, cutoff=0.5)
+            hint = f"did you mean '{near[0]}'? " if near else ""
+            raise PydanticCustomError("unknown_key", f"unknown key; {hint}Known here: {', '.join(known)}", {"key": unknown[0]})
+        return data

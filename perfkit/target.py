@@ -1,0 +1,146 @@
+"""The target of a run: reached or started, asked what it is, and tried with one request before any load."""
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+from perfkit.address import Address, Protocol
+from perfkit.bundled_server import BundledServer, bundled_server
+from perfkit.errors import ErrorKind, ModelMismatchError, PerfkitError, ProtocolError, TargetError
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata
+from perfkit.protocol.tensor import check_size
+from perfkit.scenario.credentials import resolve_address
+from perfkit.scenario.file import LoadedScenario
+from perfkit.transport.base import Outcome, Transport
+from perfkit.workload.requests import as_plain, make_requests
+
+_BINARY_EXTENSION = "binary_tensor_data"
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Addresses by protocol, and the bundled server if that is what stands behind them."""
+
+    addresses: Mapping[Protocol, Address]
+    server: BundledServer | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Probed:
+    """What the target said of itself over one protocol, and the requests that suit it; `note` is for the result's reader."""
+
+    name: str
+    version: str
+    requests: tuple[InferRequest, ...]
+    note: str = ""
+
+
+@contextlib.asynccontextmanager
+async def open_target(loaded: LoadedScenario, server_cpus: tuple[int, ...], on_line: Callable[[str], None]) -> AsyncIterator[Target]:
+    """The scenario's target, for the length of the block; where it has no URL the bundled server is started.
+
+    Raises ScenarioError where headers or TLS files are not there, TargetError where the server does not start.
+    """
+    scenario = loaded.scenario
+    target, protocols = scenario.target, scenario.target.load_protocols
+    if target.url is not None:
+        yield Target({protocols[0]: resolve_address(target, target.url, loaded.folder)}, None)
+        return
+    threads = scenario.server.threads or max(1, len(server_cpus))
+    async with bundled_server(target.model, device=scenario.server.device, threads=threads, cpus=server_cpus, on_line=on_line) as server:
+        yield Target({protocol: resolve_address(target, server.urls[protocol], loaded.folder) for protocol in protocols}, server)
+
+
+async def probe(transport: Transport, address: Address, loaded: LoadedScenario) -> Probed:
+    """Asks the target for the model's metadata, makes the requests and sends the first one.
+
+    A server that refuses binary tensors, and does not say that it takes them, gets JSON where the scenario leaves that
+    open. Raises TargetError where the target is not ready or its answer is not v2, ModelMismatchError where it refuses
+    the request; neither shows the target's secrets.
+    """
+    with _redacted(address):
+        scenario = loaded.scenario
+        model, version = scenario.target.model, scenario.target.version
+        server = await transport.server_metadata()
+        metadata = await transport.model_metadata(model, version)
+        max_batch_size = await transport.max_batch_size(model, version)
+        if not await transport.is_ready(model, version):
+            raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
+        requests = make_requests(scenario.workload, metadata, max_batch_size, version, loaded.folder)
+        name, its_version = address.presentable(server.name), address.presentable(server.version)
+        may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions
+        try:
+            await _try_one(transport, address, requests[0], metadata)
+        except (ModelMismatchError, TargetError):
+            plain = tuple(as_plain(request) for request in requests)
+            if not may_fall_back or not await _takes(transport, address, plain[0], metadata):
+                raise
+            note = "The server refuses binary tensors: requests and answers carry them as JSON, which costs both sides more."
+            return Probed(name, its_version, plain, note)
+        return Probed(name, its_version, requests)
+
+
+async def _takes(transport: Transport, address: Address, request: InferRequest, metadata: ModelMetadata) -> bool:
+    try:
+        await _try_one(transport, address, request, metadata)
+    except PerfkitError:
+        return False
+    return True
+
+
+async def _try_one(transport: Transport, address: Address, request: InferRequest, metadata: ModelMetadata) -> None:
+    """One request before any load: a target that refuses it is told before minutes are spent."""
+    outcome = Outcome.REJECTED
+    try:
+        prepared = transport.prepare(request)
+        reply = await transport.send(prepared)
+        outcome = reply.outcome
+        response = transport.decode(reply)
+    except ProtocolError as error:
+        kind = ModelMismatchError if outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT else TargetError
+        raise kind(f"{address}: the first request, sent to try, failed: {address.presentable(str(error))}") from None
+    if wrong := _fault(request, response, metadata):
+        raise TargetError(f"{address}: the answer to the first request, sent to try, {wrong}")
+
+
+def _fault(request: InferRequest, response: InferResponse, metadata: ModelMetadata) -> str:
+    """What is wrong with an answer, beyond that it is v2; empty where nothing is."""
+    answered = {output.name: output for output in response.outputs}
+    if missing := [output.name for output in request.outputs if output.name not in answered]:
+        return f"lacks the output {', '.join(missing)}"
+    if request.id and response.id != request.id:
+        return f"carries the id '{response.id}', where '{request.id}' was sent"
+    classified = {output.name for output in request.outputs if output.classes}
+    for described in metadata.outputs:
+        output = answered.get(described.name)
+        expected = "BYTES" if described.name in classified else described.datatype
+        if output is None:
+            continue
+        if output.datatype.value != expected:
+            return f"holds {output.datatype.value} in output '{output.name}', where the model's metadata says {expected}"
+        try:
+            check_size(output)
+        except ProtocolError as error:
+            return f"is broken: {error}"
+    return ""
+
+
+@contextlib.contextmanager
+def _redacted(address: Address) -> Iterator[None]:
+    """Takes the target's secrets out of whatever a server's answer puts into an error."""
+    try:
+        yield
+    except PerfkitError as error:
+        raise type(error)(address.redact(str(error))) from None
+
+
+def describe_target(probed: Probed, address: Address, engine: str, server: BundledServer | None) -> dict[str, Any]:
+    """The target as a result keeps it."""
+    return {
+        "name": probed.name,
+        "version": probed.version,
+        "url": str(address),
+        "engine": "grpcio" if address.protocol == "grpc" else engine,
+        "bundled_server": None if server is None else server.description,
+    }

@@ -1,0 +1,116 @@
+"""What a scenario and the environment put into an address, and what of it is secret."""
+
+import base64
+
+import pytest
+
+from perfkit.address import Tls
+from perfkit.errors import ScenarioError
+from perfkit.scenario.credentials import resolve_address
+from perfkit.scenario.document import scenario_document
+from perfkit.scenario.target import Target
+
+
+@pytest.fixture
+def resolve(tmp_path):
+    def resolve_target(environ=(), url="http://h", **keys):
+        return resolve_address(Target.model_validate({"model": "m", "url": url, **keys}), url, tmp_path, dict(environ))
+
+    return resolve_target
+
+
+def test_a_header_takes_environment_variables(resolve):
+    headers = {"authorization": "Bearer ${TOKEN}", "x": "${A}-${A}", "y": "$TOKEN"}
+    address = resolve({"TOKEN": "s3cret", "A": "1"}, headers=headers)
+    assert address.headers == {"authorization": "Bearer s3cret", "x": "1-1", "y": "$TOKEN"}
+    assert {"s3cret", "Bearer s3cret", "1-1", "$TOKEN"} <= address.secrets
+
+
+def test_what_a_variable_holds_is_not_filled_in_again(resolve):
+    assert resolve({"A": "${B}", "B": "no"}, headers={"x": "${A}"}).headers == {"x": "${B}"}
+
+
+def test_an_unset_variable_is_named(resolve):
+    with pytest.raises(ScenarioError) as caught:
+        resolve({"USER": "u"}, headers={"authorization": "${USER} ${TOKEN}"})
+    assert str(caught.value) == "target.headers.authorization: the environment variable TOKEN is not set"
+    with pytest.raises(ScenarioError) as caught:
+        resolve(url="http://${WHO}@h")
+    assert str(caught.value) == "target.url: the environment variable WHO is not set"
+
+
+def test_credentials_in_the_url_are_basic_authentication(resolve):
+    address = resolve({"PASSWORD": "open:sesame"}, url="http://ali%20baba:${PASSWORD}@h")
+    token = base64.b64encode(b"ali baba:open:sesame").decode()
+    assert address.headers == {"Authorization": f"Basic {token}"}
+    assert {token, "open:sesame"} <= address.secrets
+    assert str(address) == "http://h:80"
+
+
+def test_a_header_of_the_scenario_goes_before_the_url_s_credentials(resolve):
+    assert resolve(url="http://u:p@h", headers={"authorization": "Bearer x"}).headers == {"authorization": "Bearer x"}
+
+
+def test_a_header_that_tells_nobody_s_secret_is_none(resolve):
+    headers = {"Host": "models.example", "user-agent": "${AGENT}"}
+    assert resolve({"AGENT": "secret-agent"}, headers=headers).secrets == {"secret-agent"}
+
+
+@pytest.mark.parametrize(("name", "value"), [("a b", "x"), ("", "x"), ("x\ny", "x"), ("x", "a\nb"), ("x", "ü")])
+def test_a_header_that_cannot_be_sent_is_refused(resolve, name, value):
+    with pytest.raises(ScenarioError, match=r"target\.headers\."):
+        resolve(headers={name: value})
+
+
+def test_tls_files_are_found_beside_the_scenario(resolve, tmp_path):
+    for name in ("ca.pem", "me.pem", "me.key"):
+        (tmp_path / name).touch()
+    tls = {"ca": "ca.pem", "cert": "me.pem", "key": "me.key", "server_name": "models.example"}
+    address = resolve(url="https://h", tls=tls)
+    assert address.tls == Tls(tmp_path / "ca.pem", tmp_path / "me.pem", tmp_path / "me.key", "models.example")
+
+
+def test_a_missing_tls_file_is_named(resolve, tmp_path):
+    with pytest.raises(ScenarioError) as caught:
+        resolve(url="grpcs://h", tls={"ca": "none.pem"})
+    assert str(caught.value) == f"target.tls.ca: there is no file {tmp_path}/none.pem"
+
+
+def test_the_document_shows_allowed_headers_and_no_credentials(read):
+    text = """
+target:
+  url: https://user:pass-word@h/x
+  model: m
+  headers: {Host: models.example, x-key: hidden, user-agent: "${AGENT}", accept: '*/*'}
+load: {closed: {concurrency: 1}}
+"""
+    target = scenario_document(read(text).scenario)["target"]
+    assert target["url"] == "https://<redacted>@h/x"
+    assert target["headers"] == {"Host": "models.example", "x-key": "<redacted>", "user-agent": "<redacted>", "accept": "*/*"}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "target.url=http://u:s3cret@h",
+        "target={model: m, url: 'http://u:s3cret@h'}",
+        "target.headers.x=s3cret",
+        "target.headers={x: s3cret}",
+    ],
+)
+def test_an_override_never_shows_what_it_sets(read, setting):
+    (override,) = read(settings=(setting,)).overrides
+    assert "s3cret" not in override
+    assert "<redacted>" in override
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["target.headers.x.y=s3cret", "target.headers=s3cret", "target.headers.x=[s3cret]", "target.url=[s3cret]", "target.url=ftp://u:s3cret@h", "target.url=http://u:s3/cret@h"],
+)  # fmt: skip
+def test_an_error_never_shows_what_may_be_a_secret(read, setting):
+    text = "target: {model: m, headers: {x: s3cret}}\nload: {closed: {concurrency: 1}}\n"
+    with pytest.raises(ScenarioError) as caught:
+        read(text, (setting,))
+    assert "s3cret" not in str(caught.value)
+    assert "cret" not in str(caught.value)
