@@ -52,11 +52,12 @@ def _geometry(key: str, shape: tuple[int, ...], layout: Layout) -> tuple[bool, t
         raise ModelMismatchError(
             f"{key}.image: the model takes shape {list(shape)}, which is no picture's: expected [C, H, W] or [H, W, C]"
         )
-    first, last = sizes[0] in (1, 3), sizes[-1] in (1, 3)
-    if layout == "auto" and first == last:
+    # colours before grey: [3, 1, 1] is a picture of one pixel
+    told = [sizes[0] == channels for channels in (3, 1) if (sizes[0] == channels) != (sizes[-1] == channels)]
+    if layout == "auto" and not told:
         raise ModelMismatchError(f"{key}.layout: the shape {list(shape)} does not tell where the 1 or 3 channels are: give nchw or nhwc")
-    channels_first = layout == "nchw" or (layout == "auto" and first)
-    if not (first if channels_first else last):
+    channels_first = layout == "nchw" or (layout == "auto" and told[0])
+    if sizes[0 if channels_first else -1] not in (1, 3):
         raise ModelMismatchError(
             f"{key}.layout: {layout} needs 1 or 3 channels {'first' if channels_first else 'last'}, found {list(shape)}"
         )

@@ -107,6 +107,33 @@ def test_typed_contents_are_read_as_the_same_bytes(datatype, field, values, raw)
     assert protobuf.decode_infer_response(response.SerializeToString()).outputs == (expected,)
 
 
+@pytest.mark.parametrize(("datatype", "field", "values", "raw"), TYPED)
+def test_plain_inputs_go_as_typed_contents(datatype, field, values, raw):
+    tensor = Tensor("A", Datatype[datatype], (1, 2), bytes.fromhex(raw))
+    encoded = protobuf.encode_infer_request(InferRequest("m", (tensor,), plain_inputs=frozenset({"A"})))
+    theirs = service_pb2.ModelInferRequest.FromString(encoded)
+    assert list(getattr(theirs.inputs[0].contents, field)) == values
+    assert [name.name for name, _ in theirs.inputs[0].contents.ListFields()] == [field]
+    assert not theirs.raw_input_contents
+    assert protobuf.decode_infer_request(encoded).inputs == (tensor,)
+
+
+def test_one_plain_input_makes_all_contents_typed():
+    tensors = (Tensor("A", Datatype.INT8, (1,), b"\x01"), Tensor("B", Datatype.INT8, (0,), b""))
+    theirs = service_pb2.ModelInferRequest.FromString(
+        protobuf.encode_infer_request(InferRequest("m", tensors, plain_inputs=frozenset({"A"})))
+    )
+    assert [one.HasField("contents") for one in theirs.inputs] == [True, True]
+    assert not theirs.raw_input_contents
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+def test_a_half_float_cannot_go_as_typed_contents(datatype):
+    request = InferRequest("m", (Tensor("A", Datatype[datatype], (1,), b"\x00\x00"),), plain_inputs=frozenset({"A"}))
+    with pytest.raises(ProtocolError, match=f"^{datatype} has no typed contents: send input 'A' as raw_input_contents$"):
+        protobuf.encode_infer_request(request)
+
+
 @pytest.mark.parametrize("datatype", [name for name, _, _, _ in TYPED])
 def test_no_contents_are_an_empty_tensor(datatype):
     request = service_pb2.ModelInferRequest()

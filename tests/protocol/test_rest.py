@@ -219,6 +219,50 @@ def test_no_binary_output_is_asked_of_a_server_without_the_extension():
     assert json.loads(bytes(buffers[0])) == {"inputs": [{"name": "A", "datatype": "INT32", "shape": [1, 2], "data": [1, -2]}]}
 
 
+def test_json_and_binary_tensors_mix_in_one_request():
+    request = InferRequest(
+        "m",
+        (FIRST, SECOND),
+        (RequestedOutput("X", binary=False), RequestedOutput("Y")),
+        plain_inputs=frozenset({"A"}),
+    )
+    headers, buffers = rest.encode_infer_request(request)
+    assert json.loads(bytes(buffers[0])) == {
+        "inputs": [
+            {"name": "A", "datatype": "INT32", "shape": [1, 2], "data": [1, -2]},
+            {
+                "name": "B",
+                "datatype": SECOND.datatype.value,
+                "shape": list(SECOND.shape),
+                "parameters": {"binary_data_size": len(SECOND.raw)},
+            },
+        ],
+        "outputs": [{"name": "X", "parameters": {"binary_data": False}}, {"name": "Y", "parameters": {"binary_data": True}}],
+    }
+    assert buffers[1:] == [SECOND.raw]
+    assert header_length(headers) == len(buffers[0])
+    assert rest.decode_infer_request("m", "", b"".join(buffers), header_length(headers)).inputs == (FIRST, SECOND)
+
+
+@pytest.mark.parametrize(
+    ("body", "ready"),
+    [(b"", True), (b"null", True), (b'{"name":"m","ready":true}', True), (b'{"name":"m","ready":false}', False), (b"[]", True)],
+)
+def test_a_readiness_answer_is_believed_when_it_says_no(body, ready):
+    assert rest.decode_ready(body) is ready
+
+
+def test_what_servers_put_beside_the_protocol_is_passed_over_in_answers():
+    """MLServer and KServe add content types, nulls and objects."""
+    body = (
+        b'{"model_name":"m","id":"x","parameters":{"headers":{"a":"b"},"kept":1},"outputs":[{"name":"y","datatype":"INT8","shape":[1],'
+        b'"parameters":{"content_type":"np","extra":[1]},"data":[5]}]}'
+    )
+    response = rest.decode_infer_response(body, None)
+    assert response.outputs == (Tensor("y", Datatype.INT8, (1,), b"\x05"),)
+    assert response.parameters == {"kept": 1}
+
+
 def test_a_half_float_input_cannot_be_sent_as_json():
     with pytest.raises(ProtocolError, match="FP16 has no JSON form"):
         rest.encode_infer_request(sent(InferRequest("m", (HALF,)), binary=False))

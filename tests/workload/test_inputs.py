@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.errors import ModelMismatchError, ScenarioError
 from perfkit.protocol.tensor import Datatype, array_dtype, tensor_from_array, tensor_to_array
-from perfkit.scenario.workload import FileInput, GeneratedInput, LiteralInput
+from perfkit.scenario.workload import FileInput, GeneratedInput, LiteralInput, StringsInput
 from perfkit.workload.inputs import InputMaker, generate_values
 
 NUMBERS = [datatype for datatype in Datatype if datatype is not Datatype.BYTES]
@@ -23,8 +23,8 @@ def seeded(seed=0):
 def make(tmp_path):
     """The values of an input of the model, after a round trip over the wire form."""
 
-    def make_values(given, datatype=Datatype.FP32, shape=(2,), batch_size=None):
-        tensor = InputMaker("A", datatype, given, shape, batch_size, tmp_path).make(0, seeded())
+    def make_values(given, datatype=Datatype.FP32, shape=(2,), batch_size=None, request=0):
+        tensor = InputMaker("A", datatype, given, shape, batch_size, tmp_path).make(request, seeded())
         assert (tensor.name, tensor.datatype) == ("A", datatype)
         return tensor_to_array(tensor)
 
@@ -210,3 +210,58 @@ def test_written_values_that_do_not_fit_are_refused(make, given, datatype, messa
     with pytest.raises(ModelMismatchError) as caught:
         make(LiteralInput.model_validate(given), datatype)
     assert str(caught.value) == message
+
+
+def test_texts_are_dealt_to_one_request_after_the_other(make):
+    given = StringsInput(strings=("a", "b", "ü"))
+    assert [make(given, Datatype.BYTES, request=number).tolist() for number in range(4)] == [
+        [b"a", b"b"], [b"\xc3\xbc", b"a"], [b"b", b"\xc3\xbc"], [b"a", b"b"],
+    ]  # fmt: skip
+    assert make(given, Datatype.BYTES, (1,), batch_size=2, request=1).tolist() == [[b"\xc3\xbc"], [b"a"]]
+
+
+@pytest.mark.parametrize(("texts", "count", "cycle"), [(3, 2, 3), (4, 2, 2), (4, 6, 2), (1, 5, 1), (5, 5, 1), (5, 0, 1), (6, 4, 3)])
+def test_a_request_comes_again_when_the_texts_begin_anew(tmp_path, texts, count, cycle):
+    given = StringsInput(strings=tuple("abcdefgh"[:texts]))
+    assert InputMaker("A", Datatype.BYTES, given, (count,), None, tmp_path).cycle == cycle
+
+
+def test_texts_for_numbers_are_refused(make):
+    with pytest.raises(ModelMismatchError, match=r"^workload\.inputs\.A\.strings: the model takes FP32, not strings$"):
+        make(StringsInput(strings=("1", "2")))
+
+
+def test_several_files_are_sent_in_turn_and_fill_batches(make, tmp_path):
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.full(2, number, np.float32))
+    in_turn = FileInput(file=("2.npy", "0.npy"))
+    assert [make(in_turn, request=number).tolist() for number in range(3)] == [[2, 2], [0, 0], [2, 2]]
+    found = FileInput(file=("*.npy",))
+    assert [make(found, request=number).tolist() for number in range(3)] == [[0, 0], [1, 1], [2, 2]]
+    assert [make(found, batch_size=2, request=number)[:, 0].tolist() for number in range(3)] == [[0, 1], [2, 0], [1, 2]]
+    assert make(FileInput(file=(f"{tmp_path}/1.np?",))).tolist() == [1, 1]
+
+
+def test_files_that_hold_batches_already_stay_whole(make, tmp_path):
+    for number in range(2):
+        np.save(tmp_path / f"{number}.npy", np.array([[number, 0], [number, 1]], np.float32))
+    assert make(FileInput(file=("*.npy",)), batch_size=2, request=1).tolist() == [[1, 0], [1, 1]]
+
+
+def test_files_of_different_shapes_make_no_batch_but_requests(make, tmp_path):
+    np.save(tmp_path / "0.npy", np.zeros(2, np.float32))
+    np.save(tmp_path / "1.npy", np.zeros(3, np.float32))
+    given = FileInput(file=("*.npy",))
+    assert [make(given, shape=(-1,), batch_size=1, request=number).shape for number in range(2)] == [(1, 2), (1, 3)]
+    with pytest.raises(ModelMismatchError, match="arrays of different shapes do not make a batch of 2"):
+        make(given, shape=(-1,), batch_size=2)
+
+
+def test_a_file_is_given_the_shape_that_the_scenario_says(make, saved):
+    given = saved(np.arange(4, dtype=np.float32)).model_copy(update={"shape": (2, 2)})
+    assert make(given, shape=(2, 2)).tolist() == [[0, 1], [2, 3]]
+
+
+def test_an_empty_shape_of_the_scenario_is_a_shape(make):
+    assert make(GeneratedInput(generate="ones", shape=(0,)), shape=(-1,)).shape == (0,)
+    assert make(GeneratedInput(generate="ones", shape=()), shape=()).shape == ()

@@ -8,7 +8,7 @@ from perfkit.errors import ModelMismatchError
 from perfkit.protocol.message import ModelMetadata, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import tensor_to_array
 from perfkit.scenario.workload import Workload
-from perfkit.workload.requests import make_requests
+from perfkit.workload.requests import as_plain, make_requests
 
 BATCHING = ModelMetadata(
     "m", ("1",), "p",
@@ -113,3 +113,76 @@ def test_a_datatype_of_no_v2_server_is_said_with_the_input():
     metadata = ModelMetadata("m", (), "p", (TensorMetadata("X", "FP8", (1,)),), ())
     with pytest.raises(ModelMismatchError, match=r"^input 'X': invalid datatype 'FP8': known are BOOL, "):
         make(metadata, 0)
+
+
+STRINGS = ModelMetadata(
+    "m", ("1",), "p", (TensorMetadata("A", "BYTES", (1,)), TensorMetadata("B", "BYTES", (1,)), TensorMetadata("C", "FP32", (2,))), ()
+)
+UNSAID = ModelMetadata("m", (), "", (), ())
+
+
+def dealt(count):
+    return {"strings": [str(number) for number in range(count)]}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "variants", "count"),
+    [
+        ({"A": dealt(3), "B": dealt(1), "C": {"generate": "ones"}}, 16, 3),
+        ({"A": dealt(3), "B": dealt(2), "C": {"generate": "ones"}}, 1, 6),
+        ({"A": dealt(3), "B": dealt(2)}, 16, 18),  # C is random
+        ({"A": dealt(20), "B": dealt(1)}, 16, 20),
+        ({"A": dealt(97), "B": dealt(89), "C": {"generate": "ones"}}, 16, 97),  # together they come round after 8633
+        ({}, 5, 5),
+    ],
+)
+def test_every_text_has_its_turn(inputs, variants, count):
+    requests = make(STRINGS, 0, inputs=inputs, variants=variants)
+    assert len(requests) == count
+    if "A" in inputs:
+        assert {bytes(request.inputs[0].raw)[4:].decode() for request in requests} == set(inputs["A"]["strings"])
+
+
+def test_parameters_stand_in_every_request():
+    requests = make(PLAIN, 0, priority=2, queue_timeout="5ms", parameters={"custom": "x", "flag": True}, request_id="run", variants=2)
+    assert [request.parameters for request in requests] == [{"custom": "x", "flag": True, "priority": 2, "timeout": 5000}] * 2
+    assert [request.id for request in requests] == ["run-0", "run-1"]
+    assert (make(PLAIN, 0)[0].parameters, make(PLAIN, 0)[0].id) == ({}, "")
+
+
+def test_encodings_are_the_workload_s_unless_a_tensor_has_its_own():
+    inputs = {"INPUT0": {"generate": "random", "encoding": "json"}}
+    outputs = [{"name": "OUTPUT0", "encoding": "json"}]
+    (request, *_) = make(inputs=inputs, outputs=outputs)
+    assert (request.plain_inputs, request.binary_output, request.outputs) == ({"INPUT0"}, True, (RequestedOutput("OUTPUT0", 0, False),))
+    (request, *_) = make(inputs={"INPUT0": {"generate": "random", "encoding": "binary"}}, encoding="json")
+    assert (request.plain_inputs, request.binary_output) == ({"INPUT1"}, False)
+
+
+def test_a_plain_request_has_nothing_binary():
+    (request, *_) = make(outputs=[{"name": "OUTPUT0", "classes": 2}], variants=1)
+    plain = as_plain(request)
+    assert plain.plain_inputs == {"INPUT0", "INPUT1"}
+    assert (plain.binary_output, plain.outputs) == (False, (RequestedOutput("OUTPUT0", 2, False),))
+    assert plain.inputs == request.inputs
+
+
+def test_a_server_that_describes_nothing_is_told_by_the_scenario():
+    requests = make(UNSAID, 0, inputs={"A": {"value": [1, 2], "datatype": "INT64", "shape": [1, 2]}}, outputs=[{"name": "any"}])
+    (tensor,) = requests[0].inputs
+    assert (tensor.name, tensor.datatype.value, tensor.shape, tensor_to_array(tensor).tolist()) == ("A", "INT64", (1, 2), [[1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "inputs", "message"),
+    [
+        (UNSAID, {}, "workload.inputs: the server does not say what model 'm' takes: give each input's datatype and shape"),
+        (UNSAID, {"A": {"value": [1]}}, "workload.inputs.A: the server does not say what model 'm' takes: give `datatype` and `shape`"),
+        (UNSAID, {"A": {"value": [1], "shape": [1], "datatype": "FP8"}}, "input 'A': invalid datatype 'FP8'"),
+        (PLAIN, {"X": {"generate": "ones", "datatype": "INT8"}}, "workload.inputs.X.datatype: the model takes FP32, found INT8"),
+    ],
+)
+def test_what_is_declared_must_suffice_and_fit(metadata, inputs, message):
+    with pytest.raises(ModelMismatchError) as caught:
+        make(metadata, 0, inputs=inputs)
+    assert str(caught.value).startswith(message)

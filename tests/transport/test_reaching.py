@@ -1,0 +1,319 @@
+"""Every way to a target: IPv6, Unix sockets, TLS with authorities and client certificates, prefixes, and names for an ingress.
+
+The servers are aiohttp's and grpcio's own; they tell what they saw of each request.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import pathlib
+import socket
+import ssl
+import time
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import trustme
+from aiohttp import web
+from tritonclient.grpc import service_pb2
+
+from perfkit.address import Address, Tls
+from perfkit.errors import TargetError, UsageError
+from perfkit.protocol import rest
+from perfkit.protocol.message import InferResponse
+from perfkit.protocol.tensor import Datatype, Tensor
+from perfkit.transport.base import Outcome
+from perfkit.transport.reference_grpc import ReferenceGrpcTransport
+from perfkit.transport.reference_http import ReferenceHttpTransport
+from perfkit.transport.wire_http import WireHttpTransport
+from tests.transport import servers
+
+ENGINES: dict[str, Any] = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport, "grpcio": ReferenceGrpcTransport}
+NAME = "models.example"
+OUTPUT = Tensor("y", Datatype.INT8, (1,), b"\x05")
+
+
+@dataclasses.dataclass
+class Seen:
+    """What a server saw of one request: its path, the name it was asked for, its headers, the client's certificate."""
+
+    path: str
+    authority: str
+    headers: dict[str, str]
+    client_certificate: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Papers:
+    """An authority, and PEM files of it, of a server's certificate and of a client's."""
+
+    authority: trustme.CA
+    server: trustme.LeafCert
+    ca: pathlib.Path
+    client: pathlib.Path
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("papers")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    authority.issue_cert("client@example").private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
+    return Papers(authority, authority.issue_cert(NAME, "127.0.0.1", "::1"), folder / "ca.pem", folder / "client.pem")
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request):
+    return request.param
+
+
+def serving(engine, seen, **how):
+    return _serving_grpc(seen, **how) if engine == "grpcio" else _serving_http(seen, **how)
+
+
+@contextlib.asynccontextmanager
+async def _serving_http(seen, host="127.0.0.1", socket_path="", papers=None, asks_client=False):
+    async def answer(request):
+        ssl_object = request.transport.get_extra_info("ssl_object")
+        seen.append(Seen(request.path, request.headers["Host"], dict(request.headers), bool(ssl_object and ssl_object.getpeercert())))
+        headers, body = rest.encode_infer_response(InferResponse("m", "1", (OUTPUT,)), {"y": True})
+        return web.Response(body=b"".join(body), headers=headers)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    context = _server_context(papers, asks_client) if papers else None
+    site = web.UnixSite(runner, socket_path) if socket_path else web.TCPSite(runner, host, 0, ssl_context=context)
+    await site.start()
+    try:
+        yield _address("http", host, socket_path, lambda: runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def _serving_grpc(seen, host="127.0.0.1", socket_path="", papers=None, asks_client=False):
+    class Handlers(grpc.GenericRpcHandler):
+        def service(self, details):
+            async def answer(_message, context):
+                metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
+                certificate = "x509_pem_cert" in context.auth_context()
+                seen.append(Seen(details.method, "", metadata, certificate))  # grpcio does not tell the authority
+                reply = service_pb2.ModelInferResponse(model_name="m", raw_output_contents=[b"\x05"])
+                reply.outputs.add(name="y", datatype="INT8", shape=[1])
+                return reply.SerializeToString()
+
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Handlers(),))
+    where = f"unix:{socket_path}" if socket_path else f"[{host}]:0" if ":" in host else f"{host}:0"
+    if papers:
+        pair = (papers.server.private_key_pem.bytes(), b"".join(one.bytes() for one in papers.server.cert_chain_pems))
+        ca = papers.authority.cert_pem.bytes() if asks_client else None
+        port = server.add_secure_port(where, grpc.ssl_server_credentials([pair], ca, require_client_auth=asks_client))
+    else:
+        port = server.add_insecure_port(where)
+    await server.start()
+    try:
+        yield _address("grpc", host, socket_path, lambda: port)
+    finally:
+        await server.stop(None)
+
+
+def _address(protocol, host, socket_path, port):
+    return Address.parse(f"{protocol}+unix:{socket_path}") if socket_path else Address(protocol, host, port())
+
+
+def _server_context(papers, asks_client):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    papers.server.configure_cert(context)
+    if asks_client:
+        papers.authority.configure_trust(context)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+async def ask(engine, address, request):
+    """Opens a transport, sends the request once and gives the reply with its one output."""
+    transport = ENGINES[engine](address, 4, 30_000_000_000, time.monotonic_ns)
+    try:
+        if engine != "reference":  # which opens by asking
+            await transport.open(1)
+        reply = await transport.send(transport.prepare(request))
+        assert reply.outcome is Outcome.OK, reply.error
+        assert transport.decode(reply).outputs == (OUTPUT,)
+        return transport
+    finally:
+        await transport.aclose()
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as one:
+            one.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback")
+def test_an_ipv6_target_is_reached(engine, infer_request):
+    async def main():
+        seen: list[Seen] = []
+        async with serving(engine, seen, host="::1") as address:
+            await ask(engine, address, infer_request)
+            return seen, address
+
+    seen, address = asyncio.run(main())
+    assert len(seen) == 1
+    if engine != "grpcio":
+        assert seen[0].authority == f"[::1]:{address.port}"
+
+
+def test_a_unix_socket_is_reached(run, engine, infer_request, tmp_path):
+    async def main():
+        seen: list[Seen] = []
+        async with serving(engine, seen, socket_path=str(tmp_path / "v2.sock")) as address:
+            transport = await ask(engine, address, infer_request)
+            return seen, transport
+
+    seen, transport = asyncio.run(main()) if engine == "grpcio" else run(main())
+    assert transport.counts.opened == 1
+    if engine != "grpcio":
+        assert seen[0].authority == "localhost"
+
+
+def test_a_prefix_stands_before_the_protocol_s_path(engine, infer_request):
+    async def main():
+        seen: list[Seen] = []
+        async with serving(engine, seen) as address:
+            await ask(engine, dataclasses.replace(address, base_path="/team/a"), infer_request)
+            return seen
+
+    expected = "/team/a/inference.GRPCInferenceService/ModelInfer" if engine == "grpcio" else "/team/a/v2/models/my model/versions/3/infer"
+    assert [one.path for one in asyncio.run(main())] == [expected]
+
+
+def test_tls_is_trusted_by_its_authority(run, engine, infer_request, papers):
+    async def main():
+        seen: list[Seen] = []
+        async with serving(engine, seen, papers=papers) as address:
+            await ask(engine, dataclasses.replace(address, tls=Tls(ca=papers.ca)), infer_request)
+            return seen
+
+    assert len(asyncio.run(main()) if engine == "grpcio" else run(main())) == 1
+
+
+def test_a_client_certificate_is_shown_to_a_server_that_asks(engine, infer_request, papers):
+    async def main():
+        seen: list[Seen] = []
+        async with serving(engine, seen, papers=papers, asks_client=True) as address:
+            await ask(engine, dataclasses.replace(address, tls=Tls(ca=papers.ca, cert=papers.client)), infer_request)
+            return seen
+
+    assert [one.client_certificate for one in asyncio.run(main())] == [True]
+
+
+def test_a_server_that_asks_for_a_client_certificate_refuses_without(engine, infer_request, papers):
+    async def main():
+        async with serving(engine, [], papers=papers, asks_client=True) as address:
+            transport = ENGINES[engine](dataclasses.replace(address, tls=Tls(ca=papers.ca)), 1, 10**10, time.monotonic_ns)
+            try:
+                await transport.open(1)
+                return (await transport.send(transport.prepare(infer_request))).outcome
+            except TargetError:
+                return Outcome.CONNECT_FAILED
+            finally:
+                await transport.aclose()
+
+    # with TLS 1.3 the client believes the connection to stand before the server has looked at its certificate
+    assert asyncio.run(main()) in (Outcome.CONNECT_FAILED, Outcome.BROKEN)
+
+
+def test_another_name_than_the_address_s_is_asked_for_and_checked(engine, infer_request, papers):
+    only_by_name = dataclasses.replace(papers, server=papers.authority.issue_cert(NAME))
+
+    async def main():
+        seen: list[Seen] = []
+        async with serving(engine, seen, papers=only_by_name) as address:
+            tls = Tls(ca=papers.ca, server_name=NAME)
+            await ask(engine, dataclasses.replace(address, tls=tls, headers={"Host": NAME}), infer_request)
+            with pytest.raises(TargetError, match="cannot be reached"):
+                await _open(engine, dataclasses.replace(address, tls=Tls(ca=papers.ca)))
+            return seen
+
+    seen = asyncio.run(main())
+    assert len(seen) == 1
+    if engine != "grpcio":
+        assert seen[0].authority == NAME
+
+
+def test_a_host_header_is_the_authority_over_grpc(infer_request):
+    """Read from the frames themselves, where gRPC's own client writes header values as they are."""
+    received = bytearray()
+
+    async def answer(reader, writer):
+        writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # empty SETTINGS: the connection stands
+        while NAME.encode() not in received and (part := await reader.read(1 << 16)):
+            received.extend(part)
+        writer.close()
+
+    async def main():
+        async with servers.scripted_server(answer) as address:
+            named = dataclasses.replace(address, protocol="grpc", headers={"host": NAME, "X-Tenant": "a"})
+            transport = ReferenceGrpcTransport(named, 1, 10**10, time.monotonic_ns)
+            await transport.open(1)
+            await transport.send(transport.prepare(infer_request))
+            await transport.aclose()
+
+    asyncio.run(main())
+    assert NAME.encode() in received
+    assert b"x-tenant" in received
+
+
+async def _open(engine, address):
+    transport = ENGINES[engine](address, 1, 10**10, time.monotonic_ns)
+    try:
+        await transport.open(1)
+    finally:
+        await transport.aclose()
+
+
+@pytest.mark.parametrize("engine", ["wire", "reference"])
+def test_a_certificate_that_nobody_vouches_for_is_refused_with_the_way_out(engine, papers):
+    async def main():
+        async with serving(engine, [], papers=papers) as address:
+            with pytest.raises(
+                TargetError, match=r"^https://127.0.0.1:\d+ cannot be reached: its certificate is not trusted \(.*target\.tls\.ca"
+            ):
+                await _open(engine, dataclasses.replace(address, tls=Tls()))
+            await _open(engine, dataclasses.replace(address, tls=Tls(verify=False)))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("engine", ["wire", "reference"])
+def test_tls_to_a_port_without_it_says_so(engine, papers):
+    async def main():
+        async with serving(engine, []) as address:
+            with pytest.raises(TargetError, match="the port does not speak TLS"):
+                await _open(engine, dataclasses.replace(address, tls=Tls(ca=papers.ca)))
+
+    asyncio.run(main())
+
+
+def test_tls_files_that_are_none_are_named(engine, papers, tmp_path):
+    (tmp_path / "junk.pem").write_text("junk")
+    own = tmp_path / "locked.pem"
+    own.write_bytes(papers.client.read_bytes().replace(b"PRIVATE KEY", b"PUBLIC TOY"))
+
+    async def make(tls):
+        ENGINES[engine](Address("grpc" if engine == "grpcio" else "http", "127.0.0.1", 1, tls=tls), 1, 10**10, time.monotonic_ns)
+
+    for tls, key in ((Tls(ca=tmp_path / "junk.pem"), "ca"), (Tls(cert=tmp_path / "junk.pem"), "cert"), (Tls(cert=own), "cert")):
+        with pytest.raises(UsageError, match=rf"^target\.tls\.{key}: .*\.pem"):
+            asyncio.run(make(tls))
