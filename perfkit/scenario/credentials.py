@@ -14,6 +14,7 @@ from perfkit.scenario.target import Target, TlsOptions
 
 # headers whose values say how a request travels, not who sends it
 _SHOWN = frozenset({"accept", "accept-encoding", "content-type", "host", "user-agent", "x-forwarded-host", "x-request-id"})
+_SCHEMES = frozenset({"apikey", "basic", "bearer", "token"})  # words of an Authorization header that name no secret
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
@@ -44,7 +45,7 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
         if not (value.isascii() and value.isprintable()):
             raise ScenarioError(f"{key}: its value holds line breaks, or characters that are not ASCII")
         if not is_shown(name, template):
-            secrets |= {value, *value.split()}
+            secrets |= {value, *(word for word in value.split() if word.lower() not in _SCHEMES)}
         headers = {known: kept for known, kept in headers.items() if known.lower() != name.lower()}
         headers[name] = value
     tls = _tls(target.tls, folder) if target.tls and address.tls else address.tls

@@ -1,0 +1,135 @@
+"""Planted secrets, and a server that repeats them wherever it can: they reach no file and no stream."""
+
+import base64
+import http.server
+import json
+import threading
+
+import pytest
+
+TOKEN, PASSWORD, KEY = "tok-Zx81-planted", "pass/word 42", "header-value-planted"
+BASIC = base64.b64encode(f"ali:{PASSWORD}".encode()).decode()
+PLANTED = [TOKEN, PASSWORD, KEY, BASIC, "pass%2Fword%2042"]
+TENSOR = {"datatype": "FP32", "shape": [1]}
+METADATA = {"name": "m", "versions": ["1"], "platform": "", "inputs": [{"name": "i", **TENSOR}], "outputs": [{"name": "o", **TENSOR}]}
+
+
+class EchoingServer:
+    """Says what it was sent in every answer it can: as its name, its version, and as the error of every other inference."""
+
+    def __init__(self, *, refuses_first):
+        inferences = 0
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                if self.path == "/v2":
+                    self._answer(200, {"name": self._said(), "version": self._said(), "extensions": []})
+                else:
+                    self._answer(404 if self.path.endswith("config") else 200, METADATA)
+
+            def do_POST(self):
+                nonlocal inferences
+                self.rfile.read(int(self.headers["Content-Length"]))
+                inferences += 1
+                if refuses_first or inferences % 2 == 0:
+                    self._answer(400, {"error": f"not allowed with {self._said()}"})
+                else:
+                    self._answer(200, {"model_name": "m", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
+
+            def _said(self):
+                sent = {name.lower(): value for name, value in self.headers.items()}
+                password = base64.b64decode(sent["authorization"].split()[1]).decode() if "Basic" in sent.get("authorization", "") else ""
+                return f"{sent.get('authorization')} {sent.get('x-key')} {sent.get('x-token')} {password}"
+
+            def _answer(self, status, document):
+                body = json.dumps(document).encode()
+                self.send_response(status, self._said() if status != 200 else "OK")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(60)
+
+
+@pytest.fixture(params=["wire", "reference"])
+def engine(request):
+    return request.param
+
+
+@pytest.fixture
+def serve():
+    started = []
+
+    def start(*, refuses_first=False):
+        started.append(EchoingServer(refuses_first=refuses_first))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()
+
+
+def target(server, engine):
+    return {
+        "url": f"http://ali:pass%2Fword%2042@127.0.0.1:{server.port}",
+        "model": "m",
+        "engine": engine,
+        "headers": {"x-key": KEY, "x-token": "Token ${PLANTED}", "User-Agent": "bench"},
+    }
+
+
+def assert_nothing_planted(text):
+    found = [secret for secret in PLANTED if secret in text]
+    assert not found, text
+
+
+def test_no_file_and_no_stream_shows_a_planted_secret(perfkit, write_scenario, serve, engine):
+    scenario = write_scenario(target=target(serve(), engine), measure={"warmup": "0s", "requests": 20, "repetitions": 1})
+    override = f"target.headers.x-more={KEY}"
+    finished = perfkit.run("run", scenario, "--set", override, "--format", "json", environ={"PLANTED": TOKEN})
+    assert finished.code == 0, finished.stderr
+    (point, _) = finished.result["points"]
+    assert point["requests"]["rejected"] > 0, "the server has repeated what it was sent"
+    assert "not allowed with" in json.dumps(finished.result)
+    assert finished.result["scenario"]["target"]["headers"] == {
+        "x-key": "<redacted>",
+        "x-token": "<redacted>",
+        "User-Agent": "bench",
+        "x-more": "<redacted>",
+    }
+    files = [path for path in finished.folder.rglob("*") if path.is_file()]
+    assert {"result.json", "latency.hlog", "report.md", "report.html"} <= {path.name for path in files}
+    for path in files:
+        content = path.read_bytes()
+        assert not [secret for secret in PLANTED if secret.encode() in content], path
+    assert_nothing_planted(finished.stdout)
+    assert_nothing_planted(finished.stderr)
+
+
+def test_no_error_shows_a_planted_secret(perfkit, write_scenario, serve, engine):
+    scenario = write_scenario(target=target(serve(refuses_first=True), engine))
+    finished = perfkit.run("run", scenario, environ={"PLANTED": TOKEN})
+    assert finished.code == 2
+    assert "not allowed with Basic <redacted> <redacted>" in finished.stderr
+    assert_nothing_planted(finished.stdout + finished.stderr)
+
+
+def test_a_check_of_a_scenario_shows_none(perfkit, write_scenario, serve):
+    finished = perfkit.run("validate", write_scenario(target=target(serve(), "wire")), environ={"PLANTED": TOKEN})
+    assert finished.code == 0
+    assert "http://<redacted>@127.0.0.1" in finished.stdout
+    assert_nothing_planted(finished.stdout + finished.stderr)
