@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -17,8 +18,8 @@ from perfkit.target import probe
 from perfkit.transport.reference_http import ReferenceHttpTransport
 from perfkit.transport.wire_http import WireHttpTransport
 
-TENSOR = {"name": "x", "datatype": "INT32", "shape": [2]}
-METADATA = {"name": "m", "versions": ["1"], "platform": "p", "inputs": [TENSOR], "outputs": [{**TENSOR, "name": "y"}]}
+TENSOR: dict[str, Any] = {"name": "x", "datatype": "INT32", "shape": [2]}
+METADATA: dict[str, Any] = {"name": "m", "versions": ["1"], "platform": "p", "inputs": [TENSOR], "outputs": [{**TENSOR, "name": "y"}]}
 
 
 class Server:
@@ -73,7 +74,7 @@ class Server:
 class Mlserver(Server):
     """JSON alone, a generated id, content types among the parameters, FastAPI's words for what it does not understand."""
 
-    extensions = ()
+    extensions: tuple[str, ...] = ()
 
     async def infer(self, request):
         if "Inference-Header-Content-Length" in request.headers:
