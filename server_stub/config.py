@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from perfkit.errors import UsageError
-
-BUILT_IN_MODELS = ("simple", "densenet_onnx")
+from server_stub.models import NAMES
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,8 +45,8 @@ def parse_options(arguments: Sequence[str]) -> Options:
     if given.model_repository is not None and given.densenet is not None:
         raise UsageError("--densenet is a file for a built-in model, which --model-repository takes the place of: give one of the two.")
     for name in given.model or ():
-        if given.model_repository is None and name not in BUILT_IN_MODELS:
-            raise UsageError(f"--model {name}: there is no such built-in model; choose from {', '.join(BUILT_IN_MODELS)}.")
+        if given.model_repository is None and name not in NAMES:
+            raise UsageError(f"--model {name}: there is no such built-in model; choose from {', '.join(NAMES)}.")
     if given.densenet is not None and not given.densenet.is_file():
         raise UsageError(f"--densenet {given.densenet}: there is no such file.")
     return Options(

@@ -2,7 +2,7 @@
 
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import grpc
@@ -29,6 +29,10 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # with it a second server would share the port instead of being refused
 )
 
+_HEALTH_SERVICE = "grpc.health.v1.Health"
+# grpc.health.v1.HealthCheckResponse with its one field, status = 1: SERVING is 1, NOT_SERVING 2
+_SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
+
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 _Method: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 
@@ -49,11 +53,9 @@ class GrpcFront:
             "ModelConfig": self._config,
             "ModelStatistics": self._statistics,
             "ModelInfer": self._infer,
+            "RepositoryIndex": self._index,
         }
-        handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-            name: grpc.unary_unary_rpc_method_handler(_answering(method)) for name, method in methods.items()
-        }
-        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers)])
+        self._server.add_generic_rpc_handlers([_handlers(protobuf.SERVICE, methods), _handlers(_HEALTH_SERVICE, {"Check": self._health})])
 
     async def start(self, host: str, port: int) -> int:
         """Listens, and gives the port; raises OSError where it cannot."""
@@ -73,12 +75,14 @@ class GrpcFront:
         return v2_pb2.ServerLiveResponse(live=True).SerializeToString()
 
     async def _ready(self, encoded: bytes) -> bytes:
-        return v2_pb2.ServerReadyResponse(ready=True).SerializeToString()
+        return v2_pb2.ServerReadyResponse(ready=self._repository.is_ready).SerializeToString()
+
+    async def _health(self, encoded: bytes) -> bytes:
+        return _SERVING if self._repository.is_ready else _NOT_SERVING
 
     async def _model_ready(self, encoded: bytes) -> bytes:
         asked = v2_pb2.ModelReadyRequest.FromString(encoded)
-        self._repository.find(asked.name, asked.version)
-        return v2_pb2.ModelReadyResponse(ready=True).SerializeToString()
+        return v2_pb2.ModelReadyResponse(ready=self._repository.is_model_ready(asked.name, asked.version)).SerializeToString()
 
     async def _server_metadata(self, encoded: bytes) -> bytes:
         metadata = server_metadata()
@@ -102,10 +106,23 @@ class GrpcFront:
         message: Message = json_format.ParseDict(document, v2_pb2.ModelStatisticsResponse())
         return message.SerializeToString()
 
+    async def _index(self, encoded: bytes) -> bytes:
+        asked = v2_pb2.RepositoryIndexRequest.FromString(encoded)
+        document = {"models": self._repository.index(ready=asked.ready)}
+        message: Message = json_format.ParseDict(document, v2_pb2.RepositoryIndexResponse())
+        return message.SerializeToString()
+
     async def _infer(self, encoded: bytes) -> bytes:
         request = protobuf.decode_infer_request(encoded)
         response = await self._repository.find(request.model, request.version).infer(request)
         return protobuf.encode_infer_response(response)
+
+
+def _handlers(service: str, methods: Mapping[str, _Method]) -> grpc.GenericRpcHandler:
+    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        name: grpc.unary_unary_rpc_method_handler(_answering(method)) for name, method in methods.items()
+    }
+    return grpc.method_handlers_generic_handler(service, handlers)
 
 
 def _answering(method: _Method) -> Callable[[bytes, _Context], Awaitable[bytes]]:

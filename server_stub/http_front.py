@@ -1,15 +1,17 @@
 """The server's HTTP side: v2 paths, with the binary data extension, on aiohttp."""
 
+import contextlib
 import json
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from aiohttp import web
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
-from server_stub.compression import ACCEPTED, decompress
+from server_stub import inference
+from server_stub.compression import ACCEPTED, choose_encoding, compress, decompress
 from server_stub.identity import server_metadata
 from server_stub.model import Model
 from server_stub.repository import Repository
@@ -45,8 +47,8 @@ class HttpFront:
 
     def _routes(self) -> list[web.RouteDef]:
         routes = [
-            web.get("/v2/health/live", self._healthy, allow_head=False),
-            web.get("/v2/health/ready", self._healthy, allow_head=False),
+            web.get("/v2/health/live", self._live, allow_head=False),
+            web.get("/v2/health/ready", self._ready, allow_head=False),
             web.get("/v2", self._server, allow_head=False),
             web.get("/v2/models/stats", self._statistics, allow_head=False),
             web.post("/v2/repository/index", self._index),
@@ -65,19 +67,22 @@ class HttpFront:
     def _model(self, request: web.Request) -> Model:
         return self._repository.find(request.match_info["model"], request.match_info.get("version", ""))
 
-    async def _healthy(self, request: web.Request) -> web.Response:
+    async def _live(self, request: web.Request) -> web.Response:
         return web.Response()
 
+    async def _ready(self, request: web.Request) -> web.Response:
+        return web.Response(status=200 if self._repository.is_ready else 400)
+
     async def _model_ready(self, request: web.Request) -> web.Response:
-        self._model(request)
-        return web.Response()
+        is_ready = self._repository.is_model_ready(request.match_info["model"], request.match_info.get("version", ""))
+        return web.Response() if is_ready else _error(400, "Model version not ready", "text/plain")
 
     async def _server(self, request: web.Request) -> web.Response:
         metadata = server_metadata()
         return _json({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
 
     async def _index(self, request: web.Request) -> web.Response:
-        return _json(self._repository.index())
+        return _json(self._repository.index(ready=rest.decode_index_request(await request.read())))
 
     async def _metadata(self, request: web.Request) -> web.Response:
         return _json(rest.encode_model_metadata(self._model(request).definition.metadata()))
@@ -89,35 +94,58 @@ class HttpFront:
         return _json(self._repository.statistics(request.match_info.get("model", ""), request.match_info.get("version", "")))
 
     async def _infer(self, request: web.Request) -> web.Response:
-        model = self._model(request)
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
-        body = decompress(await request.read(), request.headers.get("Content-Encoding", ""), MAX_BODY_BYTES)
-        asked = rest.decode_infer_request(model.definition.name, model.version, body, _header_length(request))
+        with _early():
+            model = self._model(request)
+            if (request.content_length or 0) > MAX_BODY_BYTES:
+                raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
+            body = decompress(await request.read(), request.headers.get("Content-Encoding", ""), MAX_BODY_BYTES)
+            header_length = _header_length(request, len(body))
+        if header_length == 0 or not body:
+            asked = inference.raw_request(model.definition, model.version, body)
+        else:
+            asked = rest.decode_infer_request(model.definition.name, model.version, body, header_length)
         response = await model.infer(asked)
         listed = {output.name: output.binary is True for output in asked.outputs}
         headers, buffers = rest.encode_infer_response(
             response, {tensor.name: listed.get(tensor.name, asked.binary_output) for tensor in response.outputs}
         )
-        return web.Response(body=b"".join(buffers), headers=headers)
+        encoding = choose_encoding(request.headers.get("Accept-Encoding", ""))
+        if encoding == "identity":
+            return web.Response(body=b"".join(buffers), headers=headers)
+        return web.Response(body=compress(buffers, encoding), headers={**headers, "Content-Encoding": encoding})
 
 
-def _header_length(request: web.Request) -> int | None:
+class _EarlyError(ProtocolError):
+    """A refusal before the request itself is looked at."""
+
+
+@contextlib.contextmanager
+def _early() -> Iterator[None]:
+    try:
+        yield
+    except ProtocolError as error:
+        raise _EarlyError(str(error), error.kind) from None
+
+
+def _header_length(request: web.Request, body_bytes: int) -> int | None:
     text = request.headers.get(rest.HEADER_LENGTH)
     if text is None:
         return None
     try:
-        return int(text)
+        length = int(text)
     except ValueError:
         raise ProtocolError(f"Unable to parse {rest.HEADER_LENGTH}, got: {text}") from None
+    if not 0 <= length <= body_bytes:
+        raise ProtocolError(f"inference header size should be in range (0, {body_bytes}), got: {length}")
+    return length
 
 
 def _json(document: object) -> web.Response:
-    return web.Response(body=json.dumps(document).encode(), content_type=rest.JSON_TYPE)
+    return web.Response(body=json.dumps(document, separators=(",", ":")).encode(), content_type=rest.JSON_TYPE)
 
 
-def _error(status: int, message: str) -> web.Response:
-    return web.Response(status=status, body=rest.encode_error(message), content_type=rest.JSON_TYPE)
+def _error(status: int, message: str, content_type: str = rest.JSON_TYPE) -> web.Response:
+    return web.Response(status=status, body=rest.encode_error(message), content_type=content_type)
 
 
 @web.middleware
@@ -126,7 +154,9 @@ async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamR
     try:
         return await handler(request)
     except ProtocolError as error:
-        answer = _error(_STATUS.get(error.kind, 400), str(error))
+        # Triton's own HTTP layer answers early refusals, and knows of no other type for its JSON
+        content_type = "text/plain" if isinstance(error, _EarlyError) else rest.JSON_TYPE
+        answer = _error(_STATUS.get(error.kind, 400), str(error), content_type)
         if error.kind is ErrorKind.UNSUPPORTED:
             answer.headers["Accept-Encoding"] = ", ".join(ACCEPTED)
         return answer
@@ -134,7 +164,7 @@ async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamR
         # Triton answers 400 where others say 413
         return _error(400, f"request size exceeds the maximum allowed input size of {MAX_BODY_BYTES} bytes")
     except web.HTTPException as error:
-        return _error(error.status, error.reason)
+        return _error(error.status, error.reason, "text/plain")
     except ConnectionError as error:
         return _error(400, f"the request ended early: {error}")  # nobody is there to read it, and nothing is wrong here
     except Exception as error:  # noqa: BLE001 - a fault in one request must not end the server

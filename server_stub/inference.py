@@ -3,6 +3,7 @@
 The texts of the refusals are Triton's.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, RequestedOutput
-from perfkit.protocol.tensor import Datatype, Tensor, check_size, tensor_from_array, tensor_to_array
+from perfkit.protocol.tensor import Datatype, Tensor, check_size, encode_bytes_elements, tensor_from_array, tensor_to_array
 from server_stub.definition import ModelDefinition, TensorDefinition
 from server_stub.executors.base import Arrays
 
@@ -23,8 +24,9 @@ _BATCH_NOTE = (
 
 def check_request(definition: ModelDefinition, request: InferRequest) -> int:
     """The request's batch size, 1 for a model without batches; raises ProtocolError where the request does not fit the model."""
+    _check_outputs(definition, request)
+    _check_known(definition, request)
     try:
-        _check_outputs(definition, request)
         _check_names(definition, request)
         batch_size = _check_batch(definition, request)
         inputs = {one.name: one for one in definition.inputs}
@@ -33,6 +35,36 @@ def check_request(definition: ModelDefinition, request: InferRequest) -> int:
     except ProtocolError as error:
         raise ProtocolError(f"[request id: {request.id or '<id_unknown>'}] {error}", error.kind) from None
     return batch_size
+
+
+def raw_request(definition: ModelDefinition, version: str, body: bytes) -> InferRequest:
+    """The request that a body of nothing but one tensor stands for: batch 1, all outputs, as binary data.
+
+    The shape is the model's, its one variable size taken from the body's length. Raises ProtocolError where the model
+    leaves more than that open.
+    """
+    if len(definition.inputs) != 1:
+        raise ProtocolError(
+            "[request id: <id_unknown>] Raw request must only have 1 input (found 1) to be deduced but got "
+            f"{len(definition.inputs)} inputs in '{definition.name}' model configuration"
+        )
+    (one,) = definition.inputs
+    shape = [1, *one.dims] if definition.max_batch_size else list(one.dims)
+    element_bytes = one.datatype.element_bytes
+    if element_bytes is None:
+        if any(size not in (1, -1) for size in shape) or shape.count(-1) > 1:
+            raise ProtocolError(f"For BYTE datatype raw input '{one.name}', the model must have input shape [1], found {_listed(one.dims)}")
+        shape = [1] * len(shape)
+        raw = encode_bytes_elements([body])
+    elif shape.count(-1) > 1:
+        raise ProtocolError(
+            f"The shape of the raw input '{one.name}' can not be deduced because there are more than one variable-sized dimension"
+        )
+    else:
+        fixed_bytes = element_bytes * math.prod(size for size in shape if size != -1)
+        shape = [(len(body) // fixed_bytes if fixed_bytes else 0) if size == -1 else size for size in shape]
+        raw = body
+    return InferRequest(definition.name, (Tensor(one.name, one.datatype, tuple(shape), raw),), version=version, binary_output=True)
 
 
 def input_arrays(definition: ModelDefinition, request: InferRequest) -> Arrays:
@@ -60,14 +92,21 @@ def _check_outputs(definition: ModelDefinition, request: InferRequest) -> None:
             raise ProtocolError(f"class result not available for output '{output.name}' due to unsupported type '{datatype.value}'")
 
 
+def _check_known(definition: ModelDefinition, request: InferRequest) -> None:
+    """As many inputs as there are, of which one is unknown, are refused before the others are looked at."""
+    expected = [one.name for one in definition.inputs]
+    for tensor in request.inputs:
+        if tensor.name not in expected and len(request.inputs) == len(expected):
+            raise ProtocolError(f"unexpected inference input '{tensor.name}' for model '{definition.name}'")
+
+
 def _check_names(definition: ModelDefinition, request: InferRequest) -> None:
     expected, given = [one.name for one in definition.inputs], [tensor.name for tensor in request.inputs]
     for position, name in enumerate(given):
         if name in given[:position]:
             raise ProtocolError(f"input '{name}' already exists in request")
-        if name not in expected:
-            raise ProtocolError(f"unexpected inference input '{name}' for model '{definition.name}'")
-    if missing := [name for name in expected if name not in given]:
+    missing = [name for name in expected if name not in given]
+    if len(given) != len(expected) or missing:
         raise ProtocolError(
             f"expected {len(expected)} inputs but got {len(given)} inputs for model '{definition.name}'. Got input(s) {_quoted(given)}, "
             f"but missing required input(s) {_quoted(missing)}. Please provide all required input(s)."
@@ -77,12 +116,13 @@ def _check_names(definition: ModelDefinition, request: InferRequest) -> None:
 def _check_batch(definition: ModelDefinition, request: InferRequest) -> int:
     if not definition.max_batch_size:
         return 1
-    sizes = {tensor.shape[0] for tensor in request.inputs if tensor.shape}
-    if any(not tensor.shape for tensor in request.inputs):
-        raise ProtocolError(f"an input has no batch dimension, which model '{definition.name}' requires")
-    if len(sizes) > 1:
-        raise ProtocolError(f"the inputs' batch sizes {sorted(sizes)} do not match each other for '{definition.name}'")
-    (batch_size,) = sizes
+    for tensor in request.inputs:
+        if not tensor.shape:
+            raise ProtocolError(f"input '{tensor.name}' has no shape but model requires batch dimension for '{definition.name}'")
+    batch_size = request.inputs[0].shape[0]
+    for tensor in request.inputs:
+        if tensor.shape[0] != batch_size:
+            raise ProtocolError(f"input '{tensor.name}' batch size does not match other inputs for '{definition.name}'")
     if batch_size > definition.max_batch_size:
         raise ProtocolError(f"inference request batch-size must be <= {definition.max_batch_size} for '{definition.name}'")
     if batch_size < 1:

@@ -45,6 +45,9 @@ class Model:
             outputs = self._executor.execute(inputs)
             inferred_ns = time.monotonic_ns()
             response = inference.response(self.definition, self.version, request, outputs)
+        except ProtocolError:  # the model's own sentence
+            self._statistics.add_failure(time.monotonic_ns() - enqueued_ns)
+            raise
         except Exception as error:  # whatever a model raises is an answer to its client, not the server's end
             self._statistics.add_failure(time.monotonic_ns() - enqueued_ns)
             raise ProtocolError(f"model '{self.definition.name}' failed: {error}", ErrorKind.INTERNAL) from error

@@ -12,7 +12,7 @@ from perfkit.errors import TargetError
 from server_stub.config import Options
 from server_stub.grpc_front import GrpcFront
 from server_stub.http_front import HttpFront
-from server_stub.repository import load_models
+from server_stub.repository import Repository, find_models
 
 SHUTDOWN_TIMEOUT_S = 5.0
 
@@ -25,12 +25,15 @@ async def serve(options: Options) -> None:
     stopped = _stop_event(options)
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)
-    repository = load_models(options, threads)
+    repository = find_models(options, threads)
     http = HttpFront(repository, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
     grpc = GrpcFront(repository, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
     try:
         http_port = await _listen(http.start, "HTTP", options.host, options.http_port)
         grpc_port = await _listen(grpc.start, "gRPC", options.host, options.grpc_port)
+        # the ports are open by now: who asks meanwhile is told that the server is not ready
+        if not await _load(repository, stopped):
+            return
         ready = {"event": "ready", "http_port": http_port, "grpc_port": grpc_port, "pid": os.getpid()}
         sys.stderr.write(f"serving {', '.join(repository.names)} on {options.host}: HTTP {http_port}, gRPC {grpc_port}\n")
         sys.stdout.write(json.dumps({**ready, "device": "cpu", "threads": threads, "cpus": cpus}) + "\n")
@@ -39,6 +42,18 @@ async def serve(options: Options) -> None:
     finally:
         await asyncio.gather(http.stop(), grpc.stop())
         repository.close()
+
+
+async def _load(repository: Repository, stopped: asyncio.Event) -> bool:
+    """Loads the models beside the fronts; False where the server is told to end before that is done."""
+    loading, stopping = asyncio.ensure_future(asyncio.to_thread(repository.load)), asyncio.ensure_future(stopped.wait())
+    await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if stopped.is_set():
+        loading.cancel()
+        return False
+    await loading
+    return True
 
 
 async def _listen(start: Callable[[str, int], Awaitable[int]], protocol: str, host: str, port: int) -> int:

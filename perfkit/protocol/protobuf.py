@@ -30,6 +30,27 @@ _CONTENTS_FIELDS = {
     Datatype.FP64: "fp64_contents",
     Datatype.BYTES: "bytes_contents",
 }
+# the datatype that refusals name for a field: the widest it holds
+_TYPE_OF_FIELD = {
+    "bool_contents": "BOOL",
+    "int_contents": "INT32",
+    "int64_contents": "INT64",
+    "uint_contents": "UINT32",
+    "uint64_contents": "UINT64",
+    "fp32_contents": "FP32",
+    "fp64_contents": "FP64",
+    "bytes_contents": "BYTES",
+}
+# parameters that mean something to every server, with the fields that they may stand in
+_EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
+_KNOWN_PARAMETERS = {
+    _EMPTY_FINAL_RESPONSE: ("bool_param",),
+    "sequence_start": ("bool_param",),
+    "sequence_end": ("bool_param",),
+    "sequence_id": ("int64_param", "string_param"),
+    "priority": ("int64_param", "uint64_param"),
+    "timeout": ("int64_param",),
+}
 
 
 def method_path(rpc: str) -> str:
@@ -62,16 +83,21 @@ def decode_infer_request(encoded: bytes) -> InferRequest:
     message = _parsed(v2_pb2.ModelInferRequest, encoded)
     outputs = []
     for asked in message.outputs:
-        classes = _parameters(asked.parameters).get("classification")
-        if classes is not None and (isinstance(classes, bool) or not isinstance(classes, int) or classes <= 0):
-            raise ProtocolError(f"invalid value for classification parameter of output '{asked.name}', expected a positive integer")
-        outputs.append(RequestedOutput(asked.name, classes or 0, binary=True))
+        classes = 0
+        if "classification" in asked.parameters:
+            classes = asked.parameters["classification"].int64_param
+            if asked.parameters["classification"].WhichOneof("parameter_choice") != "int64_param":
+                raise ProtocolError("invalid value type for 'classification' parameter, expected int64_param")
+            if classes <= 0:  # whatever the text says, Triton refuses 0 as well
+                raise ProtocolError("invalid value for 'classification' parameter, expected >= 0")
+        outputs.append(RequestedOutput(asked.name, classes, binary=True))
+    _check_parameters(message.parameters)
     return InferRequest(
         model=message.model_name,
         version=message.model_version,
         id=message.id,
         parameters=_parameters(message.parameters),
-        inputs=_tensors(message.inputs, message.raw_input_contents, "input"),
+        inputs=_tensors(message.inputs, message.raw_input_contents, "input", f" for model '{message.model_name}'"),
         outputs=tuple(outputs),
     )
 
@@ -94,7 +120,7 @@ def decode_infer_response(encoded: bytes) -> InferResponse:
         version=message.model_version,
         id=message.id,
         parameters=_parameters(message.parameters),
-        outputs=_tensors(message.outputs, message.raw_output_contents, "output"),
+        outputs=_tensors(message.outputs, message.raw_output_contents, "output", ""),
     )
 
 
@@ -125,23 +151,44 @@ def _parsed(kind: type[_AnyMessage], encoded: bytes) -> _AnyMessage:
 _Described = v2_pb2.ModelInferRequest.InferInputTensor | v2_pb2.ModelInferResponse.InferOutputTensor
 
 
-def _tensors(described: Sequence[_Described], raw: Sequence[bytes], what: str) -> tuple[Tensor, ...]:
-    if raw and any(one.HasField("contents") for one in described):
-        raise ProtocolError(f"contents field must not be specified when using raw_{what}_contents for '{described[0].name}'")
-    if raw and len(raw) < len(described):
-        raise ProtocolError(f"expected {len(described)} raw_{what}_contents entries, got {len(raw)}")
-    if raw:
-        return tuple(
-            Tensor(one.name, Datatype.parse(one.datatype), tuple(one.shape), part) for one, part in zip(described, raw, strict=False)
-        )
-    return tuple(_typed_tensor(one, what) for one in described)
+def _tensors(described: Sequence[_Described], raw: Sequence[bytes], what: str, where: str) -> tuple[Tensor, ...]:
+    """`where` is what a refusal says of the model."""
+    if not raw:
+        return tuple(_typed_tensor(one, what, where) for one in described)
+    for one in described:
+        if one.HasField("contents"):
+            raise ProtocolError(f"contents field must not be specified when using raw_{what}_contents for '{one.name}'{where}")
+    if len(raw) < len(described):
+        raise _no_data(described[len(raw)].name, what, where)
+    return tuple(
+        Tensor(one.name, _datatype(one, what), tuple(one.shape), part) for one, part in zip(described, raw, strict=False)
+    )  # surplus entries are ignored, as Triton does
 
 
-def _typed_tensor(described: _Described, what: str) -> Tensor:
-    datatype, shape = Datatype.parse(described.datatype), tuple(described.shape)
-    field = _contents_field(described.name, datatype, what)
-    flat = tensor_from_array(described.name, datatype, list(getattr(described.contents, field)))
+def _typed_tensor(described: _Described, what: str, where: str) -> Tensor:
+    datatype, shape = _datatype(described, what), tuple(described.shape)
+    if not described.HasField("contents") and 0 not in shape:
+        raise _no_data(described.name, what, where)
+    expected = _CONTENTS_FIELDS.get(datatype, "")
+    for field, _ in described.contents.ListFields():
+        if field.name != expected:
+            raise ProtocolError(
+                f"unexpected explicit tensor data for {what} tensor '{described.name}'{where} of type '{_TYPE_OF_FIELD[field.name]}', "
+                f"expected datatype '{datatype.value}'"
+            )
+    flat = tensor_from_array(described.name, datatype, list(getattr(described.contents, _contents_field(described.name, datatype, what))))
     return Tensor(described.name, datatype, shape, flat.raw)
+
+
+def _datatype(described: _Described, what: str) -> Datatype:
+    try:
+        return Datatype.parse(described.datatype)
+    except ProtocolError as error:
+        raise ProtocolError(f"invalid datatype for {what} {described.name}: {error}") from None
+
+
+def _no_data(name: str, what: str, where: str) -> ProtocolError:
+    return ProtocolError(f"unable to find data for {what} tensor '{name}'{where} in {'request' if what == 'input' else 'answer'}.")
 
 
 def _fill_contents(described: v2_pb2.ModelInferRequest.InferInputTensor, tensor: Tensor) -> None:
@@ -155,6 +202,20 @@ def _contents_field(name: str, datatype: Datatype, what: str) -> str:
     if field is None:
         raise ProtocolError(f"{datatype.value} has no typed contents: send {what} '{name}' as raw_{what}_contents")
     return field
+
+
+def _check_parameters(parameters: Mapping[str, v2_pb2.InferParameter]) -> None:
+    for key, value in parameters.items():
+        if key.startswith("triton_") and key != _EMPTY_FINAL_RESPONSE:
+            raise ProtocolError(
+                "parameter keys starting with 'triton_' are reserved for Triton usage. "
+                f"Only the following keys starting with 'triton_' are allowed: {_EMPTY_FINAL_RESPONSE}"
+            )
+        fields, choice = _KNOWN_PARAMETERS.get(key), value.WhichOneof("parameter_choice")
+        if fields and choice not in fields:
+            raise ProtocolError(f"invalid value type for '{key}' parameter, expected {' or '.join(fields)}.")
+        if key == "priority" and value.int64_param < 0:
+            raise ProtocolError("invalid value for 'priority', expected value >= 0.")
 
 
 def _fill_parameters(target: Mapping[str, v2_pb2.InferParameter], parameters: Parameters) -> None:
@@ -179,6 +240,6 @@ def _parameters(message: Mapping[str, v2_pb2.InferParameter]) -> dict[str, Param
     for key, value in message.items():
         choice = value.WhichOneof("parameter_choice")
         if choice is None:
-            raise ProtocolError(f"parameter '{key}' has no value", ErrorKind.INVALID_ARGUMENT)
+            raise ProtocolError(f"invalid value type for '{key}' parameter, expected int64_param, bool_param, or string_param.")
         found[key] = getattr(value, choice)
     return found

@@ -15,7 +15,15 @@ from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, 
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
-_OWN_PARAMETERS = ("binary_data_output",)
+# parameters that mean something to every server, with the types that they may have
+_KNOWN_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "binary_data_output": ("boolean",),
+    "sequence_start": ("boolean",),
+    "sequence_end": ("boolean",),
+    "sequence_id": ("unsigned-integer", "string"),
+    "priority": ("unsigned-integer",),
+    "timeout": ("unsigned-integer",),
+}
 
 
 def model_path(model: str, version: str = "", action: str = "") -> str:
@@ -53,22 +61,20 @@ def decode_infer_request(model: str, version: str, body: Buffer, header_length: 
     """
     document, rest = _split(body, header_length, "request")
     inputs, offset = [], 0
-    entries = document.get("inputs")
-    if not isinstance(entries, list):
-        raise ProtocolError("Unable to parse 'inputs': attempt to access non-existing object member 'inputs'", ErrorKind.INTERNAL)
-    for entry in entries:
-        tensor, offset = _read_tensor(entry, rest, offset, "input")
+    for entry in _list(document, "inputs", required=True):
+        tensor, offset = _read_tensor(entry, rest, offset, "input", f" for model '{model}'")
         inputs.append(tensor)
     if offset != len(rest):
         raise ProtocolError(f"unexpected additional input data for model '{model}'")
     parameters = _parameters(document)
+    _check_parameters(parameters)
     return InferRequest(
         model=model,
         version=version,
         inputs=tuple(inputs),
         outputs=tuple(_read_output(entry) for entry in _list(document, "outputs")),
         id=_text(document, "id"),
-        parameters={key: value for key, value in parameters.items() if key not in _OWN_PARAMETERS},
+        parameters={key: value for key, value in parameters.items() if key != "binary_data_output"},
         binary_output=parameters.get("binary_data_output") is True,
     )
 
@@ -103,9 +109,17 @@ def decode_infer_response(body: Buffer, header_length: int | None) -> InferRespo
     )
 
 
+def decode_index_request(body: Buffer) -> bool:
+    """Whether only models that are ready are asked for; the body may be empty."""
+    ready = (_load(body, "request") if len(body) else {}).get("ready", False)
+    if not isinstance(ready, bool):
+        raise ProtocolError("attempt to access JSON non-boolean as boolean", ErrorKind.INTERNAL)
+    return ready
+
+
 def encode_error(message: str) -> bytes:
     """The body of every v2 error: `{"error": "…"}`."""
-    return json.dumps({"error": message}).encode()
+    return json.dumps({"error": message}, separators=(",", ":")).encode()
 
 
 def decode_error(body: Buffer) -> str:
@@ -205,47 +219,81 @@ def _split(body: Buffer, header_length: int | None, what: str) -> tuple[dict[str
     return _load(view[:header_length], what), view[header_length:]
 
 
-def _read_tensor(entry: object, rest: memoryview, offset: int, what: str) -> tuple[Tensor, int]:
-    if not isinstance(entry, dict):
-        raise ProtocolError(f"Unable to parse '{what}s': attempt to access JSON non-object as object", ErrorKind.INTERNAL)
-    name, datatype = _text(entry, "name", required=True), Datatype.parse(_text(entry, "datatype", required=True))
-    shape = entry.get("shape")
-    if not isinstance(shape, list) or any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
-        raise ProtocolError("Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
-    size = _parameters(entry, tolerant=what == "output").get("binary_data_size")
-    if (size is None) == ("data" not in entry):
+def _read_tensor(entry: object, rest: memoryview, offset: int, what: str, where: str = "") -> tuple[Tensor, int]:
+    fields = entry if isinstance(entry, dict) else {}
+    size = _parameters(fields, tolerant=what == "output").get("binary_data_size")
+    if (size is None) == ("data" not in fields):
+        found = "no field is set" if size is None else "set 'data' 'binary_data_size'"
         raise ProtocolError(
-            f"{what.capitalize()} must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'. "
-            f"But {'both' if size is not None else 'none'} of them set for {what} '{name}'"
+            f"{what.capitalize()} must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
+            f"'shared_memory_region' in 'parameters'. But {found}"
         )
+    name, datatype = _text(fields, "name", required=True), _datatype(fields, what)
+    shape = _list(fields, "shape", required=True)
+    if not all(_is_unsigned(one) for one in shape):
+        raise _unparsed("shape", "unsigned-integer")
+    sizes = tuple(one for one in shape if isinstance(one, int))
+    if what == "input" and size is None:
+        _list(fields, "data")  # answers of other servers may hold a scalar
     if size is None:
-        return tensor_from_json(name, datatype, tuple(shape), entry["data"]), offset
+        return tensor_from_json(name, datatype, sizes, fields["data"]), offset
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ProtocolError(
-            "Unable to parse 'binary_data_size': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL
-        )
+        raise _unparsed("binary_data_size", "unsigned-integer")
     if offset + size > len(rest):
-        raise ProtocolError(f"unexpected size for {what} '{name}', expecting {size - (len(rest) - offset)} additional bytes")
-    return Tensor(name, datatype, tuple(shape), rest[offset : offset + size]), offset + size
+        raise ProtocolError(f"unexpected size for {what} '{name}', expecting {size - (len(rest) - offset)} additional bytes{where}")
+    return Tensor(name, datatype, sizes, rest[offset : offset + size]), offset + size
+
+
+def _datatype(fields: Mapping[str, Any], what: str) -> Datatype:
+    name = _text(fields, "datatype", required=True)
+    try:
+        return Datatype.parse(name)
+    except ProtocolError as error:
+        raise ProtocolError(f"invalid datatype for {what} {_text(fields, 'name', required=True)}: {error}") from None
 
 
 def _read_output(entry: object) -> RequestedOutput:
-    if not isinstance(entry, dict):
-        raise ProtocolError("Unable to parse 'outputs': attempt to access JSON non-object as object", ErrorKind.INTERNAL)
-    parameters = _parameters(entry)
-    classes, binary = parameters.get("classification", 0), parameters.get("binary_data")
+    fields = entry if isinstance(entry, dict) else {}
+    name, parameters = _text(fields, "name", required=True), _parameters(fields)
+    classes, binary = parameters.get("classification", 0), parameters.get("binary_data", False)
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
         raise ProtocolError(
-            "Unable to parse 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL
+            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL
         )
+    if not isinstance(binary, bool):
+        raise _unparsed("binary_data", "boolean")
     # a listed output that does not say is JSON, whatever the request's binary_data_output: so Triton's code has it
-    return RequestedOutput(_text(entry, "name", required=True), classes, binary is True)
+    return RequestedOutput(name, classes, binary)
 
 
-def _list(document: Mapping[str, Any], key: str) -> Sequence[object]:
+def _check_parameters(parameters: Mapping[str, Parameter]) -> None:
+    for key, value in parameters.items():
+        if key.startswith("triton_"):
+            raise ProtocolError("parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.")
+        kinds = _KNOWN_PARAMETERS.get(key)
+        fits = {"boolean": isinstance(value, bool), "unsigned-integer": _is_unsigned(value), "string": isinstance(value, str)}
+        if kinds and not any(fits[kind] for kind in kinds):
+            raise _unparsed(key, kinds[0])
+
+
+def _is_unsigned(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _unparsed(key: str, kind: str) -> ProtocolError:
+    return ProtocolError(f"Unable to parse '{key}': attempt to access JSON non-{kind} as {kind}", ErrorKind.INTERNAL)
+
+
+def _missing(key: str) -> ProtocolError:
+    return ProtocolError(f"Unable to parse '{key}': attempt to access non-existing object member '{key}'", ErrorKind.INTERNAL)
+
+
+def _list(document: Mapping[str, Any], key: str, *, required: bool = False) -> Sequence[object]:
+    if required and key not in document:
+        raise _missing(key)
     value = document.get(key, [])
     if not isinstance(value, list):
-        raise ProtocolError(f"Unable to parse '{key}': attempt to access JSON non-array as array", ErrorKind.INTERNAL)
+        raise _unparsed(key, "array")
     return value
 
 
@@ -253,8 +301,10 @@ def _text(document: Mapping[str, Any], key: str, *, required: bool = False) -> s
     value = document.get(key)
     if value is None and not required:
         return ""
+    if key not in document:
+        raise _missing(key)
     if not isinstance(value, str):
-        raise ProtocolError(f"Unable to parse '{key}': attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+        raise _unparsed(key, "string")
     return value
 
 
@@ -264,8 +314,8 @@ def _parameters(document: Mapping[str, Any], *, tolerant: bool = False) -> dict[
     if parameters is None:  # absent, or null, as KServe and MLServer write it
         return {}
     if not isinstance(parameters, dict):
-        raise ProtocolError("Unable to parse 'parameters': attempt to access JSON non-object as object", ErrorKind.INTERNAL)
+        raise ProtocolError("failed to get request params.: attempt to get members for non-object", ErrorKind.INTERNAL)
     for key, value in parameters.items():
         if not tolerant and not isinstance(value, bool | int | float | str):
-            raise ProtocolError(f"Unable to parse parameter '{key}': its value is neither a boolean, a number nor a string")
+            raise ProtocolError(f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'.")
     return {key: value for key, value in parameters.items() if isinstance(value, bool | int | float | str)}

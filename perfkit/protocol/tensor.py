@@ -75,6 +75,15 @@ _WIRE: dict[Datatype, np.dtype[Any]] = {
 }
 
 
+# how Triton words what does not fit, by the kind of the wire's type
+_JSON_KINDS = {
+    "b": "non-boolean as boolean",
+    "i": "non-signed-integer as signed-integer",
+    "u": "non-unsigned-integer as unsigned-integer",
+    "f": "non-number as double",
+}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tensor:
     """A named tensor in the protocol's binary form: little-endian, row-major, without padding.
@@ -181,18 +190,23 @@ def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data
     """
     if datatype in (Datatype.FP16, Datatype.BF16):
         raise ProtocolError(
-            f"sending {datatype.value} data via JSON is not supported. Please use the binary data format for input '{name}'"
+            f"receiving {datatype.value} data via JSON is not supported. Please use the binary data format for input {name}"
         )
     flat = _flatten(data)
     if any(size < 0 for size in shape) or len(flat) != math.prod(shape):
         raise ProtocolError(
-            f"tensor '{name}': the data's shape does not match true shape {list(shape)}: {len(flat)} elements", ErrorKind.INTERNAL
+            "Unable to parse 'data': Shape does not match true shape of 'data' field: "
+            f"tensor '{name}' of shape {list(shape)} holds {len(flat)} elements",
+            ErrorKind.INTERNAL,
         )
     if datatype is Datatype.BYTES:
         return Tensor(name, datatype, shape, encode_bytes_elements(_json_text(name, element) for element in flat))
     for element in flat:
         if isinstance(element, bool) != (datatype is Datatype.BOOL) or not isinstance(element, (int, float) if datatype.is_float else int):
-            raise ProtocolError(f"tensor '{name}': {element!r} in the JSON data is not {datatype.value}", ErrorKind.INTERNAL)
+            kind = _JSON_KINDS["b" if datatype is Datatype.BOOL else _WIRE[datatype].kind]
+            raise ProtocolError(
+                f"Unable to parse 'data': attempt to access JSON {kind}: {element!r} in tensor '{name}'", ErrorKind.INTERNAL
+            )
     try:
         with np.errstate(over="ignore"):  # too large a float is infinity
             values = np.array(flat, dtype=_WIRE[datatype])
@@ -236,7 +250,10 @@ def _as_bytes(name: str, element: object) -> bytes:
 
 def _json_text(name: str, element: object) -> bytes:
     if not isinstance(element, str):
-        raise ProtocolError(f"tensor '{name}': {element!r} in the JSON data is not a string", ErrorKind.INTERNAL)
+        raise ProtocolError(
+            f"Unable to parse JSON bytes array: attempt to access JSON non-string as string: {element!r} in tensor '{name}'",
+            ErrorKind.INTERNAL,
+        )
     try:
         return element.encode()
     except UnicodeEncodeError:
@@ -252,7 +269,8 @@ def _flatten(data: object) -> Sequence[object]:
 
 
 def _float32_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Rounds to the nearest bfloat16, ties to even; NaN stays NaN."""
+    """Rounds to the nearest bfloat16, ties to even; NaN stays NaN, with as much of its payload as fits."""
     bits = values.view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+    cut = (bits >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.where(cut & 0x7F, cut, cut | 0x40), rounded)

@@ -1,1 +1,12 @@
-"""The built-in models, by name."""
+"""The built-in models, by name; the names alone are here, so that reading options loads nothing."""
+
+_DATATYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "fp16", "bf16", "fp32", "fp64", "bytes")
+
+NAMES = (
+    "simple",
+    "simple_int8",
+    "simple_string",
+    "simple_identity",
+    *(f"identity_{datatype}" for datatype in _DATATYPES),
+    "densenet_onnx",
+)

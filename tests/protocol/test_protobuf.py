@@ -63,7 +63,18 @@ def test_an_empty_version_and_id_take_no_bytes():
 
 
 @pytest.mark.parametrize(
-    "rpc", ["ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer", "ModelConfig", "ModelStatistics"]
+    "rpc",
+    [
+        "ServerLive",
+        "ServerReady",
+        "ModelReady",
+        "ServerMetadata",
+        "ModelMetadata",
+        "ModelInfer",
+        "ModelConfig",
+        "ModelStatistics",
+        "RepositoryIndex",
+    ],
 )
 def test_every_call_of_ours_is_one_of_tritonclients_with_the_same_messages(rpc):
     theirs = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[rpc]
@@ -75,7 +86,7 @@ def test_every_call_of_ours_is_one_of_tritonclients_with_the_same_messages(rpc):
 
 
 def test_our_service_has_no_other_calls():
-    assert len(v2_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods) == 8
+    assert len(v2_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods) == 9
 
 
 # typed contents
@@ -151,8 +162,49 @@ def refusal(decode, message):
 def test_half_floats_have_no_typed_contents(datatype):
     request = service_pb2.ModelInferRequest()
     request.inputs.add(name="A", datatype=datatype, shape=[1]).contents.fp32_contents.append(1)
-    text = f"{datatype} has no typed contents: send input 'A' as raw_input_contents"
+    text = f"unexpected explicit tensor data for input tensor 'A' for model '' of type 'FP32', expected datatype '{datatype}'"
     assert refusal(protobuf.decode_infer_request, request) == (text, INVALID)
+    request.inputs[0].contents.Clear()
+    request.inputs[0].contents.SetInParent()
+    assert refusal(protobuf.decode_infer_request, request)[0] == f"{datatype} has no typed contents: send input 'A' as raw_input_contents"
+
+
+def test_contents_of_another_field_are_refused():
+    request = service_pb2.ModelInferRequest(model_name="m")
+    request.inputs.add(name="A", datatype="INT32", shape=[1]).contents.int64_contents.append(1)
+    text = "unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'INT64', expected datatype 'INT32'"
+    assert refusal(protobuf.decode_infer_request, request) == (text, INVALID)
+
+
+def test_a_tensor_without_contents_is_refused_unless_it_is_empty():
+    request = service_pb2.ModelInferRequest(model_name="m")
+    request.inputs.add(name="A", datatype="INT32", shape=[1])
+    text = "unable to find data for input tensor 'A' for model 'm' in request."
+    assert refusal(protobuf.decode_infer_request, request) == (text, INVALID)
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "value", "text"),
+    [
+        ("triton_x", "bool_param", True, "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys"),
+        ("triton_enable_empty_final_response", "int64_param", 1, "invalid value type for 'triton_enable_empty_final_response' parameter, expected bool_param."),
+        ("sequence_start", "int64_param", 1, "invalid value type for 'sequence_start' parameter, expected bool_param."),
+        ("sequence_id", "double_param", 1.0, "invalid value type for 'sequence_id' parameter, expected int64_param or string_param."),
+        ("priority", "string_param", "1", "invalid value type for 'priority' parameter, expected int64_param or uint64_param."),
+        ("priority", "int64_param", -1, "invalid value for 'priority', expected value >= 0."),
+        ("timeout", "uint64_param", 1, "invalid value type for 'timeout' parameter, expected int64_param."),
+    ],
+)  # fmt: skip
+def test_a_parameter_of_the_wrong_type_is_refused_as_triton_refuses_it(key, field, value, text):
+    request = service_pb2.ModelInferRequest()
+    setattr(request.parameters[key], field, value)
+    assert refusal(protobuf.decode_infer_request, request)[0].startswith(text)
+
+
+def test_G8_the_key_that_the_cpp_client_always_sends_is_taken():
+    request = service_pb2.ModelInferRequest()
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    assert protobuf.decode_infer_request(request.SerializeToString()).parameters == {"triton_enable_empty_final_response": True}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +221,7 @@ def test_an_unknown_datatype_is_refused():
         request = service_pb2.ModelInferRequest(raw_input_contents=raw)
         request.inputs.add(name="A", datatype="STRING", shape=[0])
         text, kind = refusal(protobuf.decode_infer_request, request)
-        assert text.startswith("invalid datatype 'STRING'")
+        assert text.startswith("invalid datatype for input A")
         assert kind is INVALID
 
 
@@ -192,13 +244,13 @@ def test_too_few_raw_entries_are_refused_and_surplus_ones_ignored():
     for name in ("A", "B"):
         request.inputs.add(name=name, datatype="INT8", shape=[1])
     request.raw_input_contents.append(b"a")
-    assert refusal(protobuf.decode_infer_request, request) == ("expected 2 raw_input_contents entries, got 1", INVALID)
+    assert refusal(protobuf.decode_infer_request, request) == ("unable to find data for input tensor 'B' for model '' in request.", INVALID)
     request.raw_input_contents.extend([b"b", b"surplus"])
     assert [tensor.raw for tensor in protobuf.decode_infer_request(request.SerializeToString()).inputs] == [b"a", b"b"]
     response = service_pb2.ModelInferResponse(raw_output_contents=[b"a"])
     for name in ("X", "Y"):
         response.outputs.add(name=name, datatype="INT8", shape=[1])
-    assert refusal(protobuf.decode_infer_response, response) == ("expected 2 raw_output_contents entries, got 1", INVALID)
+    assert refusal(protobuf.decode_infer_response, response) == ("unable to find data for output tensor 'Y' in answer.", INVALID)
 
 
 @pytest.mark.parametrize("encoded", [b"\x0a", b"\x0a\x05m", b"\xff\xff", b"\x0a\x01\xff", REQUEST_BYTES[:-1]])
@@ -210,19 +262,24 @@ def test_bytes_that_are_no_message_are_refused(encoded):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("int64_param", 0), ("int64_param", -1), ("bool_param", True), ("string_param", "3"), ("double_param", 3.0)]
+    ("field", "value"),
+    [("int64_param", 0), ("int64_param", -1), ("bool_param", True), ("string_param", "3"), ("double_param", 3.0), ("uint64_param", 3)],
 )
 def test_a_classification_that_is_no_positive_integer_is_refused(field, value):
     request = service_pb2.ModelInferRequest()
     setattr(request.outputs.add(name="X").parameters["classification"], field, value)
-    text = "invalid value for classification parameter of output 'X', expected a positive integer"
+    text = f"invalid value{'' if field == 'int64_param' else ' type'} for 'classification' parameter, expected "
+    text += ">= 0" if field == "int64_param" else "int64_param"
     assert refusal(protobuf.decode_infer_request, request) == (text, INVALID)
 
 
 def test_a_parameter_without_a_value_is_refused():
     request = service_pb2.ModelInferRequest()
     request.parameters["p"].SetInParent()
-    assert refusal(protobuf.decode_infer_request, request) == ("parameter 'p' has no value", INVALID)
+    assert refusal(protobuf.decode_infer_request, request) == (
+        "invalid value type for 'p' parameter, expected int64_param, bool_param, or string_param.",
+        INVALID,
+    )
 
 
 @pytest.mark.parametrize(

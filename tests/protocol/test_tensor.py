@@ -347,29 +347,39 @@ def test_json_data_may_be_nested_or_flat(name, shape, data, raw):
 @pytest.mark.parametrize(
     ("name", "shape", "data", "text"),
     [
-        ("BOOL", (2,), [True, 1], "1 in the JSON data is not BOOL"),
-        ("BOOL", (1,), [0.0], "0.0 in the JSON data is not BOOL"),
-        ("INT32", (2,), [1, True], "True in the JSON data is not INT32"),
-        ("INT32", (1,), [1.5], "1.5 in the JSON data is not INT32"),
-        ("INT32", (1,), [1.0], "1.0 in the JSON data is not INT32"),
-        ("INT32", (1,), ["1"], "'1' in the JSON data is not INT32"),
-        ("INT32", (1,), [None], "None in the JSON data is not INT32"),
-        ("INT32", (1,), [{}], "{} in the JSON data is not INT32"),
-        ("FP32", (1,), [True], "True in the JSON data is not FP32"),
-        ("FP32", (1,), ["1.5"], "'1.5' in the JSON data is not FP32"),
+        ("BOOL", (2,), [True, 1], "attempt to access JSON non-boolean as boolean: 1 in tensor 'x'"),
+        ("BOOL", (1,), [0.0], "attempt to access JSON non-boolean as boolean: 0.0 in tensor 'x'"),
+        ("INT32", (2,), [1, True], "attempt to access JSON non-signed-integer as signed-integer: True in tensor 'x'"),
+        ("INT32", (1,), [1.5], "attempt to access JSON non-signed-integer as signed-integer: 1.5 in tensor 'x'"),
+        ("INT32", (1,), [1.0], "attempt to access JSON non-signed-integer as signed-integer: 1.0 in tensor 'x'"),
+        ("INT32", (1,), ["1"], "attempt to access JSON non-signed-integer as signed-integer: '1' in tensor 'x'"),
+        ("INT32", (1,), [None], "attempt to access JSON non-signed-integer as signed-integer: None in tensor 'x'"),
+        ("INT32", (1,), [{}], "attempt to access JSON non-signed-integer as signed-integer: {} in tensor 'x'"),
+        ("FP32", (1,), [True], "attempt to access JSON non-number as double: True in tensor 'x'"),
+        ("FP32", (1,), ["1.5"], "attempt to access JSON non-number as double: '1.5' in tensor 'x'"),
         ("UINT8", (1,), [300], "a value in the JSON data does not fit UINT8"),
         ("UINT8", (1,), [-1], "a value in the JSON data does not fit UINT8"),
         ("UINT64", (1,), [2**64], "a value in the JSON data does not fit UINT64"),
         ("INT64", (1,), [-(2**63) - 1], "a value in the JSON data does not fit INT64"),
         ("FP64", (1,), [10**400], "a value in the JSON data does not fit FP64"),
-        ("BYTES", (1,), [5], "5 in the JSON data is not a string"),
-        ("BYTES", (1,), [None], "None in the JSON data is not a string"),
+        ("BYTES", (1,), [5], "Unable to parse JSON bytes array: attempt to access JSON non-string as string: 5 in tensor 'x'"),
+        ("BYTES", (1,), [None], "Unable to parse JSON bytes array: attempt to access JSON non-string as string: None in tensor 'x'"),
         ("BYTES", (1,), ["\ud800"], "in the JSON data holds half of a surrogate pair"),
-        ("INT32", (3,), [1, 2], "shape does not match true shape [3]"),
-        ("INT32", (2, 2), [1, 2, 3, 4, 5], "shape does not match true shape [2, 2]"),
-        ("INT32", (0,), [1], "shape does not match true shape [0]"),
-        ("INT32", (-1,), [1], "shape does not match true shape [-1]"),
-        ("INT32", (-1, -1), [1], "shape does not match true shape [-1, -1]"),
+        ("INT32", (3,), [1, 2], "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [3] holds"),
+        (
+            "INT32",
+            (2, 2),
+            [1, 2, 3, 4, 5],
+            "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [2, 2] holds",
+        ),
+        ("INT32", (0,), [1], "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [0] holds"),
+        ("INT32", (-1,), [1], "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [-1] holds"),
+        (
+            "INT32",
+            (-1, -1),
+            [1],
+            "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [-1, -1] holds",
+        ),
     ],
 )
 def test_json_data_of_the_wrong_kind_is_an_internal_error_as_in_triton(name, shape, data, text):
@@ -382,7 +392,7 @@ def test_json_data_of_the_wrong_kind_is_an_internal_error_as_in_triton(name, sha
 
 @pytest.mark.parametrize("name", ["FP16", "BF16"])
 def test_half_floats_have_no_json_form_in_either_direction(name):
-    with pytest.raises(ProtocolError, match=f"sending {name} data via JSON is not supported.*'x'") as refused:
+    with pytest.raises(ProtocolError, match=f"receiving {name} data via JSON is not supported.* input x$") as refused:
         tensor_from_json("x", Datatype[name], (1,), [1.0])
     assert refused.value.kind is ErrorKind.INVALID_ARGUMENT
     with pytest.raises(ProtocolError, match=f"{name} has no JSON form: ask for output 'x' as binary data"):

@@ -40,7 +40,7 @@ def test_everything_given(tmp_path):
         ("--grpc-port x", "Argument --grpc-port: invalid int value: 'x'"),
         ("--http-port 8001", "--http-port and --grpc-port are both 8001: each needs its own."),
         ("--threads 0", "--threads 0: ONNX Runtime needs at least 1 thread."),
-        ("--model nope", "--model nope: there is no such built-in model; choose from simple, densenet_onnx."),
+        ("--model nope", "--model nope: there is no such built-in model; choose from simple, simple_int8, simple_string,"),
         ("--model-repository /nowhere", "--model-repository /nowhere: there is no such folder."),
         ("--model-repository . --densenet pyproject.toml", "give one of the two"),
         ("--densenet /nowhere.onnx", "--densenet /nowhere.onnx: there is no such file."),

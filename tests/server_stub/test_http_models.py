@@ -4,6 +4,8 @@ import importlib.metadata
 
 import pytest
 
+from server_stub.models import NAMES
+
 
 @pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/v2/models/simple/ready", "/v2/models/simple/versions/1/ready"])
 def test_H1_H3_health_is_200_and_empty(wire, path):
@@ -81,10 +83,9 @@ def test_H12_an_unknown_version_is_404(wire):
 def test_H14_the_index_needs_no_body(wire):
     answer = wire.send("POST", "/v2/repository/index")
     assert answer.status == 200
-    assert {(one["name"], one["version"], one["state"]) for one in answer.json} == {
-        ("simple", "1", "READY"),
-        ("densenet_onnx", "1", "READY"),
-    }
+    assert [(one["name"], one["version"], one["state"]) for one in answer.json] == [(name, "1", "READY") for name in NAMES]
+    assert wire.send("POST", "/v2/repository/index", b'{"ready":true}').json == answer.json
+    assert wire.send("POST", "/v2/repository/index", b'{"ready":1}').status == 500
 
 
 def test_tritonclient_reads_all_of_it(triton_http):
@@ -95,4 +96,4 @@ def test_tritonclient_reads_all_of_it(triton_http):
     assert triton_http.get_server_metadata()["name"] == "triton"
     assert triton_http.get_model_metadata("simple", "1")["name"] == "simple"
     assert triton_http.get_model_config("simple")["max_batch_size"] == 8
-    assert len(triton_http.get_model_repository_index()) == 2
+    assert {one["name"] for one in triton_http.get_model_repository_index()} == set(NAMES)

@@ -20,7 +20,7 @@ def binary(size_bytes, **members):
 
 REFUSALS = {
     "E2_broken_json": (b"{", b"", 500, "failed to parse the request JSON buffer"),
-    "E2_no_body": (b"", b"", 500, "failed to parse the request JSON buffer"),
+    "I10_no_body_for_two_inputs": (b"", b"", 400, "must only have 1 input"),
     "E2_not_an_object": ([], b"", 500, "failed to parse the request JSON buffer"),
     "E2_no_inputs": ({}, b"", 500, "Unable to parse 'inputs'"),
     "E3_an_input_missing": (
@@ -44,14 +44,14 @@ REFUSALS = {
         400,
         "unexpected shape for input 'INPUT0' for model 'simple'. Expected [-1,16], got [1,15]. NOTE: ",
     ),
-    "E5_no_batch_dimension": (request(tensor(shape=[], data=[1])), b"", 400, "no batch dimension"),
+    "E5_no_batch_dimension": (request(tensor(shape=[], data=[1])), b"", 400, "input 'INPUT0' has no shape but model requires batch dimension for 'simple'"),
     "E6_too_large_a_batch": (
         {"inputs": [tensor(name, shape=[9, 16], data=VALUES * 9) for name in ("INPUT0", "INPUT1")]},
         b"",
         400,
         "inference request batch-size must be <= 8 for 'simple'",
     ),
-    "E6_batches_that_differ": (request(tensor(shape=[2, 16], data=VALUES * 2)), b"", 400, "do not match each other"),
+    "E6_batches_that_differ": (request(tensor(shape=[2, 16], data=VALUES * 2)), b"", 400, "batch size does not match other inputs for 'simple'"),
     "E6_an_empty_batch": ({"inputs": [tensor(name, shape=[0, 16], data=[]) for name in ("INPUT0", "INPUT1")]}, b"", 400, "must be >= 1"),
     "E7_too_few_bytes": (
         request(binary(32)),
