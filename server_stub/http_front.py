@@ -17,6 +17,8 @@ from server_stub.model import Model
 from server_stub.repository import Repository
 
 MAX_BODY_BYTES = 2**30
+# what has to be held twice, parsed or unpacked; binary tensors behind the JSON part may be larger
+MAX_JSON_BYTES = 2**26
 _STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILABLE: 503, ErrorKind.UNSUPPORTED: 501}
 _MODEL = r"/v2/models/{model:[^{}/]+}"
 _VERSIONS = ("", r"/versions/{version:[0-9]+}")
@@ -98,8 +100,13 @@ class HttpFront:
             model = self._model(request)
             if (request.content_length or 0) > MAX_BODY_BYTES:
                 raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
-            body = decompress(await request.read(), request.headers.get("Content-Encoding", ""), MAX_BODY_BYTES)
+            body = decompress(await request.read(), request.headers.get("Content-Encoding", ""), MAX_JSON_BYTES)
             header_length = _header_length(request, len(body))
+            json_bytes = header_length or len(body)  # without a header, or with 0, it is all of the body
+            if json_bytes > MAX_JSON_BYTES:
+                raise ProtocolError(
+                    f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes"
+                )
         if header_length == 0 or not body:
             asked = inference.raw_request(model.definition, model.version, body)
         else:

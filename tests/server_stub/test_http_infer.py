@@ -1,4 +1,4 @@
-"""Inference over HTTP: rows I1 to I15 of the conformance checklist."""
+"""Inference over HTTP: rows I1 to I15 of the conformance checklist; I16 and I17 stand with tritonclient's."""
 
 import gzip
 import json
@@ -11,7 +11,8 @@ import tritonclient.http
 from tritonclient.http import InferInput, InferRequestedOutput
 
 from perfkit.errors import ProtocolError
-from server_stub.compression import decompress
+from server_stub.compression import choose_encoding, decompress
+from server_stub.http_front import MAX_JSON_BYTES
 
 FIRST, SECOND = list(range(16)), [10] * 16
 SUM, DIFFERENCE = [value + 10 for value in FIRST], [value - 10 for value in FIRST]
@@ -99,6 +100,110 @@ def test_I11_compressed_requests(wire, encoding, compress):
     answer = wire.send("POST", "/v2/models/simple/infer", compress(json.dumps(both()).encode()), {"Content-Encoding": encoding})
     assert answer.status == 200
     assert outputs(answer)["OUTPUT0"]["data"] == SUM
+
+
+@pytest.mark.parametrize(("encoding", "window"), [("gzip", zlib.MAX_WBITS | 16), ("deflate", zlib.MAX_WBITS)])
+def test_I12_compressed_replies(wire, encoding, window):
+    """The header tells the length of the JSON part as it is before compression; `deflate` is the zlib format."""
+    text = json.dumps(both(parameters={"binary_data_output": True})).encode()
+    plain = wire.send("POST", "/v2/models/simple/infer", text)
+    answer = wire.send("POST", "/v2/models/simple/infer", text, {"Accept-Encoding": encoding})
+    assert answer.status == 200
+    assert answer.headers["Content-Encoding"] == encoding
+    assert zlib.decompress(answer.body, window) == plain.body
+    for name in ("Inference-Header-Content-Length", "Content-Type"):
+        assert answer.headers[name] == plain.headers[name]
+
+
+def test_I12_nothing_but_inferences_is_compressed(wire):
+    accept = {"Accept-Encoding": "gzip, deflate"}
+    for answer in (wire.send("GET", "/v2/models/simple", headers=accept), wire.send("POST", "/v2/models/simple/infer", b"{", accept)):
+        assert "Content-Encoding" not in answer.headers
+        assert answer.json
+
+
+@pytest.mark.parametrize(
+    ("accepts", "chosen"),
+    [
+        ("", "identity"),
+        ("gzip", "gzip"),
+        ("deflate, gzip", "deflate"),
+        ("gzip, deflate", "gzip"),
+        ("gzip;q=0.5, deflate;q=0.8", "deflate"),
+        ("gzip; q=0.5 , identity; q=0.4", "gzip"),
+        ("identity, gzip", "identity"),
+        ("gzip;q=0", "identity"),
+        ("br, zstd", "identity"),
+        ("br;q=1, gzip;q=0.1", "gzip"),
+        ("*", "identity"),
+        ("gzip;q=x", "identity"),
+    ],
+)
+def test_I12_the_reply_s_encoding_is_the_most_wanted_and_of_equals_the_first(accepts, chosen):
+    assert choose_encoding(accepts) == chosen
+
+
+def test_I10_a_raw_request_is_the_tensor_alone(wire):
+    image = np.random.Generator(np.random.Philox(3)).random((3, 224, 224), np.float32)
+    document = {
+        "inputs": [{"name": "data_0", "datatype": "FP32", "shape": [3, 224, 224], "parameters": {"binary_data_size": image.nbytes}}],
+        "parameters": {"binary_data_output": True},
+    }
+    expected = wire.infer(document, binary=image.tobytes(), model="densenet_onnx")
+    answer = wire.send("POST", "/v2/models/densenet_onnx/infer", image.tobytes(), {"Inference-Header-Content-Length": "0"})
+    assert answer.status == 200
+    assert answer.body == expected.body
+    assert answer.headers["Content-Type"] == "application/octet-stream"
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "shape"),
+    [("simple_identity", b"one element", [1, 1]), ("identity_int16", b"\x01\x00\x02\x00\x03\x00", [1, 3]), ("identity_fp32", b"", [1, 0])],
+)
+def test_I10_the_shape_of_a_raw_request_is_taken_from_its_length(wire, model, body, shape):
+    headers = {"Inference-Header-Content-Length": "0"} if body else {}
+    answer = wire.send("POST", f"/v2/models/{model}/infer", body, headers)
+    assert answer.status == 200
+    assert answer.json["outputs"][0]["shape"] == shape
+    assert answer.body.endswith(body)
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "text"),
+    [
+        (
+            "simple",
+            b"x" * 64,
+            "Raw request must only have 1 input (found 1) to be deduced but got 2 inputs in 'simple' model configuration",
+        ),
+        ("densenet_onnx", b"x" * 64, "input byte size mismatch for input 'data_0' for model 'densenet_onnx'. Expected 602112, got 64"),
+        ("identity_int16", b"x" * 7, "input byte size mismatch for input 'INPUT0' for model 'identity_int16'. Expected 6, got 7"),
+    ],
+)
+def test_I10_a_raw_request_that_does_not_fit_is_refused(wire, model, body, text):
+    answer = wire.send("POST", f"/v2/models/{model}/infer", body, {"Inference-Header-Content-Length": "0"})
+    assert answer.status == 400
+    assert text in answer.json["error"]
+
+
+def test_more_json_than_is_parsed_is_refused(wire):
+    answer = wire.send("POST", "/v2/models/simple/infer", b" " * (MAX_JSON_BYTES + 1))
+    assert answer.status == 400
+    assert answer.json["error"].startswith("request JSON size of 67108865 bytes exceeds the maximum allowed input size of 67108864")
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "content_type"),
+    [
+        (b"{", {}, "application/json"),
+        (b"{}", {"Inference-Header-Content-Length": "9"}, "text/plain"),
+        (b"{}", {"Content-Encoding": "br"}, "text/plain"),
+    ],
+)
+def test_early_refusals_are_json_that_is_called_text(wire, body, headers, content_type):
+    answer = wire.send("POST", "/v2/models/simple/infer", body, headers)
+    assert answer.headers["Content-Type"].partition(";")[0] == content_type
+    assert answer.json["error"]
 
 
 def test_I13_other_encodings_are_501(wire):
