@@ -234,7 +234,12 @@ class _Run:
     async def _transport(self, address: Address) -> AsyncIterator[Transport]:
         target = self._scenario.target
         transport = make_transport(
-            address, target.engine, max_connections=self._max_connections(), timeout_ns=target.timeout_ns, clock=self._clock
+            address,
+            target.engine,
+            max_connections=self._max_connections(),
+            timeout_ns=target.timeout_ns,
+            clock=self._clock,
+            compression=target.compression,
         )
         try:
             yield transport

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
+from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
 from server_stub import inference
-from server_stub.compression import ACCEPTED, choose_encoding, compress, decompress
 from server_stub.identity import server_metadata
 from server_stub.model import Model
 from server_stub.repository import Repository

@@ -42,6 +42,8 @@ class Target(Part):
     max_connections: Count | None = None
     headers: dict[str, Annotated[str, Field(strict=True)]] = Field(default_factory=dict)
     tls: TlsOptions | None = None
+    compression: Literal["none", "gzip", "deflate"] = "none"
+    """Of requests, and of answers where the server does as it is asked."""
 
     @pydantic.field_validator("url")
     @classmethod

@@ -3,9 +3,11 @@
 import dataclasses
 import enum
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+
+Compression: TypeAlias = Literal["none", "gzip", "deflate"]
 
 
 class Outcome(enum.Enum):

@@ -4,21 +4,27 @@ from typing import Literal
 
 from perfkit.address import Address
 from perfkit.clock import Clock
-from perfkit.transport.base import Transport
+from perfkit.transport.base import Compression, Transport
 
 
 def make_transport(
-    address: Address, engine: Literal["wire", "reference"], *, max_connections: int, timeout_ns: int, clock: Clock
+    address: Address,
+    engine: Literal["wire", "reference"],
+    *,
+    max_connections: int,
+    timeout_ns: int,
+    clock: Clock,
+    compression: Compression = "none",
 ) -> Transport:
     """A transport that is not connected yet. gRPC is grpcio with either engine until the wire engine speaks it."""
     if address.protocol == "grpc":
         from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 
-        return ReferenceGrpcTransport(address, max_connections, timeout_ns, clock.now_ns)
+        return ReferenceGrpcTransport(address, max_connections, timeout_ns, clock.now_ns, compression)
     if engine == "wire":
         from perfkit.transport.wire_http import WireHttpTransport
 
-        return WireHttpTransport(address, max_connections, timeout_ns, clock.now_ns)
+        return WireHttpTransport(address, max_connections, timeout_ns, clock.now_ns, compression)
     from perfkit.transport.reference_http import ReferenceHttpTransport
 
-    return ReferenceHttpTransport(address, max_connections, timeout_ns, clock.now_ns)
+    return ReferenceHttpTransport(address, max_connections, timeout_ns, clock.now_ns, compression)

@@ -12,7 +12,7 @@ from perfkit.address import Address, Tls
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import Compression, ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.tls import client_context
 
 _M = TypeVar("_M", bound=Message)
@@ -24,6 +24,7 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+_COMPRESSIONS = {"none": None, "gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
 # grpcio tells a failed connection from a server's own UNAVAILABLE by its text alone
 _CONNECT_TEXTS = ("failed to connect", "connections to all backends failing", "name resolution", "dns resolution")
 _BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "transport closed", "stream removed", "recvmsg", "sendmsg")
@@ -32,12 +33,15 @@ _BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "
 class ReferenceGrpcTransport:
     """Channels of one connection each, requests dealt to them in turn so that each carries one at a time."""
 
-    def __init__(self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int], compression: Compression = "none"
+    ) -> None:
         self.counts = ConnectionCounts()
         self._address = address
         self._limit = max_connections
         self._timeout_s = timeout_ns / 1e9
         self._now_ns = now_ns
+        self._compression = _COMPRESSIONS[compression]
         self._credentials = _credentials(address.tls) if address.tls else None
         self._metadata = tuple((lower, value) for name, value in address.headers.items() if (lower := name.lower()) != "host")
         self._channels: list[grpc.aio.Channel] = []
@@ -141,7 +145,7 @@ class ReferenceGrpcTransport:
         call = self._idle.pop() if is_own else self._infer(self._channels[len(self._in_flight) % len(self._channels)])
         started_ns = self._now_ns()
         try:
-            answer = await call(message, timeout=self._timeout_s, metadata=self._metadata)
+            answer = await call(message, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression)
             return Reply(Outcome.OK, started_ns, self._now_ns(), answer)
         except asyncio.CancelledError:
             return Reply(Outcome.UNFINISHED, started_ns, self._now_ns())

@@ -11,7 +11,7 @@ from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
-from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import Compression, ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.rest import Answer, RestTransport
 from perfkit.transport.tls import client_context
 from perfkit.transport.wire_http import unreachable
@@ -23,8 +23,10 @@ _WHOLE_BELOW_BYTES = 1 << 20
 class ReferenceHttpTransport(RestTransport):
     """One aiohttp session; its connector keeps the connections."""
 
-    def __init__(self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int]) -> None:
-        super().__init__(address)
+    def __init__(
+        self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int], compression: Compression = "none"
+    ) -> None:
+        super().__init__(address, compression)
         self.counts = ConnectionCounts()
         self._now_ns = now_ns
         self._in_flight: set[asyncio.Task[Reply]] = set()
@@ -53,7 +55,7 @@ class ReferenceHttpTransport(RestTransport):
 
     def prepare(self, request: InferRequest) -> Prepared:
         """See `Transport.prepare`."""
-        headers, body = rest.encode_infer_request(request)
+        headers, body = self._encode(request)
         path = rest.model_path(request.model, request.version, "infer")
         return Prepared((path.encode(), b"".join(body)), headers)
 

@@ -8,8 +8,12 @@ from typing import Any
 from perfkit.address import Address
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import rest
-from perfkit.protocol.message import InferResponse, ModelMetadata, ServerMetadata
-from perfkit.transport.base import Outcome, Reply
+from perfkit.protocol.compression import compress, decompress
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.protocol.tensor import Buffer
+from perfkit.transport.base import Compression, Outcome, Reply
+
+_LARGEST_ANSWER_BYTES = 2**31  # as Triton's clients have it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,8 +28,9 @@ class Answer:
 class RestTransport(abc.ABC):
     """The calls around infer; an engine adds how to send one (`_get`) and how to read a reply (`_answer`)."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, compression: Compression) -> None:
         self._address = address
+        self._compression = compression
 
     @abc.abstractmethod
     async def _get(self, path: str) -> Answer:
@@ -40,11 +45,20 @@ class RestTransport(abc.ABC):
         answer = self._answer(reply)
         if reply.outcome is not Outcome.OK:
             kind = ErrorKind.INVALID_ARGUMENT if answer.status in (400, 422) else ErrorKind.INTERNAL
-            raise ProtocolError(f"HTTP {answer.status}: {rest.decode_error(answer.body)}", kind)
+            raise ProtocolError(f"HTTP {answer.status}: {rest.decode_error(_readable(answer))}", kind)
         length = answer.headers.get(rest.HEADER_LENGTH.lower())
         if length is not None and not length.isdecimal():
             raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number: {length!r}")
-        return rest.decode_infer_response(answer.body, None if length is None else int(length))
+        body = decompress(answer.body, answer.headers.get("content-encoding", ""), _LARGEST_ANSWER_BYTES)
+        return rest.decode_infer_response(body, None if length is None else int(length))
+
+    def _encode(self, request: InferRequest) -> tuple[dict[str, str], list[Buffer]]:
+        """Headers and body of an infer request, packed where that is asked for."""
+        headers, body = rest.encode_infer_request(request)
+        if self._compression != "none":
+            headers |= {"Content-Encoding": self._compression, "Accept-Encoding": self._compression}
+            body = [compress(body, self._compression)]
+        return headers, body
 
     async def server_metadata(self) -> ServerMetadata:
         """See `Transport.server_metadata`."""
@@ -89,3 +103,11 @@ class RestTransport(abc.ABC):
         if not isinstance(document, dict):
             raise TargetError(f"{self._address}: this is no v2 server: GET {path} gives HTTP {answer.status}")
         return document
+
+
+def _readable(answer: Answer) -> bytes:
+    """The body of an error, which some servers compress as well; as it is where that cannot be undone."""
+    try:
+        return decompress(answer.body, answer.headers.get("content-encoding", ""), _LARGEST_ANSWER_BYTES)
+    except ProtocolError:
+        return answer.body

@@ -9,7 +9,7 @@ from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Buffer
-from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.transport.base import Compression, Outcome, Prepared, Reply
 from perfkit.transport.http1 import ConnectionPool, read_answer
 from perfkit.transport.rest import Answer, RestTransport
 from perfkit.transport.tls import client_context, describe_tls_error
@@ -21,8 +21,10 @@ _JOIN_BELOW_BYTES = 1 << 16
 class WireHttpTransport(RestTransport):
     """HTTP/1.1 keep-alive connections, one request on each at a time."""
 
-    def __init__(self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int]) -> None:
-        super().__init__(address)
+    def __init__(
+        self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int], compression: Compression = "none"
+    ) -> None:
+        super().__init__(address, compression)
         context = client_context(address.tls) if address.tls else None
         self._pool = ConnectionPool(address, max_connections, timeout_ns, now_ns, context)
         self.counts = self._pool.counts
@@ -37,7 +39,7 @@ class WireHttpTransport(RestTransport):
 
     def prepare(self, request: InferRequest) -> Prepared:
         """See `Transport.prepare`."""
-        headers, body = rest.encode_infer_request(request)
+        headers, body = self._encode(request)
         path = self._address.base_path + rest.model_path(request.model, request.version, "infer")
         length = sum(len(buffer) for buffer in body)
         head = self._head("POST", path, {**headers, "Content-Length": str(length)})

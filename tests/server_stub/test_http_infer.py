@@ -11,7 +11,7 @@ import tritonclient.http
 from tritonclient.http import InferInput, InferRequestedOutput
 
 from perfkit.errors import ProtocolError
-from server_stub.compression import choose_encoding, decompress
+from perfkit.protocol.compression import choose_encoding, decompress
 from server_stub.http_front import MAX_JSON_BYTES
 
 FIRST, SECOND = list(range(16)), [10] * 16

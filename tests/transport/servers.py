@@ -6,6 +6,8 @@ from typing import Any
 
 from perfkit.address import Address
 
+NOWHERE = Address("http", "127.0.0.1", 1)
+
 
 @contextlib.asynccontextmanager
 async def scripted_server(*handlers):

@@ -1,0 +1,88 @@
+"""`perfkit run` on targets that take more than a host and a port."""
+
+import http.server
+import json
+import ssl
+import threading
+
+import pytest
+import trustme
+
+NAME = "models.example"
+TENSOR = {"datatype": "FP32", "shape": [1]}
+METADATA = {"name": "m", "versions": ["1"], "platform": "", "inputs": [{"name": "i", **TENSOR}], "outputs": [{"name": "o", **TENSOR}]}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """A v2 server behind an ingress: it knows one name, one prefix and one token."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        self._answer(METADATA if "config" not in self.path else {"max_batch_size": 0})
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer({"model_name": "m", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
+
+    def _answer(self, document):
+        is_known = self.path.startswith("/team/v2") and self.headers["Host"] == NAME and self.headers["Authorization"] == "Bearer planted"
+        body = json.dumps(document if is_known else {"error": "not known here"}).encode()
+        self.send_response(200 if is_known else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def ingress(tmp_path):
+    """An HTTPS server with a certificate for that name alone; its authority's is in `ca.pem` beside the scenario."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(NAME).configure_cert(context)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.handle_error = lambda *_: None  # a client that trusts nobody leaves in the middle
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"https://127.0.0.1:{server.server_port}/team"
+    server.shutdown()
+    server.server_close()
+    thread.join(60)
+
+
+@pytest.mark.parametrize("engine", ["wire", "reference"])
+def test_an_ingress_is_reached_by_its_name_over_tls_with_a_token(perfkit, write_scenario, ingress, engine):
+    target = {
+        "url": ingress,
+        "model": "m",
+        "engine": engine,
+        "headers": {"Host": NAME, "Authorization": "Bearer ${TOKEN}"},
+        "tls": {"ca": "ca.pem", "server_name": NAME},
+    }
+    scenario = write_scenario(target=target, measure={"warmup": "0s", "requests": 20, "repetitions": 1})
+    finished = perfkit.run("run", scenario, environ={"TOKEN": "planted"})
+    assert finished.code == 0, finished.stderr
+    assert [point["requests"]["ok"] for point in finished.result["points"]] == [20, 20]
+    assert finished.result["environment"]["target"]["url"] == ingress
+    assert finished.result["scenario"]["target"]["tls"] == {"ca": "ca.pem", "server_name": NAME, "verify": True}
+
+
+@pytest.mark.parametrize(
+    ("tls", "code", "text"),
+    [
+        ({}, 6, "its certificate is not trusted"),
+        ({"ca": "ca.pem"}, 6, "its certificate is not trusted"),  # it is another name's
+        ({"ca": "none.pem"}, 2, "target.tls.ca: there is no file"),
+    ],
+)
+def test_what_is_wrong_with_tls_is_a_sentence(perfkit, write_scenario, ingress, tls, code, text):
+    finished = perfkit.run("run", write_scenario(target={"url": ingress, "model": "m", "tls": tls}))
+    assert finished.code == code
+    assert text in finished.stderr
+    assert "Traceback" not in finished.stderr

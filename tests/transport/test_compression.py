@@ -1,0 +1,111 @@
+"""Requests and answers packed with gzip and deflate, unpacked by the standard library on the other side."""
+
+import asyncio
+import gzip
+import time
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfkit.errors import ProtocolError
+from perfkit.protocol import rest
+from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.reference_grpc import ReferenceGrpcTransport
+from perfkit.transport.reference_http import ReferenceHttpTransport
+from perfkit.transport.rest import Answer
+from perfkit.transport.wire_http import WireHttpTransport
+from tests.transport import servers
+
+ZEROS = tensor_from_array("x", Datatype.FP32, np.zeros((1, 10_000), np.float32))
+REQUEST = InferRequest("m", (ZEROS,))
+PACK: dict[str, Any] = {"gzip": gzip.compress, "deflate": zlib.compress}
+UNPACK: dict[str, Any] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
+
+
+def answer(encoding):
+    headers, buffers = rest.encode_infer_response(InferResponse("m", "1", (ZEROS,)), {"x": True})
+    body = PACK[encoding](b"".join(buffers))
+    lines = [f"{name}: {value}" for name, value in {**headers, "Content-Encoding": encoding, "Content-Length": str(len(body))}.items()]
+    return "\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode() + body
+
+
+@pytest.mark.parametrize("encoding", PACK)
+@pytest.mark.parametrize("engine", [WireHttpTransport, ReferenceHttpTransport])
+def test_http_bodies_are_packed_both_ways(run, engine, encoding):
+    seen: list[bytes] = []
+
+    async def main():
+        async with servers.scripted_server(servers.answering(answer(encoding), seen=seen)) as address:
+            transport = engine(address, 1, 10**10, time.monotonic_ns, encoding)
+            reply = await transport.send(transport.prepare(REQUEST))
+            await transport.aclose()
+            return reply.outcome, transport.decode(reply)
+
+    outcome, response = run(main())
+    assert outcome is Outcome.OK
+    assert [bytes(one.raw) for one in response.outputs] == [bytes(ZEROS.raw)]
+    head, _, body = seen[0].partition(b"\r\n\r\n")
+    headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+    plain_headers, plain_body = rest.encode_infer_request(REQUEST)
+    assert headers[b"content-encoding"] == headers[b"accept-encoding"] == encoding.encode()
+    assert headers[b"inference-header-content-length"] == plain_headers["Inference-Header-Content-Length"].encode()
+    assert UNPACK[encoding](body) == b"".join(plain_body)
+    assert len(body) < len(ZEROS.raw) / 10
+
+
+@pytest.mark.parametrize("body", [PACK["gzip"](b'{"error":"too busy"}'), b'{"error":"too busy"}'])
+def test_an_error_is_read_whether_it_is_packed_or_only_says_so(body):
+    async def main():
+        transport = WireHttpTransport(servers.NOWHERE, 1, 10**10, time.monotonic_ns)
+        head = b"HTTP/1.1 503 Busy\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
+        with pytest.raises(ProtocolError, match="HTTP 503: too busy"):
+            transport.decode(Reply(Outcome.REJECTED, 0, 0, [head + body]))
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_cannot_be_unpacked_is_broken():
+    async def main():
+        transport = ReferenceHttpTransport(servers.NOWHERE, 1, 10**10, time.monotonic_ns)
+        for encoding in ("gzip", "br"):
+            with pytest.raises(ProtocolError, match=r"cannot be decompressed|Unsupported compression type"):
+                transport.decode(Reply(Outcome.OK, 0, 0, Answer(200, {"content-encoding": encoding}, b"junk")))
+        await transport.aclose()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("encoding", ["none", "gzip", "deflate"])
+def test_grpc_messages_are_packed(encoding):
+    """Read from the frames: gRPC puts a byte before each message, 1 where it is packed, and its length."""
+    messages: list[bytes] = []
+
+    async def read_message(reader, writer):
+        await reader.readexactly(24)  # the connection's preface
+        writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # empty SETTINGS: the connection stands
+        data = b""
+        while True:
+            head = await reader.readexactly(9)
+            payload = await reader.readexactly(int.from_bytes(head[:3]))
+            data += payload if head[3] == 0 else b""
+            if head[3] == 0 and head[4] & 1:
+                messages.append(data)
+                return
+
+    async def main():
+        async with servers.scripted_server(read_message) as address:
+            transport = ReferenceGrpcTransport(address, 1, 10**10, time.monotonic_ns, encoding)
+            await transport.open(1)
+            await transport.send(transport.prepare(REQUEST))
+            await transport.aclose()
+            return bytes(transport.prepare(REQUEST).buffers[0])
+
+    plain = asyncio.run(main())
+    ((flag, *_),) = messages
+    packed = messages[0][5:]
+    assert flag == (encoding != "none")
+    assert (packed if encoding == "none" else zlib.decompress(packed, 47)) == plain
