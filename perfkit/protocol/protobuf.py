@@ -156,7 +156,8 @@ def _tensors(described: Sequence[_Described], raw: Sequence[bytes], what: str, w
     if not raw:
         return tuple(_typed_tensor(one, what, where) for one in described)
     for one in described:
-        if one.HasField("contents"):
+        # MLServer's answers carry empty contents beside the raw ones; a request like that is refused, as Triton does
+        if one.HasField("contents") and (what == "input" or one.contents.ListFields()):
             raise ProtocolError(f"contents field must not be specified when using raw_{what}_contents for '{one.name}'{where}")
     if len(raw) < len(described):
         raise _no_data(described[len(raw)].name, what, where)

@@ -239,6 +239,16 @@ def test_both_forms_at_once_are_refused():
     assert kind is INVALID
 
 
+def test_empty_contents_beside_raw_ones_are_passed_over_in_answers_alone():
+    """MLServer answers so."""
+    response = service_pb2.ModelInferResponse(raw_output_contents=[b"a"])
+    response.outputs.add(name="X", datatype="INT8", shape=[1]).contents.SetInParent()
+    assert protobuf.decode_infer_response(response.SerializeToString()).outputs == (Tensor("X", Datatype.INT8, (1,), b"a"),)
+    request = service_pb2.ModelInferRequest(raw_input_contents=[b"a"])
+    request.inputs.add(name="A", datatype="INT8", shape=[1]).contents.SetInParent()
+    assert refusal(protobuf.decode_infer_request, request)[0].startswith("contents field must not be specified")
+
+
 def test_too_few_raw_entries_are_refused_and_surplus_ones_ignored():
     request = service_pb2.ModelInferRequest()
     for name in ("A", "B"):
