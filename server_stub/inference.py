@@ -52,9 +52,8 @@ def raw_request(definition: ModelDefinition, version: str, body: bytes) -> Infer
     shape = [1, *one.dims] if definition.max_batch_size else list(one.dims)
     element_bytes = one.datatype.element_bytes
     if element_bytes is None:
-        if any(size not in (1, -1) for size in shape) or shape.count(-1) > 1:
-            raise ProtocolError(f"For BYTE datatype raw input '{one.name}', the model must have input shape [1], found {_listed(one.dims)}")
-        shape = [1] * len(shape)
+        if one.dims != (1,):
+            raise ProtocolError(f"[request id: <id_unknown>] For BYTE datatype raw input '{one.name}', the model must have input shape [1]")
         raw = encode_bytes_elements([body])
     elif shape.count(-1) > 1:
         raise ProtocolError(

@@ -11,6 +11,7 @@ from server_stub.executors.base import Executor
 from server_stub.model import Model
 from server_stub.models import densenet, folder, identity, simple
 
+_INT64_DIGITS = 19
 Loader: TypeAlias = Callable[[], tuple[ModelDefinition, Executor]]
 
 
@@ -56,7 +57,7 @@ class Repository:
         model = self._models.get(name)
         if model is None:
             raise ProtocolError(f"Request for unknown model: '{name}' version {version or 1} is not at ready state", ErrorKind.UNAVAILABLE)
-        if version and not (version.isascii() and version.lstrip("-").isdigit()):
+        if version and not (version.isascii() and version.lstrip("-").isdigit() and len(version) < _INT64_DIGITS):
             raise ProtocolError(
                 f"failed to get model version from specified version string '{version}' (details: stol), version should be an integral value > 0"
             )

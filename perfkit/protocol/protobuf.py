@@ -91,6 +91,9 @@ def decode_infer_request(encoded: bytes) -> InferRequest:
             if classes <= 0:  # whatever the text says, Triton refuses 0 as well
                 raise ProtocolError("invalid value for 'classification' parameter, expected >= 0")
         outputs.append(RequestedOutput(asked.name, classes, binary=True))
+        _refuse_shared_memory(asked.parameters)
+    for given in message.inputs:
+        _refuse_shared_memory(given.parameters)
     _check_parameters(message.parameters)
     return InferRequest(
         model=message.model_name,
@@ -168,7 +171,7 @@ def _tensors(described: Sequence[_Described], raw: Sequence[bytes], what: str, w
 
 def _typed_tensor(described: _Described, what: str, where: str) -> Tensor:
     datatype, shape = _datatype(described, what), tuple(described.shape)
-    if not described.HasField("contents") and 0 not in shape:
+    if not described.HasField("contents") and (what == "input" or 0 not in shape):
         raise _no_data(described.name, what, where)
     expected = _CONTENTS_FIELDS.get(datatype, "")
     for field, _ in described.contents.ListFields():
@@ -203,6 +206,13 @@ def _contents_field(name: str, datatype: Datatype, what: str) -> str:
     if field is None:
         raise ProtocolError(f"{datatype.value} has no typed contents: send {what} '{name}' as raw_{what}_contents")
     return field
+
+
+def _refuse_shared_memory(parameters: Mapping[str, v2_pb2.InferParameter]) -> None:
+    """No region is ever registered here, so every one that a tensor names is unknown."""
+    if "shared_memory_region" in parameters:
+        region = parameters["shared_memory_region"].string_param
+        raise ProtocolError(f"Unable to find shared memory region: '{region}'", ErrorKind.NOT_FOUND)
 
 
 def _check_parameters(parameters: Mapping[str, v2_pb2.InferParameter]) -> None:

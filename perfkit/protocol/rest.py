@@ -221,13 +221,18 @@ def _split(body: Buffer, header_length: int | None, what: str) -> tuple[dict[str
 
 def _read_tensor(entry: object, rest: memoryview, offset: int, what: str, where: str = "") -> tuple[Tensor, int]:
     fields = entry if isinstance(entry, dict) else {}
-    size = _parameters(fields, tolerant=what == "output").get("binary_data_size")
-    if (size is None) == ("data" not in fields):
-        found = "no field is set" if size is None else "set 'data' 'binary_data_size'"
+    parameters = _parameters(fields, tolerant=what == "output")
+    size, region = parameters.get("binary_data_size"), parameters.get("shared_memory_region")
+    found = (
+        ["'data'"] * ("data" in fields) + ["'binary_data_size'"] * (size is not None) + ["'shared_memory_region'"] * (region is not None)
+    )
+    if len(found) != 1:
         raise ProtocolError(
             f"{what.capitalize()} must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
-            f"'shared_memory_region' in 'parameters'. But {found}"
+            f"'shared_memory_region' in 'parameters'. But {'set ' + ' '.join(found) if found else 'no field is set'}"
         )
+    if region is not None:
+        raise _unknown_region(region)
     name, datatype = _text(fields, "name", required=True), _datatype(fields, what)
     shape = _list(fields, "shape", required=True)
     if not all(_is_unsigned(one) for one in shape):
@@ -262,6 +267,8 @@ def _read_output(entry: object) -> RequestedOutput:
         )
     if not isinstance(binary, bool):
         raise _unparsed("binary_data", "boolean")
+    if "shared_memory_region" in parameters:
+        raise _unknown_region(parameters["shared_memory_region"])
     # a listed output that does not say is JSON, whatever the request's binary_data_output: so Triton's code has it
     return RequestedOutput(name, classes, binary)
 
@@ -282,6 +289,11 @@ def _is_unsigned(value: object) -> bool:
 
 def _unparsed(key: str, kind: str) -> ProtocolError:
     return ProtocolError(f"Unable to parse '{key}': attempt to access JSON non-{kind} as {kind}", ErrorKind.INTERNAL)
+
+
+def _unknown_region(region: Parameter) -> ProtocolError:
+    """No region is ever registered here."""
+    return ProtocolError(f"Unable to find shared memory region: '{region}'", ErrorKind.NOT_FOUND)
 
 
 def _missing(key: str) -> ProtocolError:

@@ -146,10 +146,17 @@ def test_a_half_float_cannot_go_as_typed_contents(datatype):
 
 
 @pytest.mark.parametrize("datatype", [name for name, _, _, _ in TYPED])
-def test_no_contents_are_an_empty_tensor(datatype):
+def test_empty_contents_are_an_empty_tensor(datatype):
+    """Triton wants them there in a request; an answer may leave them out."""
+    expected = (Tensor("A", Datatype[datatype], (0,), b""),)
     request = service_pb2.ModelInferRequest()
     request.inputs.add(name="A", datatype=datatype, shape=[0])
-    assert protobuf.decode_infer_request(request.SerializeToString()).inputs == (Tensor("A", Datatype[datatype], (0,), b""),)
+    assert refusal(protobuf.decode_infer_request, request)[0].startswith("unable to find data for input tensor 'A'")
+    request.inputs[0].contents.SetInParent()
+    assert protobuf.decode_infer_request(request.SerializeToString()).inputs == expected
+    response = service_pb2.ModelInferResponse()
+    response.outputs.add(name="A", datatype=datatype, shape=[0])
+    assert protobuf.decode_infer_response(response.SerializeToString()).outputs == expected
 
 
 def refusal(decode, message):

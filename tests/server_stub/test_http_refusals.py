@@ -31,6 +31,24 @@ REFUSALS = {
     ),
     "E3_an_unknown_input": (request(tensor("INPUT9")), b"", 400, "unexpected inference input 'INPUT9' for model 'simple'"),
     "E3_an_input_twice": (request(tensor("INPUT1")), b"", 400, "input 'INPUT1' already exists in request"),
+    "an_unknown_region_for_an_input": (
+        {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 16], "parameters": {"shared_memory_region": "r"}}]},
+        b"",
+        404,
+        "Unable to find shared memory region: 'r'",
+    ),
+    "an_unknown_region_for_an_output": (
+        {**request(tensor()), "outputs": [{"name": "OUTPUT0", "parameters": {"shared_memory_region": "r"}}]},
+        b"",
+        404,
+        "Unable to find shared memory region: 'r'",
+    ),
+    "E12_data_and_a_region": (
+        request(tensor(parameters={"shared_memory_region": "r"})),
+        b"",
+        400,
+        "But set 'data' 'shared_memory_region'",
+    ),
     "E4_another_datatype": (
         request(tensor(datatype="FP32")),
         b"",
