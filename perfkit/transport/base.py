@@ -48,10 +48,14 @@ class Reply:
 
 @dataclasses.dataclass(slots=True)
 class ConnectionCounts:
-    """Connections opened since the transport was made, and how many of those replaced a lost one."""
+    """Connections opened since the transport was made, how many of those replaced a lost one, and requests sent again.
+
+    A request is sent a second time only where a kept connection was closed before any byte of the answer came.
+    """
 
     opened: int = 0
     reconnects: int = 0
+    retried: int = 0
 
 
 class Transport(Protocol):

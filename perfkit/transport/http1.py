@@ -7,8 +7,8 @@ they came, and read again by `read_answer` for the few answers that are looked a
 import asyncio
 import collections
 import ssl
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
 
 import httptools
 
@@ -19,6 +19,7 @@ from perfkit.transport.rest import Answer
 from perfkit.units import format_duration_ns
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
+_HANDED_OVER = 3
 _OK, _REJECTED = Outcome.OK, Outcome.REJECTED  # reading an enum's member costs more than the rest of a reply
 
 
@@ -70,7 +71,9 @@ class Connection(asyncio.Protocol):
         self._reply: asyncio.Future[Reply] | None = None
         self._chunks: list[bytes] = []
         self._parser = httptools.HttpResponseParser(self)
+        self._buffers: Sequence[bytes] = ()
         self._started_ns = 0
+        self._has_answered = self._is_repeated = False
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -78,14 +81,19 @@ class Connection(asyncio.Protocol):
         """Open, and free of a request."""
         return self._wire is not None and self._reply is None and not self._wire.is_closing()
 
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
-        """Writes a request; `reply` is resolved when its answer is complete, it times out, or the connection is lost."""
+    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", repeated_from_ns: int = 0) -> None:
+        """Writes a request; `reply` is resolved when its answer is complete, it times out, or the connection is lost.
+
+        `repeated_from_ns` is when it was sent first, on a connection that turned out to be stale.
+        """
         assert self._wire is not None
         self._reply = reply
+        self._buffers = buffers
         self._chunks = []
         if self._timer is None:
             self._watch(self._pool.timeout_ns)
-        self._started_ns = self._now_ns()
+        self._is_repeated = repeated_from_ns != 0
+        self._started_ns = repeated_from_ns or self._now_ns()
         if len(buffers) == 1:
             self._wire.write(buffers[0])
         else:
@@ -113,6 +121,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Asyncio's callback."""
         self._wire = None
+        if self._reply is not None and not self._chunks and self._has_answered and not self._is_repeated:
+            # kept alive, and closed by the server as the request was on its way: nothing says that it was read
+            reply, self._reply = self._reply, None
+            self._pool.send_again(self._buffers, reply, self._started_ns)
         self.fail(Outcome.BROKEN, f"the connection was closed before the answer was complete{f': {exc}' if exc else ''}")
         self._pool.forget(self)
 
@@ -138,6 +150,7 @@ class Connection(asyncio.Protocol):
         if reply is None or status < 200:
             return  # 100 Continue and its like announce the answer
         self._reply = None
+        self._has_answered = True
         if not reply.done():
             reply.set_result(Reply(_OK if status == 200 else _REJECTED, self._started_ns, self._now_ns(), self._chunks))
         if self._parser.should_keep_alive():
@@ -176,7 +189,8 @@ class ConnectionPool:
         self._all: set[Connection] = set()
         self._opening = 0
         self._lost = 0
-        self._waiting: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._waiting: collections.deque[asyncio.Future[Connection]] = collections.deque()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self) -> Connection | None:
         """An idle connection, if there is one."""
@@ -187,27 +201,31 @@ class ConnectionPool:
         return None
 
     async def take_or_connect(self) -> Connection:
-        """A connection, waiting for one to become free where `limit` are open; raises OSError, also when abandoned."""
-        while (connection := self.take()) is None:
+        """The first connection that becomes free or is opened for those that wait, in their turn.
+
+        Raises OSError: what opening one came to, TimeoutError after the time-out, ConnectionAbortedError when abandoned.
+        """
+        if (connection := self.take()) is not None:
+            return connection
+        for _ in range(_HANDED_OVER):  # one that is handed over may be lost before it is used
             if self.is_abandoned:
                 raise ConnectionAbortedError
-            if len(self._all) + self._opening < self._limit:
-                return await self.connect()
-            freed: asyncio.Future[None] = self.loop.create_future()
+            freed: asyncio.Future[Connection] = self.loop.create_future()
             self._waiting.append(freed)
-            await freed
-        return connection
+            self._grow()
+            connection = await asyncio.wait_for(freed, self.timeout_ns / 1e9)
+            if connection.is_usable:
+                return connection
+        raise ConnectionResetError("the server closes connections at once")
+
+    def send_again(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", started_ns: int) -> None:
+        """Sends a request, which a stale connection did not take, on another one."""
+        self.counts.retried += 1
+        self._start(self._send_again(buffers, reply, started_ns))
 
     async def connect(self) -> Connection:
         """Opens one more connection, not idle yet; raises OSError."""
-        self._opening += 1
-        try:
-            connection = await asyncio.wait_for(self._open(), self.timeout_ns / 1e9)
-        except OSError:
-            self._wake_one()
-            raise
-        finally:
-            self._opening -= 1
+        connection = await asyncio.wait_for(self._open(), self.timeout_ns / 1e9)
         if not connection.is_usable:
             raise ConnectionResetError("the server closed the connection at once")
         self._all.add(connection)
@@ -229,17 +247,20 @@ class ConnectionPool:
         return (await opened)[1]
 
     def give_back(self, connection: Connection) -> None:
-        """Makes a connection idle."""
+        """Hands a connection to who has waited longest, or keeps it."""
+        while self._waiting:
+            freed = self._waiting.popleft()
+            if not freed.done():
+                freed.set_result(connection)
+                return
         self._idle.append(connection)
-        if self._waiting:
-            self._wake_one()
 
     def forget(self, connection: Connection) -> None:
         """Takes a closed connection out of the pool."""
         if connection in self._all:
             self._all.discard(connection)
             self._lost += 1
-        self._wake_one()
+        self._grow()
 
     def abandon(self) -> None:
         """Ends every request in flight as unfinished; those that wait for a connection get none any more."""
@@ -248,16 +269,54 @@ class ConnectionPool:
             if not connection.is_usable:
                 connection.fail(Outcome.UNFINISHED, "")
         while self._waiting:
-            self._wake_one()
+            self._refuse_one(ConnectionAbortedError())
 
     def close(self) -> None:
         """Closes every connection."""
+        for task in tuple(self._tasks):
+            task.cancel()
         for connection in tuple(self._all):
             connection.close()
 
-    def _wake_one(self) -> None:
+    def _grow(self) -> None:
+        """Opens a connection for each request that waits, as far as the limit goes."""
+        waiting = sum(not freed.done() for freed in self._waiting) if self._waiting else 0
+        while self._opening < waiting and len(self._all) + self._opening < self._limit:
+            self._opening += 1
+            self._start(self._add())
+
+    async def _add(self) -> None:
+        try:
+            connection = await self.connect()
+        except OSError as error:
+            self._opening -= 1
+            self._refuse_one(error)
+            self._grow()
+        else:
+            self._opening -= 1
+            self.give_back(connection)
+
+    async def _send_again(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", started_ns: int) -> None:
+        try:
+            connection = await self.take_or_connect()
+        except OSError as error:
+            outcome = Outcome.UNFINISHED if self.is_abandoned else Outcome.BROKEN
+            if not reply.done():
+                reply.set_result(
+                    Reply(outcome, started_ns, self.now_ns(), None, f"the connection was closed, and no other opened: {error}")
+                )
+            return
+        connection.send(buffers, reply, started_ns)
+
+    def _refuse_one(self, error: OSError) -> None:
         while self._waiting:
             freed = self._waiting.popleft()
             if not freed.done():
-                freed.set_result(None)
+                freed.set_exception(error)
                 return
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

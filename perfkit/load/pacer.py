@@ -1,0 +1,94 @@
+"""Waits for instants, right to tens of microseconds, without burning a core.
+
+An event loop's own timers are right to a millisecond. Linux has timers that are files, which the loop watches like a
+socket; the last microseconds are spun, since waking up takes some.
+"""
+
+import asyncio
+import ctypes
+import os
+from typing import Protocol
+
+from perfkit.clock import Clock
+from perfkit.units import NS_PER_S
+
+_CLOCK_MONOTONIC, _TFD_TIMER_ABSTIME = 1, 1
+_NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
+# waking up takes about that long; longer than that nobody else gets the core
+SPIN_NS = 40_000
+
+
+class Pacer(Protocol):
+    """Waits for one instant after the other."""
+
+    async def wait_until_ns(self, instant_ns: int) -> None:
+        """Returns at the instant, or at once if it has passed."""
+        ...
+
+    def close(self) -> None:
+        """Gives back what it holds."""
+        ...
+
+
+class ClockPacer:
+    """Waits as its clock does: for virtual time, and for systems without timer files."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def wait_until_ns(self, instant_ns: int) -> None:
+        """See `Pacer.wait_until_ns`."""
+        await self._clock.sleep_until_ns(instant_ns)
+
+    def close(self) -> None:
+        """See `Pacer.close`."""
+
+
+class TimerPacer:
+    """Waits with a timer file of the kernel, and spins the last 40 µs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._now_ns = clock.now_ns
+        self._loop = asyncio.get_running_loop()
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._file = self._libc.timerfd_create(_CLOCK_MONOTONIC, _NONBLOCK_CLOEXEC)
+        if self._file < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self._woken: asyncio.Future[None] | None = None
+        self._loop.add_reader(self._file, self._wake)
+
+    async def wait_until_ns(self, instant_ns: int) -> None:
+        """See `Pacer.wait_until_ns`."""
+        while instant_ns - self._now_ns() > SPIN_NS:
+            self._woken = self._loop.create_future()
+            self._set(instant_ns - SPIN_NS)
+            await self._woken
+        while self._now_ns() < instant_ns:
+            pass
+
+    def close(self) -> None:
+        """See `Pacer.close`."""
+        self._loop.remove_reader(self._file)
+        os.close(self._file)
+
+    def _set(self, instant_ns: int) -> None:
+        # struct itimerspec: the interval, which is none, then the instant
+        when = (ctypes.c_long * 4)(0, 0, *divmod(instant_ns, NS_PER_S))
+        if self._libc.timerfd_settime(self._file, _TFD_TIMER_ABSTIME, when, None) < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_settime")
+
+    def _wake(self) -> None:
+        try:
+            os.read(self._file, 8)
+        except BlockingIOError:
+            return  # set anew since it fired
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+
+def make_pacer(clock: Clock) -> Pacer:
+    """The best pacer that the system has for the machine's clock."""
+    try:
+        return TimerPacer(clock)
+    except (OSError, AttributeError, NotImplementedError):
+        return ClockPacer(clock)
