@@ -53,12 +53,14 @@ class Interpreter:
 
 @dataclasses.dataclass(frozen=True)
 class Peer:
-    """What is checked at the end: a command whose output holds `pattern`, whose only group is the version."""
+    """What is checked at the end: a command whose output holds `pattern`, its only group the version."""
 
     name: str
     path: pathlib.Path | None
     command: tuple[str, ...]
     pattern: str
+    version: str = ""
+    """The version to show, where the program itself tells none."""
 
 
 def peers_folder(given: pathlib.Path | None = None, environ: Mapping[str, str] = os.environ) -> pathlib.Path:
@@ -130,17 +132,17 @@ def find_command(name: str) -> str | None:
 
 
 class Installer:
-    """The steps, each of which returns at once where its peer is there, and raises MissingError where it cannot be had."""
+    """The steps. Each tells whether there was anything to do, and raises MissingError where that cannot be done."""
 
     def __init__(self, folder: pathlib.Path, python: str | None, mirror: str | None) -> None:
         self._folder, self._python, self._mirror = folder, python, mirror
         self._clients = folder / "venv" / "bin" / "python"
 
-    def debian_packages(self) -> None:
+    def debian_packages(self) -> bool:
         """wrk, nginx, h2load, nghttpd, and what Python's `venv` needs."""
         packages = missing_packages(find_command, has_venv=importlib.util.find_spec("ensurepip") is not None)
         if not packages:
-            return
+            return False
         apt = find_command("apt-get")
         if apt is None:
             raise MissingError(
@@ -151,20 +153,22 @@ class Installer:
         _say(f"installing {', '.join(packages)} with apt-get")
         _run(apt, "update", "-q")
         _run(apt, "install", "-y", "-q", "--no-install-recommends", *packages, DEBIAN_FRONTEND="noninteractive")
+        return True
 
-    def tritonclient(self) -> None:
+    def tritonclient(self) -> bool:
         """A virtual environment with the tritonclient package."""
         if self._clients.exists() and _succeeds(str(self._clients), "-c", "import tritonclient.grpc, tritonclient.http"):
-            return
+            return False
         _say(f"installing {TRITONCLIENT} in {self._folder / 'venv'}")
         _make_environment(sys.executable, self._folder / "venv")
         _pip(self._clients, "install", TRITONCLIENT)
+        return True
 
-    def perf_analyzer(self) -> None:
+    def perf_analyzer(self) -> bool:
         """The program out of its wheel, and a launcher that gives it the C library it was built for."""
         launcher, target = self._folder / "bin" / "perf_analyzer", self._folder / "perf_analyzer"
         if launcher.exists():
-            return
+            return False
         _only_x86_64()
         release = choose_runtime(parse_glibc(os.confstr("CS_GNU_LIBC_VERSION")), platform.freedesktop_os_release().get("ID", ""))
         if not self._clients.exists():
@@ -177,16 +181,17 @@ class Installer:
         program.chmod(0o755)
         if release is None:
             _write_launcher(launcher, f'exec "{program}" "$@"')
-            return
+            return True
         _say(f"fetching Debian {release}'s C library beside it")
         libraries = self._unpack_runtime(release)
         _write_launcher(launcher, f'exec "{libraries}/ld-linux-x86-64.so.2" --library-path "{libraries}" "{program}" "$@"')
+        return True
 
-    def triton(self) -> None:
+    def triton(self) -> bool:
         """Triton out of pytriton's wheel, with the Python backend for a Python of this machine."""
         launcher = self._folder / "bin" / "tritonserver"
         if launcher.exists():
-            return
+            return False
         _only_x86_64()
         names = [self._python] if self._python else [sys.executable, find_command("python3"), "/usr/bin/python3"]
         python = choose_python([_describe_python(name) for name in dict.fromkeys(names) if name])
@@ -209,6 +214,7 @@ class Installer:
             f'export PYTHONPATH="{packages}" PATH="{environment}/bin:$PATH"',
             f'exec "{server}/bin/tritonserver" --backend-directory="{server}/backends" {addresses} "$@"',
         )
+        return True
 
     def _unpack_runtime(self, release: str) -> pathlib.Path:
         """A newer Debian's runtime libraries, in a folder that the system itself never looks into."""
@@ -248,7 +254,7 @@ def installed_peers(folder: pathlib.Path, *, with_triton: bool) -> list[Peer]:
         of_system("nginx", "-v", r"nginx/(\S+)"),
         of_system("h2load", "--version", r"nghttp2/(\S+)"),
         of_system("nghttpd", "--version", r"nghttp2/(\S+)"),
-        Peer("perf_analyzer", analyzer, (str(analyzer), "--version"), r"Perf Analyzer Version \S+ \(commit (\w+)\)"),
+        Peer("perf_analyzer", analyzer, (str(analyzer), "--version"), r"Perf Analyzer Version (\S+)", _unpacked_version(folder)),
         Peer("tritonclient", python, (str(python), "-c", ask_client), r"version (\S+)"),
     ]
     return [*peers, Peer("Triton", folder / "bin" / "tritonserver", ask_triton, r"Triton (\S+) answers")] if with_triton else peers
@@ -264,7 +270,7 @@ def check(peer: Peer) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(peer.pattern, done.stdout + done.stderr)
-    return found[1] if found else None
+    return (peer.version or found[1]) if found else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -286,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is_complete = True
     for name, step in steps.items():
         try:
-            step()
+            _say(f"{name}: {'installed' if step() else 'there already'}")
         except MissingError as error:
             is_complete = False
             sys.stderr.write(f"install: {name}: {error}.\n")
@@ -310,7 +316,7 @@ def _run(*command: str, cwd: pathlib.Path | None = None, **environment: str) -> 
     )
     if done.returncode:
         last = (done.stderr.strip() or done.stdout.strip() or "it says nothing").splitlines()[-1]
-        raise MissingError(f"`{' '.join(command)}` failed: {last}")
+        raise MissingError(f"`{' '.join(command).splitlines()[0]}` failed: {last}")
     return done.stdout
 
 
@@ -323,8 +329,8 @@ def _pip(python: pathlib.Path, *arguments: str) -> None:
 
 
 def _make_environment(python: str, folder: pathlib.Path) -> None:
-    if not (folder / "bin" / "python").exists() or not _succeeds(str(folder / "bin" / "python"), "-m", "pip", "--version"):
-        _run(python, "-m", "venv", str(folder))
+    """A virtual environment made anew: one that is there was left by a try that failed."""
+    _run(python, "-m", "venv", "--clear", str(folder))
 
 
 def _describe_python(name: str) -> Interpreter:
@@ -339,6 +345,12 @@ def _apt_sources() -> list[str]:
     folder = pathlib.Path("/etc/apt")
     files = [folder / "sources.list", *sorted(folder.glob("sources.list.d/*.list")), *sorted(folder.glob("sources.list.d/*.sources"))]
     return [file.read_text(encoding="utf-8") for file in files if file.is_file()]
+
+
+def _unpacked_version(folder: pathlib.Path) -> str:
+    """The version of perf_analyzer's wheel: the program calls itself 0.0.0."""
+    names = [path.name for path in (folder / "perf_analyzer").glob("perf_analyzer-*.dist-info")]
+    return names[0].removeprefix("perf_analyzer-").removesuffix(".dist-info") if names else ""
 
 
 def _only_x86_64() -> None:
