@@ -82,11 +82,15 @@ class Row:
     compared: int = 0
     faults: list[str] = dataclasses.field(default_factory=list)
 
+    @property
+    def carrier(self) -> str:
+        """What carries the requests: the engine, or the library that stands behind both."""
+        return "grpcio" if self.protocol == "grpc" else self.engine
+
     def line(self) -> str:
         """The row as Markdown."""
-        engine = "grpcio" if self.protocol == "grpc" else self.engine
         agreed = "no" if self.faults else "yes"
-        return f"| {self.model} | {self.protocol} | {engine} | {' | '.join(self.runs)} | {self.compared} | {agreed} |"
+        return f"| {self.model} | {self.protocol} | {self.carrier} | {' | '.join(self.runs)} | {self.compared} | {agreed} |"
 
 
 async def judge(case: Case, protocol: Protocol, engine: str, servers: Mapping[str, Urls], seconds: float, folder: pathlib.Path) -> Row:
@@ -94,13 +98,13 @@ async def judge(case: Case, protocol: Protocol, engine: str, servers: Mapping[st
     row = Row(case.model, protocol, engine)
     settings = {name: (f"target.url={urls[protocol]}", f"target.engine={engine}") for name, urls in servers.items()}
     for name in servers:
-        file = _write_scenario(folder, case.model, case.inputs, case.batch_sizes[0], seconds)
+        file = write_scenario(folder, case.model, case.inputs, case.batch_sizes[0], seconds)
         said, fault = await _run(file, settings[name])
         row.runs.append(said)
         row.faults += [f"`perfkit run` on {name}: {fault}"] if fault else []
     for number, inputs in enumerate((case.inputs, *case.further)):
         for batch_size in case.batch_sizes:
-            file = _write_scenario(folder, case.model, inputs, batch_size, seconds)
+            file = write_scenario(folder, case.model, inputs, batch_size, seconds)
             try:
                 (requests, ours), (their_requests, theirs) = [await _ask(file, settings[name]) for name in servers]
             except PerfkitError as error:
@@ -130,7 +134,8 @@ def differences(first: InferResponse, second: InferResponse) -> list[str]:
     return found
 
 
-def _write_scenario(folder: pathlib.Path, model: str, inputs: Inputs, batch_size: int, seconds: float) -> pathlib.Path:
+def write_scenario(folder: pathlib.Path, model: str, inputs: Inputs, batch_size: int, seconds: float) -> pathlib.Path:
+    """The scenario's file, whose target the command line names."""
     document = {
         "target": {"model": model},
         "workload": {"batch_size": batch_size, "inputs": {name: dict(value) for name, value in inputs.items()}},
@@ -214,7 +219,7 @@ def page(rows: Sequence[Row], head: Sequence[str], triton_version: str, seconds:
         "the outputs agree where name, datatype, shape and all bytes are equal.", "",
         *head, *(row.line() for row in rows),
     ]  # fmt: skip
-    faults = [f"- {row.model}, {row.protocol}, {row.engine}: {fault}" for row in rows for fault in row.faults]
+    faults = [f"- {row.model}, {row.protocol}, {row.carrier}: {fault}" for row in rows for fault in row.faults]
     return "\n".join([*text, *(["", "What differs:", "", *faults] if faults else []), ""])
 
 
