@@ -38,6 +38,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 Inputs: TypeAlias = Mapping[str, Mapping[str, Any]]
 Urls: TypeAlias = Mapping[Protocol, str]
 
+_TOLD_FAULTS = 5
+
 # over gRPC both engines are the same today
 WAYS: tuple[tuple[Protocol, str], ...] = (("http", "wire"), ("http", "reference"), ("grpc", "wire"))
 
@@ -86,6 +88,11 @@ class Row:
     def carrier(self) -> str:
         """What carries the requests: the engine, or the library that stands behind both."""
         return "grpcio" if self.protocol == "grpc" else self.engine
+
+    def told_faults(self) -> list[str]:
+        """The first faults, and how many more there are: a model that is wrong is wrong in every request."""
+        more = len(self.faults) - _TOLD_FAULTS
+        return [*self.faults[:_TOLD_FAULTS], *([f"and {more} more"] if more > 0 else [])]
 
     def line(self) -> str:
         """The row as Markdown."""
@@ -206,7 +213,7 @@ async def compare(cases: Sequence[Case], triton: Triton, seconds: float) -> list
                 for protocol, engine in WAYS:
                     servers = {"Triton": triton_urls, "the bundled server": ours.urls}
                     rows.append(await judge(case, protocol, engine, servers, seconds, pathlib.Path(folder)))
-                    print(rows[-1].line(), *(f"  {fault}" for fault in rows[-1].faults), sep="\n", flush=True)
+                    print(rows[-1].line(), *(f"  {fault}" for fault in rows[-1].told_faults()), sep="\n", flush=True)
     return rows
 
 
@@ -219,7 +226,7 @@ def page(rows: Sequence[Row], head: Sequence[str], triton_version: str, seconds:
         "the outputs agree where name, datatype, shape and all bytes are equal.", "",
         *head, *(row.line() for row in rows),
     ]  # fmt: skip
-    faults = [f"- {row.model}, {row.protocol}, {row.carrier}: {fault}" for row in rows for fault in row.faults]
+    faults = [f"- {row.model}, {row.protocol}, {row.carrier}: {fault}" for row in rows for fault in row.told_faults()]
     return "\n".join([*text, *(["", "What differs:", "", *faults] if faults else []), ""])
 
 

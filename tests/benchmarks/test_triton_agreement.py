@@ -60,6 +60,11 @@ def test_the_page_tells_what_differs():
     assert "- simple, grpc, grpcio: inputs 0, batch 1, request 2: the bytes of OUTPUT0 differ" in text
 
 
+def test_of_many_faults_the_first_are_told():
+    row = Row("simple", "http", "wire", faults=[f"request {number}" for number in range(51)])
+    assert row.told_faults() == ["request 0", "request 1", "request 2", "request 3", "request 4", "and 46 more"]
+
+
 def test_without_triton_the_installer_is_named(tmp_path):
     with pytest.raises(TritonError, match=re.escape("python3 benchmarks/peers/install.py")), running_triton(tmp_path):
         pass
