@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
+import itertools
+import math
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
 
@@ -14,12 +16,13 @@ from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import TargetError
 from perfkit.fleet.placement import Placement, place
 from perfkit.fleet.worker import PointRecording, PointSpec, run_point
-from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.interruption import Interruption
+from perfkit.load.loop import Loop
+from perfkit.load.plan import ClosedPlan, LoadPlan, plan_loads
 from perfkit.protocol.message import InferRequest
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import Connections, Generator, Point, Result, RunWarning, Status
+from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point, Result, RunWarning, Status
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
 from perfkit.stats.summary import Measured, point, pooled
@@ -27,6 +30,7 @@ from perfkit.target import Target, describe_target, open_target, probe
 from perfkit.telemetry.host import describe_host, open_file_limit, pinned, usable_cpus
 from perfkit.transport.base import Transport
 from perfkit.transport.engine import make_transport
+from perfkit.units import NS_PER_S
 
 
 class Observer(Protocol):
@@ -49,9 +53,18 @@ class Observer(Protocol):
 class _Plan:
     """One load point of one repetition."""
 
+    index: int
     protocol: WireProtocol
-    concurrency: int
+    load: LoadPlan
     repetition: int
+
+    @property
+    def described(self) -> Load:
+        """The load as a result names it."""
+        if isinstance(self.load, ClosedPlan):
+            return ClosedLoad(concurrency=self.load.concurrency)
+        load = self.load
+        return OpenLoad(rate_per_s=load.rate_per_s, arrivals=load.law, burstiness=load.burstiness, max_in_flight=load.max_in_flight)
 
 
 async def run_scenario(
@@ -105,6 +118,7 @@ class _Run:
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
         self._warnings = [RunWarning(code="shared_cpus", message=placement.conflict)] if placement.conflict else []
         self._requests: dict[WireProtocol, tuple[InferRequest, ...]] = {}
+        self._try_ns: dict[WireProtocol, int] = {}
         self._environment: dict[str, Any] = {}
         self._host = describe_host()
         self._status: tuple[Status, str] = ("complete", "")
@@ -118,7 +132,7 @@ class _Run:
         for protocol, address in target.addresses.items():
             async with self._transport(address) as transport:
                 probed = await probe(transport, address, self._loaded)
-            self._requests[protocol] = probed.requests
+            self._requests[protocol], self._try_ns[protocol] = probed.requests, probed.try_ns
             if probed.note:
                 self._warnings.append(RunWarning(code="json_tensors", message=probed.note))
             self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
@@ -131,7 +145,7 @@ class _Run:
         spec_s = [self._point_s() for _ in plans]
         for index, plan in enumerate(plans):
             left_s = None if None in spec_s else sum(seconds or 0.0 for seconds in spec_s[index:])
-            self._observer.point_started(index, len(plans), f"{plan.protocol}, concurrency {plan.concurrency}", spec_s[index], left_s)
+            self._observer.point_started(index, len(plans), f"{plan.protocol}, {plan.described.title}", spec_s[index], left_s)
             await self._measure_one(plan, target)
             if self._status[0] == "complete" and self._interruption.count:
                 self.end("interrupted", f"after load point {index + 1} of {len(plans)}")
@@ -145,9 +159,9 @@ class _Run:
     def result(self) -> Result:
         """The result as far as the run has come."""
         points = tuple(point(measured) for measured in self.measured)
-        groups: dict[tuple[str, int], list[Measured]] = {}
+        groups: dict[tuple[str, Load], list[Measured]] = {}
         for measured in self.measured:
-            groups.setdefault((measured.protocol, measured.concurrency), []).append(measured)
+            groups.setdefault((measured.protocol, measured.load), []).append(measured)
         status, reason = self._status
         if status == "complete" and not all(one.valid for one in points):
             status, reason = "invalid", "some points are not valid: their warnings say why"
@@ -163,18 +177,16 @@ class _Run:
         )
 
     async def _measure_one(self, plan: _Plan, target: Target) -> None:
-        address, closed = target.addresses[plan.protocol], self._scenario.load.closed
-        tag = f"p{self._point_index(plan)}.r{plan.repetition}.service"
+        address, tag = target.addresses[plan.protocol], f"p{plan.index}.r{plan.repetition}"
         async with self._transport(address) as transport:
             prepared = [transport.prepare(request) for request in self._requests[plan.protocol]]
             spec = PointSpec(
-                concurrency=plan.concurrency,
-                think_time_ns=closed.think_time_ns,
+                load=plan.load,
                 warmup_ns=self._scenario.measure.warmup_ns,
                 window_ns=self._scenario.window_ns,
                 requests=self._scenario.measure.requests,
                 drain_ns=self._scenario.drain_ns,
-                connections=min(plan.concurrency, self._max_connections()),
+                connections=min(self._wanted_connections(plan), self._max_connections()),
             )
 
             def log(window_start_ns: int, interval: Interval) -> None:
@@ -194,34 +206,43 @@ class _Run:
 
     def _measured(self, plan: _Plan, recorded: PointRecording) -> Measured:
         warnings = [*self._warnings]
-        if plan.concurrency > self._max_connections():
-            message = (
-                f"Only {self._max_connections()} connections are allowed, so the rest of the {plan.concurrency} requests waited for one."
-            )
+        if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > self._max_connections():
+            message = f"Only {self._max_connections()} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
             warnings.append(RunWarning(code="connections_limited", message=message))
         return Measured(
             protocol=plan.protocol,
-            concurrency=plan.concurrency,
+            load=plan.described,
             batch_size=self._scenario.workload.batch_size,
             repetition=plan.repetition,
             window_ns=recorded.window_ns,
             recording=recorded.recording,
-            connections=Connections(opened=recorded.connections.opened, reconnects=recorded.connections.reconnects),
+            connections=Connections(
+                opened=recorded.connections.opened, reconnects=recorded.connections.reconnects, retried=recorded.connections.retried
+            ),
             generator=Generator(cpu_share=recorded.cpu_share, steal_share=recorded.steal_share),
             warnings=tuple(warnings),
         )
 
     def _plans(self, target: Target) -> list[_Plan]:
-        return [
-            _Plan(protocol, concurrency, repetition)
-            for repetition in range(self._scenario.measure.repetitions)
-            for protocol in target.addresses
-            for concurrency in self._scenario.load.closed.concurrency
-        ]
+        scenario, plans = self._scenario, []
+        for repetition in range(scenario.measure.repetitions):
+            loads = plan_loads(
+                scenario.load,
+                seed=scenario.workload.seed,
+                repetition=repetition,
+                warmup_ns=scenario.measure.warmup_ns,
+                window_ns=scenario.window_ns,
+                folder=self._loaded.folder,
+            )
+            pairs = itertools.product(target.addresses, loads)
+            plans += [_Plan(index, protocol, load, repetition) for index, (protocol, load) in enumerate(pairs)]
+        return plans
 
-    def _point_index(self, plan: _Plan) -> int:
-        protocols, concurrencies = self._scenario.target.load_protocols, self._scenario.load.closed.concurrency
-        return protocols.index(plan.protocol) * len(concurrencies) + concurrencies.index(plan.concurrency)
+    def _wanted_connections(self, plan: _Plan) -> int:
+        """Opened ahead: what a closed loop needs, and in an open one twice what Little's law expects of the first answer's time."""
+        if isinstance(plan.load, ClosedPlan):
+            return plan.load.concurrency
+        return max(4, math.ceil(2 * plan.load.rate_per_s * self._try_ns[plan.protocol] / NS_PER_S))
 
     def _point_s(self) -> float | None:
         window_ns = self._scenario.window_ns
@@ -249,9 +270,9 @@ class _Run:
     @contextlib.contextmanager
     def _watched(self, server: BundledServer | None) -> Iterator[Any]:
         """While a loop runs, an interruption or the bundled server's end stops it."""
-        loops: list[ClosedLoop] = []
+        loops: list[Loop] = []
 
-        def on_loop(loop: ClosedLoop) -> None:
+        def on_loop(loop: Loop) -> None:
             loops.append(loop)
             self._interruption.watch(loop)
 

@@ -33,6 +33,8 @@ class Probed:
     name: str
     version: str
     requests: tuple[InferRequest, ...]
+    try_ns: int
+    """How long the first request took."""
     note: str = ""
 
 
@@ -71,26 +73,24 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
         name, its_version = address.presentable(server.name), address.presentable(server.version)
         may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions
         try:
-            await _try_one(transport, address, requests[0], metadata)
+            return Probed(name, its_version, requests, await _try_one(transport, address, requests[0], metadata))
         except (ModelMismatchError, TargetError):
             plain = tuple(as_plain(request) for request in requests)
-            if not may_fall_back or not await _takes(transport, address, plain[0], metadata):
+            if not may_fall_back or (try_ns := await _takes(transport, address, plain[0], metadata)) is None:
                 raise
             note = "The server refuses binary tensors: requests and answers carry them as JSON, which costs both sides more."
-            return Probed(name, its_version, plain, note)
-        return Probed(name, its_version, requests)
+            return Probed(name, its_version, plain, try_ns, note)
 
 
-async def _takes(transport: Transport, address: Address, request: InferRequest, metadata: ModelMetadata) -> bool:
+async def _takes(transport: Transport, address: Address, request: InferRequest, metadata: ModelMetadata) -> int | None:
     try:
-        await _try_one(transport, address, request, metadata)
+        return await _try_one(transport, address, request, metadata)
     except PerfkitError:
-        return False
-    return True
+        return None
 
 
-async def _try_one(transport: Transport, address: Address, request: InferRequest, metadata: ModelMetadata) -> None:
-    """One request before any load: a target that refuses it is told before minutes are spent."""
+async def _try_one(transport: Transport, address: Address, request: InferRequest, metadata: ModelMetadata) -> int:
+    """One request before any load, and its time: a target that refuses it is told before minutes are spent."""
     outcome = Outcome.REJECTED
     try:
         prepared = transport.prepare(request)
@@ -102,6 +102,7 @@ async def _try_one(transport: Transport, address: Address, request: InferRequest
         raise kind(f"{address}: the first request, sent to try, failed: {address.presentable(str(error))}") from None
     if wrong := _fault(request, response, metadata):
         raise TargetError(f"{address}: the answer to the first request, sent to try, {wrong}")
+    return reply.finished_ns - reply.started_ns
 
 
 def _fault(request: InferRequest, response: InferResponse, metadata: ModelMetadata) -> str:

@@ -7,8 +7,12 @@ from collections.abc import Callable, Sequence
 from perfkit.address import Address
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
-from perfkit.load.closed_loop import ClosedLoop, Ending
+from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.loop import Ending, Loop
+from perfkit.load.open_loop import OpenLoop
+from perfkit.load.pacer import Pacer, make_pacer
 from perfkit.load.phases import Phases
+from perfkit.load.plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.recorder.recording import Interval, Recorder, Recording
 from perfkit.telemetry.host import BusyMeter
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Transport
@@ -18,8 +22,7 @@ from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Transport
 class PointSpec:
     """What one worker does in one load point."""
 
-    concurrency: int
-    think_time_ns: int
+    load: LoadPlan
     warmup_ns: int
     window_ns: int | None
     requests: int | None
@@ -47,7 +50,7 @@ async def run_point(
     *,
     clock: Clock,
     address: Address,
-    on_loop: Callable[[ClosedLoop], None],
+    on_loop: Callable[[Loop], None],
     on_interval: Callable[[int, Interval], None],
 ) -> PointRecording:
     """Opens the connections, loads, measures, drains.
@@ -61,10 +64,10 @@ async def run_point(
         phases,
         lambda interval: on_interval(phases.window_start_ns, interval),
         lambda reply: address.presentable(_failure(transport, reply)),
+        is_open=isinstance(spec.load, OpenPlan),
     )
-    loop = ClosedLoop(
-        transport, requests, recorder.add, concurrency=spec.concurrency, phases=phases, clock=clock, think_time_ns=spec.think_time_ns
-    )
+    pacer = make_pacer(clock)
+    loop = _make_loop(spec.load, transport, requests, recorder, phases, clock, pacer)
     on_loop(loop)
     busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
     early = asyncio.ensure_future(_end_early(loop, phases, recorder))
@@ -74,6 +77,7 @@ async def run_point(
     finally:
         early.cancel()
         busy.cancel()
+        pacer.close()
     if spec.window_ns is None:
         recording = recorder.finish(clock.now_ns())
         window_end_ns = recording.last_finished_ns
@@ -84,7 +88,34 @@ async def run_point(
     return PointRecording(recording, phases.window_start_ns, window_ns, ending, transport.counts, cpu_share, steal_share)
 
 
-async def _busy_shares(loop: ClosedLoop, phases: Phases, clock: Clock) -> tuple[float, float]:
+def _make_loop(
+    load: LoadPlan, transport: Transport, requests: Sequence[Prepared], recorder: Recorder, phases: Phases, clock: Clock, pacer: Pacer
+) -> Loop:
+    if isinstance(load, ClosedPlan):
+        return ClosedLoop(
+            transport,
+            requests,
+            recorder.add,
+            concurrency=load.concurrency,
+            phases=phases,
+            clock=clock,
+            think_time_ns=load.think_time_ns,
+        )
+    return OpenLoop(
+        transport,
+        requests,
+        recorder.add,
+        recorder.drop,
+        arrivals=load.schedule.chunks(),
+        origin_ns=phases.start_ns,
+        phases=phases,
+        clock=clock,
+        pacer=pacer,
+        max_in_flight=load.max_in_flight,
+    )
+
+
+async def _busy_shares(loop: Loop, phases: Phases, clock: Clock) -> tuple[float, float]:
     """Over the window alone: a long drain would hide a busy generator."""
     await clock.sleep_until_ns(phases.window_start_ns)
     meter = BusyMeter(clock)
@@ -92,7 +123,7 @@ async def _busy_shares(loop: ClosedLoop, phases: Phases, clock: Clock) -> tuple[
     return meter.read()
 
 
-async def _end_early(loop: ClosedLoop, phases: Phases, recorder: Recorder) -> None:
+async def _end_early(loop: Loop, phases: Phases, recorder: Recorder) -> None:
     """Before the answers of the drain are recorded."""
     await loop.stopped()
     if phases.window_end_ns is not None:

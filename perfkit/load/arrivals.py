@@ -84,12 +84,12 @@ class Schedule:
 
     law: Law
     segments: tuple[Segment, ...]
-    seed: int = 0
+    seed: tuple[int, ...] = (0,)
     burstiness: float = 1.0
 
     def chunks(self) -> Iterator[Instants]:
         """The instants in ascending order, without end, some thousands at a time."""
-        random = np.random.Generator(np.random.Philox(self.seed))
+        random = np.random.Generator(np.random.Philox(np.random.SeedSequence(self.seed)))
         clock = _Rescaling(self.segments)
         last = 0.0
         while True:
@@ -134,7 +134,7 @@ def share(chunks: Iterator[Instants], worker: int, workers: int) -> Iterator[Ins
         before += chunk.size
 
 
-def from_timestamps(seconds: Sequence[float]) -> Trace:
+def from_timestamps(seconds: Sequence[float] | npt.NDArray[np.float64]) -> Trace:
     """A trace of instants in seconds; the first one is the load's start. Raises ValueError where they go back."""
     values = np.asarray(seconds, dtype=np.float64)
     if values.size and (np.diff(values) < 0).any():
@@ -142,7 +142,7 @@ def from_timestamps(seconds: Sequence[float]) -> Trace:
     return Trace(tuple(int(one) for one in np.rint((values - values[:1].sum()) * NS_PER_S)))
 
 
-def from_intervals(seconds: Sequence[float]) -> Trace:
+def from_intervals(seconds: Sequence[float] | npt.NDArray[np.float64]) -> Trace:
     """A trace of gaps in seconds, the first one before the first arrival. Raises ValueError for a negative one."""
     values = np.asarray(seconds, dtype=np.float64)
     if (values < 0).any():

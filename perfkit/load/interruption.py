@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.loop import Loop
 
 
 class Interruption:
@@ -11,7 +11,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.count = 0
-        self._loop: ClosedLoop | None = None
+        self._loop: Loop | None = None
         self._task: asyncio.Task[Any] | None = None
 
     def interrupt(self) -> None:
@@ -22,7 +22,7 @@ class Interruption:
         elif self._task is not None:
             self._task.cancel()
 
-    def watch(self, loop: ClosedLoop | None) -> None:
+    def watch(self, loop: Loop | None) -> None:
         """Names the loop that an interruption stops; None while there is none."""
         self._loop = loop
 

@@ -9,7 +9,7 @@ import ctypes
 import os
 from typing import Protocol
 
-from perfkit.clock import Clock
+from perfkit.clock import Clock, MonotonicClock
 from perfkit.units import NS_PER_S
 
 _CLOCK_MONOTONIC, _TFD_TIMER_ABSTIME = 1, 1
@@ -87,7 +87,9 @@ class TimerPacer:
 
 
 def make_pacer(clock: Clock) -> Pacer:
-    """The best pacer that the system has for the machine's clock."""
+    """The best pacer that the system has for the machine's clock; a virtual one paces itself."""
+    if not isinstance(clock, MonotonicClock):
+        return ClockPacer(clock)
     try:
         return TimerPacer(clock)
     except (OSError, AttributeError, NotImplementedError):

@@ -24,10 +24,12 @@ _OK = Outcome.OK
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interval:
-    """The service times of the requests that started in one second of the window."""
+    """The times of the requests that belong to one second of the window; an open loop has response time and start delay."""
 
     index: int
     service_time: Histogram
+    response_time: Histogram | None = None
+    start_delay: Histogram | None = None
 
 
 @dataclasses.dataclass(slots=True)
@@ -45,6 +47,15 @@ class Recording:
     first_started_ns: int
     last_finished_ns: int
     errors: dict[Outcome, list[str]]
+    response_time: Histogram | None = None
+    """Finished − intended start; None in a closed loop, as the two below."""
+    start_delay: Histogram | None = None
+    """Started − intended start: waiting for a socket and connecting are part of it."""
+    lag: Histogram | None = None
+    """The generator's own part of the start delay: when the loop came to a request − its intended start."""
+    dropped: int = 0
+    unsent: int = 0
+    """How many of the dropped ones the loop never came to, since it could not keep up."""
 
 
 class Recorder:
@@ -56,15 +67,23 @@ class Recorder:
     """
 
     def __init__(
-        self, phases: Phases, on_interval: Callable[[Interval], None], describe_failure: Callable[[Reply], str] = lambda reply: reply.error
+        self,
+        phases: Phases,
+        on_interval: Callable[[Interval], None],
+        describe_failure: Callable[[Reply], str] = lambda reply: reply.error,
+        *,
+        is_open: bool = False,
     ) -> None:
         self._phases = phases
         self._window_end_ns = phases.window_end_ns
         self._describe_failure = describe_failure
         self._on_interval = on_interval
         self._batch: list[Reply] = []
-        self._open: collections.OrderedDict[int, Histogram] = collections.OrderedDict()
+        self._is_open = is_open
+        self._open: collections.OrderedDict[int, Interval] = collections.OrderedDict()
         self._recording = Recording(dict.fromkeys(Outcome, 0), Histogram(), Histogram(), {}, 0, 0, 0, 0, {})
+        if is_open:
+            self._recording.response_time, self._recording.start_delay, self._recording.lag = Histogram(), Histogram(), Histogram()
 
     def add(self, reply: Reply) -> None:
         """Takes one reply; cheap, since a thousand are recorded at once."""
@@ -75,6 +94,13 @@ class Recorder:
         if len(self._batch) >= _BATCH:
             self._flush(self._window_end_ns)
 
+    def drop(self, intended_ns: int, is_late: bool) -> None:
+        """Counts an arrival that was not sent, in the window to which it belongs; `is_late` where the loop never came to it."""
+        end_ns = self._window_end_ns
+        if intended_ns >= self._phases.window_start_ns and (end_ns is None or intended_ns < end_ns):
+            self._recording.dropped += 1
+            self._recording.unsent += is_late
+
     def end_window(self, instant_ns: int) -> None:
         """Says that the window ends then, earlier than planned: what is answered while it drains is no throughput."""
         self._window_end_ns = instant_ns
@@ -83,7 +109,7 @@ class Recorder:
         """The recording of a window that ended then."""
         self._flush(window_end_ns)
         for index in tuple(self._open):
-            self._on_interval(Interval(index, self._open.pop(index)))
+            self._on_interval(self._open.pop(index))
         return self._recording
 
     def _flush(self, window_end_ns: int | None) -> None:
@@ -92,11 +118,15 @@ class Recorder:
         finished = np.array([reply.finished_ns for reply in batch], dtype=np.int64)
         codes = np.array([_OUTCOMES.index(reply.outcome) for reply in batch], dtype=np.int64)
         self._count_finished(finished[codes == _OUTCOMES.index(Outcome.OK)], window_end_ns)
-        inside = started >= self._phases.window_start_ns
+        intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
+        inside = intended >= self._phases.window_start_ns
         if window_end_ns is not None:
-            inside &= started < window_end_ns
+            inside &= intended < window_end_ns
         if inside.any():
-            self._record(started[inside], finished[inside], codes[inside])
+            self._record(started[inside], finished[inside], codes[inside], intended[inside])
+            if self._recording.lag is not None:
+                paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
+                self._recording.lag.record_many((paced - intended)[inside])
 
     def _count_finished(self, finished_ns: npt.NDArray[np.int64], window_end_ns: int | None) -> None:
         start_ns, recording = self._phases.window_start_ns, self._recording
@@ -107,7 +137,13 @@ class Recorder:
         for index, count in zip(*np.unique((inside - start_ns) // NS_PER_S, return_counts=True), strict=True):
             recording.finished_per_interval[int(index)] = recording.finished_per_interval.get(int(index), 0) + int(count)
 
-    def _record(self, started: npt.NDArray[np.int64], finished: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]) -> None:
+    def _record(
+        self,
+        started: npt.NDArray[np.int64],
+        finished: npt.NDArray[np.int64],
+        codes: npt.NDArray[np.int64],
+        intended: npt.NDArray[np.int64],
+    ) -> None:
         recording, service_ns = self._recording, finished - started
         for outcome, count in zip(_OUTCOMES, np.bincount(codes, minlength=len(_OUTCOMES)), strict=True):
             recording.outcomes[outcome] += int(count)
@@ -116,19 +152,30 @@ class Recorder:
         recording.first_started_ns = min(recording.first_started_ns or int(started.min()), int(started.min()))
         recording.last_finished_ns = max(recording.last_finished_ns, int(finished.max()))
         kept = np.isin(codes, [_OUTCOMES.index(outcome) for outcome in _IN_DISTRIBUTION])
-        recording.service_time.record_many(service_ns[kept])
         recording.failure_time.record_many(service_ns[~kept])
-        indices = (started[kept] - self._phases.window_start_ns) // NS_PER_S
+        indices = (intended[kept] - self._phases.window_start_ns) // NS_PER_S
+        times = service_ns[kept], (finished - intended)[kept], (started - intended)[kept]
+        self._add_times(Interval(-1, recording.service_time, recording.response_time, recording.start_delay), *times)
         for index in np.unique(indices):
-            self._interval(int(index)).record_many(service_ns[kept][indices == index])
+            chosen = indices == index
+            self._add_times(self._interval(int(index)), *(one[chosen] for one in times))
 
-    def _interval(self, index: int) -> Histogram:
+    @staticmethod
+    def _add_times(
+        to: Interval, service_ns: npt.NDArray[np.int64], response_ns: npt.NDArray[np.int64], delay_ns: npt.NDArray[np.int64]
+    ) -> None:
+        to.service_time.record_many(service_ns)
+        if to.response_time is not None:
+            to.response_time.record_many(response_ns)
+        if to.start_delay is not None:
+            to.start_delay.record_many(delay_ns)
+
+    def _interval(self, index: int) -> Interval:
         if index not in self._open:
-            self._open[index] = Histogram()
+            self._open[index] = Interval(index, Histogram(), Histogram(), Histogram()) if self._is_open else Interval(index, Histogram())
         self._open.move_to_end(index)
         if len(self._open) > _OPEN_INTERVALS:
-            oldest, histogram = self._open.popitem(last=False)
-            self._on_interval(Interval(oldest, histogram))
+            self._on_interval(self._open.popitem(last=False)[1])
         return self._open[index]
 
     def _sample_error(self, reply: Reply) -> None:

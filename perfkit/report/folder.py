@@ -14,7 +14,7 @@ from perfkit.result.model import Result
 from perfkit.stats.summary import QUANTILES
 from perfkit.stats.validity import is_withheld
 
-_TAG = re.compile(r"p(?P<point>\d+)\.r(?P<repetition>\d+)\.service")
+_TAG = re.compile(r"p(?P<point>\d+)\.r(?P<repetition>\d+)\.(?P<times>service|response)")
 _SLICES = 240  # about what a panel of the timeline can show
 
 
@@ -42,17 +42,16 @@ def read_recorded(folder: pathlib.Path, result: Result) -> Recorded:
 
     Seconds are kept encoded and added up into slices afterwards, so that a long run fits into memory.
     """
-    index_of = {(point.protocol, point.load.concurrency): index for index, point in enumerate(result.summary)}
+    index_of = {(point.protocol, point.load): index for index, point in enumerate(result.summary)}
     window_s = {
-        (index_of[load], one.repetition or 0): one.duration_s
-        for one in result.points
-        if (load := (one.protocol, one.load.concurrency)) in index_of
+        (index_of[load], one.repetition or 0): one.duration_s for one in result.points if (load := (one.protocol, one.load)) in index_of
     }
     pooled = tuple(Histogram() for _ in result.summary)
     seconds: dict[tuple[int, int], dict[float, list[str]]] = {key: {} for key in window_s}
     for tag, start_s, histogram in read_intervals(folder):
         found = _TAG.fullmatch(tag)
-        key = (int(found["point"]), int(found["repetition"])) if found else (-1, -1)
+        is_shown = found is not None and bool(result.summary) and result.summary[0].times_name.startswith(found["times"])
+        key = (int(found["point"]), int(found["repetition"])) if found and is_shown else (-1, -1)
         if key in window_s:  # what was logged of a point that never ended has no place in the result either
             pooled[key[0]].add(histogram)
             seconds[key].setdefault(start_s, []).append(histogram.encode())

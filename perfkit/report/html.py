@@ -10,14 +10,15 @@ import jinja2
 
 from perfkit.report.markdown import (
     ENDING,
-    HEADLINE,
-    LOAD,
     PERCENTILES,
     THROUGHPUT,
+    TIMES,
     WITHHELD,
     Cell,
     Column,
     grouped_warnings,
+    headline,
+    load_columns,
     scenario_name,
     status_sentence,
 )
@@ -29,11 +30,11 @@ _TEMPLATES = pathlib.Path(__file__).with_name("templates")
 # what each plot is called, and the sentence that says how to read it
 _PLOTS = {
     "load": (
-        "Throughput and service time against concurrency",
-        "Where throughput stops rising and the service time goes on rising, the server is saturated: more requests in flight only wait.",
+        "Throughput and {times} against {load}",
+        "Where throughput stops rising and the {times} goes on rising, the server is saturated: more requests only wait.",
     ),
     "percentiles": (
-        "Service time by percentile",
+        "{Times} by percentile",
         "Each line is a load point: that share of its requests took at most the time on the left. "  # noqa: ISC004 - one sentence of a pair
         "A steep end is a long tail; a line ends where less than one sample is expected beyond it.",
     ),
@@ -45,7 +46,6 @@ _PLOTS = {
 _SCHEMA_KEYS = ("schema", "schema_version")
 _PLAIN = re.compile(r"[A-Za-z0-9_./][\w ./:+@-]*")
 _REPETITION = (
-    *LOAD,
     Column("repetition", lambda point: Cell(WITHHELD if point.repetition is None else str(point.repetition + 1))),
     Column("window", lambda point: Cell(format_duration_ns(point.duration_s * NS_PER_S))),
     Column("sent", lambda point: Cell(f"{point.requests.sent:,}")),
@@ -68,15 +68,27 @@ def render_html(result: Result, plots: Mapping[str, str]) -> str:
         result=result,
         status=status_sentence(result),
         subject=_subject(result),
-        headline=_table(HEADLINE, result.summary),
-        repetitions=_table(_REPETITION, repetitions),
+        headline=_table(headline(result.summary), result.summary),
+        times=TIMES[result.summary[0].times_name] if result.summary else "",
+        repetitions=_table((*load_columns(repetitions), *_REPETITION), repetitions),
         warnings=grouped_warnings(result.summary),
         failures=_failures(result.summary),
-        plots=[(*_PLOTS[name], _inline(svg, _PLOTS[name][0])) for name, svg in plots.items()],
+        plots=[_plot(name, svg, result.summary[0]) for name, svg in plots.items()],
         environment=[(title, list(_facts(facts))) for title, facts in _environment(result.environment)],
         scenario="\n".join(_yaml_lines(result.scenario)),
         busy_share=f"{BUSY_CORE_SHARE:.0%}",
     )
+
+
+def _plot(name: str, svg: str, point: Point) -> tuple[str, str, str]:
+    """A plot's title, how to read it, and itself."""
+    words = {
+        "times": point.times_name,
+        "Times": point.times_name.capitalize(),
+        "load": "concurrency" if point.load.kind == "closed" else "the rate",
+    }
+    title, reading = (text.format(**words) for text in _PLOTS[name])
+    return title, reading, _inline(svg, title)
 
 
 def _subject(result: Result) -> str:

@@ -10,6 +10,8 @@ from perfkit.stats.validity import is_withheld
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 WITHHELD = "–"
+# what the times of a table are, for the sentence under it
+TIMES = {"service time": "service times, finished − started", "response time": "response times, finished − intended start"}
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|&])")
 
 
@@ -44,10 +46,11 @@ def render_markdown(result: Result) -> str:
     lines = [f"# {_escaped(scenario_name(result))}", ""]
     lines += [f"> **{_escaped(sentence)}**\n" for sentence in [status_sentence(result)] if sentence]
     if result.summary:
-        lines += ["| " + " | ".join(column.heading for column in HEADLINE) + " |"]
-        lines += ["|" + "|".join("---:" if column.is_figure else "---" for column in HEADLINE) + "|"]
-        lines += ["| " + " | ".join(_escaped(column.cell(point).text) for column in HEADLINE) + " |" for point in result.summary]
-        lines += ["", "p50 to max are service times, finished − started; – marks percentiles that too few samples carry."]
+        columns = headline(result.summary)
+        lines += ["| " + " | ".join(column.heading for column in columns) + " |"]
+        lines += ["|" + "|".join("---:" if column.is_figure else "---" for column in columns) + "|"]
+        lines += ["| " + " | ".join(_escaped(column.cell(point).text) for column in columns) + " |" for point in result.summary]
+        lines += ["", f"p50 to max are {TIMES[result.summary[0].times_name]}; – marks percentiles that too few samples carry."]
     else:
         lines += ["No load point was measured."]
     warnings = grouped_warnings(result.summary)
@@ -84,8 +87,8 @@ def grouped_warnings(points: Sequence[Point]) -> list[GroupedWarning]:
 
 
 def percentile_cell(point: Point, name: str) -> Cell:
-    """A percentile of the service time, `p99_9` for instance, or why it is withheld."""
-    figures, quantile = point.service_time_ns, QUANTILES[name]
+    """A percentile of the point's times, `p99_9` for instance, or why it is withheld."""
+    figures, quantile = point.times, QUANTILES[name]
     value = getattr(figures, name)
     if not figures.count:
         return Cell(WITHHELD, "no request of this point was answered")
@@ -98,8 +101,8 @@ def percentile_cell(point: Point, name: str) -> Cell:
 
 
 def maximum_cell(point: Point) -> Cell:
-    """The longest service time."""
-    figures = point.service_time_ns
+    """The longest of the point's times."""
+    figures = point.times
     return Cell(format_duration_ns(figures.max)) if figures.count else Cell(WITHHELD, "no request of this point was answered")
 
 
@@ -116,8 +119,9 @@ def _where(some: Sequence[Point], points: Sequence[Point]) -> str:
         return "all load points"
     by_protocol: dict[str, list[str]] = {}
     for point in some:
-        by_protocol.setdefault(point.protocol, []).append(str(point.load.concurrency))
-    return "; ".join(f"{protocol}, concurrency {', '.join(concurrencies)}" for protocol, concurrencies in by_protocol.items())
+        by_protocol.setdefault(point.protocol, []).append(point.load.amount)
+    kind = "concurrency " if points[0].load.kind == "closed" else ""
+    return "; ".join(f"{protocol}, {kind}{', '.join(amounts)}" for protocol, amounts in by_protocol.items())
 
 
 def _escaped(text: str) -> str:
@@ -129,10 +133,7 @@ def _percentile_column(name: str) -> Column:
     return Column(name.replace("_", "."), lambda point: percentile_cell(point, name))
 
 
-LOAD = (
-    Column("protocol", lambda point: Cell(point.protocol), is_figure=False),
-    Column("concurrency", lambda point: Cell(f"{point.load.concurrency:,}")),
-)
+_PROTOCOL = Column("protocol", lambda point: Cell(point.protocol), is_figure=False)
 THROUGHPUT = Column("throughput", lambda point: Cell(format_rate_per_s(point.throughput_per_s)))
 PERCENTILES = tuple(_percentile_column(name) for name in ("p50", "p90", "p95", "p99", "p99_9"))
 ENDING = (
@@ -148,10 +149,15 @@ ENDING = (
     ),
     Column("valid", lambda point: Cell("yes" if point.valid else "no"), is_figure=False),
 )
-HEADLINE = (
-    *LOAD,
-    THROUGHPUT,
-    Column("inferences", lambda point: Cell(format_rate_per_s(point.inferences_per_s))),
-    *PERCENTILES,
-    *ENDING,
-)
+_INFERENCES = Column("inferences", lambda point: Cell(format_rate_per_s(point.inferences_per_s)))
+
+
+def load_columns(points: Sequence[Point]) -> tuple[Column, ...]:
+    """The columns that name a load point."""
+    is_closed = not points or points[0].load.kind == "closed"
+    return (_PROTOCOL, Column("concurrency" if is_closed else "rate", lambda point: Cell(point.load.amount)))
+
+
+def headline(points: Sequence[Point]) -> tuple[Column, ...]:
+    """The columns of the summary."""
+    return (*load_columns(points), THROUGHPUT, _INFERENCES, *PERCENTILES, *ENDING)

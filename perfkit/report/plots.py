@@ -47,9 +47,9 @@ _STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.4,
 }
 _UPPER = {
-    "p99": "p99 of the service time",
-    "p90": "p90 of the service time (p99 needs 100 samples a step)",
-    "max": "maximum of the service time (p90 needs 10 samples a step)",
+    "p99": "p99 of the {times}",
+    "p90": "p90 of the {times} (p99 needs 100 samples a step)",
+    "max": "maximum of the {times} (p90 needs 10 samples a step)",
 }
 _TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
 _NUMBERS = FuncFormatter(lambda value, _: f"{value:,.6g}")
@@ -59,10 +59,10 @@ _AUTOMATIC_ID = re.compile(r'<g id="[A-Za-z0-9.]+_\d+">')
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slice:
-    """The service times of the requests that started in one slice of a repetition's window."""
+    """The times of the requests that belong to one slice of a repetition's window."""
 
     start_s: float
-    service_time: Mapping[str, int]
+    times: Mapping[str, int]
     """Nanoseconds by name: `p50`, `p90`, `p99` as far as the samples carry them, and `max`."""
 
 
@@ -83,8 +83,8 @@ def draw_plots(result: Result, recorded: Recorded) -> dict[str, str]:
         mpl.rcdefaults()  # a matplotlibrc of the user must not change the picture
         mpl.rcParams.update(_STYLE)
         figures: dict[str, Figure] = {}
-        answered = [point for point in result.summary if point.service_time_ns.count]
-        if len({point.load.concurrency for point in answered}) > 1:  # a single one says no more than the table
+        answered = [point for point in result.summary if point.times.count]
+        if len({point.load.level for point in answered}) > 1:  # a single one says no more than the table
             figures["load"] = load_figure(result.summary)
         if any(histogram.count for histogram in recorded.pooled):
             figures["percentiles"] = percentile_figure(result.summary, recorded.pooled)
@@ -94,7 +94,7 @@ def draw_plots(result: Result, recorded: Recorded) -> dict[str, str]:
 
 
 def percentile_curve(histogram: Histogram) -> tuple[npt.NDArray[np.float64], list[int]]:
-    """Where the curve's points lie, as 1/(1-q), and the service times there in nanoseconds.
+    """Where the curve's points lie, as 1/(1-q), and the times there in nanoseconds.
 
     It ends at the number of samples: beyond that no sample is expected to lie above.
     """
@@ -108,7 +108,7 @@ def percentile_curve(histogram: Histogram) -> tuple[npt.NDArray[np.float64], lis
 
 
 def percentile_figure(points: Sequence[Point], pooled: Sequence[Histogram]) -> Figure:
-    """Service time against the percentile, a panel a protocol, a line a load point."""
+    """The points' times against the percentile, a panel a protocol, a line a load point."""
     protocols, colours = _protocols(points), _colours(points)
     figure = Figure(figsize=(WIDTH_IN, 4.0), layout="constrained")
     panels = figure.subplots(1, len(protocols), sharex=True, sharey=True, squeeze=False)[0]
@@ -122,7 +122,7 @@ def percentile_figure(points: Sequence[Point], pooled: Sequence[Histogram]) -> F
         panels[protocols.index(point.protocol)].plot(
             steps,
             np.array(values_ns) / NS_PER_MS,
-            color=colours[point.load.concurrency],
+            color=colours[point.load.level],
             marker=marker,
             gid=f"percentiles-{_id(point)}",
         )
@@ -135,39 +135,41 @@ def percentile_figure(points: Sequence[Point], pooled: Sequence[Histogram]) -> F
         panel.set_title(protocol)
         panel.set_xlabel("percentile")
     _scale(panels[0], lowest, highest)
-    panels[0].set_ylabel("service time (ms)")
-    shown = {point.load.concurrency for point, histogram in zip(points, pooled, strict=True) if histogram.count}
-    keys = [Line2D([], [], color=colours[concurrency], lw=2, label=f"{concurrency:,}") for concurrency in sorted(shown, reverse=True)]
-    figure.legend(handles=keys, title="concurrency", loc="outside right upper", alignment="left")
+    panels[0].set_ylabel(f"{points[0].times_name} (ms)")
+    shown = {point.load.level: point.load.amount for point, histogram in zip(points, pooled, strict=True) if histogram.count}
+    keys = [Line2D([], [], color=colours[level], lw=2, label=amount) for level, amount in sorted(shown.items(), reverse=True)]
+    figure.legend(
+        handles=keys, title="concurrency" if points[0].load.kind == "closed" else "rate", loc="outside right upper", alignment="left"
+    )
     return figure
 
 
 def load_figure(points: Sequence[Point]) -> Figure:
-    """Throughput, and p50 and p99 of the service time, against concurrency."""
+    """Throughput, and p50 and p99 of the points' times, against the load."""
     figure = Figure(figsize=(WIDTH_IN, 3.5), layout="constrained")
-    throughput, service_time = figure.subplots(1, 2, squeeze=True)
+    throughput, times = figure.subplots(1, 2, squeeze=True)
     shades = {"http": (_BLUE, "o"), "grpc": (_VERMILLION, "s")}
     for protocol in _protocols(points):
-        some = sorted((point for point in points if point.protocol == protocol), key=lambda point: point.load.concurrency)
-        x, (colour, marker) = [point.load.concurrency for point in some], shades[protocol]
+        some = sorted((point for point in points if point.protocol == protocol), key=lambda point: point.load.level)
+        x, (colour, marker) = [point.load.level for point in some], shades[protocol]
         rates = [point.throughput_per_s for point in some]
         throughput.plot(x, rates, color=colour, marker=marker, ms=4.5, gid=f"throughput-{protocol}")
         for name, style in (("p50", "-"), ("p99", "--")):
             values = [_milliseconds(point, name) for point in some]
-            service_time.plot(x, values, color=colour, marker=marker, ms=4.5, ls=style, gid=f"{name}-{protocol}")
+            times.plot(x, values, color=colour, marker=marker, ms=4.5, ls=style, gid=f"{name}-{protocol}")
         _mark_invalid(throughput, some, rates, colour, marker)
-    for panel in (throughput, service_time):
-        panel.set_xlabel("concurrency (requests in flight)")
-        _concurrency_axis(panel, sorted({point.load.concurrency for point in points}))
+    for panel in (throughput, times):
+        panel.set_xlabel("concurrency (requests in flight)" if points[0].load.kind == "closed" else "offered rate (requests per second)")
+        _level_axis(panel, sorted({point.load.level for point in points}))
     throughput.set_title("throughput")
     throughput.set_ylabel("ok answers per second")
     throughput.set_ylim(0, max(point.throughput_per_s for point in points) * 1.06 or 1.0)
     throughput.yaxis.set_major_formatter(_NUMBERS)
-    service_time.set_title("service time")
-    service_time.set_ylabel("service time (ms)")
+    times.set_title(points[0].times_name)
+    times.set_ylabel(f"{points[0].times_name} (ms)")
     known = [value for point in points for name in ("p50", "p99") if (value := _milliseconds(point, name)) > 0]
     if known:
-        _scale(service_time, min(known), max(known))
+        _scale(times, min(known), max(known))
     keys = [Line2D([], [], color=shades[name][0], marker=shades[name][1], ms=4.5, label=name) for name in _protocols(points)]
     keys += [Line2D([], [], color=_MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
     if not all(point.valid for point in points):
@@ -177,7 +179,7 @@ def load_figure(points: Sequence[Point]) -> Figure:
 
 
 def timeline_figure(result: Result, recorded: Recorded) -> Figure:
-    """Service time and throughput over time, a pair of panels a load point, its repetitions one after another."""
+    """Times and throughput over time, a pair of panels a load point, its repetitions one after another."""
     points, cells = result.summary, _cells(result.summary)
     rows, columns = (max(places) + 1 for places in zip(*cells, strict=True))
     figure = Figure(figsize=(WIDTH_IN, 0.75 + 1.75 * rows))
@@ -194,10 +196,10 @@ def timeline_figure(result: Result, recorded: Recorded) -> Figure:
         times, rates = figure.add_subplot(grid[3 * row, column]), figure.add_subplot(grid[3 * row + 1, column])
         pairs.append((times, rates))
         _draw_timeline(times, rates, _repetitions(result, point), index, recorded, upper)
-        times.set_title(f"{point.protocol}, concurrency {point.load.concurrency:,}", pad=4)
+        times.set_title(f"{point.protocol}, {point.load.title}", pad=4)
         times.tick_params(labelbottom=False)
         if column == 0:
-            times.set_ylabel("service\ntime (ms)")
+            times.set_ylabel(point.times_name.replace(" ", "\n") + " (ms)")
             rates.set_ylabel("answers\nper s")
         if (row + 1, column) not in cells:
             rates.set_xlabel(under)
@@ -213,8 +215,8 @@ def timeline_figure(result: Result, recorded: Recorded) -> Figure:
             panel.yaxis.set_major_formatter(_NUMBERS)
     figure.align_ylabels()
     keys = [
-        Line2D([], [], color=_BLUE, label="p50 of the service time"),
-        Line2D([], [], color=_VERMILLION, label=_UPPER[upper]),
+        Line2D([], [], color=_BLUE, label=f"p50 of the {points[0].times_name}"),
+        Line2D([], [], color=_VERMILLION, label=_UPPER[upper].format(times=points[0].times_name)),
         Line2D([], [], color=_GREEN, label="throughput"),
     ]
     figure.legend(handles=keys, loc="upper left", bbox_to_anchor=(0.06, 1), ncols=3, borderaxespad=0.2)
@@ -223,10 +225,10 @@ def timeline_figure(result: Result, recorded: Recorded) -> Figure:
 
 def _cells(points: Sequence[Point]) -> list[tuple[int, int]]:
     """Row and column of each load point: a column a protocol, or two columns of the only one."""
-    protocols, concurrencies = _protocols(points), sorted({point.load.concurrency for point in points})
+    protocols, concurrencies = _protocols(points), sorted({point.load.level for point in points})
     if len(protocols) == 1:
         return [divmod(index, 2) for index in range(len(points))]
-    return [(concurrencies.index(point.load.concurrency), protocols.index(point.protocol)) for point in points]
+    return [(concurrencies.index(point.load.level), protocols.index(point.protocol)) for point in points]
 
 
 def _draw_timeline(times: Axes, rates: Axes, repetitions: Sequence[Point], index: int, recorded: Recorded, upper: str) -> None:
@@ -237,9 +239,7 @@ def _draw_timeline(times: Axes, rates: Axes, repetitions: Sequence[Point], index
         slices = recorded.slices.get((index, number), ())
         for name, colour in (("p50", _BLUE), (upper, _VERMILLION)):
             known = [
-                (offset_s + _middle_s(part.start_s, slice_s, one), part.service_time[name] / NS_PER_MS)
-                for part in slices
-                if name in part.service_time
+                (offset_s + _middle_s(part.start_s, slice_s, one), part.times[name] / NS_PER_MS) for part in slices if name in part.times
             ]
             _line(times, known, colour, f"{name}-{_id(one)}-r{number}")
         _line(rates, [(offset_s + at_s, rate) for at_s, rate in _rates(one, slice_s)], _GREEN, f"throughput-{_id(one)}-r{number}")
@@ -272,7 +272,7 @@ def _middle_s(start_s: float, slice_s: int, point: Point) -> float:
 def _upper(recorded: Recorded) -> str:
     """The highest of p99 and p90 that nearly all slices carry; the maximum where they are too small for both."""
     slices = list(itertools.chain.from_iterable(recorded.slices.values()))
-    return next((name for name in ("p99", "p90") if sum(name in one.service_time for one in slices) >= 0.9 * len(slices)), "max")
+    return next((name for name in ("p99", "p90") if sum(name in one.times for one in slices) >= 0.9 * len(slices)), "max")
 
 
 def _repetitions(result: Result, point: Point) -> list[Point]:
@@ -284,36 +284,36 @@ def _protocols(points: Sequence[Point]) -> list[str]:
     return list(dict.fromkeys(point.protocol for point in points))
 
 
-def _colours(points: Sequence[Point]) -> dict[int, tuple[float, float, float, float]]:
-    """By concurrency: the more, the darker."""
-    concurrencies = sorted({point.load.concurrency for point in points}, reverse=True)
+def _colours(points: Sequence[Point]) -> dict[float, tuple[float, float, float, float]]:
+    """By load: the more, the darker."""
+    concurrencies = sorted({point.load.level for point in points}, reverse=True)
     shades = mpl.colormaps["plasma"](np.linspace(0.02, 0.7, max(len(concurrencies), 2)))
     return {concurrency: tuple(shade) for concurrency, shade in zip(concurrencies, shades, strict=False)}
 
 
 def _id(point: Point) -> str:
-    return f"{point.protocol}-{point.load.concurrency}"
+    return f"{point.protocol}-{point.load.level:g}"
 
 
 def _milliseconds(point: Point, name: str) -> float:
-    value = getattr(point.service_time_ns, name)
-    return value / NS_PER_MS if value is not None and point.service_time_ns.count else float("nan")
+    value = getattr(point.times, name)
+    return value / NS_PER_MS if value is not None and point.times.count else float("nan")
 
 
 def _mark_invalid(panel: Axes, points: Sequence[Point], values: Sequence[float], colour: str, marker: str) -> None:
-    bad = [(point.load.concurrency, value) for point, value in zip(points, values, strict=True) if not point.valid]
+    bad = [(point.load.level, value) for point, value in zip(points, values, strict=True) if not point.valid]
     if bad:
         panel.plot(*zip(*bad, strict=True), color=colour, marker=marker, mfc="white", ms=4.5, ls="")
 
 
-def _concurrency_axis(panel: Axes, concurrencies: Sequence[int]) -> None:
+def _level_axis(panel: Axes, levels: Sequence[float]) -> None:
     """Logarithmic, ticks at what was measured, as far as their numbers do not touch."""
     panel.set_xscale("log", base=2)
-    panel.set_xlim(concurrencies[0] / 1.2, concurrencies[-1] * 1.2)
-    apart, ticks = (concurrencies[-1] / concurrencies[0]) ** (1 / 14), [concurrencies[0]]
-    for concurrency in concurrencies[1:]:
-        if concurrency >= ticks[-1] * apart:
-            ticks.append(concurrency)
+    panel.set_xlim(levels[0] / 1.2, levels[-1] * 1.2)
+    apart, ticks = (levels[-1] / levels[0]) ** (1 / 14), [levels[0]]
+    for level in levels[1:]:
+        if level >= ticks[-1] * apart:
+            ticks.append(level)
     panel.xaxis.set_major_locator(FixedLocator(ticks))
     panel.xaxis.set_major_formatter(_NUMBERS)
     panel.xaxis.set_minor_locator(NullLocator())

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.report.markdown import TIMES
 from perfkit.result.model import Point, Result
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -44,7 +45,7 @@ def _console(stream: TextIO) -> Console:
 
 def describe_point(point: Point) -> str:
     """One line for a finished point: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
-    figures = point.service_time_ns
+    figures = point.times
     percentiles = "".join(
         f", {name} {format_duration_ns(value)}" for name, value in (("p50", figures.p50), ("p99", figures.p99)) if value is not None
     )
@@ -57,7 +58,7 @@ def _table(points: Sequence[Point]) -> Table:
     batched = any(point.inferences_per_s != point.throughput_per_s for point in points)
     for column in (
         "protocol",
-        "concurrency",
+        "concurrency" if points[0].load.kind == "closed" else "rate",
         "throughput",
         *(["inferences"] if batched else []),
         *(name.replace("_", ".") for name in _COLUMNS),
@@ -66,19 +67,19 @@ def _table(points: Sequence[Point]) -> Table:
     ):
         table.add_column(column, justify="left" if column == "protocol" else "right", no_wrap=True)
     for point in points:
-        figures = [getattr(point.service_time_ns, name) for name in _COLUMNS]
-        shown = ["–" if value is None or not point.service_time_ns.count else format_duration_ns(value) for value in figures]
+        figures = [getattr(point.times, name) for name in _COLUMNS]
+        shown = ["–" if value is None or not point.times.count else format_duration_ns(value) for value in figures]
         table.add_row(
             point.protocol,
-            str(point.load.concurrency),
+            point.load.amount,
             format_rate_per_s(point.throughput_per_s),
             *([format_rate_per_s(point.inferences_per_s)] if batched else []),
             *shown,
             f"{point.error_rate:.2%}" if point.error_rate else "0",
-            f"{point.service_time_ns.count:,}",
+            f"{point.times.count:,}",
             style=None if point.valid else "red",
         )
-    table.caption = "service time = finished − started; – marks percentiles with too few samples"
+    table.caption = f"{TIMES[points[0].times_name]}; – marks percentiles with too few samples"
     table.caption_justify = "left"
     return table
 
@@ -93,4 +94,4 @@ def _grouped_warnings(points: Sequence[Point]) -> list[tuple[str, str]]:
 
 
 def _where(point: Point) -> str:
-    return f"{point.protocol}, concurrency {point.load.concurrency}"
+    return f"{point.protocol}, {point.load.title}"

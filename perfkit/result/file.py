@@ -48,10 +48,13 @@ class ResultWriter:
         self._log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
 
     def log_interval(self, tag: str, window_start_s: float, interval: Interval) -> None:
-        """Adds one interval; `window_start_s` is counted from the log's start."""
-        histogram = interval.service_time
+        """Adds one interval, a line for each of its times; `window_start_s` is counted from the log's start."""
+        times = {"service": interval.service_time, "response": interval.response_time, "delay": interval.start_delay}
         with self._writing():
-            self._log.write(f"Tag={tag},{window_start_s + interval.index:.3f},1.000,{histogram.max_ns / 1e6:.3f},{histogram.encode()}\n")
+            for kind, histogram in times.items():
+                if histogram is not None:
+                    start_s, max_ms = window_start_s + interval.index, histogram.max_ns / 1e6
+                    self._log.write(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{histogram.encode()}\n")
 
     def save(self, result: Result) -> None:
         """Writes `result.json` as far as the run has come, so that a crash leaves what was measured."""

@@ -48,6 +48,49 @@ class ClosedLoad(Part):
     kind: Literal["closed"] = "closed"
     concurrency: int
 
+    @property
+    def level(self) -> float:
+        """What tells one load point from another, and where it stands on an axis."""
+        return self.concurrency
+
+    @property
+    def amount(self) -> str:
+        """The level as people read it."""
+        return f"{self.concurrency:,}"
+
+    @property
+    def title(self) -> str:
+        """The load in a few words."""
+        return f"concurrency {self.amount}"
+
+
+class OpenLoad(Part):
+    """An open loop's load: arrivals at that rate, whatever became of those before."""
+
+    kind: Literal["open"] = "open"
+    rate_per_s: float
+    arrivals: str
+    burstiness: float | None = None
+    max_in_flight: int | None = None
+
+    @property
+    def level(self) -> float:
+        """See `ClosedLoad.level`."""
+        return self.rate_per_s
+
+    @property
+    def amount(self) -> str:
+        """See `ClosedLoad.amount`."""
+        return f"{self.rate_per_s:,.6g}/s"
+
+    @property
+    def title(self) -> str:
+        """See `ClosedLoad.title`."""
+        return f"{self.amount} {self.arrivals}"
+
+
+Load = Annotated[ClosedLoad | OpenLoad, Field(discriminator="kind")]
+
 
 class Requests(Part):
     """What became of the window's requests: scheduled = dropped + sent; sent = the sum of what follows it."""
@@ -69,6 +112,8 @@ class Connections(Part):
 
     opened: int
     reconnects: int
+    retried: int = 0
+    """Requests sent again, since a kept connection was closed before any byte of their answer."""
 
 
 class Generator(Part):
@@ -83,7 +128,7 @@ class Point(Part):
     """One load point, of one repetition or pooled over several."""
 
     protocol: Protocol
-    load: ClosedLoad
+    load: Load
     repetition: int | None
     """None where repetitions are pooled."""
     valid: bool
@@ -107,6 +152,16 @@ class Point(Part):
     """Ok completions in each second of the window; None where repetitions are pooled."""
     errors: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """A few of the sentences that failures came with, by outcome."""
+
+    @property
+    def times(self) -> Distribution:
+        """What a user waited: the response time; in a closed loop, which knows none, the service time."""
+        return self.response_time_ns or self.service_time_ns
+
+    @property
+    def times_name(self) -> str:
+        """What `times` are."""
+        return "service time" if self.response_time_ns is None else "response time"
 
 
 class Result(Part):

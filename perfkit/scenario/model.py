@@ -1,12 +1,11 @@
 """A scenario as frozen values. Fields carry their units in their names; the keys that people write are the aliases."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
+from perfkit.scenario.load import Load
 from perfkit.scenario.part import Count, Cpus, Duration, Part
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.workload import Workload
@@ -16,48 +15,12 @@ SCHEMA = "perfkit.scenario/1"
 # keys whose capability is not there yet, with what to do until then
 LATER = {
     "target.metrics_url": "reading the server's Prometheus metrics comes with a later version",
-    "load.open": "open-loop arrivals come with a later version; use load.closed",
     "load.search": "the capacity search comes with a later version; use load.closed with several concurrencies",
     "slo": "judging SLOs comes with a later version",
     "gpu": "GPU sampling comes with a later version",
     "gate": "the regression gate comes with a later version",
     "sweep": "sweeps come with a later version; use several concurrencies",
 }
-
-
-class ClosedLoop(Part):
-    """A fixed number of requests in flight, each `concurrency` its own load point."""
-
-    concurrency: Annotated[
-        tuple[Count, ...],
-        Field(min_length=1),
-        BeforeValidator(lambda value: (value,) if isinstance(value, int) else value, json_schema_input_type=int | list[int]),
-    ]
-    think_time_ns: Duration = Field(default=0, alias="think_time")
-
-    @pydantic.field_validator("concurrency")
-    @classmethod
-    def _each_once(cls, concurrency: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(concurrency)) < len(concurrency):
-            raise ValueError(f"each concurrency stands once; measure.repetitions measures it again, found {list(concurrency)}")
-        return concurrency
-
-
-def _exactly_one_load(data: object) -> object:
-    keys = [str(key) for key in data] if isinstance(data, Mapping) else []
-    if len(keys) != 1:
-        found = " and ".join(keys) or repr(data)
-        raise PydanticCustomError("variant", "takes exactly one of closed, open, search; found {found}", {"found": found})
-    return data
-
-
-class ClosedLoad(Part):
-    """The `closed` variant of `load`."""
-
-    closed: ClosedLoop
-
-
-Load: TypeAlias = Annotated[ClosedLoad, BeforeValidator(_exactly_one_load)]
 
 
 class Measure(Part):

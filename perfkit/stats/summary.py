@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Recording
-from perfkit.result.model import ClosedLoad, Connections, Distribution, Generator, Point, Protocol, Requests, RunWarning
-from perfkit.stats.validity import BUSY_CORE_SHARE, is_generator_bound, is_withheld, minimum_samples
+from perfkit.result.model import Connections, Distribution, Generator, Load, Point, Protocol, Requests, RunWarning
+from perfkit.stats.validity import LATE_BURST_NS, generator_fault, is_withheld, minimum_samples
 from perfkit.transport.base import Outcome
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_S, format_duration_ns
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999, "p99_99": 0.9999}
 
@@ -18,7 +18,7 @@ class Measured:
     """One load point of one repetition as it was measured: what a `Point` is made from."""
 
     protocol: Protocol
-    concurrency: int
+    load: Load
     batch_size: int
     repetition: int
     window_ns: int
@@ -51,41 +51,73 @@ def pooled(repetitions: Sequence[Measured]) -> Point:
 
 
 def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int, ...] | None) -> Point:
-    first, service_time, failure_time = parts[0], Histogram(), Histogram()
-    for part in parts:
-        service_time.add(part.recording.service_time)
-        failure_time.add(part.recording.failure_time)
+    first = parts[0]
+    service_time, failure_time = _pooled(parts, "service_time"), _pooled(parts, "failure_time")
+    response_time, start_delay, lag = (_pooled(parts, name) for name in ("response_time", "start_delay", "lag"))
+    assert service_time is not None
+    assert failure_time is not None
     outcomes = {outcome: sum(part.recording.outcomes[outcome] for part in parts) for outcome in Outcome}
+    dropped, unsent = sum(part.recording.dropped for part in parts), sum(part.recording.unsent for part in parts)
     sent, window_s = sum(outcomes.values()), sum(part.window_ns for part in parts) / NS_PER_S
     throughput = sum(part.recording.finished_in_window for part in parts) / window_s if window_s else 0.0
-    generator = Generator(cpu_share=_mean(parts, "cpu_share"), steal_share=_mean(parts, "steal_share"))
+    generator = Generator(
+        cpu_share=_mean(parts, "cpu_share"),
+        event_loop_lag_ns=distribution(lag) if lag is not None and lag.count else None,
+        steal_share=_mean(parts, "steal_share"),
+    )
+    bound = generator_fault(
+        busy_share=max(part.generator.cpu_share for part in parts),
+        scheduled=sent + dropped,
+        unsent=unsent,
+        lag=lag,
+        response_time=response_time,
+    )
     errors = {
         outcome.value: tuple(dict.fromkeys(text for part in parts for text in part.recording.errors.get(outcome, ())))
         for outcome in Outcome
         if any(outcome in part.recording.errors for part in parts)
     }
-    busy_share = max(part.generator.cpu_share for part in parts)
     warnings = tuple(dict.fromkeys(warning for part in parts for warning in part.warnings))
     return Point(
         protocol=first.protocol,
-        load=ClosedLoad(concurrency=first.concurrency),
+        load=first.load,
         repetition=repetition,
-        valid=not is_generator_bound(busy_share) and sent > 0,
-        warnings=(*warnings, *_warnings(service_time, outcomes, sum(part.recording.censored for part in parts), errors, busy_share)),
+        valid=not bound and sent > 0,
+        warnings=(
+            *warnings,
+            *_load_warnings(bound, dropped - unsent, sent + dropped, lag),
+            *_warnings(response_time or service_time, outcomes, sum(part.recording.censored for part in parts), errors),
+        ),
         duration_s=window_s,
-        requests=Requests(scheduled=sent, dropped=0, sent=sent, **{outcome.value: count for outcome, count in outcomes.items()}),
-        error_rate=1 - outcomes[Outcome.OK] / sent if sent else 0.0,
+        requests=Requests(
+            scheduled=sent + dropped, dropped=dropped, sent=sent, **{outcome.value: count for outcome, count in outcomes.items()}
+        ),
+        error_rate=1 - outcomes[Outcome.OK] / (sent + dropped) if sent + dropped else 0.0,
         throughput_per_s=throughput,
         inferences_per_s=throughput * first.batch_size,
         service_time_ns=distribution(service_time),
+        response_time_ns=None if response_time is None else distribution(response_time),
+        start_delay_ns=None if start_delay is None else distribution(start_delay),
         failure_time_ns=distribution(failure_time) if failure_time.count else None,
         connections=Connections(
-            opened=sum(part.connections.opened for part in parts), reconnects=sum(part.connections.reconnects for part in parts)
+            opened=sum(part.connections.opened for part in parts),
+            reconnects=sum(part.connections.reconnects for part in parts),
+            retried=sum(part.connections.retried for part in parts),
         ),
         generator=generator,
         throughput_series_per_s=series,
         errors=errors,
     )
+
+
+def _pooled(parts: Sequence[Measured], name: str) -> Histogram | None:
+    """All repetitions' histograms of that name added; None where the load has no such time."""
+    if getattr(parts[0].recording, name) is None:
+        return None
+    pooled = Histogram()
+    for part in parts:
+        pooled.add(getattr(part.recording, name))
+    return pooled
 
 
 def _mean(parts: Sequence[Measured], share: str) -> float:
@@ -94,20 +126,23 @@ def _mean(parts: Sequence[Measured], share: str) -> float:
     return sum(float(getattr(part.generator, share)) * part.window_ns for part in parts) / total_ns if total_ns else 0.0
 
 
-def _warnings(
-    service_time: Histogram,
-    outcomes: dict[Outcome, int],
-    censored: int,
-    errors: dict[str, tuple[str, ...]],
-    busy_share: float,
-) -> list[RunWarning]:
-    warnings, count = [], service_time.count
-    if is_generator_bound(busy_share):
-        message = (
-            f"The load generator was the bottleneck: it kept its core {busy_share:.0%} busy, above {BUSY_CORE_SHARE:.0%}. "
-            "The server may be faster than these figures; lower the concurrency or the request rate."
-        )
+def _load_warnings(bound: str, without_room: int, scheduled: int, lag: Histogram | None) -> list[RunWarning]:
+    """What the load itself came to: a generator that was the bottleneck, arrivals without room, bursts."""
+    warnings = []
+    if bound:
+        message = f"The load generator was the bottleneck: {bound}. The server may be faster than these figures; lower the concurrency or the request rate."
         warnings.append(RunWarning(code="generator_bound", message=message))
+    if without_room:
+        message = f"{without_room:,} of {scheduled:,} arrivals were dropped: max_in_flight requests were in flight when they came."
+        warnings.append(RunWarning(code="dropped", message=message))
+    if lag is not None and lag.count and not bound and lag.max_ns > LATE_BURST_NS:
+        message = f"The load generator stood still once, for up to {format_duration_ns(lag.max_ns)}, and sent what was due in a burst then."
+        warnings.append(RunWarning(code="burst", message=message))
+    return warnings
+
+
+def _warnings(service_time: Histogram, outcomes: dict[Outcome, int], censored: int, errors: dict[str, tuple[str, ...]]) -> list[RunWarning]:
+    warnings, count = [], service_time.count
     failed = {outcome.value: number for outcome, number in outcomes.items() if number and outcome is not Outcome.OK}
     if failed:
         text = next((texts[0] for texts in errors.values() if texts and texts[0]), "")

@@ -3,9 +3,14 @@
 import functools
 import math
 
+from perfkit.recorder.histogram import Histogram
+from perfkit.units import format_duration_ns
+
 # LoadGen's early stopping: one sample above the percentile is allowed for, at 99 % confidence
 _CONFIDENCE, _ALLOWED_ABOVE = 0.99, 1
-BUSY_CORE_SHARE = 0.85
+BUSY_CORE_SHARE, SENT_SHARE = 0.85, 0.99
+LAG_NS, LAG_SHARE = 1_000_000, 0.05
+LATE_BURST_NS = 50_000_000
 
 
 @functools.cache
@@ -31,9 +36,22 @@ def is_withheld(quantile: float, count: int) -> bool:
     return count < round(1 / (1 - quantile), 6)
 
 
-def is_generator_bound(cpu_share: float) -> bool:
-    """Whether the generator's core was so busy that its figures are its own rather than the server's."""
-    return cpu_share > BUSY_CORE_SHARE
+def generator_fault(*, busy_share: float, scheduled: int, unsent: int, lag: Histogram | None, response_time: Histogram | None) -> str:
+    """Why the figures may be the generator's own rather than the server's; empty where they are not.
+
+    Its core was busy for more than 85 % of the window; or, in an open loop, it never came to more than 1 % of the
+    arrivals, or came to one in a hundred later than 1 ms and 5 % of the median response time.
+    """
+    if busy_share > BUSY_CORE_SHARE:
+        return f"it kept its core {busy_share:.0%} busy, above {BUSY_CORE_SHARE:.0%}"
+    if unsent > scheduled * (1 - SENT_SHARE):
+        return f"it never came to {unsent:,} of {scheduled:,} arrivals"
+    if lag is not None and response_time is not None and lag.count and response_time.count:
+        (late_ns,), (median_ns,) = lag.values_at([0.99]), response_time.values_at([0.5])
+        allowed_ns = max(LAG_NS, LAG_SHARE * median_ns)
+        if late_ns > allowed_ns:
+            return f"one arrival in a hundred went out {format_duration_ns(late_ns)} late or more, above {format_duration_ns(allowed_ns)}"
+    return ""
 
 
 def _chance_of_few(samples: int, chance: float) -> float:

@@ -33,10 +33,11 @@ class Prepared:
 class Reply:
     """What came back. `started_ns` is when the request's bytes were handed to a ready connection.
 
+    An open loop adds when the request was meant to start, `intended_ns`, and when the loop came to it, `paced_ns`.
     `payload` is the engine's own form of the answer, for `decode`; `error` the sentence of a failure.
     """
 
-    __slots__ = ("error", "finished_ns", "outcome", "payload", "started_ns")
+    __slots__ = ("error", "finished_ns", "intended_ns", "outcome", "paced_ns", "payload", "started_ns")
 
     def __init__(self, outcome: Outcome, started_ns: int, finished_ns: int, payload: Any = None, error: str = "") -> None:
         self.outcome = outcome
@@ -44,6 +45,7 @@ class Reply:
         self.finished_ns = finished_ns
         self.payload = payload
         self.error = error
+        self.intended_ns = self.paced_ns = 0
 
 
 @dataclasses.dataclass(slots=True)

@@ -8,6 +8,7 @@ from perfkit.address import Address
 from perfkit.clock import ManualClock
 from perfkit.fleet.worker import PointSpec, run_point
 from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.plan import ClosedPlan
 from perfkit.recorder.recording import Interval
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
@@ -18,7 +19,7 @@ MS, S = 1_000_000, 1_000_000_000
 def run(script, *, on_loop=lambda _: None, clock=None, **changes):
     clock = clock or ManualClock(5 * S)
     fields = {
-        "concurrency": 4, "think_time_ns": 0, "warmup_ns": S, "window_ns": 10 * S, "requests": None, "drain_ns": 30 * S, "connections": 4,
+        "load": ClosedPlan(4, 0), "warmup_ns": S, "window_ns": 10 * S, "requests": None, "drain_ns": 30 * S, "connections": 4,
         **changes,
     }  # fmt: skip
     intervals: list[Interval] = []
@@ -71,7 +72,7 @@ def test_a_point_that_is_stopped_has_the_window_it_reached():
 
 
 def test_a_counted_window_holds_its_requests_and_what_the_warm_up_left_in_flight():
-    point, _ = run(lambda _: (30 * MS, Outcome.OK), concurrency=1, window_ns=None, requests=50)
+    point, _ = run(lambda _: (30 * MS, Outcome.OK), load=ClosedPlan(1, 0), window_ns=None, requests=50)
     assert point.recording.outcomes[Outcome.OK] == 50
     # the warm-up's last request starts at 990 ms and is answered at 1020 ms
     assert point.window_ns == 20 * MS + 50 * 30 * MS
@@ -99,7 +100,7 @@ def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
 
 def test_answers_of_the_drain_are_samples_but_no_throughput_of_a_point_that_is_stopped():
     slots = 3000  # more than a batch of replies comes in the drain
-    point, _ = stopped_at(2500 * MS, lambda _: (S, Outcome.OK), concurrency=slots)
+    point, _ = stopped_at(2500 * MS, lambda _: (S, Outcome.OK), load=ClosedPlan(slots, 0))
     assert point.window_ns == 1500 * MS
     assert point.recording.outcomes[Outcome.OK] == 2 * slots
     # at the window's start, and a second later; those of 3 s came in the drain
@@ -124,7 +125,7 @@ def test_what_is_unfinished_after_the_drain_is_counted_at_its_age():
 
 
 def test_think_time_and_connections_reach_the_loop_and_the_transport():
-    point, _ = run(lambda _: (20 * MS, Outcome.OK), think_time_ns=80 * MS, connections=2)
+    point, _ = run(lambda _: (20 * MS, Outcome.OK), load=ClosedPlan(4, 80 * MS), connections=2)
     assert point.recording.outcomes[Outcome.OK] == 4 * 10_000 // 100
     assert point.connections.opened == 2
 
@@ -136,7 +137,7 @@ def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
     async def main():
         transport = ScriptedTransport(clock, lambda _: (MS, Outcome.OK))
         return await run_point(
-            PointSpec(4, 0, S, 20 * S, None, S, 4), transport, [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=lambda _: None,
+            PointSpec(ClosedPlan(4, 0), S, 20 * S, None, S, 4), transport, [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=lambda _: None,
             on_interval=lambda start_ns, interval: seen.append((start_ns, interval.index, interval.service_time.count, clock.now_ns())),
         )  # fmt: skip
 

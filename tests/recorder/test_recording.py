@@ -13,7 +13,7 @@ from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000
 START, END = 100 * S, 110 * S
-PHASES = Phases(START, END, None, 30 * S)
+PHASES = Phases(START, START, END, None, 30 * S)
 IN_DISTRIBUTION = {Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED}
 
 
@@ -107,7 +107,7 @@ def test_batches_add_up_to_what_is_counted_one_by_one(random, count):
 
 
 def test_a_counted_window_has_no_end_until_it_is_finished():
-    phases = Phases(START, None, 3000, S)
+    phases = Phases(START, START, None, 3000, S)
     replies = [reply(START + index * MS, MS) for index in range(3000)]
     recording, _ = record(reply(START - S, MS), *replies, phases=phases, end=START + 3001 * MS)
     assert recording.outcomes[Outcome.OK] == recording.finished_in_window == 3000
@@ -140,7 +140,7 @@ def test_intervals_add_up_to_the_whole_whatever_the_order(times):
 
 
 def test_few_intervals_are_open_at_a_time_however_long_the_window():
-    phases = Phases(0, 10**6 * S, None, S)
+    phases = Phases(0, 0, 10**6 * S, None, S)
     emitted: list[Interval] = []
     recorder = Recorder(phases, emitted.append)
     for second in range(5000):

@@ -10,7 +10,7 @@ import pytest
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval, Recording
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import Connections, Generator, Protocol, Result, RunWarning, Status
+from perfkit.result.model import ClosedLoad, Connections, Generator, Protocol, Result, RunWarning, Status
 from perfkit.stats.summary import Measured, point, pooled
 from perfkit.transport.base import Outcome
 
@@ -50,7 +50,7 @@ class Synthetic:
                     elapsed_s += self.seconds + 1.2
         groups: dict[tuple[str, int], list[Measured]] = {}
         for one in measured:
-            groups.setdefault((one.protocol, one.concurrency), []).append(one)
+            groups.setdefault((one.protocol, one.load), []).append(one)
         result = Result(
             scenario={
                 "schema": "perfkit.scenario/1",
@@ -100,14 +100,14 @@ class Synthetic:
                 histogram.record_many(some)
                 whole.add(histogram)
                 if histogram.count:
-                    writer.log_interval(f"p{index}.r{repetition}.service", elapsed_s, Interval(second, histogram))
+                    writer.log_interval(f"p{index}.r{repetition}", elapsed_s, Interval(second, histogram))
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
         ok = per_s * self.seconds
         outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: ok, Outcome.REJECTED: self.failed}
         errors = {Outcome.REJECTED: ["the queue is full <b>"]} if self.failed else {}
         return Measured(
             protocol=protocol,
-            concurrency=concurrency,
+            load=ClosedLoad(concurrency=concurrency),
             batch_size=2,
             repetition=repetition,
             window_ns=self.seconds * NS_PER_S,

@@ -120,7 +120,7 @@ def test_a_long_run_is_drawn_in_steps_of_several_seconds(synthetic):
     assert recorded.slice_s == 3
     slices = recorded.slices[0, 0]
     assert [one.start_s for one in slices] == list(range(0, 500, 3))
-    assert slices[0].service_time["p90"] == by_library(maker.values[0][:30]).get_value_at_percentile(90)
+    assert slices[0].times["p90"] == by_library(maker.values[0][:30]).get_value_at_percentile(90)
     rates = lines(timeline_figure(result, recorded), "throughput-")["throughput-http-1-r0"]
     series = result.points[0].throughput_series_per_s or ()
     assert rates.get_ydata()[0] == sum(series[:3]) / 3

@@ -15,11 +15,11 @@ from perfkit.result.file import ResultWriter, read_intervals
 STARTED_AT_S = 1_767_323_045.678
 MS = 1_000_000
 INTERVALS: list[tuple[str, float, int, list[int]]] = [
-    ("p0.r0.service", 1.25, 0, [MS, 2 * MS, 2 * MS]),
-    ("p0.r0.service", 1.25, 1, [70_000]),
-    ("p0.r0.service", 1.25, 0, [900 * MS]),
-    ("p12.r3.service", 61.0, 4, np.random.default_rng(0).integers(1_000, HIGHEST_NS, 5_000).tolist()),
-    ("p12.r3.response", 61.0, 5, []),
+    ("p0.r0", 1.25, 0, [MS, 2 * MS, 2 * MS]),
+    ("p0.r0", 1.25, 1, [70_000]),
+    ("p0.r0", 1.25, 0, [900 * MS]),
+    ("p12.r3", 61.0, 4, np.random.default_rng(0).integers(1_000, HIGHEST_NS, 5_000).tolist()),
+    ("p12.r3", 61.0, 5, []),
 ]
 
 
@@ -44,7 +44,7 @@ def folder(tmp_path, result):
 
 def test_intervals_are_read_back_as_they_were_written(folder):
     found = list(read_intervals(folder))
-    assert [(tag, start_s) for tag, start_s, _ in found] == [(tag, start_s + index) for tag, start_s, index, _ in INTERVALS]
+    assert [(tag, start_s) for tag, start_s, _ in found] == [(f"{tag}.service", start_s + index) for tag, start_s, index, _ in INTERVALS]
     for (_, _, histogram), (_, _, _, values) in zip(found, INTERVALS, strict=True):
         written = histogram_of(values)
         assert histogram.count == written.count == len(values)
@@ -60,7 +60,7 @@ def test_the_library_s_reader_finds_the_same_intervals_tags_and_times(folder):
             expected = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS)
             for value in values:
                 assert expected.record_value(int(value))
-            assert found.get_tag() == tag
+            assert found.get_tag() == f"{tag}.service"
             assert found.get_start_time_stamp() == pytest.approx((STARTED_AT_S + window_start_s + index) * 1000)
             assert found.get_end_time_stamp() - found.get_start_time_stamp() == pytest.approx(1000)
             assert found.get_total_count() == len(values)
@@ -82,7 +82,7 @@ def test_a_log_without_intervals_is_empty(tmp_path, result):
 
 def test_the_log_can_be_read_as_far_as_it_was_saved(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
-    writer.log_interval("p0.r0.service", 0.0, Interval(3, histogram_of([MS])))
+    writer.log_interval("p0.r0", 0.0, Interval(3, histogram_of([MS])))
     writer.save(result)
     assert [(tag, start_s) for tag, start_s, _ in read_intervals(writer.partial)] == [("p0.r0.service", 3.0)]
     writer.discard()

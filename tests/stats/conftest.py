@@ -5,7 +5,7 @@ import pytest
 
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Recording
-from perfkit.result.model import Connections, Generator
+from perfkit.result.model import ClosedLoad, Connections, Generator
 from perfkit.stats.summary import Measured
 from perfkit.transport.base import Outcome
 
@@ -42,7 +42,7 @@ def measured():
         )
         return Measured(
             protocol="http",
-            concurrency=concurrency,
+            load=ClosedLoad(concurrency=concurrency),
             batch_size=batch_size,
             repetition=repetition,
             window_ns=round(window_s * 1e9),

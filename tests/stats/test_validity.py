@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.stats.validity import is_generator_bound, is_withheld, minimum_samples
+from perfkit.stats.validity import generator_fault, is_withheld, minimum_samples
+from tests.stats.conftest import MS, histogram_of
 
 
 def by_brute_force(above: Fraction) -> int:
@@ -40,6 +41,25 @@ def test_a_percentile_is_withheld_below_one_over_one_minus_q_samples(quantile, e
     assert not is_withheld(quantile, enough)
 
 
+def fault(busy_share=0.1, scheduled=1000, unsent=0, lags_ns=(), response_ns=()):
+    return generator_fault(
+        busy_share=busy_share, scheduled=scheduled, unsent=unsent, lag=histogram_of(lags_ns), response_time=histogram_of(response_ns)
+    )
+
+
 def test_a_core_above_85_percent_binds_the_generator():
-    assert not is_generator_bound(0.85)
-    assert is_generator_bound(0.8501)
+    assert fault(0.85) == ""
+    assert fault(0.8501) == "it kept its core 85% busy, above 85%"
+
+
+def test_arrivals_that_it_never_came_to_bind_the_generator():
+    assert fault(unsent=10) == ""
+    assert fault(unsent=11) == "it never came to 11 of 1,000 arrivals"
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "median_ms", "bound"), [(0.9, 1, False), (1.1, 1, True), (1.1, 30, False), (9.9, 200, False), (10.1, 200, True)]
+)
+def test_lateness_of_one_in_a_hundred_binds_beyond_1_ms_and_5_percent_of_the_median(late_ms, median_ms, bound):
+    lags = [1_000] * 98 + [round(late_ms * MS)] * 2
+    assert bool(fault(lags_ns=lags, response_ns=[median_ms * MS] * 100)) == bound

@@ -1,0 +1,148 @@
+"""An open loop: requests start when their schedule says, whatever became of those before.
+
+A request that goes out late is counted from the instant at which it was meant to start, so that what a user would have
+waited is in its response time. None is delayed to spare the server: with `max_in_flight` those that find no room are
+dropped, and counted.
+"""
+
+import asyncio
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from perfkit.clock import Clock
+from perfkit.load.arrivals import Instants
+from perfkit.load.loop import Loop, cancelled_at_the_end
+from perfkit.load.pacer import Pacer
+from perfkit.load.phases import Phases
+from perfkit.transport.base import Outcome, Prepared, Reply, Transport
+
+# late arrivals that go out at a stretch before answers are looked at again
+_AT_A_STRETCH = 4
+_GRACE_NS = 100_000_000
+
+
+class OpenLoop(Loop):
+    """See `Loop`. `arrivals` are instants from `origin_ns`; `on_drop` is given those that are not sent, and whether the loop never came to them."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        requests: Sequence[Prepared],
+        on_reply: Callable[[Reply], None],
+        on_drop: Callable[[int, bool], None],
+        *,
+        arrivals: Iterator[Instants],
+        origin_ns: int,
+        phases: Phases,
+        clock: Clock,
+        pacer: Pacer,
+        max_in_flight: int | None = None,
+    ) -> None:
+        super().__init__(transport, phases, clock)
+        self._requests = requests
+        self._on_reply = on_reply
+        self._on_drop = on_drop
+        self._instants = (instant_ns for chunk in arrivals for instant_ns in (chunk + origin_ns).tolist())
+        self._pacer = pacer
+        self._max_in_flight = max_in_flight
+        self._in_flight = 0
+        self._all_sent = False
+        self._next_ns: int | None = None
+        self._answered: asyncio.Future[None] | None = None
+
+    def _sending(self) -> contextlib.AbstractAsyncContextManager["asyncio.Future[Any]"]:
+        self._answered = asyncio.get_running_loop().create_future()
+        return cancelled_at_the_end([asyncio.ensure_future(self._send_all())], self._answered)
+
+    async def _end_window(self) -> None:
+        """Sending ends by itself with the last arrival; a loop that is behind by then has little time left to come to it."""
+        if self._phases.window_end_ns is not None:
+            await self._clock.sleep_until_ns(self._phases.window_end_ns + _GRACE_NS)
+            self._stop_sending()
+
+    async def _send_all(self) -> None:
+        sending = asyncio.ensure_future(self._send_on_time())
+        stopped = asyncio.ensure_future(self._draining.wait())
+        try:
+            await asyncio.wait((sending, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                await sending  # lets out what went wrong
+        except Exception as error:  # noqa: BLE001 - whatever it is, `run` raises it
+            self._fail(error)
+        finally:
+            sending.cancel()
+            stopped.cancel()
+            self._stop_sending()
+            self._drop_the_rest()
+            self._all_sent = True
+            self._check_answered()
+
+    async def _send_on_time(self) -> None:
+        end_ns, now_ns, wait = self._phases.window_end_ns, self._clock.now_ns, self._pacer.wait_until_ns
+        send, left, at_a_stretch = self._send, self._phases.requests, 0
+        for index, instant_ns in enumerate(self._instants):
+            self._next_ns = instant_ns
+            if (end_ns is not None and instant_ns >= end_ns) or left == 0:
+                await self._clock.sleep_until_ns(instant_ns if end_ns is None else end_ns)
+                return
+            if left is not None and instant_ns >= self._phases.window_start_ns:
+                left -= 1
+            if instant_ns > now_ns():
+                await wait(instant_ns)
+                at_a_stretch = 0
+            elif (at_a_stretch := at_a_stretch + 1) >= _AT_A_STRETCH:
+                at_a_stretch = 0
+                await asyncio.sleep(0)
+            if self._stopping:
+                return
+            self._next_ns = None
+            send(instant_ns, index)
+        if end_ns is not None:  # a trace that ends before the window does
+            await self._clock.sleep_until_ns(end_ns)
+
+    def _send(self, intended_ns: int, index: int) -> None:
+        if self._max_in_flight is not None and self._in_flight >= self._max_in_flight:
+            self._on_drop(intended_ns, False)
+            return
+        self._in_flight += 1
+        paced_ns = self._clock.now_ns()
+        reply = asyncio.ensure_future(self._transport.send(self._requests[index % len(self._requests)]))
+        reply.add_done_callback(functools.partial(self._take, intended_ns, paced_ns))
+
+    def _drop_the_rest(self) -> None:
+        """Those of the window that the loop never came to: it could not keep up."""
+        if self._phases.window_end_ns is None or self._next_ns is None:
+            return
+        end_ns = min(self._phases.window_end_ns, self.ending.stopped_ns)
+        for instant_ns in itertools.chain([self._next_ns], self._instants):
+            if instant_ns >= end_ns:
+                return
+            self._on_drop(instant_ns, True)
+
+    def _take(self, intended_ns: int, paced_ns: int, done: "asyncio.Future[Reply]") -> None:
+        self._in_flight -= 1
+        if done.cancelled():
+            return
+        if error := done.exception():
+            self._fail(error)
+            return
+        reply = done.result()
+        reply.intended_ns, reply.paced_ns = intended_ns, paced_ns
+        if reply.outcome is Outcome.OK:
+            self._unreached = None
+        else:
+            self._note_contact(reply)
+        self._on_reply(reply)
+        self._check_answered()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(error)
+        self._stop_sending()
+
+    def _check_answered(self) -> None:
+        if self._all_sent and not self._in_flight and self._answered is not None and not self._answered.done():
+            self._answered.set_result(None)

@@ -1,0 +1,90 @@
+"""What a scenario's load part means: the load points, and the schedule of each."""
+
+import dataclasses
+import math
+import pathlib
+from typing import TypeAlias
+
+import numpy as np
+
+from perfkit.errors import ScenarioError
+from perfkit.load import arrivals
+from perfkit.load.arrivals import Schedule, Segment, Trace
+from perfkit.scenario.load import ClosedLoad, Load, OpenLoop, Shape
+from perfkit.units import NS_PER_S
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClosedPlan:
+    """A fixed number of requests in flight."""
+
+    concurrency: int
+    think_time_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenPlan:
+    """Arrivals at a rate; `warmup_ns` of them come at the rate with which the shape begins."""
+
+    rate_per_s: float
+    law: str
+    schedule: Schedule | Trace
+    burstiness: float | None
+    max_in_flight: int | None
+
+
+LoadPlan: TypeAlias = ClosedPlan | OpenPlan
+
+
+def plan_loads(
+    load: Load, *, seed: int, repetition: int, warmup_ns: int, window_ns: int | None, folder: pathlib.Path
+) -> tuple[LoadPlan, ...]:
+    """The load points of one repetition; each has arrivals of its own, and another repetition others.
+
+    Raises ScenarioError where a trace cannot be read.
+    """
+    if isinstance(load, ClosedLoad):
+        return tuple(ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency)
+    given = load.open
+    if given.trace is not None:
+        return (_traced(given, folder / given.trace, warmup_ns),)
+    plans = []
+    for index, rate_per_s in enumerate(given.rates_per_s):
+        segments = arrivals.constant_rate(rate_per_s) if given.shape is None else _shaped(given.shape, rate_per_s, window_ns)
+        segments = arrivals.lead_in(segments, warmup_ns / NS_PER_S)
+        law: arrivals.Law = "poisson" if given.arrivals == "trace" else given.arrivals
+        schedule = Schedule(law, segments, (seed, index, repetition), given.burstiness or 1.0)
+        plans.append(OpenPlan(rate_per_s, given.arrivals, schedule, given.burstiness, given.max_in_flight))
+    return tuple(plans)
+
+
+def _shaped(shape: Shape, rate_per_s: float, window_ns: int | None) -> tuple[Segment, ...]:
+    if shape.ramp is not None:
+        return arrivals.ramp(rate_per_s, shape.ramp.to, shape.ramp.over_ns / NS_PER_S)
+    if shape.steps is not None:
+        return arrivals.steps(rate_per_s, shape.steps.levels, shape.steps.each_ns / NS_PER_S)
+    if shape.spike is not None:
+        return arrivals.spike(rate_per_s, shape.spike.to, shape.spike.at_ns / NS_PER_S, shape.spike.length_ns / NS_PER_S)
+    assert shape.sine is not None
+    period_s = shape.sine.period_ns / NS_PER_S
+    return arrivals.sine(rate_per_s, shape.sine.amplitude, period_s, period_s if window_ns is None else window_ns / NS_PER_S)
+
+
+def _traced(given: OpenLoop, file: pathlib.Path, warmup_ns: int) -> OpenPlan:
+    """A trace, whose beginning is the window's: there is nothing to warm up with that would not be part of it."""
+    if warmup_ns:
+        raise ScenarioError("load.open.trace: a trace has no arrivals to warm up with: set measure.warmup to 0s")
+    try:
+        numbers = np.loadtxt(file, dtype=np.float64, comments="#", ndmin=1)
+        if numbers.ndim != 1 or not np.isfinite(numbers).all():
+            raise ValueError("it is not one finite number a line")  # noqa: TRY301 - said with the file's name, as what NumPy finds is
+        trace = (arrivals.from_timestamps if given.trace_holds == "timestamps" else arrivals.from_intervals)(numbers)
+    except FileNotFoundError:
+        raise ScenarioError(f"load.open.trace: there is no file {file}") from None
+    except (OSError, ValueError) as error:
+        raise ScenarioError(f"load.open.trace: {file} is no list of seconds, one a line: {error}") from None
+    if not trace.instants_ns:
+        raise ScenarioError(f"load.open.trace: {file} holds no arrivals")
+    length_s = trace.instants_ns[-1] / NS_PER_S
+    rate_per_s = len(trace.instants_ns) / length_s if length_s else math.inf
+    return OpenPlan(rate_per_s if math.isfinite(rate_per_s) else 0.0, "trace", trace, None, given.max_in_flight)
