@@ -1,6 +1,7 @@
 """Where a target is and how to reach it: one value, read from a URL, that never shows its secrets."""
 
 import dataclasses
+import json
 import pathlib
 import urllib.parse
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ _SOCKETS: dict[str, Protocol] = {"unix": "grpc", "grpc+unix": "grpc", "http+unix
 _EXPECTED = "http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 # a shorter text is no secret, and taking it out of a sentence would leave little of that
 _SHORTEST_SECRET = 4
-_LONGEST_SENTENCE = 300
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +56,13 @@ class Address:
             given_port = parts.port
         except ValueError:  # its text may quote a password with a slash in it
             raise ValueError(f"expected {_EXPECTED}, with a port from 1 to 65535, found {shown!r}") from None
+        if "$" in parts.netloc + parts.path:
+            raise ValueError(f"variables are filled in for credentials and headers alone, found {shown!r}")
+        is_odd = not (parts.path.isascii() and parts.path.isprintable()) or {" ", "@"} & set(parts.path) or parts.path.startswith("//")
+        if is_odd and (parts.netloc or parts.scheme not in _SOCKETS):  # a socket's own path may hold any character
+            raise ValueError(
+                f"the path, or the credentials, hold characters that must be percent-encoded, or it begins with //, in {shown!r}"
+            )
         if parts.query or parts.fragment:
             raise ValueError("a target's URL ends with its path; tokens stand in target.headers, such as authorization: Bearer ${TOKEN}")
         if parts.scheme in _SOCKETS:
@@ -64,13 +71,15 @@ class Address:
             if not socket_path.startswith("/"):
                 raise ValueError(f"expected a socket's absolute path, such as {parts.scheme}:/run/server.sock, found {shown!r}")
             return cls(_SOCKETS[parts.scheme], "localhost", 0, base_path.rstrip("/"), socket_path=socket_path)
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or given_port == 0:
             raise ValueError(f"expected {_EXPECTED}, found {shown!r}")
-        if not (parts.path.isascii() and parts.path.isprintable()) or {" ", "@"} & set(parts.path):
-            raise ValueError(f"the path, or the credentials, hold characters that must be percent-encoded, in {shown!r}")
+        try:
+            host = host_name(parts.hostname)
+        except ValueError as error:
+            raise ValueError(f"{error}, in {shown!r}") from None
         protocol: Protocol = "grpc" if parts.scheme.startswith("grpc") else "http"
         tls = Tls() if parts.scheme in ("https", "grpcs") else None
-        return cls(protocol, parts.hostname, given_port or _DEFAULT_PORTS[parts.scheme], parts.path.rstrip("/"), tls=tls)
+        return cls(protocol, host, given_port or _DEFAULT_PORTS[parts.scheme], parts.path.rstrip("/"), tls=tls)
 
     @property
     def authority(self) -> str:
@@ -86,15 +95,17 @@ class Address:
 
     def redact(self, text: str) -> str:
         """A text without the target's secrets."""
-        for secret in sorted(self.secrets, key=len, reverse=True):  # a secret may hold another
+        # as it is, and as programs quote it; a secret may hold another
+        forms = {form for one in self.secrets for form in (one, json.dumps(one)[1:-1], repr(one)[1:-1], urllib.parse.quote(one, safe=""))}
+        for secret in sorted(forms, key=len, reverse=True):
             if len(secret) >= _SHORTEST_SECRET:
                 text = text.replace(secret, "<redacted>")
         return text
 
-    def presentable(self, text: str) -> str:
+    def presentable(self, text: str, longest: int = 300) -> str:
         """A server's sentence without the target's secrets, without control characters, and not too long."""
         text = "".join(character if character.isprintable() else " " for character in self.redact(text))
-        return text if len(text) <= _LONGEST_SENTENCE else text[:_LONGEST_SENTENCE] + "…"
+        return text if len(text) <= longest else text[:longest] + "…"
 
 
 def split_credentials(url: str) -> tuple[str, str]:
@@ -108,6 +119,19 @@ def split_credentials(url: str) -> tuple[str, str]:
 
 
 def redacted_url(url: str) -> str:
-    """A URL as it may be shown, `http://<redacted>@host`, also one whose credentials are not encoded as they should be."""
+    """A URL as it may be shown, `http://<redacted>@host`, also one that is none, or whose credentials are not encoded."""
     head, at, tail = url.rpartition("@")
-    return f"{head.partition('://')[0]}://<redacted>@{tail}" if at else url
+    scheme, slashes, _ = head.partition("://")
+    if not at or (url.partition(":")[0] in _SOCKETS and not slashes):  # a socket's path may hold any character
+        return url
+    return f"{scheme}://<redacted>@{tail}" if slashes and scheme.isalnum() else f"<redacted>@{tail}"
+
+
+def host_name(name: str) -> str:
+    """A host as DNS and TLS take it, in ASCII; raises ValueError where it can be none."""
+    if ":" in name:
+        return name  # IPv6
+    try:
+        return name.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise ValueError("this is no host name") from None

@@ -15,6 +15,7 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.transport.base import Outcome, Transport
 from perfkit.workload.requests import as_plain, make_requests
 
+_LONGEST_ERROR = 1000
 _BINARY_EXTENSION = "binary_tensor_data"
 
 
@@ -65,7 +66,8 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
         scenario = loaded.scenario
         model, version = scenario.target.model, scenario.target.version
         server = await transport.server_metadata()
-        metadata = await transport.model_metadata(model, version)
+        # asked for by the scenario's name, whatever the server calls it
+        metadata = dataclasses.replace(await transport.model_metadata(model, version), name=model)
         max_batch_size = await transport.max_batch_size(model, version)
         if not await transport.is_ready(model, version):
             raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
@@ -112,6 +114,8 @@ def _fault(request: InferRequest, response: InferResponse, metadata: ModelMetada
         return f"lacks the output {', '.join(missing)}"
     if request.id and response.id != request.id:
         return f"carries the id '{response.id}', where '{request.id}' was sent"
+    if metadata.outputs and not answered:
+        return "holds no outputs"
     classified = {output.name for output in request.outputs if output.classes}
     for described in metadata.outputs:
         output = answered.get(described.name)
@@ -120,11 +124,17 @@ def _fault(request: InferRequest, response: InferResponse, metadata: ModelMetada
             continue
         if output.datatype.value != expected:
             return f"holds {output.datatype.value} in output '{output.name}', where the model's metadata says {expected}"
+        if described.name not in classified and not _fits(output.shape, described.shape):
+            return f"has shape {list(output.shape)} in output '{output.name}', where the model's metadata says {list(described.shape)}"
         try:
             check_size(output)
         except ProtocolError as error:
             return f"is broken: {error}"
     return ""
+
+
+def _fits(shape: tuple[int, ...], described: tuple[int, ...]) -> bool:
+    return len(shape) == len(described) and all(want in (-1, size) for size, want in zip(shape, described, strict=True))
 
 
 @contextlib.contextmanager
@@ -133,7 +143,7 @@ def _redacted(address: Address) -> Iterator[None]:
     try:
         yield
     except PerfkitError as error:
-        raise type(error)(address.redact(str(error))) from None
+        raise type(error)(address.presentable(str(error), _LONGEST_ERROR)) from None
 
 
 def describe_target(probed: Probed, address: Address, engine: str, server: BundledServer | None) -> dict[str, Any]:

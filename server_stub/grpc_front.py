@@ -29,6 +29,7 @@ _OPTIONS = (
     ("grpc.so_reuseport", 0),  # with it a second server would share the port instead of being refused
 )
 
+_LONGEST_DETAILS = 2000  # clients take no more than some KiB of trailers
 _HEALTH_SERVICE = "grpc.health.v1.Health"
 # grpc.health.v1.HealthCheckResponse with its one field, status = 1: SERVING is 1, NOT_SERVING 2
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
@@ -132,11 +133,11 @@ def _answering(method: _Method) -> Callable[[bytes, _Context], Awaitable[bytes]]
         try:
             return await method(encoded)
         except ProtocolError as error:
-            await context.abort(_STATUS[error.kind], str(error))
+            await context.abort(_STATUS[error.kind], str(error)[:_LONGEST_DETAILS])
         except DecodeError as error:
             await context.abort(grpc.StatusCode.INTERNAL, f"the message cannot be parsed: {error}")
         except Exception as error:  # noqa: BLE001 - a fault in one call must not end the server
             traceback.print_exc(file=sys.stderr)
-            await context.abort(grpc.StatusCode.INTERNAL, f"the server failed: {error}")
+            await context.abort(grpc.StatusCode.INTERNAL, f"the server failed: {error}"[:_LONGEST_DETAILS])
 
     return answer

@@ -112,7 +112,7 @@ class HttpFront:
         else:
             asked = rest.decode_infer_request(model.definition.name, model.version, body, header_length)
         response = await model.infer(asked)
-        listed = {output.name: output.binary is True for output in asked.outputs}
+        listed = {output.name: output.binary is True for output in reversed(asked.outputs)}
         headers, buffers = rest.encode_infer_response(
             response, {tensor.name: listed.get(tensor.name, asked.binary_output) for tensor in response.outputs}
         )
@@ -138,10 +138,9 @@ def _header_length(request: web.Request, body_bytes: int) -> int | None:
     text = request.headers.get(rest.HEADER_LENGTH)
     if text is None:
         return None
-    try:
-        length = int(text)
-    except ValueError:
-        raise ProtocolError(f"Unable to parse {rest.HEADER_LENGTH}, got: {text}") from None
+    if not (text.isascii() and text.removeprefix("-").isdigit()):
+        raise ProtocolError(f"Unable to parse {rest.HEADER_LENGTH}, got: {text}")
+    length = int(text)
     if not 0 <= length <= body_bytes:
         raise ProtocolError(f"inference header size should be in range (0, {body_bytes}), got: {length}")
     return length

@@ -74,7 +74,7 @@ def input_arrays(definition: ModelDefinition, request: InferRequest) -> Arrays:
 
 def response(definition: ModelDefinition, version: str, request: InferRequest, outputs: Arrays) -> InferResponse:
     """The reply to a request: the outputs it asks for, as tensors or as classes."""
-    asked = {output.name: output for output in request.outputs}
+    asked = {output.name: output for output in reversed(request.outputs)}  # of two of a name the first counts
     tensors = tuple(
         _output(definition, one, outputs[one.name], asked.get(one.name)) for one in definition.outputs if not asked or one.name in asked
     )
@@ -101,10 +101,12 @@ def _check_known(definition: ModelDefinition, request: InferRequest) -> None:
 
 def _check_names(definition: ModelDefinition, request: InferRequest) -> None:
     expected, given = [one.name for one in definition.inputs], [tensor.name for tensor in request.inputs]
-    for position, name in enumerate(given):
-        if name in given[:position]:
+    seen: set[str] = set()
+    for name in given:
+        if name in seen:
             raise ProtocolError(f"input '{name}' already exists in request")
-    missing = [name for name in expected if name not in given]
+        seen.add(name)
+    missing = [name for name in expected if name not in seen]
     if len(given) != len(expected) or missing:
         raise ProtocolError(
             f"expected {len(expected)} inputs but got {len(given)} inputs for model '{definition.name}'. Got input(s) {_quoted(given)}, "
@@ -175,7 +177,8 @@ def _reshaped(definition: ModelDefinition, one: TensorDefinition, array: npt.NDA
 def _top_classes(definition: ModelDefinition, one: TensorDefinition, array: npt.NDArray[Any], classes: int) -> Tensor:
     """The highest values as `value:index[:label]`, highest first, a row for each request of the batch."""
     rows = array.reshape(array.shape[0] if definition.max_batch_size else 1, -1)
-    best = np.argsort(rows, axis=1, kind="stable")[:, ::-1][:, :classes]
+    # of equal values the first one first, as Triton has it
+    best = rows.shape[1] - 1 - np.argsort(rows[:, ::-1], axis=1, kind="stable")[:, ::-1][:, :classes]
     texts = [[_class_text(one, row[index], int(index)) for index in order] for row, order in zip(rows, best, strict=True)]
     return tensor_from_array(one.name, Datatype.BYTES, texts if definition.max_batch_size else texts[0])
 

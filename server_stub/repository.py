@@ -34,10 +34,13 @@ class Repository:
     def __init__(self, loaders: Mapping[str, Loader]) -> None:
         self._loaders = dict(loaders)
         self._models: dict[str, Model] = {}
+        self._is_closed = False
 
     def load(self) -> None:
         """Loads every model, in a thread of its own if the fronts are open; raises UsageError where one cannot be loaded."""
         for name, loader in self._loaders.items():
+            if self._is_closed:
+                return
             self._models[name] = Model(*loader())
 
     @property
@@ -95,6 +98,7 @@ class Repository:
             raise ProtocolError(f"requested model '{name}' is not available") from None
 
     def close(self) -> None:
-        """Ends the models' threads."""
-        for model in self._models.values():
+        """Ends the models' threads, and loading after the model that is being loaded."""
+        self._is_closed = True
+        for model in tuple(self._models.values()):
             model.close()

@@ -1,6 +1,8 @@
 """Where a target is: read from a URL, shown without secrets."""
 
+import json
 import pathlib
+import urllib.parse
 
 import pytest
 from hypothesis import given
@@ -38,10 +40,27 @@ def test_an_address_is_shown_as_its_url(url):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "h", "h:8000", "ftp://h", "http://", "http://h:0x1", "http://h:-1", "http://h/ü", "unix:rel", "http+unix://rel"]
+    "url",
+    [
+        "",
+        "h",
+        "h:8000",
+        "ftp://h",
+        "http://",
+        "http://h:0x1",
+        "http://h:-1",
+        "http://h/ü",
+        "unix:rel",
+        "http+unix://rel",
+        "http://h:0",
+        "http://a..b",
+        "http://h//x",
+        "http://h/${X}",
+        "http+unix://%2Frun%2Fx/a b",
+    ],
 )
 def test_what_is_no_target_is_refused(url):
-    with pytest.raises(ValueError, match=r"expected|percent-encoded"):
+    with pytest.raises(ValueError, match=r"expected|percent-encoded|no host name|variables"):
         Address.parse(url)
 
 
@@ -50,6 +69,29 @@ def test_credentials_stand_before_the_host():
     assert split_credentials("http://host/x") == ("http://host/x", "")
     assert redacted_url("https://u:p@host:1/x") == "https://<redacted>@host:1/x"
     assert redacted_url("https://host:1/x") == "https://host:1/x"
+
+
+@pytest.mark.parametrize("url", ["ali:pass-word@host:8000", "http:/ali:pass-word@host", "https:ali:pass-word@host"])
+def test_a_mistyped_url_shows_no_password_either(url):
+    assert "pass-word" not in redacted_url(url)
+    with pytest.raises(ValueError, match=r"expected|percent-encoded") as caught:
+        Address.parse(url)
+    assert "pass-word" not in str(caught.value)
+
+
+def test_a_socket_s_path_may_hold_an_at_sign():
+    assert redacted_url("unix:/run/a@b.sock") == "unix:/run/a@b.sock" == str(Address.parse("unix:/run/a@b.sock"))
+
+
+def test_a_name_in_another_script_is_looked_up_as_dns_has_it():
+    assert Address.parse("http://例え.jp:8000").host == "xn--r8jz45g.jp"
+
+
+@pytest.mark.parametrize("quote", [json.dumps, repr, lambda text: urllib.parse.quote(text, safe="")])
+def test_a_secret_is_found_in_quotes_too(quote):
+    told = "sek\"ri\\t'pw/ü"
+    shown = Address("http", "h", 1, secrets=frozenset({told})).redact(f"got {quote(told)} here")
+    assert shown.replace('"', "").replace("'", "") == "got <redacted> here"
 
 
 @given(st.text("ab/@:?#% [", min_size=1).map(lambda text: f"QQ{text}QQ"))

@@ -199,6 +199,7 @@ def test_a_model_without_description_is_described_by_the_scenario(engine, tmp_pa
     ("answer", "fault"),
     [
         ({"outputs": [{**TENSOR, "name": "z", "data": [1, 2]}]}, "lacks the output y"),
+        ({"outputs": [{**TENSOR, "name": "y", "shape": [1], "data": [1]}]}, r"has shape \[1\] in output 'y', where the model's metadata says \[2\]"),
         ({"outputs": [{**TENSOR, "name": "y", "datatype": "FP32", "data": [1, 2]}]}, "holds FP32 in output 'y', where the model's metadata says INT32"),
         ({"id": "other", "outputs": [{**TENSOR, "name": "y", "data": [1, 2]}]}, "carries the id 'other', where 'run-0' was sent"),
     ],
@@ -230,3 +231,54 @@ def test_what_a_server_calls_itself_shows_no_secret(engine, tmp_path):
 
     probed = ask(Echoing(), engine, tmp_path)
     assert (probed.name, probed.version) == ("for <redacted>", "<redacted>")
+
+
+def test_an_answer_without_outputs_is_told(engine, tmp_path):
+    class Silent(Server):
+        def answer(self, asked):
+            return web.json_response({"model_name": "m", "outputs": []})
+
+    with pytest.raises(TargetError, match="holds no outputs"):
+        ask(Silent(), engine, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "document"),
+    [
+        ("server", {"name": "s", "extensions": 5}),
+        ("metadata", {**METADATA, "inputs": [{**TENSOR, "name": ["a"]}]}),
+        ("metadata", {**METADATA, "inputs": [{**TENSOR, "shape": [float("inf")]}]}),
+        ("metadata", {**METADATA, "inputs": [{**TENSOR, "shape": [-5]}]}),
+        ("metadata", {**METADATA, "name": 5}),
+        ("config", {"max_batch_size": -1}),
+        ("config", {"max_batch_size": float("inf")}),
+        ("config", {"max_batch_size": [1]}),
+    ],
+)
+def test_what_a_server_says_wrongly_is_the_server_s_fault(engine, tmp_path, place, document):
+    class Confused(Server):
+        async def server(self, request):
+            return web.json_response(document) if place == "server" else await super().server(request)
+
+        async def describe(self, request):
+            return web.json_response(document if place == "metadata" else METADATA)
+
+        async def configuration(self, request):
+            return web.json_response(document if place == "config" else {"max_batch_size": 0})
+
+    if place == "server":
+        assert ask(Confused(), engine, tmp_path).name == "s"
+        return
+    with pytest.raises(TargetError, match=r"not v2|not what the protocol says"):
+        ask(Confused(), engine, tmp_path)
+
+
+def test_a_server_s_sentence_shows_no_control_characters_and_is_cut(engine, tmp_path):
+    class Noisy(Server):
+        async def describe(self, request):
+            return web.json_response({"error": "\x1b[2J" + "x" * 100_000}, status=400)
+
+    with pytest.raises(TargetError, match="does not offer model 'm'") as caught:
+        ask(Noisy(), engine, tmp_path)
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 2000

@@ -158,21 +158,24 @@ def decode_model_metadata(body: Buffer) -> ModelMetadata:
     """Reads `GET /v2/models/NAME`; raises ProtocolError where it is not what the protocol says."""
     document = _load(body, "model metadata")
     try:
-        inputs, outputs = (
-            tuple(
-                TensorMetadata(one["name"], one["datatype"], tuple(int(size) for size in one["shape"])) for one in document.get(key) or ()
-            )
-            for key in ("inputs", "outputs")
-        )
-        return ModelMetadata(
-            document["name"],
-            tuple(str(version) for version in document.get("versions") or ()),
-            document.get("platform") or "",
-            inputs,
-            outputs,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"the server's model metadata is not v2: {error!r} in {bytes(body)[:200]!r}") from None
+        inputs, outputs = (tuple(_read_metadata(one) for one in _list_or_none(document, key)) for key in ("inputs", "outputs"))
+        versions = tuple(str(version) for version in _list_or_none(document, "versions"))
+        return ModelMetadata(_text(document, "name", required=True), versions, _text(document, "platform"), inputs, outputs)
+    except ProtocolError as error:
+        raise ProtocolError(f"the server's model metadata is not v2: {error}") from None
+
+
+def _read_metadata(entry: object) -> TensorMetadata:
+    fields = entry if isinstance(entry, dict) else {}
+    shape = _list(fields, "shape", required=True)
+    sizes = tuple(int(size) for size in shape if isinstance(size, int | str) and str(size).removeprefix("-").isdecimal())
+    if len(sizes) < len(shape) or any(size < -1 for size in sizes):
+        raise ProtocolError(f"Unable to parse 'shape': expected sizes, or -1 for one that requests choose, found {str(shape)[:100]}")
+    return TensorMetadata(_text(fields, "name", required=True), _text(fields, "datatype", required=True), sizes)
+
+
+def _list_or_none(document: Mapping[str, Any], key: str) -> Sequence[object]:
+    return [] if document.get(key) is None else _list(document, key)
 
 
 def _framed(document: dict[str, Any], blobs: list[Buffer]) -> tuple[dict[str, str], list[Buffer]]:

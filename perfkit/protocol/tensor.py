@@ -218,7 +218,7 @@ def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data
 def tensor_to_json(tensor: Tensor) -> list[Any]:
     """A tensor's values as a flat list for a JSON `data` member; raises ProtocolError for FP16, BF16 and bytes that are not UTF-8."""
     if tensor.datatype in (Datatype.FP16, Datatype.BF16):
-        raise ProtocolError(f"{tensor.datatype.value} has no JSON form: ask for output '{tensor.name}' as binary data")
+        raise ProtocolError(f"{tensor.datatype.value} has no JSON form: send, or ask for, '{tensor.name}' as binary data")
     values: list[Any] = tensor_to_array(tensor).ravel().tolist()
     if tensor.datatype is not Datatype.BYTES:
         return values
@@ -261,11 +261,22 @@ def _json_text(name: str, element: object) -> bytes:
 
 
 def _flatten(data: object) -> Sequence[object]:
+    """In one pass, however deep it is nested: the nesting is the sender's."""
     if not isinstance(data, list):
         return [data]
-    while any(isinstance(element, list) for element in data):
-        data = [inner for element in data for inner in (element if isinstance(element, list) else [element])]
-    return data
+    if not any(isinstance(element, list) for element in data):
+        return data
+    flat: list[object] = []
+    stack = [iter(data)]
+    while stack:
+        for element in stack[-1]:
+            if isinstance(element, list):
+                stack.append(iter(element))
+                break
+            flat.append(element)
+        else:
+            stack.pop()
+    return flat
 
 
 def _float32_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:

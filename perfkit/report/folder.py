@@ -30,8 +30,11 @@ def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
             (folder / "plots").mkdir(exist_ok=True)
         for file, text in texts.items():
             new = file.with_name(file.name + ".new")
-            new.write_text(text, encoding="utf-8")
-            new.replace(file)
+            try:
+                new.write_text(text, encoding="utf-8")
+                new.replace(file)
+            finally:
+                new.unlink(missing_ok=True)  # where that failed
     except OSError as error:
         raise ResultError(f"{folder}: the report cannot be written there: {error.strerror}") from None
     return list(texts)

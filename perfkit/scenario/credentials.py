@@ -16,6 +16,8 @@ from perfkit.scenario.target import Target, TlsOptions
 _SHOWN = frozenset({"accept", "accept-encoding", "content-type", "host", "user-agent", "x-forwarded-host", "x-request-id"})
 _SCHEMES = frozenset({"apikey", "basic", "bearer", "token"})  # words of an Authorization header that name no secret
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_METADATA_NAME = re.compile(r"[a-z0-9_.-]+")
+_FRAMING = frozenset({"connection", "content-length", "te", "transfer-encoding", "upgrade"})
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -33,10 +35,13 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
     secrets: set[str] = set()
     headers: dict[str, str] = {}
     if credentials := split_credentials(url)[1]:
-        filled = urllib.parse.unquote(_fill("target.url", credentials, environ, secrets))
-        token = base64.b64encode(filled.encode()).decode()
+        # unquoted before variables are filled in: those hold what they hold
+        user, _, password = (_fill("target.url", urllib.parse.unquote(part), environ, secrets) for part in credentials.partition(":"))
+        if ":" in user:
+            raise ScenarioError("target.url: a user's name cannot hold a colon")
+        token = base64.b64encode(f"{user}:{password}".encode()).decode()
         headers["Authorization"] = f"Basic {token}"
-        secrets |= {token, filled, filled.partition(":")[2]}
+        secrets |= {token, f"{user}:{password}", password, urllib.parse.unquote(credentials)}
     for name, template in target.headers.items():
         key = f"target.headers.{name}"
         if not _HEADER_NAME.fullmatch(name):
@@ -45,11 +50,27 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
         if not (value.isascii() and value.isprintable()):
             raise ScenarioError(f"{key}: its value holds line breaks, or characters that are not ASCII")
         if not is_shown(name, template):
-            secrets |= {value, *(word for word in value.split() if word.lower() not in _SCHEMES)}
+            secrets |= {value, *(word for word in value.split() if word.lower() not in _SCHEMES), *_decoded(value)}
+        if name.lower() in _FRAMING:
+            raise ScenarioError(f"{key}: this header says how a request is framed, which the transport decides")
+        if address.protocol == "grpc" and (name.lower().endswith("-bin") or not _METADATA_NAME.fullmatch(name.lower())):
+            raise ScenarioError(f"{key}: gRPC takes letters, digits, '_', '.' and '-' in a name, which does not end in -bin")
         headers = {known: kept for known, kept in headers.items() if known.lower() != name.lower()}
         headers[name] = value
     tls = _tls(target.tls, folder) if target.tls and address.tls else address.tls
     return dataclasses.replace(address, headers=headers, tls=tls, secrets=frozenset(secrets))
+
+
+def _decoded(value: str) -> set[str]:
+    """What a Basic header says in plain text: user and password together, and the password."""
+    scheme, _, token = value.partition(" ")
+    if scheme.lower() != "basic":
+        return set()
+    try:
+        plain = base64.b64decode(token, validate=True).decode()
+    except ValueError:
+        return set()
+    return {plain, plain.partition(":")[2]}
 
 
 def _fill(key: str, template: str, environ: Mapping[str, str], secrets: set[str]) -> str:

@@ -42,7 +42,9 @@ def read_scenario(path: pathlib.Path, settings: Sequence[str] = (), environ: Map
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not key:
-            raise ScenarioError(f"--set {setting}: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'")
+            # what stands behind a key may be a secret
+            shown = setting.partition(":")[0].partition("=")[0]
+            raise ScenarioError(f"--set {shown}: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'")
         overrides.append(_override(document, origins, key, value, f"--set {key}"))
     document = _without_nulls(document)
     document.setdefault("name", re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", path.stem).lstrip("-") or "scenario")
@@ -79,6 +81,8 @@ def _parse(text: str, key_path: KeyPath, origins: dict[KeyPath, str], origin: Ca
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, problem = (mark.line + 1 if mark else 1), error.problem or error.context
+        # names of aliases and tags are values whose first character should have been quoted: secrets perhaps
+        problem = re.sub(r"(alias|tag) '.*'", r"\1: put the value in quotes", str(problem))
     except yaml.reader.ReaderError as error:
         line, problem = text.count("\n", 0, error.position) + 1, f"the character #x{error.character:04x} is not allowed"
     except RecursionError:
@@ -102,13 +106,19 @@ def _plain(node: yaml.Node, key_path: KeyPath, origins: dict[KeyPath, str], orig
         return [_plain(element, (*key_path, index), origins, origin) for index, element in enumerate(node.value)]
     constructor = yaml.SafeLoader("")
     try:
-        return constructor.construct_object(node, deep=True)
+        value = constructor.construct_object(node, deep=True)
+        str(value).encode()
     except yaml.YAMLError:
         raise
+    except UnicodeEncodeError:
+        raise ScenarioError(
+            f"{here}: {_dotted(key_path) or 'the scenario'}: holds half of a surrogate pair, which is no character"
+        ) from None
     except Exception as error:  # noqa: BLE001 - the library lets out whatever int(), datetime and its own tables raise
         raise ScenarioError(f"{here}: {_dotted(key_path) or 'the scenario'}: cannot be read as YAML: {error}") from None
     finally:
         constructor.dispose()
+    return value
 
 
 def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, text: str, origin: str) -> str:
@@ -130,7 +140,7 @@ def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, t
     value = place[last] = _parse(text, walked, origins, lambda _: origin)
     if walked[:2] == ("target", "headers") or (walked == ("target",) and isinstance(value, dict) and {"headers", "url"} & set(value)):
         return f"{key}={REDACTED}"
-    return f"{key}={redacted_url(text) if walked == ('target', 'url') else text}"
+    return f"{key}={redacted_url(str(value)) if walked == ('target', 'url') else text}"
 
 
 def _present_key(place: Mapping[str, Any], key: str) -> str:
@@ -168,8 +178,10 @@ def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path:
             text = "this key is missing"
         case "value_error":
             text = str(context["error"])
-        case "not_a_mapping" | "not_values" | "variant" | "later":
+        case "not_values" | "variant" | "later":
             text = problem["msg"]
+        case "not_a_mapping":
+            text = f"expected keys and values, found {shown}"
         case "literal_error":
             text = f"expected {context['expected']}, found {shown}"
         case "int_type" | "int_parsing":
@@ -191,7 +203,7 @@ def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path:
 
 def _shown(value: object, key_path: KeyPath) -> str:
     """What stands at a key, for a sentence; what may hold a secret is not repeated."""
-    if key_path[:2] in (("target", "headers"), ("target", "url")):
+    if key_path == ("target",) or key_path[:2] in (("target", "headers"), ("target", "url")):
         return "a value that is not shown here"
     return repr(value)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from perfkit.address import Address, Protocol
+from perfkit.address import Address, Protocol, host_name
 from perfkit.scenario.part import Count, Cpus, Duration, Part, Text
 
 
@@ -28,6 +28,11 @@ class TlsOptions(Part):
         if self.key and not self.cert:
             raise ValueError("a key needs its certificate: give cert as well")
         return self
+
+    @pydantic.field_validator("server_name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        return host_name(name) if name else name
 
 
 class Target(Part):

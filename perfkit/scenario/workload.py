@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
+import pydantic
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
@@ -108,7 +109,7 @@ class Output(Part):
     """An output to ask for; `classes` asks for the top classes in place of the values."""
 
     name: Text
-    classes: Annotated[int, Field(strict=True, ge=0)] = 0
+    classes: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
     encoding: Encoding | None = None
 
 
@@ -135,3 +136,18 @@ class Workload(Part):
     queue_timeout_ns: Duration = Field(default=0, alias="queue_timeout")
     """How long a request may wait in the server's queue, where its model allows that to be said; 0 leaves it to the model."""
     parameters: dict[Text, Annotated[Any, BeforeValidator(_check_parameter)]] = Field(default_factory=dict)
+
+    @pydantic.field_validator("queue_timeout_ns")
+    @classmethod
+    def _not_below_a_microsecond(cls, timeout_ns: int) -> int:
+        if 0 < timeout_ns < 1000:
+            raise ValueError("the protocol counts microseconds: give at least 1us, or 0s for none")
+        return timeout_ns
+
+    @pydantic.field_validator("outputs")
+    @classmethod
+    def _each_once(cls, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+        names = [output.name for output in outputs]
+        if twice := [name for index, name in enumerate(names) if name in names[:index]]:
+            raise ValueError(f"each output stands once, found '{twice[0]}' twice")
+        return outputs

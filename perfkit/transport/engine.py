@@ -1,5 +1,6 @@
 """Which transport serves an address and an engine."""
 
+import os
 from typing import Literal
 
 from perfkit.address import Address
@@ -18,6 +19,7 @@ def make_transport(
 ) -> Transport:
     """A transport that is not connected yet. gRPC is grpcio with either engine until the wire engine speaks it."""
     if address.protocol == "grpc":
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it logs as an error is told in a sentence
         from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 
         return ReferenceGrpcTransport(address, max_connections, timeout_ns, clock.now_ns, compression)

@@ -1,6 +1,7 @@
 """The reference engine for gRPC: grpcio's asyncio API, with ready-made bytes in place of messages."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -13,13 +14,14 @@ from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
 from perfkit.transport.base import Compression, ConnectionCounts, Outcome, Prepared, Reply
-from perfkit.transport.tls import client_context
+from perfkit.transport.tls import client_context, describe_tls_error
 
 _M = TypeVar("_M", bound=Message)
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),  # otherwise all channels to an address share one connection
+    ("grpc.enable_http_proxy", 0),  # as over HTTP: a proxy would be measured with the server
     ("grpc.enable_retries", 0),  # a retry would be measured as a slow answer
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -53,7 +55,9 @@ class ReferenceGrpcTransport:
         try:
             await asyncio.gather(*(self._add_channel() for _ in range(min(connections, self._limit) - len(self._channels))))
         except (TimeoutError, ConnectionError):
-            raise TargetError(f"{self._address} cannot be reached. Is the server running, and is this its gRPC address?") from None
+            why = await self._tls_fault() if self._address.tls else ""
+            hint = f": {why}." if why else ". Is the server running, and is this its gRPC address?"
+            raise TargetError(f"{self._address} cannot be reached{hint}") from None
 
     def prepare(self, request: InferRequest) -> Prepared:
         """See `Transport.prepare`."""
@@ -130,6 +134,24 @@ class ReferenceGrpcTransport:
         await asyncio.wait_for(self._connected(channel), self._timeout_s)
         self.counts.opened += 1
         self._idle.append(self._infer(channel))
+
+    async def _tls_fault(self) -> str:
+        """What Python's own TLS says of the server, since grpcio keeps that to itself; empty where it has nothing to say."""
+        address = self._address
+        assert address.tls is not None
+        context = client_context(address.tls)
+        context.set_alpn_protocols(["h2"])
+        opened = asyncio.open_connection(address.host, address.port, ssl=context, server_hostname=address.tls.server_name or address.host)
+        try:
+            _, writer = await asyncio.wait_for(opened, self._timeout_s)
+        except ssl.SSLError as error:
+            return describe_tls_error(error)
+        except OSError:
+            return ""
+        writer.close()
+        return "TLS stands, but the server closes it" + (
+            "" if address.tls.cert else ": does it ask for a client certificate (target.tls.cert)?"
+        )
 
     @staticmethod
     async def _connected(channel: grpc.aio.Channel) -> None:

@@ -63,7 +63,9 @@ class RestTransport(abc.ABC):
     async def server_metadata(self) -> ServerMetadata:
         """See `Transport.server_metadata`."""
         document = await self._document("/v2")
-        return ServerMetadata(str(document.get("name", "")), str(document.get("version", "")), tuple(document.get("extensions") or ()))
+        extensions = document.get("extensions")
+        names = tuple(str(one) for one in extensions) if isinstance(extensions, list) else ()
+        return ServerMetadata(str(document.get("name", "")), str(document.get("version", "")), names)
 
     async def is_ready(self, model: str, version: str) -> bool:
         """See `Transport.is_ready`."""
@@ -90,15 +92,18 @@ class RestTransport(abc.ABC):
         if answer.status != 200:
             return 0
         try:
-            return int(json.loads(answer.body).get("max_batch_size", 0))
-        except (ValueError, AttributeError, TypeError):
-            raise TargetError(f"{self._address}: the configuration of model '{model}' is not what the protocol says") from None
+            size = int(json.loads(answer.body).get("max_batch_size", 0))
+        except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+            size = -1
+        if size < 0:
+            raise TargetError(f"{self._address}: the configuration of model '{model}' is not what the protocol says")
+        return size
 
     async def _document(self, path: str) -> dict[str, Any]:
         answer = await self._get(path)
         try:
             document = json.loads(answer.body) if answer.status == 200 else None
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             raise TargetError(f"{self._address}: this is no v2 server: GET {path} gives HTTP {answer.status}")

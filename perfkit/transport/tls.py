@@ -33,7 +33,7 @@ def describe_tls_error(error: ssl.SSLError) -> str:
         return f"its certificate is not trusted ({error.verify_message.rstrip('.')}): see target.tls.ca and target.tls.server_name"
     match error.reason:
         case "WRONG_VERSION_NUMBER" | "HTTP_REQUEST" | "RECORD_LAYER_FAILURE":
-            return "the port does not speak TLS: is it http:// or grpc://?"
+            return "the port does not speak TLS: is it http:// or grpc://"
         case _:
             return f"TLS failed: {_reason(error)}"
 

@@ -1,6 +1,7 @@
 """Pictures as input tensors: resized, laid out and scaled as Triton's image client does."""
 
 import pathlib
+import warnings
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -70,12 +71,17 @@ def _pixels(key: str, file: pathlib.Path, channels: int, height: int, width: int
     if not (height and width):
         raise ModelMismatchError(f"{key}.image: a picture of {width} x {height} pixels has none")
     try:
-        with Image.open(file) as image:
+        with warnings.catch_warnings(), Image.open(file) as image:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            if image.mode[0] in "IF":
+                raise ScenarioError(
+                    f"{key}.image: {file} holds {image.mode} pixels, not brightness of 0 to 255: convert it, or send it as .npy"
+                )
             resized = image.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BILINEAR)
     except FileNotFoundError:
         raise ScenarioError(f"{key}.image: there is no file {file}") from None
     except UnidentifiedImageError:
         raise ScenarioError(f"{key}.image: {file} is no picture that Pillow can read") from None
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ScenarioError(f"{key}.image: {file} cannot be read: {error}") from None
     return np.asarray(resized, np.float32).reshape(height, width, channels)

@@ -66,7 +66,7 @@ class InputMaker:
         self._cycle: Sequence[Tensor] = ()
         if isinstance(given, GeneratedInput):
             whole = (*self._batch, *self._chosen_shape(given.shape))
-            self._generate = lambda random: generate_values(given.generate, datatype, whole, random)
+            self._generate = lambda random: self._in_memory(lambda: generate_values(given.generate, datatype, whole, random), whole)
             if given.generate != "random":
                 self._cycle = [self._tensor(self._generate(np.random.default_rng()))]
         else:
@@ -107,6 +107,12 @@ class InputMaker:
                 raise AssertionError(given)
         return self._batched(arrays if given.shape is None else [_reshaped(self._key, array, given.shape) for array in arrays])
 
+    def _in_memory(self, make: Callable[[], _Array], shape: tuple[int, ...]) -> _Array:
+        try:
+            return make()
+        except (MemoryError, ValueError):  # NumPy has a largest size as well
+            raise ScenarioError(f"{self._key}: the shape {list(shape)} does not fit into memory") from None
+
     def _chosen_shape(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
         chosen = self._shape if given is None else given
         if -1 in chosen:
@@ -141,10 +147,12 @@ class InputMaker:
     def _files(self, kind: str, names: tuple[str, ...]) -> Sequence[pathlib.Path]:
         files: list[pathlib.Path] = []
         for name in names:
-            is_pattern = "*" in name or "?" in name
-            found = sorted(self._folder.glob(name)) if is_pattern and not name.startswith("/") else [self._folder / name]
-            if name.startswith("/") and is_pattern:
-                found = sorted(pathlib.Path("/").glob(name.lstrip("/")))
+            found = [self._folder / name]
+            if "*" in name or "?" in name:
+                try:
+                    found = sorted((pathlib.Path("/") if name.startswith("/") else self._folder).glob(name.lstrip("/")))
+                except ValueError as error:
+                    raise ScenarioError(f"{self._key}.{kind}: {name} is no pattern: {error}") from None
             if not found:
                 raise ScenarioError(f"{self._key}.{kind}: no file matches {self._folder / name}")
             files += found

@@ -1,13 +1,17 @@
 """Planted secrets, and a server that repeats them wherever it can: they reach no file and no stream."""
 
 import base64
+import concurrent.futures
+import functools
 import http.server
 import json
 import threading
 
+import grpc
 import pytest
+from tritonclient.grpc import service_pb2
 
-TOKEN, PASSWORD, KEY = "tok-Zx81-planted", "pass/word 42", "header-value-planted"
+TOKEN, PASSWORD, KEY = "tok-Zx81-planted", "pass/word 42", "header\"value'planted"
 BASIC = base64.b64encode(f"ali:{PASSWORD}".encode()).decode()
 PLANTED = [TOKEN, PASSWORD, KEY, BASIC, "pass%2Fword%2042"]
 TENSOR = {"datatype": "FP32", "shape": [1]}
@@ -125,6 +129,52 @@ def test_no_error_shows_a_planted_secret(perfkit, write_scenario, serve, engine)
     finished = perfkit.run("run", scenario, environ={"PLANTED": TOKEN})
     assert finished.code == 2
     assert "not allowed with Basic <redacted> <redacted>" in finished.stderr
+    assert_nothing_planted(finished.stdout + finished.stderr)
+
+
+def test_no_file_shows_what_a_grpc_server_repeats(perfkit, write_scenario):
+    class Echoing(grpc.GenericRpcHandler):
+        inferences = 0
+
+        def service(self, details):
+            return grpc.unary_unary_rpc_method_handler(functools.partial(self.answer, details.method.rpartition("/")[2]))
+
+        def answer(self, method, _message, context):
+            said = " ".join(str(value) for _, value in context.invocation_metadata())
+            if method == "ModelInfer":
+                self.inferences += 1
+                if self.inferences % 2 == 0:
+                    context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"not allowed with {said}")
+                reply = service_pb2.ModelInferResponse(model_name="m", raw_output_contents=[bytes(4)])
+                reply.outputs.add(name="o", **TENSOR)
+                return reply.SerializeToString()
+            if method == "ServerMetadata":
+                return service_pb2.ServerMetadataResponse(name=said, version=said).SerializeToString()
+            if method == "ModelMetadata":
+                reply = service_pb2.ModelMetadataResponse(name="m")
+                reply.inputs.add(name="i", **TENSOR)
+                reply.outputs.add(name="o", **TENSOR)
+                return reply.SerializeToString()
+            return b"\x08\x01" if method.endswith("Ready") else b""
+
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers((Echoing(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        target = {
+            "url": f"grpc://ali:pass%2Fword%2042@127.0.0.1:{port}",
+            "model": "m",
+            "headers": {"x-key": KEY, "x-token": "Token ${PLANTED}"},
+        }
+        scenario = write_scenario(target=target, measure={"warmup": "0s", "requests": 20, "repetitions": 1})
+        finished = perfkit.run("run", scenario, "--format", "json", environ={"PLANTED": TOKEN})
+    finally:
+        server.stop(None).wait(60)
+    assert finished.code == 0, finished.stderr
+    assert "not allowed with" in json.dumps(finished.result)
+    for path in finished.folder.rglob("*"):
+        assert not path.is_file() or not [secret for secret in PLANTED if secret.encode() in path.read_bytes()], path
     assert_nothing_planted(finished.stdout + finished.stderr)
 
 

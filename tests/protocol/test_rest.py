@@ -550,8 +550,8 @@ def test_metadata_may_lack_what_other_servers_leave_out(document, metadata):
     [
         (b"", "failed to parse the model metadata JSON buffer"),
         (b"[]", "failed to parse the model metadata JSON buffer: not an object"),
-        (b"{}", "the server's model metadata is not v2: KeyError('name')"),
-        (b'{"name":"m","inputs":[{"name":"A","datatype":"INT32"}]}', "the server's model metadata is not v2: KeyError('shape')"),
+        (b"{}", "the server's model metadata is not v2: Unable to parse 'name'"),
+        (b'{"name":"m","inputs":[{"name":"A","datatype":"INT32"}]}', "the server's model metadata is not v2: Unable to parse 'shape'"),
         (b'{"name":"m","inputs":[5]}', "the server's model metadata is not v2"),
         (b'{"name":"m","inputs":5}', "the server's model metadata is not v2"),
         (b'{"name":"m","outputs":[{"name":"A","datatype":"INT32","shape":["x"]}]}', "the server's model metadata is not v2"),

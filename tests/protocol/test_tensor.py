@@ -1,6 +1,7 @@
 """Tensors' two forms: literal bytes for every datatype, and NumPy, ml_dtypes and tritonclient as second opinions."""
 
 import math
+import re
 import struct
 
 import ml_dtypes
@@ -395,7 +396,7 @@ def test_half_floats_have_no_json_form_in_either_direction(name):
     with pytest.raises(ProtocolError, match=f"receiving {name} data via JSON is not supported.* input x$") as refused:
         tensor_from_json("x", Datatype[name], (1,), [1.0])
     assert refused.value.kind is ErrorKind.INVALID_ARGUMENT
-    with pytest.raises(ProtocolError, match=f"{name} has no JSON form: ask for output 'x' as binary data"):
+    with pytest.raises(ProtocolError, match=f"{name} has no JSON form: send, or ask for, 'x' as binary data"):
         tensor_to_json(Tensor("x", Datatype[name], (1,), b"\x00\x00"))
 
 
@@ -492,3 +493,18 @@ def test_bytes_elements_are_those_tritonclient_reads_and_writes(elements):
     assert triton.deserialize_bytes_tensor(encode_bytes_elements(elements)).tolist() == elements
     if elements:
         assert decode_bytes_elements(triton.serialize_byte_tensor(object_array(elements, (-1,))).item()) == elements
+
+
+@given(st.recursive(st.integers(-9, 9), lambda inner: st.lists(inner, max_size=4), max_leaves=30))
+def test_any_nesting_is_read_in_the_order_in_which_it_is_written(nested):
+    flat = [int(number) for number in re.findall(r"-?\d+", str(nested))]
+    tensor = tensor_from_json("x", Datatype.INT8, (len(flat),), nested)
+    assert tensor_to_array(tensor).tolist() == flat
+
+
+def test_a_body_that_is_wide_and_deep_is_read():
+    data: list[object] = []
+    for _ in range(900):
+        data = [data]
+    tensor = tensor_from_json("x", Datatype.INT8, (200_000,), [1] * 200_000 + data)
+    assert len(tensor.raw) == 200_000

@@ -114,3 +114,50 @@ def test_an_error_never_shows_what_may_be_a_secret(read, setting):
         read(text, (setting,))
     assert "s3cret" not in str(caught.value)
     assert "cret" not in str(caught.value)
+
+
+def test_what_a_variable_holds_is_sent_as_it_is(resolve):
+    address = resolve({"P": "ab%41:cd"}, url="http://u:${P}@h")
+    assert address.headers == {"Authorization": f"Basic {base64.b64encode(b'u:ab%41:cd').decode()}"}
+    with pytest.raises(ScenarioError, match="a user's name cannot hold a colon"):
+        resolve({"U": "a:b"}, url="http://${U}:p@h")
+
+
+def test_a_basic_header_is_secret_in_plain_text_too(resolve):
+    header = f"Basic {base64.b64encode(b'ali:open sesame').decode()}"
+    assert {"ali:open sesame", "open sesame", header} <= resolve(headers={"authorization": header}).secrets
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "text"),
+    [
+        ("http://h", "Content-Length", "how a request is framed"),
+        ("http://h", "transfer-encoding", "how a request is framed"),
+        ("grpc://h", "x!y", "gRPC takes letters"),
+        ("grpc://h", "token-bin", "does not end in -bin"),
+    ],
+)
+def test_a_header_that_would_break_the_transport_is_refused(resolve, url, name, text):
+    with pytest.raises(ScenarioError, match=text):
+        resolve(url=url, headers={name: "5"})
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "target.headers.authorization=*s3cret",
+        "target.headers.authorization=!s3cret",
+        "target.headers.authorization:s3cret",
+        "target=http://u:s3cret@h",
+        "target.model.x=s3cret",
+    ],
+)
+def test_values_that_are_no_yaml_or_stand_in_the_wrong_place_are_not_shown(read, setting):
+    with pytest.raises(ScenarioError) as caught:
+        read(settings=(setting,))
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_url_in_escapes_is_redacted_as_what_it_means(read):
+    (override,) = read(settings=('target.url="http://u:s3cret\\u0040h"',)).overrides
+    assert override == "target.url=http://<redacted>@h"

@@ -70,7 +70,7 @@ def test_overrides_without_headers_are_not_redacted(read):
     ("setting", "message"),
     [
         ("x", "--set x: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'"),
-        ("=1", "--set =1: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'"),
+        ("=1", "--set : expected KEY=VALUE, such as load.closed.concurrency='[1,8]'"),
         ("name=[1", "--set name: not valid YAML: expected ',' or ']', but got '<stream end>'"),
         ("name=2001-02-30", "--set name: name: cannot be read as YAML: day is out of range for month"),
         ("target={model: a, model: b}", "--set target: target.model: this key stands here twice; keep one"),

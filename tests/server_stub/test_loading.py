@@ -88,3 +88,21 @@ def test_H2_G1_a_server_that_loads_lives_and_is_not_ready(slow):
     assert not service_pb2.ModelReadyResponse.FromString(model).ready
     # field 1, `status`, of grpc.health.v1.HealthCheckResponse: 1 is SERVING, 2 NOT_SERVING
     assert (before, after) == (b"\x08\x02", b"\x08\x01")
+
+
+def test_a_repository_that_is_closed_loads_no_further_model(slow):
+    repository, reached, let_go = slow
+    last = threading.Event()
+
+    def load_last():
+        last.set()
+        return simple.load("simple_string")
+
+    repository._loaders["simple_string"] = load_last
+    loading = threading.Thread(target=repository.load)
+    loading.start()
+    assert reached.wait(30)
+    repository.close()
+    let_go.set()
+    loading.join(30)
+    assert not last.is_set()

@@ -89,6 +89,13 @@ def test_pictures_of_other_modes_are_read_as_colours(make, draw, mode, pixel, va
     assert make((3, 1, 1)).ravel().tolist() == values
 
 
+@pytest.mark.parametrize(("mode", "pixel"), [("I;16", 30_000), ("I", 70_000), ("F", 0.5)])
+def test_pictures_of_more_than_256_levels_are_refused_instead_of_cut(make, tmp_path, mode, pixel):
+    Image.new(mode, (2, 2), pixel).save(tmp_path / "x.tiff")
+    with pytest.raises(ScenarioError, match=r"holds (I|I;16|F) pixels, not brightness of 0 to 255"):
+        make((3, 2, 2), image="x.tiff")
+
+
 def test_several_pictures_are_sent_in_turn_and_fill_a_batch(make, draw):
     for name, colour in (("1.png", RED), ("2.png", GREEN), ("3.png", BLUE)):
         draw([[colour]], name)

@@ -265,3 +265,14 @@ def test_a_file_is_given_the_shape_that_the_scenario_says(make, saved):
 def test_an_empty_shape_of_the_scenario_is_a_shape(make):
     assert make(GeneratedInput(generate="ones", shape=(0,)), shape=(-1,)).shape == (0,)
     assert make(GeneratedInput(generate="ones", shape=()), shape=()).shape == ()
+
+
+def test_more_than_memory_holds_is_a_sentence(make):
+    for size in (10**14, 2**63):
+        with pytest.raises(ScenarioError, match=r"workload\.inputs\.A: the shape \[\d+\] does not fit into memory"):
+            make(GeneratedInput(generate="ones", shape=(size,)), shape=(-1,))
+
+
+def test_a_pattern_that_is_none_is_a_sentence(make):
+    with pytest.raises(ScenarioError, match=r"^workload\.inputs\.A\.file: \*\*b is no pattern"):
+        make(FileInput(file=("**b",)))
