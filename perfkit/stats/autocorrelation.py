@@ -38,14 +38,15 @@ def effective_sample_size(series: Sequence[float] | npt.NDArray[np.float64]) -> 
 def first_order_time(series: Sequence[float] | npt.NDArray[np.float64], fitted: int = 1) -> float:
     """The autocorrelation time (1+ρ)/(1-ρ), at least 1, of a first-order series with this one's lag-1 autocorrelation.
 
-    `fitted` parameters were taken off the series: 1 its mean, 2 a straight line. ρ is freed of the bias this gives a short
-    series, -(1+3ρ)/n and -(2+4ρ)/n. Sources: F. H. C. Marriott & J. A. Pope, Biometrika 41 (1954), M. G. Kendall, ibid.
+    `fitted` parameters were taken off the series: 1 its mean, 2 a straight line, 3 a parabola. ρ is freed of the bias this
+    gives a short series, -(k+(k+2)ρ)/n for k of them. Sources: F. H. C. Marriott & J. A. Pope, Biometrika 41 (1954), M. G. Kendall, ibid.,
+    for k = 1 and, from there, its pattern for more.
     Assumption: correlation that falls off exponentially. Steadier than `autocorrelation_time` for less than 100 values.
     """
-    count, slope = len(series), fitted + 2
-    if count <= 2 * slope:
+    count, slope, found = len(series), fitted + 2, lag_1(series)
+    if count <= 2 * slope or not found:  # zero means a constant series
         return 1.0
-    rho = (lag_1(series) + fitted / count) / (1 - slope / count)
+    rho = (found + fitted / count) / (1 - slope / count)
     rho = min(max(rho, 0.0), _HIGHEST_LAG_1)
     return (1 + rho) / (1 - rho)
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from numpy.polynomial import polynomial
 
 from perfkit.stats.autocorrelation import autocorrelation_time, first_order_time
 from perfkit.stats.student_t import student_t_quantile
@@ -17,6 +18,7 @@ _MEAN_OF, _FEWEST_MEANS = 5, 4
 _FREE_SHARE, _LONGEST_SHARE = 1 / 10, 1 / 3
 _TRUNCATION_SIGNIFICANCE = 0.01
 _DRIFT_BATCHES = 20
+_ROUNDING = 1e-12
 
 Verdict = Literal["steady", "not_steady", "undetermined"]
 Series = Sequence[float] | npt.NDArray[np.float64]
@@ -86,9 +88,10 @@ def mser5(series: Series, significance: float = _TRUNCATION_SIGNIFICANCE) -> Tru
     ρ = 0.8: 30 %), and 2 to 22 % of those of 600. So a candidate above a tenth counts only where the test of L. Schruben,
     H. Singh & L. Tierney, Operations Research 31 (1983), √45 n^{-3/2} Σ_k (1-k/n) k (Ȳ_n - Ȳ_k)/σ, finds a bias at
     `significance`, two-sided. σ² is the variance of what the candidate keeps times its autocorrelation time, the larger
-    of the two estimates; t has that part's effective size less one as degrees of freedom. Assumption: normal interval
-    means, correlated over far less than the window. At the nominal 1 % the measured rate of false truncations above a
-    tenth is below 5 % from 60 intervals on with AR(1) φ up to 0.8 and M/M/1 up to ρ = 0.9.
+    of the two estimates, free of trend; t has that part's effective size less one as degrees of freedom. Where d* > n/3,
+    the best cut up to n/3 counts if the test finds no bias behind it. Assumption: normal interval means, correlated over
+    far less than the window. At the nominal 1 % the measured rate of false truncations above a tenth is 0 to 5 % from 60
+    intervals on, with AR(1) φ up to 0.9 and M/M/1 interval means at ρ = 0.8; with 30 intervals up to 9 %.
     """
     values = np.asarray(series, dtype=np.float64)
     means = _means(values)
@@ -100,18 +103,25 @@ def mser5(series: Series, significance: float = _TRUNCATION_SIGNIFICANCE) -> Tru
         return Truncation(candidate=candidate, intervals=candidate, reason="found")
     if not _has_initial_bias(values, candidate, significance):
         return Truncation(candidate=candidate, intervals=0, reason="insignificant")
-    if cut > _LONGEST_SHARE * means.size:
+    if cut <= _LONGEST_SHARE * means.size:
+        return Truncation(candidate=candidate, intervals=candidate, reason="found")
+    # the warm-up is real, and noise may have made it long: the best cut up to a third does where it leaves no bias behind
+    shorter = _least_squared_error(means, _LONGEST_SHARE) * _MEAN_OF
+    rest = values[shorter:]
+    if _has_initial_bias(rest, _least_squared_error(_means(rest)) * _MEAN_OF, significance):
         return Truncation(candidate=candidate, intervals=0, reason="too_long")
-    return Truncation(candidate=candidate, intervals=candidate, reason="found")
+    return Truncation(candidate=candidate, intervals=shorter, reason="found")
 
 
 def drift(series: Series, confidence: float = 0.95, margin: float = DRIFT_MARGIN) -> Drift:
     """The total drift: the Theil–Sen slope times the series' length, over the median, with its interval.
 
     Intervals are first averaged into 20 to 39 batches, from the end back. The confidence interval is P. K. Sen's (JASA 63,
-    1968), from Kendall's variance n(n-1)(2n+5)/18 of the concordant pairs, times the autocorrelation time of the residuals
-    (S. Yue & C. Wang, Water Resources Management 18, 2004). Assumption: a straight trend and first-order correlation.
-    Where the ranks run out, and below three values, an end is infinite.
+    1968), from Kendall's variance n(n-1)(2n+5)/18 of the concordant pairs, times the autocorrelation time of what a trend
+    leaves (S. Yue & C. Wang, Water Resources Management 18, 2004). Assumption: a trend near to straight, and correlation
+    over far less than the window. Measured, the nominal 95 % excludes no drift in 2 to 6 % of stationary series of 60 to
+    200 intervals with AR(1) φ up to 0.8 or of M/M/1 at ρ = 0.8, and in up to 9 % with φ = 0.9. Where the ranks run out,
+    and below three values, an end is infinite.
     """
     values = np.asarray(series, dtype=np.float64)
     length = max(1, values.size // _DRIFT_BATCHES)
@@ -122,7 +132,7 @@ def drift(series: Series, confidence: float = 0.95, margin: float = DRIFT_MARGIN
     first, second = np.triu_indices(count, 1)
     slopes = np.sort((batches[second] - batches[first]) / (second - first))
     slope = float(np.median(slopes))
-    time = first_order_time(batches - slope * np.arange(count), fitted=2)
+    time = _correlation_time(batches)
     spread = statistics.NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(count * (count - 1) * (2 * count + 5) / 18 * time)
     below, above = math.floor((slopes.size - spread) / 2), math.ceil((slopes.size + spread) / 2)
     level = abs(float(np.median(batches))) or float(np.abs(batches).mean())
@@ -153,14 +163,14 @@ def judge(series_by_name: Mapping[str, Series], confidence: float = 0.95, margin
     drifting = [name for name, found in drifts.items() if found.is_drifting]
     unknown = [name for name, found in drifts.items() if not found.is_steady]
     verdict: Verdict
-    if warming:
-        verdict, reason = "not_steady", f"the warm-up of {_listed(warming)} takes more than a third of the window"
-    elif drifting:
+    if drifting:
         found = drifts[drifting[0]]
         verdict, reason = (
             "not_steady",
             f"{drifting[0]} drifts by {found.total:+.1%} over the window ({found.low:+.1%} to {found.high:+.1%})",
         )
+    elif warming:
+        verdict, reason = "not_steady", f"the warm-up of {_listed(warming)} takes more than a third of the window"
     elif unknown:
         verdict, reason = "undetermined", f"{_listed(unknown)} may drift by more than {margin:.0%}: the noise hides it"
     else:
@@ -174,7 +184,7 @@ def _means(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return means
 
 
-def _least_squared_error(means: npt.NDArray[np.float64]) -> int:
+def _least_squared_error(means: npt.NDArray[np.float64], longest_share: float = 0.5) -> int:
     """MSER's d*, the first of equals."""
     centred = means - means.mean()  # keeps the sums of squares from cancelling
     left = means.size - np.arange(means.size)
@@ -182,7 +192,7 @@ def _least_squared_error(means: npt.NDArray[np.float64]) -> int:
     errors = (squares - sums * sums / left) / (left * left)
     # rounding must not choose among the zeros of a constant series
     errors[errors < 1e-24 * float(np.square(means).max())] = 0.0
-    return int(np.argmin(errors[: means.size // 2 + 1]))
+    return int(np.argmin(errors[: int(means.size * longest_share) + 1]))
 
 
 def _has_initial_bias(values: npt.NDArray[np.float64], cut: int, significance: float) -> bool:
@@ -190,11 +200,22 @@ def _has_initial_bias(values: npt.NDArray[np.float64], cut: int, significance: f
     count, kept = values.size, values[cut:]
     number = np.arange(1, count + 1)
     cusum = float(np.sum((1 - number / count) * (number * values.mean() - np.cumsum(values))))
-    time = max(1.0, autocorrelation_time(kept), first_order_time(kept))
+    time = _correlation_time(kept)
     freedom = max(1, int(kept.size / time) - 1)
     deviation = math.sqrt(float(kept.var(ddof=1)) * time)
     limit = student_t_quantile(1 - significance / 2, freedom) * deviation * math.sqrt(count**3 / 45)
     return abs(cusum) > limit
+
+
+def _correlation_time(values: npt.NDArray[np.float64]) -> float:
+    """The autocorrelation time, at least 1, of what a parabola leaves: a curved trend is no noise, and must not look like some."""
+    place = np.linspace(-1, 1, values.size)
+    if values.size <= 5:
+        return 1.0
+    residuals = values - polynomial.polyval(place, polynomial.polyfit(place, values, 2))
+    if float(np.abs(residuals).max()) <= _ROUNDING * float(np.abs(values).max()):
+        return 1.0
+    return max(first_order_time(residuals, fitted=3), autocorrelation_time(residuals))
 
 
 def _listed(names: Sequence[str]) -> str:

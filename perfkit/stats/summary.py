@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Recording
 from perfkit.result.model import ClosedLoad, Connections, Distribution, Generator, Point, Protocol, Requests, RunWarning
-from perfkit.stats.validity import BUSY_CORE_SHARE, is_generator_bound, is_withheld, minimum_samples
+from perfkit.stats.validity import is_generator_bound, is_withheld, judge_generator, minimum_samples
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
@@ -101,13 +101,7 @@ def _warnings(
     errors: dict[str, tuple[str, ...]],
     busy_share: float,
 ) -> list[RunWarning]:
-    warnings, count = [], service_time.count
-    if is_generator_bound(busy_share):
-        message = (
-            f"The load generator was the bottleneck: it kept its core {busy_share:.0%} busy, above {BUSY_CORE_SHARE:.0%}. "
-            "The server may be faster than these figures; lower the concurrency or the request rate."
-        )
-        warnings.append(RunWarning(code="generator_bound", message=message))
+    warnings, count = list(judge_generator(busy_share, 0.0, None).invalid), service_time.count
     failed = {outcome.value: number for outcome, number in outcomes.items() if number and outcome is not Outcome.OK}
     if failed:
         text = next((texts[0] for texts in errors.values() if texts and texts[0]), "")
