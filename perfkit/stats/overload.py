@@ -54,8 +54,10 @@ def judge_overload(
     z √(D·N), z = 2.576, has a chance below 1 %. D is the squared variation coefficient of the times between arrivals plus
     that of the service times: `dispersion` 2 is Poisson arrivals and exponential service; less makes the verdict sharper.
     Measured at dispersion 2, M/M/1: called at a load of 0.95 never in 2,000, of 1 in 0.75 %; of 1.1 after 6,000 arrivals in
-    98 %, of 1.05 in 57 % and after 30,000 in 99 %. Assumption: independent times; a trace's bursts need a larger one. A point whose generator did not keep up says
-    nothing about the target: judge that first. Raises ValueError for series of different lengths.
+    98 %, of 1.05 in 57 % and after 30,000 in 99 %. Assumption: independent times; a trace's bursts need a larger one.
+
+    A point whose generator did not keep up says nothing about the target: judge that first. Raises ValueError for series
+    of different lengths.
     """
     if len(scheduled) != len(answered):
         raise ValueError(f"arrivals and answers are counted in the same intervals, found {len(scheduled)} and {len(answered)}")
