@@ -83,6 +83,22 @@ class Histogram:
         widths = np.array([self._inner._hdr_size_of_equiv_value_range(int(low)) for low in lows])  # noqa: SLF001 - the library keeps the width to itself
         return self._counts[indices], lows + widths / 2
 
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """The count of every bucket, by its index, ascending in value; a view that cannot be written to."""
+        view = self._counts.view()
+        view.flags.writeable = False
+        return view
+
+    def bounds_ns(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The lowest and the highest value, in nanoseconds, of the buckets with these indices."""
+        inner = self._inner
+        # the first two half-buckets share one width; each later one doubles it
+        bucket = np.maximum((indices >> inner.sub_bucket_half_count_magnitude) - 1, 0)
+        shift = bucket + inner.unit_magnitude
+        low = (indices - (bucket << inner.sub_bucket_half_count_magnitude)) << shift
+        return low, low + (np.int64(1) << shift) - 1
+
     def encode(self) -> str:
         """The V2 payload, compressed, in base64."""
         encoded: bytes = self._inner.encode()

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Recording
 from perfkit.result.model import Connections, Distribution, Generator, Load, Point, Protocol, Requests, RunWarning
-from perfkit.stats.validity import LATE_BURST_NS, generator_fault, is_withheld, minimum_samples
+from perfkit.stats.validity import GeneratorVerdict, OpenLoopFigures, is_withheld, judge_generator, minimum_samples
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 
+_LATE_BURST_NS = 50_000_000
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999, "p99_99": 0.9999}
 
 
@@ -65,13 +66,8 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
         event_loop_lag_ns=distribution(lag) if lag is not None and lag.count else None,
         steal_share=_mean(parts, "steal_share"),
     )
-    bound = generator_fault(
-        busy_share=max(part.generator.cpu_share for part in parts),
-        scheduled=sent + dropped,
-        unsent=unsent,
-        lag=lag,
-        response_time=response_time,
-    )
+    busy_share = max(part.generator.cpu_share for part in parts)
+    judged = _judged_generator(busy_share, generator.steal_share, sent + dropped, unsent, dropped, lag, response_time)
     errors = {
         outcome.value: tuple(dict.fromkeys(text for part in parts for text in part.recording.errors.get(outcome, ())))
         for outcome in Outcome
@@ -82,10 +78,12 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
         protocol=first.protocol,
         load=first.load,
         repetition=repetition,
-        valid=not bound and sent > 0,
+        valid=judged.is_valid and sent > 0,
         warnings=(
             *warnings,
-            *_load_warnings(bound, dropped - unsent, sent + dropped, lag),
+            *judged.invalid,
+            *judged.warnings,
+            *_load_warnings(dropped - unsent, sent + dropped, lag),
             *_warnings(response_time or service_time, outcomes, sum(part.recording.censored for part in parts), errors),
         ),
         duration_s=window_s,
@@ -126,16 +124,28 @@ def _mean(parts: Sequence[Measured], share: str) -> float:
     return sum(float(getattr(part.generator, share)) * part.window_ns for part in parts) / total_ns if total_ns else 0.0
 
 
-def _load_warnings(bound: str, without_room: int, scheduled: int, lag: Histogram | None) -> list[RunWarning]:
-    """What the load itself came to: a generator that was the bottleneck, arrivals without room, bursts."""
+def _judged_generator(
+    busy_share: float, steal_share: float, scheduled: int, unsent: int, dropped: int, lag: Histogram | None, response_time: Histogram | None
+) -> GeneratorVerdict:
+    if lag is None or response_time is None:
+        return judge_generator(busy_share, steal_share, None)
+    figures = OpenLoopFigures(
+        scheduled=scheduled,
+        sent=scheduled - dropped,
+        dropped=dropped - unsent,
+        start_delay_p99_ns=lag.values_at([0.99])[0] if lag.count else 0,  # its own part of it: waiting for a socket is the target's
+        response_p50_ns=response_time.values_at([0.5])[0] if response_time.count else 0,
+    )
+    return judge_generator(busy_share, steal_share, figures)
+
+
+def _load_warnings(without_room: int, scheduled: int, lag: Histogram | None) -> list[RunWarning]:
+    """What became of the schedule: arrivals without room, and bursts after the generator stood still."""
     warnings = []
-    if bound:
-        message = f"The load generator was the bottleneck: {bound}. The server may be faster than these figures; lower the concurrency or the request rate."
-        warnings.append(RunWarning(code="generator_bound", message=message))
     if without_room:
         message = f"{without_room:,} of {scheduled:,} arrivals were dropped: max_in_flight requests were in flight when they came."
         warnings.append(RunWarning(code="dropped", message=message))
-    if lag is not None and lag.count and not bound and lag.max_ns > LATE_BURST_NS:
+    if lag is not None and lag.count and lag.max_ns > _LATE_BURST_NS:
         message = f"The load generator stood still once, for up to {format_duration_ns(lag.max_ns)}, and sent what was due in a burst then."
         warnings.append(RunWarning(code="burst", message=message))
     return warnings

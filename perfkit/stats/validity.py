@@ -1,24 +1,30 @@
 """When a measurement, or one of its percentiles, can be believed."""
 
+import dataclasses
 import functools
 import math
 
-from perfkit.recorder.histogram import Histogram
+from perfkit.result.model import RunWarning
 from perfkit.units import format_duration_ns
 
 # LoadGen's early stopping: one sample above the percentile is allowed for, at 99 % confidence
 _CONFIDENCE, _ALLOWED_ABOVE = 0.99, 1
-BUSY_CORE_SHARE, SENT_SHARE = 0.85, 0.99
-LAG_NS, LAG_SHARE = 1_000_000, 0.05
-LATE_BURST_NS = 50_000_000
+BUSY_CORE_SHARE = 0.85
+SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE = 0.99, 1_000_000, 0.05
+STEAL_SHARE, LITTLE_SHARE = 0.01, 0.05
+
+
+def minimum_samples(quantile: float, autocorrelation_time: float = 1.0) -> int:
+    """The smallest n for which P[Bin(n, 1 - quantile) <= 1] <= 1 %: 64 for p90, 662 for p99, 6,636 for p99.9.
+
+    Source: MLPerf LoadGen, `early_stopping.cc`. It assumes independent samples; correlated ones, of an integrated
+    autocorrelation time in requests, need that many times more. One below 1 does not lower the number.
+    """
+    return math.ceil(_minimum_samples(quantile) * max(autocorrelation_time, 1.0))
 
 
 @functools.cache
-def minimum_samples(quantile: float) -> int:
-    """The smallest n for which P[Bin(n, 1 - quantile) <= 1] <= 1 %: 64 for p90, 662 for p99, 6,636 for p99.9.
-
-    Source: MLPerf LoadGen, `early_stopping.cc`. It assumes independent samples, so it is a lower bound.
-    """
+def _minimum_samples(quantile: float) -> int:
     low, high = 1, 2
     while _chance_of_few(high, 1 - quantile) > 1 - _CONFIDENCE:
         low, high = high, high * 2
@@ -36,22 +42,104 @@ def is_withheld(quantile: float, count: int) -> bool:
     return count < round(1 / (1 - quantile), 6)
 
 
-def generator_fault(*, busy_share: float, scheduled: int, unsent: int, lag: Histogram | None, response_time: Histogram | None) -> str:
-    """Why the figures may be the generator's own rather than the server's; empty where they are not.
+def is_generator_bound(cpu_share: float) -> bool:
+    """Whether the generator's core was so busy that its figures are its own rather than the server's."""
+    return cpu_share > BUSY_CORE_SHARE
 
-    Its core was busy for more than 85 % of the window; or, in an open loop, it never came to more than 1 % of the
-    arrivals, or came to one in a hundred later than 1 ms and 5 % of the median response time.
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenLoopFigures:
+    """How well an open loop kept to its schedule; times in nanoseconds."""
+
+    scheduled: int
+    """The arrivals of the window as they were planned: before anything was sent or dropped."""
+    sent: int
+    dropped: int
+    start_delay_p99_ns: float
+    response_p50_ns: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClosedLoopFigures:
+    """The figures that Little's law joins; times in nanoseconds."""
+
+    concurrency: int
+    finished_per_s: float
+    """All that finished, whatever their outcome."""
+    mean_service_time_ns: float
+    """Of the same requests."""
+    mean_think_time_ns: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GeneratorVerdict:
+    """Whether the figures are the server's own. `invalid` names what makes them the generator's; `warnings` only warn."""
+
+    invalid: tuple[RunWarning, ...]
+    warnings: tuple[RunWarning, ...]
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nothing invalidates the point."""
+        return not self.invalid
+
+
+def judge_generator(busiest_core_share: float, steal_share: float, loop: OpenLoopFigures | ClosedLoopFigures | None) -> GeneratorVerdict:
+    """What the load generator itself did to a point's figures.
+
+    Invalid: a worker's core more than 85 % busy; of an open loop, less than 99 % of the schedule sent or dropped, or a p99
+    of the start delay above 1 ms and above 5 % of the median response time. Warnings: more than 1 % of the machine stolen
+    by its host; of a closed loop, |1 - X(R+Z)/C| > 5 %, X all finished requests a second, R their mean service time, Z the
+    think time, C the concurrency (J. D. C. Little, Operations Research 9, 1961; assumption: what was in flight at the
+    window's ends is little beside what passed through it). An overloaded or drifting target is none of this: such a point
+    stays valid. The limits are conventions, not tests. A schedule without arrivals is kept.
     """
-    if busy_share > BUSY_CORE_SHARE:
-        return f"it kept its core {busy_share:.0%} busy, above {BUSY_CORE_SHARE:.0%}"
-    if unsent > scheduled * (1 - SENT_SHARE):
-        return f"it never came to {unsent:,} of {scheduled:,} arrivals"
-    if lag is not None and response_time is not None and lag.count and response_time.count:
-        (late_ns,), (median_ns,) = lag.values_at([0.99]), response_time.values_at([0.5])
-        allowed_ns = max(LAG_NS, LAG_SHARE * median_ns)
-        if late_ns > allowed_ns:
-            return f"one arrival in a hundred went out {format_duration_ns(late_ns)} late or more, above {format_duration_ns(allowed_ns)}"
-    return ""
+    invalid, warnings = [], []
+    if is_generator_bound(busiest_core_share):
+        invalid.append(
+            _warning(
+                "generator_bound",
+                f"The load generator was the bottleneck: it kept its core {busiest_core_share:.0%} busy, above {BUSY_CORE_SHARE:.0%}. "
+                "The server may be faster than these figures; lower the concurrency or the request rate.",
+            )
+        )
+    if isinstance(loop, OpenLoopFigures):
+        invalid += _judge_schedule(loop)
+    if steal_share > STEAL_SHARE:
+        warnings.append(
+            _warning("steal", f"The machine's host took {steal_share:.1%} of its time for others: delays may not be the server's.")
+        )
+    if isinstance(loop, ClosedLoopFigures):
+        cycle_ns = loop.mean_service_time_ns + loop.mean_think_time_ns
+        in_flight = loop.finished_per_s * cycle_ns / 1e9
+        if abs(1 - in_flight / loop.concurrency) > LITTLE_SHARE:
+            message = (
+                f"Throughput times service time gives {in_flight:.3g} requests in flight where {loop.concurrency} were kept "
+                "(Little's law): the window is short for its requests, or the generator spent time between them."
+            )
+            warnings.append(_warning("littles_law", message))
+    return GeneratorVerdict(tuple(invalid), tuple(warnings))
+
+
+def _judge_schedule(loop: OpenLoopFigures) -> list[RunWarning]:
+    found = []
+    handled = loop.sent + loop.dropped
+    if handled < SENT_SHARE * loop.scheduled:
+        share = handled / loop.scheduled
+        message = f"The load generator fell behind: it came to {share:.1%} of the {loop.scheduled:,} requests of its schedule."
+        found.append(_warning("behind_schedule", message))
+    limit_ns = max(START_DELAY_NS, START_DELAY_SHARE * loop.response_p50_ns)
+    if loop.start_delay_p99_ns > limit_ns:
+        message = (
+            f"The load generator sent late: 1 % of the requests by more than {format_duration_ns(loop.start_delay_p99_ns)}, "
+            f"above {format_duration_ns(limit_ns)}. Lower the rate, or use more workers."
+        )
+        found.append(_warning("late_starts", message))
+    return found
+
+
+def _warning(code: str, message: str) -> RunWarning:
+    return RunWarning(code=code, message=message)
 
 
 def _chance_of_few(samples: int, chance: float) -> float:

@@ -128,6 +128,22 @@ def test_an_empty_histogram_has_no_values():
     assert (histogram.count, histogram.min_ns, histogram.max_ns, histogram.mean_and_stddev_ns()) == (0, 0, 0, (0.0, 0.0))
 
 
+def test_the_bounds_of_every_bucket_are_the_librarys():
+    histogram = recorded([HIGHEST_NS])
+    indices = np.arange(histogram.counts.size)
+    lows, highs = histogram.bounds_ns(indices)
+    inner = histogram._inner
+    assert lows.tolist() == [inner.get_value_from_index(int(index)) for index in indices]
+    assert highs.tolist() == [inner.get_highest_equivalent_value(int(low)) for low in lows]
+
+
+def test_the_counts_are_seen_and_cannot_be_changed():
+    histogram = recorded([5_000_000, 5_000_001])
+    assert histogram.counts.sum() == 2
+    with pytest.raises(ValueError, match="read-only"):
+        histogram.counts[0] = 1
+
+
 def test_a_damaged_payload_is_refused():
     with pytest.raises(ValueError, match="not an HdrHistogram payload"):
         Histogram.decode(recorded([1000]).encode()[:-8] + "AAAA")

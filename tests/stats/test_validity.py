@@ -1,13 +1,28 @@
 """How many samples a percentile needs, and when the generator was the bottleneck."""
 
+import dataclasses
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.stats.validity import generator_fault, is_withheld, minimum_samples
-from tests.stats.conftest import MS, histogram_of
+from perfkit.stats.validity import (
+    ClosedLoopFigures,
+    OpenLoopFigures,
+    is_generator_bound,
+    is_withheld,
+    judge_generator,
+    minimum_samples,
+)
+
+MS = 1_000_000
+KEPT = OpenLoopFigures(scheduled=10_000, sent=9_900, dropped=100, start_delay_p99_ns=0.2 * MS, response_p50_ns=10 * MS)
+BUSY = ClosedLoopFigures(concurrency=8, finished_per_s=800.0, mean_service_time_ns=10 * MS)
+
+
+def codes(warnings):
+    return [warning.code for warning in warnings]
 
 
 def by_brute_force(above: Fraction) -> int:
@@ -41,25 +56,59 @@ def test_a_percentile_is_withheld_below_one_over_one_minus_q_samples(quantile, e
     assert not is_withheld(quantile, enough)
 
 
-def fault(busy_share=0.1, scheduled=1000, unsent=0, lags_ns=(), response_ns=()):
-    return generator_fault(
-        busy_share=busy_share, scheduled=scheduled, unsent=unsent, lag=histogram_of(lags_ns), response_time=histogram_of(response_ns)
-    )
-
-
 def test_a_core_above_85_percent_binds_the_generator():
-    assert fault(0.85) == ""
-    assert fault(0.8501) == "it kept its core 85% busy, above 85%"
+    assert not is_generator_bound(0.85)
+    assert is_generator_bound(0.8501)
 
 
-def test_arrivals_that_it_never_came_to_bind_the_generator():
-    assert fault(unsent=10) == ""
-    assert fault(unsent=11) == "it never came to 11 of 1,000 arrivals"
+@pytest.mark.parametrize(("time", "samples"), [(0.2, 662), (1.0, 662), (1.5, 993), (69.0, 45_678), (9.99, 6_614)])
+def test_correlated_samples_must_be_as_many_more(time, samples):
+    assert minimum_samples(0.99, time) == samples
+
+
+@pytest.mark.parametrize("loop", [KEPT, BUSY, None])
+def test_a_quiet_generator_says_nothing(loop):
+    found = judge_generator(0.85, 0.01, loop)
+    assert (found.is_valid, found.invalid, found.warnings) == (True, (), ())
+
+
+@pytest.mark.parametrize("loop", [KEPT, BUSY, None])
+def test_a_busy_core_invalidates_and_stolen_time_warns(loop):
+    found = judge_generator(0.97, 0.02, loop)
+    assert not found.is_valid
+    assert (codes(found.invalid), codes(found.warnings)) == (["generator_bound"], ["steal"])
+    assert "97%" in found.invalid[0].message
+    assert "2.0%" in found.warnings[0].message
+
+
+@pytest.mark.parametrize(("sent", "dropped", "valid"), [(9_900, 0, True), (9_800, 100, True), (9_899, 0, False), (0, 0, False)])
+def test_a_schedule_of_which_a_percent_is_missed_invalidates(sent, dropped, valid):
+    found = judge_generator(0.1, 0, dataclasses.replace(KEPT, sent=sent, dropped=dropped))
+    assert (found.is_valid, codes(found.invalid)) == (valid, [] if valid else ["behind_schedule"])
 
 
 @pytest.mark.parametrize(
-    ("late_ms", "median_ms", "bound"), [(0.9, 1, False), (1.1, 1, True), (1.1, 30, False), (9.9, 200, False), (10.1, 200, True)]
+    ("delay_ms", "response_ms", "valid"),
+    [(1, 1, True), (1.01, 1, False), (1.01, 20, False), (1.01, 20.3, True), (5, 100, True), (5.1, 100, False)],
 )
-def test_lateness_of_one_in_a_hundred_binds_beyond_1_ms_and_5_percent_of_the_median(late_ms, median_ms, bound):
-    lags = [1_000] * 98 + [round(late_ms * MS)] * 2
-    assert bool(fault(lags_ns=lags, response_ns=[median_ms * MS] * 100)) == bound
+def test_starts_later_than_a_millisecond_and_a_twentieth_of_the_response_invalidate(delay_ms, response_ms, valid):
+    found = judge_generator(0.1, 0, dataclasses.replace(KEPT, start_delay_p99_ns=delay_ms * MS, response_p50_ns=response_ms * MS))
+    assert (found.is_valid, codes(found.invalid)) == (valid, [] if valid else ["late_starts"])
+
+
+def test_a_throttled_generator_is_told_all_its_reasons():
+    found = judge_generator(0.99, 0.0, OpenLoopFigures(1000, 500, 0, 80 * MS, 10 * MS))
+    assert codes(found.invalid) == ["generator_bound", "behind_schedule", "late_starts"]
+    assert "50.0% of the 1,000 requests" in found.invalid[1].message
+    assert "80.0 ms, above 1.00 ms" in found.invalid[2].message
+
+
+def test_a_schedule_without_arrivals_is_kept():
+    assert judge_generator(0.1, 0, OpenLoopFigures(0, 0, 0, 0, 0)).is_valid
+
+
+@pytest.mark.parametrize(("per_s", "think_ms", "warned"), [(800, 0, False), (765, 0, False), (755, 0, True), (845, 0, True), (400, 10, False), (400, 0, True), (0, 0, True)])  # fmt: skip
+def test_a_closed_loop_that_breaks_littles_law_is_warned_of(per_s, think_ms, warned):
+    loop = dataclasses.replace(BUSY, finished_per_s=per_s, mean_think_time_ns=think_ms * MS)
+    found = judge_generator(0.1, 0, loop)
+    assert (found.is_valid, codes(found.warnings)) == (True, ["littles_law"] if warned else [])

@@ -1,0 +1,86 @@
+"""Whether a load point meets its SLO."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from perfkit.recorder.histogram import Histogram
+from perfkit.stats.percentile_interval import PercentileInterval
+from perfkit.stats.validity import is_withheld, minimum_samples
+from perfkit.units import format_duration_ns
+
+Verdict = Literal["satisfied", "violated", "inconclusive"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slo:
+    """Limits that a load point must not exceed."""
+
+    percentiles_ns: Mapping[float, int]
+    """Quantile in (0, 1) → the longest time."""
+    error_rate: float | None = None
+    """The largest share of failed requests; None where none is set."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SloVerdict:
+    """What an SLO came to: `limits` has one sentence for each limit, in the SLO's order; `reason` is one for all."""
+
+    verdict: Verdict
+    limits: tuple[tuple[Verdict, str], ...]
+    reason: str
+
+
+def judge_slo(
+    slo: Slo,
+    times: Histogram,
+    intervals: Mapping[float, PercentileInterval],
+    error_rate: float,
+    *,
+    overloaded: bool = False,
+    not_steady: bool = False,
+) -> SloVerdict:
+    """The verdict on one load point, its repetitions pooled; `error_rate` is the share of scheduled requests.
+
+    A percentile is judged by its point estimate: an interval that straddles the limit does not make it inconclusive. It is
+    inconclusive where fewer samples than the minimum times the autocorrelation time carry it (the minimum alone where
+    `intervals` lacks it). One limit violated violates the SLO; else one inconclusive leaves it so. An overloaded or
+    drifting point violates every SLO that limits a percentile or the errors: its figures hold for its window alone.
+    An SLO without limits is satisfied.
+    """
+    limits = [_judge_percentile(quantile, limit_ns, times, intervals.get(quantile)) for quantile, limit_ns in slo.percentiles_ns.items()]
+    if slo.error_rate is not None:
+        limits.append(_judge_errors(slo.error_rate, error_rate))
+    found = {verdict for verdict, _ in limits}
+    if limits and (overloaded or not_steady):
+        cause = "overloaded" if overloaded else "not steady"
+        return SloVerdict("violated", tuple(limits), f"The SLO is violated: the target was {cause}, so no figure of it would last.")
+    for verdict in ("violated", "inconclusive"):
+        if verdict in found:
+            sentences = "; ".join(sentence for each, sentence in limits if each == verdict)
+            return SloVerdict(verdict, tuple(limits), f"The SLO is {verdict}: {sentences}.")
+    sentences = "; ".join(sentence for _, sentence in limits)
+    return SloVerdict("satisfied", tuple(limits), f"The SLO is satisfied{f': {sentences}' if sentences else ''}.")
+
+
+def _judge_percentile(quantile: float, limit_ns: int, times: Histogram, interval: PercentileInterval | None) -> tuple[Verdict, str]:
+    name, count = f"p{round(quantile * 100, 6):g}", times.count
+    needed = interval.needed_samples if interval else minimum_samples(quantile)
+    if count < needed or is_withheld(quantile, count):
+        return "inconclusive", f"{name} needs {needed:,} samples and has {count:,}"
+    value_ns = min(times.values_at([quantile])[0], times.max_ns)
+    bounds = f" ({_bounds(interval)})" if interval else ""
+    if value_ns > limit_ns:
+        return "violated", f"{name} is {format_duration_ns(value_ns)}{bounds}, above {format_duration_ns(limit_ns)}"
+    return "satisfied", f"{name} is {format_duration_ns(value_ns)}{bounds}, within {format_duration_ns(limit_ns)}"
+
+
+def _judge_errors(limit: float, error_rate: float) -> tuple[Verdict, str]:
+    if error_rate > limit:
+        return "violated", f"the error rate is {error_rate:.3%}, above {limit:.3%}"
+    return "satisfied", f"the error rate is {error_rate:.3%}, within {limit:.3%}"
+
+
+def _bounds(interval: PercentileInterval) -> str:
+    low = format_duration_ns(interval.low_ns)
+    return f"{low} or more" if interval.high_ns is None else f"{low} to {format_duration_ns(interval.high_ns)}"

@@ -1,0 +1,165 @@
+"""Percentile intervals: coverage over simulated queues, and what they say where they can say little."""
+
+import collections
+import math
+
+import numpy as np
+import pytest
+
+from perfkit.recorder.histogram import Histogram
+from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.summary import distribution
+from perfkit.stats.validity import minimum_samples
+
+MS = 1_000_000
+INTERVALS, REPLICATIONS = 60, 500
+# twice the 1,000 effective samples of the p99 that are needed, so that nearly every replication's own figure has them
+COUNTS = {0.5: 19_800, 0.8: 163_800}
+
+
+def histograms_of(parts):
+    histograms = [Histogram() for _ in parts]
+    for histogram, part in zip(histograms, parts, strict=True):
+        histogram.record_many(np.rint(part).astype(np.int64))
+    return histograms
+
+
+def bootstrapped(random, values, quantile):
+    """The percentile bootstrap of independent samples: a resample's r-th smallest is the one at the share Beta(r, n-r+1)."""
+    rank = int(quantile * values.size + 0.5)
+    shares = random.beta(rank, values.size - rank + 1, 400)
+    low, high = np.sort(values)[(np.quantile(shares, [0.025, 0.975]) * values.size).astype(int)]
+    return low, high
+
+
+@pytest.mark.parametrize("load", COUNTS)
+def test_intervals_cover_the_true_percentile_as_often_as_they_say(queue, load):
+    """The true coverage, over 2,000 and more replications of other seeds, is 95 % for the p50 and 93.5 to 94 % for the p99: of
+    500 replications 92 to 98 % would be missed by chance in 0.3 % of seeds for the former and in 4 to 8 % for the latter.
+
+    The bootstrap of independent samples covers 15 to 70 %; were it 92 %, this test would not bite."""  # fmt: skip
+    random = np.random.default_rng(21)
+    quantiles = (0.5, 0.99)
+    truth = {quantile: -math.log(1 - quantile) / (1 - load) * 10 * MS for quantile in quantiles}
+    covered: collections.Counter[object] = collections.Counter()
+    effective = collections.defaultdict(list)
+    for replication in range(REPLICATIONS):
+        times = queue(random, load, COUNTS[load], warm_up=4000) * 10 * MS
+        for quantile, found in percentile_intervals(histograms_of(times.reshape(INTERVALS, -1)), quantiles).items():
+            covered[quantile] += found.low_ns <= truth[quantile] and (found.high_ns is None or truth[quantile] <= found.high_ns)
+            covered[quantile, "open"] += found.high_ns is None
+            effective[quantile].append(found.effective_samples)
+            if replication < 100:
+                low, high = bootstrapped(random, times, quantile)
+                covered[quantile, "bootstrap"] += low <= truth[quantile] <= high
+    for quantile in quantiles:
+        assert np.quantile(effective[quantile], 0.05) >= 1000
+        assert 0.92 <= covered[quantile] / REPLICATIONS <= 0.98
+        assert covered[quantile, "open"] <= 0.01 * REPLICATIONS
+        assert covered[quantile, "bootstrap"] < 85
+
+
+def test_sectioning_agrees_with_the_interval_where_every_batch_has_enough_samples():
+    """Two estimates of one width from 30 independent batches: each has a standard error of 13 %, so that a ratio beyond 2 either way
+    has a chance below 0.1 %."""  # fmt: skip
+    values = np.random.default_rng(22).exponential(20 * MS, (60, 5000))
+    for found in percentile_intervals(histograms_of(values), (0.5, 0.9, 0.99)).values():
+        assert found.high_ns is not None
+        assert found.sectioning_ns is not None
+        low, high = found.sectioning_ns
+        assert 0.5 < (high - low) / (found.high_ns - found.low_ns) < 2
+        assert (low + high) / 2 == pytest.approx(found.value_ns)
+
+
+def test_the_width_for_independent_samples_is_that_of_the_binomial():
+    """Batch variances from 30 batches: standard error 13 % of the width; 60 % is more than four, false alarms below 0.01 %."""
+    values = np.random.default_rng(23).uniform(10 * MS, 20 * MS, (60, 5000))
+    for quantile, found in percentile_intervals(histograms_of(values), (0.5, 0.9, 0.99)).items():
+        assert found.high_ns is not None
+        expected = 2 * 2.045 * math.sqrt(quantile * (1 - quantile) / 300_000) * 10 * MS
+        assert found.high_ns - found.low_ns == pytest.approx(expected, rel=0.6, abs=0.001 * 20 * MS)
+        assert found.autocorrelation_time == pytest.approx(1, abs=0.9)
+
+
+def test_the_value_is_that_of_the_distribution_and_lies_in_its_interval():
+    values = np.random.default_rng(24).lognormal(math.log(20 * MS), 1, (60, 500))
+    histograms = histograms_of(values)
+    together = distribution(histograms_of([values.ravel()])[0])
+    found = percentile_intervals(histograms, (0.5, 0.99))
+    assert (found[0.5].value_ns, found[0.99].value_ns) == (together.p50, together.p99)
+    for each in found.values():
+        assert each.low_ns <= each.value_ns
+        assert each.high_ns is not None
+        assert each.value_ns <= each.high_ns <= together.max
+
+
+def test_slow_phases_make_the_batches_longer_and_the_interval_wider():
+    """One slow phase every 20 intervals: the same values in another order have the same percentiles and a narrower interval."""
+    random = np.random.default_rng(25)
+    values = random.exponential(10 * MS, (400, 200))
+    values[np.arange(400) % 40 < 20] *= 2
+    phases = percentile_intervals(histograms_of(values), (0.9,))[0.9]
+    shuffled = percentile_intervals(histograms_of(random.permutation(values.ravel()).reshape(400, 200)), (0.9,))[0.9]
+    assert phases.value_ns == shuffled.value_ns
+    assert phases.batches < 20 <= shuffled.batches <= 30
+    assert phases.is_uncorrelated
+
+
+def test_a_trend_is_said_to_leave_the_batches_correlated():
+    values = np.random.default_rng(26).exponential(10 * MS, (200, 100)) * np.linspace(1, 5, 200)[:, None]
+    found = percentile_intervals(histograms_of(values), (0.5,))[0.5]
+    assert found.batches < 10
+    assert found.autocorrelation_time > 20
+
+
+@pytest.mark.parametrize(("count", "is_open"), [(100, True), (600, True), (660, True), (20_000, False)])
+def test_the_interval_is_open_above_below_the_sample_minimum(count, is_open):
+    values = np.random.default_rng(27).exponential(10 * MS, (10, count // 10))
+    found = percentile_intervals(histograms_of(values), (0.99,))[0.99]
+    assert (found.high_ns is None) is is_open
+    assert found.has_few_samples is is_open
+
+
+def test_correlation_raises_the_number_of_samples_needed(queue):
+    times = queue(np.random.default_rng(28), 0.8, 20_000, warm_up=4000) * 10 * MS
+    found = percentile_intervals(histograms_of(times.reshape(100, -1)), (0.99,))[0.99]
+    assert found.count > minimum_samples(0.99)
+    assert found.needed_samples == minimum_samples(0.99, found.autocorrelation_time) > 20_000
+    assert found.has_few_samples
+    assert found.high_ns is None
+
+
+@pytest.mark.parametrize(("intervals", "each", "given"), [(4, 1000, ()), (5, 100, (0.5, 0.99)), (5, 2, (0.5,)), (30, 0, ())])
+def test_percentiles_that_nothing_can_be_said_of_are_left_out(intervals, each, given):
+    assert tuple(percentile_intervals(histograms_of(np.full((intervals, each), 5.0 * MS)), (0.5, 0.99))) == given
+    assert percentile_intervals([], (0.5,)) == {}
+
+
+def test_intervals_in_which_nothing_started_count_as_time_passed():
+    random = np.random.default_rng(30)
+    values = [random.exponential(10 * MS, 100 * (index % 2)) for index in range(60)]
+    found = percentile_intervals(histograms_of(values), (0.5,))[0.5]
+    assert (found.count, found.batches) == (3000, 30)
+    assert found.high_ns is not None
+    assert found.low_ns < 10 * MS * math.log(2) < found.high_ns
+
+
+def test_a_constant_time_has_no_width():
+    found = percentile_intervals(histograms_of(np.full((60, 100), 5.0 * MS)), (0.5, 0.99))
+    assert [(each.low_ns, each.high_ns) for each in found.values()] == [(4_997_120, 5_001_215)] * 2
+    assert found[0.5].effective_samples == 6000
+
+
+def test_a_percentile_at_the_edge_of_a_value_that_most_share_reaches_across_it():
+    """Half of all take 5 ms, in shares that vary by batch; the median must not be said to be certain."""
+    random = np.random.default_rng(29)
+    values = [np.where(random.random(200) < random.choice([0.4, 0.6]), 5.0 * MS, 9.0 * MS) for _ in range(60)]
+    found = percentile_intervals(histograms_of(values), (0.5,))[0.5]
+    assert found.low_ns == pytest.approx(5 * MS, rel=0.001)
+    assert found.high_ns == pytest.approx(9 * MS, rel=0.001)
+
+
+@pytest.mark.parametrize("quantile", [0.0, 1.0, -0.5])
+def test_quantiles_without_an_interval_are_refused(quantile):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        percentile_intervals(histograms_of(np.full((10, 10), 5.0 * MS)), (0.5, quantile))

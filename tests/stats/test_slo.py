@@ -1,0 +1,103 @@
+"""SLOs: satisfied, violated, or not to be judged."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from perfkit.recorder.histogram import Histogram
+from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.slo import Slo, judge_slo
+
+MS = 1_000_000
+
+
+def times_of(count, highest_ms=100):
+    """Evenly from 0 to the highest: p50 and p99 are 50 and 99 % of it."""
+    histogram = Histogram()
+    histogram.record_many(np.linspace(0, highest_ms * MS, count).astype(np.int64))
+    return histogram
+
+
+def interval_of(quantile, value_ns, *, low_ns=0, high_ns=None, count=10_000, time=1.0):
+    return PercentileInterval(quantile, 0.95, value_ns, low_ns, high_ns, None, count, time, 30, is_uncorrelated=True)
+
+
+@pytest.mark.parametrize(("limit_ms", "verdict"), [(120, "satisfied"), (99.2, "satisfied"), (98.8, "violated"), (1, "violated")])
+def test_a_percentile_is_judged_by_its_value(limit_ms, verdict):
+    found = judge_slo(Slo({0.99: int(limit_ms * MS)}), times_of(10_000), {}, 0.0)
+    assert found.verdict == verdict
+    assert found.reason.startswith(f"The SLO is {verdict}: p99 is 99.0 ms, ")
+
+
+@pytest.mark.parametrize(("limit_ms", "verdict"), [(99.2, "satisfied"), (98.8, "violated")])
+def test_an_interval_across_the_limit_changes_nothing_but_the_sentence(limit_ms, verdict):
+    interval = interval_of(0.99, 99 * MS, low_ns=90 * MS, high_ns=110 * MS)
+    found = judge_slo(Slo({0.99: int(limit_ms * MS)}), times_of(10_000), {0.99: interval}, 0.0)
+    assert found.verdict == verdict
+    assert "p99 is 99.0 ms (90.0 ms to 110 ms), " in found.reason
+    open_above = dataclasses.replace(interval, high_ns=None)
+    assert "(90.0 ms or more)" in judge_slo(Slo({0.99: 1}), times_of(10_000), {0.99: open_above}, 0.0).reason
+
+
+@pytest.mark.parametrize(
+    ("quantile", "count", "verdict"),
+    [
+        (0.99, 661, "inconclusive"),
+        (0.99, 662, "satisfied"),
+        (0.999, 5_000, "inconclusive"),
+        (0.999, 6_636, "satisfied"),
+        (0.5, 0, "inconclusive"),
+    ],
+)
+@pytest.mark.parametrize("limit_ms", [1, 1000])
+def test_too_few_samples_leave_it_open_on_either_side_of_the_limit(quantile, count, verdict, limit_ms):
+    found = judge_slo(Slo({quantile: limit_ms * MS}), times_of(count), {}, 0.0)
+    assert found.verdict == ("violated" if limit_ms == 1 and verdict == "satisfied" else verdict)
+
+
+def test_correlated_samples_must_be_as_many_more():
+    slo, times = Slo({0.99: 200 * MS}), times_of(10_000)
+    assert judge_slo(slo, times, {0.99: interval_of(0.99, 99 * MS, time=15.0)}, 0.0).verdict == "satisfied"
+    found = judge_slo(slo, times, {0.99: interval_of(0.99, 99 * MS, time=16.0)}, 0.0)
+    assert found.reason == "The SLO is inconclusive: p99 needs 10,592 samples and has 10,000."
+
+
+@pytest.mark.parametrize(("error_rate", "verdict"), [(0.0, "satisfied"), (0.001, "satisfied"), (0.0011, "violated")])
+def test_the_error_rate_may_reach_its_limit(error_rate, verdict):
+    found = judge_slo(Slo({}, 0.001), times_of(0), {}, error_rate)
+    assert found.verdict == verdict
+    assert f"the error rate is {error_rate:.3%}" in found.reason
+
+
+def test_one_limit_violated_outweighs_one_inconclusive_and_that_one_satisfied():
+    slo = Slo({0.5: 60 * MS, 0.999: 200 * MS}, 0.01)
+    assert [verdict for verdict, _ in judge_slo(slo, times_of(1000), {}, 0.0).limits] == ["satisfied", "inconclusive", "satisfied"]
+    assert judge_slo(slo, times_of(1000), {}, 0.0).verdict == "inconclusive"
+    found = judge_slo(slo, times_of(1000), {}, 0.5)
+    assert found.reason == "The SLO is violated: the error rate is 50.000%, above 1.000%."
+
+
+@pytest.mark.parametrize(("cause", "word"), [("overloaded", "overloaded"), ("not_steady", "not steady")])
+def test_an_overloaded_or_drifting_point_violates_whatever_its_figures_say(cause, word):
+    for slo in (Slo({0.99: 1000 * MS}), Slo({0.9999: 1000 * MS}), Slo({}, 1.0)):
+        found = judge_slo(slo, times_of(10_000), {}, 0.0, **{cause: True})
+        assert found.verdict == "violated"
+        assert f"the target was {word}" in found.reason
+    assert judge_slo(Slo({}), times_of(10), {}, 0.0, **{cause: True}).verdict == "satisfied"
+
+
+def test_an_slo_without_limits_is_satisfied():
+    found = judge_slo(Slo({}), Histogram(), {}, 1.0)
+    assert (found.verdict, found.limits, found.reason) == ("satisfied", (), "The SLO is satisfied.")
+
+
+def test_measured_intervals_are_taken_as_they_come():
+    parts = [Histogram() for _ in range(60)]
+    together = Histogram()
+    for index, part in enumerate(parts):
+        part.record_many(np.random.default_rng(index).exponential(10 * MS, 200).astype(np.int64))
+        together.add(part)
+    found = judge_slo(Slo({0.5: 8 * MS, 0.99: 50 * MS}, 0.0), together, percentile_intervals(parts, (0.5, 0.99)), 0.0)
+    assert found.verdict == "satisfied"
+    assert [sentence[:3] for _, sentence in found.limits] == ["p50", "p99", "the"]
