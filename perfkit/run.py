@@ -25,7 +25,8 @@ from perfkit.result.file import ResultWriter
 from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point, Result, RunWarning, Status
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
-from perfkit.stats.summary import Measured, point, pooled
+from perfkit.stats.slo import Slo
+from perfkit.stats.summary import QUANTILES, Measured, point, pooled
 from perfkit.target import Target, describe_target, open_target, probe
 from perfkit.telemetry.host import describe_host, open_file_limit, pinned, usable_cpus
 from perfkit.transport.base import Transport
@@ -173,7 +174,7 @@ class _Run:
             status_reason=reason,
             started_at=self._started_at.isoformat(timespec="milliseconds"),
             points=points,
-            summary=tuple(pooled(group) for group in groups.values()),
+            summary=tuple(pooled(group, self._slo()) for group in groups.values()),
         )
 
     async def _measure_one(self, plan: _Plan, target: Target) -> None:
@@ -237,6 +238,12 @@ class _Run:
             pairs = itertools.product(target.addresses, loads)
             plans += [_Plan(index, protocol, load, repetition) for index, (protocol, load) in enumerate(pairs)]
         return plans
+
+    def _slo(self) -> Slo | None:
+        given = self._scenario.slo
+        if given is None:
+            return None
+        return Slo({QUANTILES[name]: limit_ns for name, limit_ns in given.percentiles_ns.items()}, given.error_rate)
 
     def _wanted_connections(self, plan: _Plan) -> int:
         """Opened ahead: what a closed loop needs, and in an open one twice what Little's law expects of the first answer's time."""

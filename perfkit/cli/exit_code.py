@@ -10,7 +10,9 @@ class ExitCode(enum.IntEnum):
     """See the README for what each means to a caller."""
 
     DONE = 0
+    VIOLATED = 1
     USAGE = 2
+    INCONCLUSIVE = 3
     INVALID = 5
     TARGET = 6
     INTERNAL = 70

@@ -26,6 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the result folder; default reports/<name>-<UTC time>")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what stdout gets: a table, or result.json")
     parser.add_argument("--quiet", action="store_true", help="no progress and no warnings on stderr")
+    parser.add_argument(
+        "--on-inconclusive",
+        choices=("fail", "pass"),
+        default="fail",
+        help="whether an SLO that too few samples carry gives exit code 3, or 0",
+    )
     parser.set_defaults(execute=_execute)
 
 
@@ -79,7 +85,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if not options.quiet:
         print_warnings(result)
     _show(result, folder, as_json=options.format == "json")
-    return _exit_code(result, caught)
+    code = _exit_code(result, caught)
+    return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and options.on_inconclusive == "pass" else code
 
 
 def _show(result: "Result", folder: pathlib.Path, *, as_json: bool) -> None:
@@ -108,4 +115,9 @@ def _draw(folder: pathlib.Path) -> None:
 def _exit_code(result: "Result", caught: list[signal.Signals]) -> ExitCode:
     if caught:
         return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
-    return {"complete": ExitCode.DONE, "invalid": ExitCode.INVALID, "incomplete": ExitCode.TARGET}[result.status]
+    if result.status != "complete":
+        return {"invalid": ExitCode.INVALID, "incomplete": ExitCode.TARGET}[result.status]
+    verdicts = {point.slo.verdict for point in result.summary if point.slo is not None}
+    if "violated" in verdicts:
+        return ExitCode.VIOLATED
+    return ExitCode.INCONCLUSIVE if "inconclusive" in verdicts else ExitCode.DONE

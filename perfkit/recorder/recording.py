@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from perfkit.load.phases import Phases
 from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.series import Series, SeriesRecorder
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
 
@@ -19,6 +20,8 @@ _SAMPLED_ERRORS = 3
 # a distribution holds answers, and those that never came at their age, as lower bounds
 _IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
 _OUTCOMES = tuple(Outcome)
+# what came to an end by itself: a request timed out or unfinished is still somebody's work
+_ANSWERED_CODES = [_OUTCOMES.index(outcome) for outcome in Outcome if outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED)]
 _OK = Outcome.OK
 
 
@@ -53,6 +56,8 @@ class Recording:
     """Started − intended start: waiting for a socket and connecting are part of it."""
     lag: Histogram | None = None
     """The generator's own part of the start delay: when the loop came to a request − its intended start."""
+    series: Series | None = None
+    """How the window went on; None where a number of requests ended it."""
     dropped: int = 0
     unsent: int = 0
     """How many of the dropped ones the loop never came to, since it could not keep up."""
@@ -80,6 +85,7 @@ class Recorder:
         self._on_interval = on_interval
         self._batch: list[Reply] = []
         self._is_open = is_open
+        self._series = None if phases.window_end_ns is None else SeriesRecorder(phases.window_start_ns, phases.window_end_ns)
         self._open: collections.OrderedDict[int, Interval] = collections.OrderedDict()
         self._recording = Recording(dict.fromkeys(Outcome, 0), Histogram(), Histogram(), {}, 0, 0, 0, 0, {})
         if is_open:
@@ -98,6 +104,8 @@ class Recorder:
         """Counts an arrival that was not sent, in the window to which it belongs; `is_late` where the loop never came to it."""
         end_ns = self._window_end_ns
         if intended_ns >= self._phases.window_start_ns and (end_ns is None or intended_ns < end_ns):
+            if self._series is not None:
+                self._series.add_scheduled(np.array([intended_ns]))
             self._recording.dropped += 1
             self._recording.unsent += is_late
 
@@ -110,6 +118,8 @@ class Recorder:
         self._flush(window_end_ns)
         for index in tuple(self._open):
             self._on_interval(self._open.pop(index))
+        if self._series is not None:
+            self._recording.series = self._series.finish(window_end_ns)
         return self._recording
 
     def _flush(self, window_end_ns: int | None) -> None:
@@ -119,6 +129,8 @@ class Recorder:
         codes = np.array([_OUTCOMES.index(reply.outcome) for reply in batch], dtype=np.int64)
         self._count_finished(finished[codes == _OUTCOMES.index(Outcome.OK)], window_end_ns)
         intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
+        if self._series is not None:
+            self._series.add_answered(finished[np.isin(codes, _ANSWERED_CODES)])
         inside = intended >= self._phases.window_start_ns
         if window_end_ns is not None:
             inside &= intended < window_end_ns
@@ -155,6 +167,9 @@ class Recorder:
         recording.failure_time.record_many(service_ns[~kept])
         indices = (intended[kept] - self._phases.window_start_ns) // NS_PER_S
         times = service_ns[kept], (finished - intended)[kept], (started - intended)[kept]
+        if self._series is not None:
+            self._series.add_scheduled(intended)
+            self._series.add_times(intended[kept], (finished - intended)[kept])
         self._add_times(Interval(-1, recording.service_time, recording.response_time, recording.start_delay), *times)
         for index in np.unique(indices):
             chosen = indices == index

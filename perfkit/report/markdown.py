@@ -57,6 +57,10 @@ def render_markdown(result: Result) -> str:
     if warnings:
         lines += ["", "## Warnings", ""]
         lines += [f"- **{_escaped(one.where)}**: {_escaped(one.message)} (`{one.code.replace('`', '')}`)" for one in warnings]
+    judged = [(point, point.slo) for point in result.summary if point.slo is not None]
+    if judged:
+        lines += ["", "## SLO", ""]
+        lines += [f"- **{point.protocol}, {_escaped(point.load.title)}**: {_escaped(slo.reason)}" for point, slo in judged]
     return "\n".join(lines) + "\n"
 
 

@@ -33,6 +33,10 @@ def print_warnings(result: Result) -> None:
     console = _console(sys.stderr)
     for message, where in _grouped_warnings(result.summary):
         console.print(Text.assemble(("warning ", "yellow"), f"({where}) {message}"))
+    for point in result.summary:
+        if point.slo is not None:
+            style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
+            console.print(Text.assemble((f"SLO {point.slo.verdict} ", style), f"({_where(point)}) {point.slo.reason}"))
     if result.status != "complete":
         console.print(Text(f"status: {result.status}{f': {result.status_reason}' if result.status_reason else ''}", style="bold red"))
 

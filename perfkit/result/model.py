@@ -124,6 +124,13 @@ class Generator(Part):
     steal_share: float
 
 
+class SloJudgement(Part):
+    """Whether a load point keeps to the scenario's SLO, and why."""
+
+    verdict: Literal["satisfied", "violated", "inconclusive"]
+    reason: str
+
+
 class Point(Part):
     """One load point, of one repetition or pooled over several."""
 
@@ -144,6 +151,8 @@ class Point(Part):
     start_delay_ns: Distribution | None = None
     failure_time_ns: Distribution | None
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
+    slo: SloJudgement | None = None
+    """Of the pooled repetitions, where the scenario has an SLO."""
     connections: Connections
     generator: Generator
     server: None = None

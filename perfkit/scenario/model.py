@@ -7,6 +7,7 @@ from pydantic import Field
 
 from perfkit.scenario.load import Load
 from perfkit.scenario.part import Count, Cpus, Duration, Part
+from perfkit.scenario.slo import Slo
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.workload import Workload
 
@@ -16,7 +17,6 @@ SCHEMA = "perfkit.scenario/1"
 LATER = {
     "target.metrics_url": "reading the server's Prometheus metrics comes with a later version",
     "load.search": "the capacity search comes with a later version; use load.closed with several concurrencies",
-    "slo": "judging SLOs comes with a later version",
     "gpu": "GPU sampling comes with a later version",
     "gate": "the regression gate comes with a later version",
     "sweep": "sweeps come with a later version; use several concurrencies",
@@ -69,6 +69,7 @@ class Scenario(Part):
     workload: Workload = Workload()
     load: Load
     measure: Measure = Measure()
+    slo: Slo | None = None
 
     @pydantic.field_validator("schema_version")
     @classmethod

@@ -1,16 +1,23 @@
 """From recordings to the points of a result, and from repetitions to their summary."""
 
 import dataclasses
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Recording
-from perfkit.result.model import Connections, Distribution, Generator, Load, Point, Protocol, Requests, RunWarning
+from perfkit.recorder.series import Series
+from perfkit.result.model import Connections, Distribution, Generator, Load, OpenLoad, Point, Protocol, Requests, RunWarning, SloJudgement
+from perfkit.stats.overload import judge_overload
+from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.slo import Slo, judge_slo
+from perfkit.stats.steady_state import judge
 from perfkit.stats.validity import GeneratorVerdict, OpenLoopFigures, is_withheld, judge_generator, minimum_samples
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _LATE_BURST_NS = 50_000_000
+_REQUESTS_AN_INTERVAL, _FEWEST_INTERVALS = 10, 60  # below that many the verdict on a drift is not reliable
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999, "p99_99": 0.9999}
 
 
@@ -46,9 +53,18 @@ def point(measured: Measured) -> Point:
     return _point([measured], measured.repetition, series)
 
 
-def pooled(repetitions: Sequence[Measured]) -> Point:
-    """The point of all repetitions of one load: histograms and counts added, percentiles never averaged."""
-    return _point(repetitions, None, None)
+def pooled(repetitions: Sequence[Measured], slo: Slo | None = None) -> Point:
+    """The point of all repetitions of one load: histograms and counts added, percentiles never averaged; judged by the SLO."""
+    found = _point(repetitions, None, None)
+    if slo is None:
+        return found
+    times = _pooled(repetitions, "response_time") or _pooled(repetitions, "service_time")
+    assert times is not None
+    codes = {warning.code for warning in found.warnings}
+    judged = judge_slo(
+        slo, times, _intervals(repetitions), found.error_rate, overloaded="overloaded" in codes, not_steady="not_steady" in codes
+    )
+    return found.model_copy(update={"slo": SloJudgement(verdict=judged.verdict, reason=judged.reason)})
 
 
 def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int, ...] | None) -> Point:
@@ -74,6 +90,7 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
         if any(outcome in part.recording.errors for part in parts)
     }
     warnings = tuple(dict.fromkeys(warning for part in parts for warning in part.warnings))
+    intervals = _intervals(parts)
     return Point(
         protocol=first.protocol,
         load=first.load,
@@ -84,7 +101,8 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
             *judged.invalid,
             *judged.warnings,
             *_load_warnings(dropped - unsent, sent + dropped, lag),
-            *_warnings(response_time or service_time, outcomes, sum(part.recording.censored for part in parts), errors),
+            *(_course_warnings(parts) if judged.is_valid else ()),
+            *_warnings(response_time or service_time, outcomes, sum(part.recording.censored for part in parts), errors, intervals),
         ),
         duration_s=window_s,
         requests=Requests(
@@ -97,6 +115,7 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
         response_time_ns=None if response_time is None else distribution(response_time),
         start_delay_ns=None if start_delay is None else distribution(start_delay),
         failure_time_ns=distribution(failure_time) if failure_time.count else None,
+        intervals={name: (one.low_ns, one.high_ns) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))},
         connections=Connections(
             opened=sum(part.connections.opened for part in parts),
             reconnects=sum(part.connections.reconnects for part in parts),
@@ -151,7 +170,51 @@ def _load_warnings(without_room: int, scheduled: int, lag: Histogram | None) -> 
     return warnings
 
 
-def _warnings(service_time: Histogram, outcomes: dict[Outcome, int], censored: int, errors: dict[str, tuple[str, ...]]) -> list[RunWarning]:
+def _intervals(parts: Sequence[Measured]) -> dict[float, PercentileInterval]:
+    """95 % intervals of the percentiles; none where a number of requests ended the windows."""
+    batches = [Histogram.decode(text) for part in parts if part.recording.series is not None for text in part.recording.series.batches]
+    return percentile_intervals(batches, tuple(QUANTILES.values()))
+
+
+def _course_warnings(parts: Sequence[Measured]) -> list[RunWarning]:
+    """What became of the target in the course of the windows: a backlog that grew, a drift."""
+    warnings: dict[str, str] = {}
+    for part in parts:
+        series = part.recording.series
+        if series is None or not series.timed.size:
+            continue
+        if isinstance(part.load, OpenLoad):
+            overload = judge_overload(series.scheduled, series.answered, dispersion=1 + (part.load.burstiness or 1.0) ** 2)
+            if overload.is_overloaded:
+                warnings.setdefault("overloaded", overload.sentence)
+                continue
+        if (reason := _drift(series)) is not None:
+            warnings.setdefault("not_steady", reason)
+    return [RunWarning(code=code, message=message) for code, message in warnings.items()]
+
+
+def _drift(series: Series) -> str | None:
+    """Why the target was not steady, from intervals of ten requests or more; None where nothing proves it."""
+    whole = max(1, math.ceil(_REQUESTS_AN_INTERVAL * series.timed.size / max(int(series.timed.sum()), 1)))
+    number = series.timed.size // whole
+    if number < _FEWEST_INTERVALS:
+        return None
+    timed, sums, answered = (
+        one[: number * whole].reshape(number, whole).sum(axis=1) for one in (series.timed, series.time_sum_ns, series.answered)
+    )
+    if not timed.all():
+        return None
+    judged = judge({"throughput": answered.astype(float), "mean time": sums / timed})
+    return judged.reason if judged.verdict == "not_steady" else None
+
+
+def _warnings(
+    service_time: Histogram,
+    outcomes: dict[Outcome, int],
+    censored: int,
+    errors: dict[str, tuple[str, ...]],
+    intervals: Mapping[float, PercentileInterval],
+) -> list[RunWarning]:
     warnings, count = [], service_time.count
     failed = {outcome.value: number for outcome, number in outcomes.items() if number and outcome is not Outcome.OK}
     if failed:
@@ -163,9 +226,12 @@ def _warnings(service_time: Histogram, outcomes: dict[Outcome, int], censored: i
     if not count:
         warnings.append(RunWarning(code="no_samples", message="No request of this point succeeded."))
         return warnings
-    few = [name for name, quantile in QUANTILES.items() if not is_withheld(quantile, count) and count < minimum_samples(quantile)]
+    needed = {
+        name: one.needed_samples if (one := intervals.get(quantile)) else minimum_samples(quantile) for name, quantile in QUANTILES.items()
+    }
+    few = [name for name, quantile in QUANTILES.items() if not is_withheld(quantile, count) and count < needed[name]]
     if few:
-        need = minimum_samples(QUANTILES[few[-1]])
+        need = needed[few[-1]]
         message = f"Too few samples for {few[-1].replace('_', '.')}: at least {need:,} are needed; measure longer."
         warnings.append(RunWarning(code="few_samples", message=message))
     above = [

@@ -28,6 +28,7 @@ POINT = {
     "start_delay_ns": None,
     "failure_time_ns": DISTRIBUTION,
     "intervals": {},
+    "slo": None,
     "connections": {"opened": 2, "reconnects": 0, "retried": 0},
     "generator": {"cpu_share": 0.4, "event_loop_lag_ns": None, "steal_share": 0.0},
     "server": None,

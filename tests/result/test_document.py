@@ -15,7 +15,7 @@ KEYS = {
     (): {"schema", "scenario", "overrides", "environment", "status", "status_reason", "started_at", "points", "summary"},
     ("points", 0): {
         "protocol", "load", "repetition", "valid", "warnings", "duration_s", "requests", "error_rate", "throughput_per_s", "inferences_per_s",
-        "goodput_per_s", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "connections", "generator",
+        "goodput_per_s", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "generator",
         "server", "gpus", "throughput_series_per_s", "errors",
     },
     ("points", 0, "load"): {"kind", "concurrency"},
@@ -130,3 +130,11 @@ def test_bytes_that_are_no_text_cannot_be_read(tmp_path):
 def test_a_document_nested_too_deeply_cannot_be_read(read):
     with pytest.raises(ResultError, match=r"result\.json: cannot be read: maximum recursion depth exceeded"):
         read("[" * 100_000)
+
+
+def test_an_open_loop_s_load_reads_back_as_one(result):
+    document = result_document(result)
+    for point in (*document["points"], *document["summary"]):
+        point["load"] = {"kind": "open", "rate_per_s": 100.0, "arrivals": "gamma", "burstiness": 2.0, "max_in_flight": None}
+    load = Result.model_validate(document).points[0].load
+    assert (load.kind, load.level, load.title) == ("open", 100.0, "100/s gamma")

@@ -9,7 +9,7 @@ from perfkit.scenario.file import read_scenario
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
-TOP_KEYS = "schema, name, target, server, workload, load, measure"
+TOP_KEYS = "schema, name, target, server, workload, load, measure, slo"
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 INPUT = "workload:\n  inputs:\n    A: "
 
@@ -103,7 +103,9 @@ MESSAGES = [
     ("target: {model: m}\nload: {open: {rate: 5, shape: {}}}\n", "s.yaml:2: load.open.shape: takes exactly one of ramp, steps, spike, sine; found none"),
     ("target: {model: m}\nload: {open: {rate: 5, max_in_flight: 0}}\n", "s.yaml:2: load.open.max_in_flight: input should be greater than or equal to 1, found 0"),
     ("target: {model: m}\nload:\n  search: {}\n", "s.yaml:3: load.search: the capacity search comes with a later version; use load.closed with several concurrencies"),
-    (HEAD + "slo: {p99: 5ms}\n", "s.yaml:3: slo: judging SLOs comes with a later version"),
+    (HEAD + "slo: {}\n", "s.yaml:3: slo: no limit is given, such as p99: 50ms or error_rate: 0.1%"),
+    (HEAD + "slo: {p99: 5}\n", "s.yaml:3: slo.p99: expected a duration such as 250us, 10ms, 30s or 2m, found 5"),
+    (HEAD + "slo: {error_rate: 110%}\n", "s.yaml:3: slo.error_rate: a share lies between 0 and 1 (0% and 100%), found '110%'"),
     (HEAD + "gpu: {}\n", "s.yaml:3: gpu: GPU sampling comes with a later version"),
     (HEAD + "gate: {}\n", "s.yaml:3: gate: the regression gate comes with a later version"),
     (HEAD + "sweep: {}\n", "s.yaml:3: sweep: sweeps come with a later version; use several concurrencies"),

@@ -1,0 +1,84 @@
+"""`perfkit run` with arrivals, and with an SLO: results and exit codes."""
+
+import itertools
+import json
+
+import pytest
+
+OPEN = {"open": {"rate": [100, 200], "arrivals": "poisson"}}
+SHORT = {"warmup": "100ms", "duration": "1s", "repetitions": 2}
+
+
+def test_arrivals_are_measured_from_their_intended_start(perfkit, write_scenario):
+    finished = perfkit.run("run", write_scenario(load=OPEN, measure=SHORT, target={"model": "simple", "protocols": ["http", "grpc"]}))
+    assert finished.code in (0, 5), finished.stderr  # a loaded machine may well send late; the figures are there all the same
+    points = finished.result["points"]
+    expected = list(itertools.product((0, 1), ("http", "grpc"), (100.0, 200.0)))
+    assert [(one["repetition"], one["protocol"], one["load"]["rate_per_s"]) for one in points] == expected
+    for one in points:
+        counts = one["requests"]
+        assert counts["scheduled"] == counts["dropped"] + counts["sent"] > 0
+        assert counts["sent"] == sum(value for key, value in counts.items() if key not in ("scheduled", "dropped", "sent"))
+        assert one["response_time_ns"]["count"] == one["service_time_ns"]["count"] == one["start_delay_ns"]["count"]
+        assert one["response_time_ns"]["max"] >= one["service_time_ns"]["min"] > 0
+    tags = {
+        line.split(",")[0].removeprefix("Tag=") for line in (finished.folder / "latency.hlog").read_text().splitlines() if "Tag=" in line
+    }
+    assert tags == {
+        f"p{point}.r{repetition}.{kind}" for point in range(4) for repetition in (0, 1) for kind in ("service", "response", "delay")
+    }
+    assert "response times, finished − intended start" in finished.stdout
+    assert "response time" in (finished.folder / "report.html").read_text()
+
+
+def test_http_and_grpc_and_every_run_get_the_same_arrivals(perfkit, write_scenario):
+    scenario = write_scenario(
+        load={"open": {"rate": 100}}, measure={**SHORT, "repetitions": 1}, target={"model": "simple", "protocols": ["http", "grpc"]}
+    )
+    counts = [one["requests"]["scheduled"] for _ in range(2) for one in perfkit.run("run", scenario).result["points"]]
+    assert len(set(counts)) == 1
+
+
+def test_a_trace_is_sent_as_it_is_written(perfkit, write_scenario, tmp_path):
+    (tmp_path / "trace.txt").write_text("# seconds\n" + "\n".join(str(1000 + number * 0.01) for number in range(50)))
+    load = {"open": {"arrivals": "trace", "trace": "trace.txt"}}
+    finished = perfkit.run("run", write_scenario(load=load, measure={"warmup": "0s", "duration": "700ms", "repetitions": 1}))
+    assert finished.code in (0, 5), finished.stderr
+    (one,) = finished.result["points"]
+    assert one["requests"]["scheduled"] == 50
+    assert one["load"]["arrivals"] == "trace"
+
+
+@pytest.mark.parametrize(
+    ("text", "measure", "message"),
+    [
+        ("", {"warmup": "0s"}, "holds no arrivals"),
+        ("1\n0.5\n", {"warmup": "0s"}, "the timestamps go back"),
+        ("a\n", {"warmup": "0s"}, "no list of seconds, one a line"),
+        ("1\n", {"warmup": "1s"}, "set measure.warmup to 0s"),
+    ],
+)
+def test_a_trace_that_cannot_be_used_is_told(perfkit, write_scenario, tmp_path, text, measure, message):
+    (tmp_path / "trace.txt").write_text(text)
+    finished = perfkit.run("run", write_scenario(load={"open": {"arrivals": "trace", "trace": "trace.txt"}}, measure=measure))
+    assert finished.code == 2, finished.stderr
+    assert message in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("slo", "options", "code", "verdict"),
+    [
+        ({"p50": "10s", "error_rate": "0%"}, [], 0, "satisfied"),
+        ({"p50": "1us"}, [], 1, "violated"),
+        ({"p99_99": "10s"}, [], 3, "inconclusive"),
+        ({"p99_99": "10s"}, ["--on-inconclusive", "pass"], 0, "inconclusive"),
+    ],
+)
+def test_an_slo_decides_the_exit_code(perfkit, write_scenario, slo, options, code, verdict):
+    measure = {"warmup": "0s", "requests": 200, "repetitions": 1}
+    finished = perfkit.run("run", write_scenario(load={"closed": {"concurrency": 1}}, measure=measure, slo=slo), *options)
+    assert [one["slo"]["verdict"] for one in finished.result["summary"]] == [verdict]
+    assert finished.code == (5 if finished.result["status"] == "invalid" else code), finished.stderr
+    assert json.dumps(finished.result["scenario"]["slo"])
+    assert f"SLO {verdict}" in finished.stderr
