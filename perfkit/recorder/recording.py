@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +84,7 @@ class Recorder:
         self._describe_failure = describe_failure
         self._on_interval = on_interval
         self._batch: list[Reply] = []
+        self._work: Iterator[None] | None = None
         self._is_open = is_open
         self._series = None if phases.window_end_ns is None else SeriesRecorder(phases.window_start_ns, phases.window_end_ns)
         self._open: collections.OrderedDict[int, Interval] = collections.OrderedDict()
@@ -97,8 +98,11 @@ class Recorder:
             self._sample_error(reply)
         reply.payload = None
         self._batch.append(reply)
+        if self._work is not None:
+            self._take_a_step()
         if len(self._batch) >= _BATCH:
-            self._flush(self._window_end_ns)
+            self._finish_work()
+            self._work = self._record_batch(self._window_end_ns)
 
     def drop(self, intended_ns: int, is_late: bool) -> None:
         """Counts an arrival that was not sent, in the window to which it belongs; `is_late` where the loop never came to it."""
@@ -115,30 +119,49 @@ class Recorder:
 
     def finish(self, window_end_ns: int) -> Recording:
         """The recording of a window that ended then."""
-        self._flush(window_end_ns)
+        self._finish_work()
+        self._work = self._record_batch(window_end_ns)
+        self._finish_work()
         for index in tuple(self._open):
             self._on_interval(self._open.pop(index))
         if self._series is not None:
             self._recording.series = self._series.finish(window_end_ns)
         return self._recording
 
-    def _flush(self, window_end_ns: int | None) -> None:
+    def _take_a_step(self) -> None:
+        assert self._work is not None
+        if next(self._work, self) is self:
+            self._work = None
+
+    def _finish_work(self) -> None:
+        while self._work is not None:
+            self._take_a_step()
+
+    def _record_batch(self, window_end_ns: int | None) -> Iterator[None]:
+        """Records what was taken until now, a step at a time: all at once would hold up an arrival by half a millisecond."""
         batch, self._batch = self._batch, []
+        return self._steps(batch, window_end_ns)
+
+    def _steps(self, batch: list[Reply], window_end_ns: int | None) -> Iterator[None]:
         started = np.array([reply.started_ns for reply in batch], dtype=np.int64)
         finished = np.array([reply.finished_ns for reply in batch], dtype=np.int64)
         codes = np.array([_OUTCOMES.index(reply.outcome) for reply in batch], dtype=np.int64)
         self._count_finished(finished[codes == _OUTCOMES.index(Outcome.OK)], window_end_ns)
         intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
+        yield
         if self._series is not None:
             self._series.add_answered(finished[np.isin(codes, _ANSWERED_CODES)])
         inside = intended >= self._phases.window_start_ns
         if window_end_ns is not None:
             inside &= intended < window_end_ns
-        if inside.any():
-            self._record(started[inside], finished[inside], codes[inside], intended[inside])
-            if self._recording.lag is not None:
-                paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
-                self._recording.lag.record_many((paced - intended)[inside])
+        if not inside.any():
+            return
+        yield
+        if self._recording.lag is not None:
+            paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
+            self._recording.lag.record_many((paced - intended)[inside])
+            yield
+        yield from self._record(started[inside], finished[inside], codes[inside], intended[inside])
 
     def _count_finished(self, finished_ns: npt.NDArray[np.int64], window_end_ns: int | None) -> None:
         start_ns, recording = self._phases.window_start_ns, self._recording
@@ -155,7 +178,7 @@ class Recorder:
         finished: npt.NDArray[np.int64],
         codes: npt.NDArray[np.int64],
         intended: npt.NDArray[np.int64],
-    ) -> None:
+    ) -> Iterator[None]:
         recording, service_ns = self._recording, finished - started
         for outcome, count in zip(_OUTCOMES, np.bincount(codes, minlength=len(_OUTCOMES)), strict=True):
             recording.outcomes[outcome] += int(count)
@@ -167,23 +190,28 @@ class Recorder:
         recording.failure_time.record_many(service_ns[~kept])
         indices = (intended[kept] - self._phases.window_start_ns) // NS_PER_S
         times = service_ns[kept], (finished - intended)[kept], (started - intended)[kept]
+        yield
         if self._series is not None:
             self._series.add_scheduled(intended)
             self._series.add_times(intended[kept], (finished - intended)[kept])
-        self._add_times(Interval(-1, recording.service_time, recording.response_time, recording.start_delay), *times)
+            yield
+        yield from self._add_times(Interval(-1, recording.service_time, recording.response_time, recording.start_delay), *times)
         for index in np.unique(indices):
             chosen = indices == index
-            self._add_times(self._interval(int(index)), *(one[chosen] for one in times))
+            yield from self._add_times(self._interval(int(index)), *(one[chosen] for one in times))
 
     @staticmethod
     def _add_times(
         to: Interval, service_ns: npt.NDArray[np.int64], response_ns: npt.NDArray[np.int64], delay_ns: npt.NDArray[np.int64]
-    ) -> None:
+    ) -> Iterator[None]:
         to.service_time.record_many(service_ns)
+        yield
         if to.response_time is not None:
             to.response_time.record_many(response_ns)
+            yield
         if to.start_delay is not None:
             to.start_delay.record_many(delay_ns)
+            yield
 
     def _interval(self, index: int) -> Interval:
         if index not in self._open:
