@@ -1,5 +1,6 @@
 """How a window went on: counts in some two hundred short intervals, and the times in thirty longer ones, as statistics take them."""
 
+import collections
 import dataclasses
 
 import numpy as np
@@ -9,7 +10,7 @@ from perfkit.recorder.histogram import Histogram
 
 _Instants = npt.NDArray[np.int64]
 _INTERVALS, _SHORTEST_NS, _LONGEST_NS = 200, 20_000_000, 1_000_000_000
-_BATCHES = 30
+_BATCHES, _OPEN_BATCHES = 30, 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class SeriesRecorder:
         self._batch_ns = max(window_ns // _BATCHES, 1)
         self._count = -(-window_ns // self._interval_ns)
         self._scheduled, self._answered, self._sums, self._timed = (np.zeros(self._count, dtype=np.int64) for _ in range(4))
-        self._batches: dict[int, Histogram] = {}
+        self._open: collections.OrderedDict[int, Histogram] = collections.OrderedDict()
+        self._closed: dict[int, list[str]] = {}
 
     def add_scheduled(self, intended_ns: _Instants) -> None:
         """Counts requests by their intended instants."""
@@ -56,16 +58,31 @@ class SeriesRecorder:
         np.add.at(self._timed, indices, 1)
         numbers = (intended_ns - self._start_ns) // self._batch_ns
         for number in np.unique(numbers):
-            if int(number) not in self._batches:
-                self._batches[int(number)] = Histogram()
-            self._batches[int(number)].record_many(times_ns[numbers == number])
+            self._batch(int(number)).record_many(times_ns[numbers == number])
 
     def finish(self, window_end_ns: int) -> Series:
         """The series of a window that ended then; an early end leaves out what comes after."""
         length_ns = max(min(window_end_ns - self._start_ns, self._count * self._interval_ns), 0)
         whole, parts = length_ns // self._interval_ns, length_ns // self._batch_ns
-        batches = tuple(self._batches.get(number, Histogram()).encode() for number in range(parts))
+        batches = tuple(self._whole_batch(number) for number in range(parts))
         return Series(self._interval_ns, self._scheduled[:whole], self._answered[:whole], self._sums[:whole], self._timed[:whole], batches)
+
+    def _batch(self, number: int) -> Histogram:
+        if number not in self._open:
+            self._open[number] = Histogram()
+        self._open.move_to_end(number)
+        if len(self._open) > _OPEN_BATCHES:  # late answers may open it again: its parts add up
+            oldest, histogram = self._open.popitem(last=False)
+            self._closed.setdefault(oldest, []).append(histogram.encode())
+        return self._open[number]
+
+    def _whole_batch(self, number: int) -> str:
+        whole = Histogram()
+        for text in self._closed.get(number, ()):
+            whole.add(Histogram.decode(text))
+        if number in self._open:
+            whole.add(self._open[number])
+        return whole.encode()
 
     def _inside(self, instants_ns: _Instants) -> _Instants:
         indices: _Instants = (instants_ns - self._start_ns) // self._interval_ns
