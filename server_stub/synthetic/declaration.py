@@ -12,14 +12,14 @@ from server_stub.synthetic.law import Exponential, Failures, Law, Linear, Lognor
 
 _Value = TypeVar("_Value")
 
-EXAMPLE = "service=exponential:10ms,servers=1,stall=1s/10s,drain=at-once,errors=1%:503,seed=7,slow_start=3x/10s,drift=1%/s"
+EXAMPLE = "service=exponential:10ms,servers=1,stall=1s/10s,drain=at-once,errors=1%:503,seed=7,slow_start=3x/10s,drift=1%/s,lead=150us"
 LAWS = ("constant:5ms", "exponential:10ms", "lognormal:10ms:cv=0.5", "lognormal:10ms:sigma=0.5", "linear:5ms+2ms/row")
 _KINDS = {"400": ErrorKind.INVALID_ARGUMENT, "500": ErrorKind.INTERNAL, "503": ErrorKind.UNAVAILABLE}
 _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _NUMBER = r"(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})"
 _DURATION = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h)", re.ASCII)
 _SHARE = re.compile(rf"([+-]?{_NUMBER})(%?)", re.ASCII)
-_LONGEST_NS, _MOST_SERVERS, _WIDEST_SIGMA = 24 * _NS["h"], 10_000, 5.0
+_LONGEST_NS, _LONGEST_LEAD_NS, _MOST_SERVERS, _WIDEST_SIGMA = 24 * _NS["h"], 10 * _NS["ms"], 10_000, 5.0
 
 
 def parse_law(text: str) -> Law:
@@ -134,6 +134,13 @@ def _drift_per_s(text: str) -> float:
     return value
 
 
+def _lead_ns(text: str) -> int:
+    value_ns = _duration_ns(text)
+    if value_ns > _LONGEST_LEAD_NS:
+        raise ValueError(f"{text} is longer than any way through front and kernel; at most 10ms")
+    return value_ns
+
+
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) <= 20 and low <= int(text) <= high):
@@ -177,5 +184,6 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "seed": _whole(0, 2**64 - 1),
     "slow_start": _slow_start,
     "drift": _drift_per_s,
+    "lead": _lead_ns,
 }
-_FIELDS = {"errors": "failures", "drift": "drift_per_s"}  # of Law, where they are called otherwise
+_FIELDS = {"errors": "failures", "drift": "drift_per_s", "lead": "lead_ns"}  # of Law, where they are called otherwise

@@ -24,7 +24,7 @@ def infer(function, request, *, max_batch_size=0, datatype=Datatype.FP32, **memb
     )
     model = ExecutedModel(definition, ArrayExecutor(function))
     try:
-        return asyncio.run(model.infer(request)), model.statistics()
+        return asyncio.run(model.infer(request, 0, lambda response: response)), model.statistics()
     except ProtocolError as error:
         return error, model.statistics()
     finally:
