@@ -1,11 +1,12 @@
 """How well the model `synthetic` keeps to its law, as a client sees it: mean and p99 over HTTP beside what is declared.
 
-    python benchmarks/synthetic_precision.py [--rounds 3] [--seconds 5] [--out reports/synthetic-precision.md]
+    python benchmarks/synthetic_precision.py [--rounds 3] [--seconds 5] [--realtime] [--out reports/synthetic-precision.md]
 
 Every law has a server of its own, on one CPU; the client is a loop over bare sockets that never sleeps, on another. What
 is declared comes from the queue itself, fed with the instants at which the client sent: the very draws that the server
 made, so that no sampling error stands between the two. One after the other it is the service time, at Poisson arrivals
-the response time. Everything else on the machine shows, so the differences are medians over the rounds.
+the response time. Everything else on the machine shows, so the differences are medians over the rounds; --realtime keeps
+other programs off the server's CPU while it has work.
 """
 
 import argparse
@@ -118,7 +119,9 @@ class Client:
             one.close()
 
 
-def measure(case: Case, seconds: float, cpus: Sequence[int]) -> tuple["np.typing.NDArray[np.float64]", "np.typing.NDArray[np.float64]"]:
+def measure(
+    case: Case, seconds: float, cpus: Sequence[int], *, realtime: bool
+) -> tuple["np.typing.NDArray[np.float64]", "np.typing.NDArray[np.float64]"]:
     """Declared and measured times in microseconds, request by request, behind the warm-up."""
     law = parse_law(case.law)
     per_s = case.rate_per_s or 1e9 / law.service.mean_ns(case.batch_size)
@@ -132,6 +135,8 @@ def measure(case: Case, seconds: float, cpus: Sequence[int]) -> tuple["np.typing
         assert server.stdout is not None
         assert server.stdin is not None
         port = json.loads(server.stdout.readline())["http_port"]
+        if realtime:
+            os.sched_setscheduler(server.pid, os.SCHED_FIFO, os.sched_param(1))
         os.sched_setaffinity(0, {cpus[-1]})
         client = Client(port, CONNECTIONS if case.rate_per_s else 1)
         source, begin_ns = random.Random(case.law), time.monotonic_ns()
@@ -149,11 +154,11 @@ def measure(case: Case, seconds: float, cpus: Sequence[int]) -> tuple["np.typing
     return np.array(declared_ns[WARMUP:]) / 1e3, np.array(measured_ns[WARMUP:]) / 1e3
 
 
-def row(case: Case, rounds: int, seconds: float, cpus: Sequence[int]) -> tuple[str, bool]:
+def row(case: Case, rounds: int, seconds: float, cpus: Sequence[int], *, realtime: bool) -> tuple[str, bool]:
     """A line of the table, and whether the law is kept."""
     figures = []
     for _ in range(rounds):
-        declared_us, measured_us = measure(case, seconds, cpus)
+        declared_us, measured_us = measure(case, seconds, cpus, realtime=realtime)
         declared, measured = ((values.mean(), np.percentile(values, 99)) for values in (declared_us, measured_us))
         figures.append((*declared, measured[0] - declared[0], measured[1] - declared[1], np.median(measured_us - declared_us)))
     mean_us, p99_us, mean_off_us, p99_off_us, typical_us = (statistics.median(column) for column in zip(*figures, strict=True))
@@ -171,6 +176,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5, help="of requests for every law in every round")
+    parser.add_argument("--realtime", action="store_true", help="run the server's event loop at real-time priority")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
@@ -184,14 +190,14 @@ def main() -> int:
     print("\n".join(lines))
     is_kept = True
     for case in CASES:
-        line, is_case_kept = row(case, options.rounds, options.seconds, cpus)
+        line, is_case_kept = row(case, options.rounds, options.seconds, cpus, realtime=options.realtime)
         print(line, flush=True)
         lines.append(line)
         is_kept = is_kept and is_case_kept
     if options.out:
         setting = (
             f"Measured − declared as a client over HTTP sees it; medians over {options.rounds} rounds of {options.seconds:g} s. "
-            f"{len(cpus)} CPUs, the server on one, the client on another; load average {load:.1f} at the begin. One by one it is the "
+            f"{len(cpus)} CPUs, the server on one{' at real-time priority' if options.realtime else ''}, the client on another; load average {load:.1f} at the begin. One by one it is the "
             "service time, at a rate (Poisson arrivals) the response time. Allowed: mean within 1 % + 100 us, p99 within 1 % + 500 us."
         )
         head = ["# How well the model `synthetic` keeps to its law", "", setting, ""]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from server_stub.synthetic.timer import MakeAlarm, make_alarm
 
-SPIN_NS = 100_000
+SPIN_NS = 150_000
 """How long before a departure the alarm is set: a wake-up takes some tens of microseconds, the rest is spun away."""
 
 
