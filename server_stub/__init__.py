@@ -2,5 +2,6 @@
 
 `config` its options · `server` its life from the first model to the last request · `http_front`, `grpc_front` the two
 ways in · `inference` what both check and answer, pure · `repository` the models by name · `model` one of them, its line
-of requests and its `statistics` · `executors` what computes · `models` the built-in ones, and those from a folder.
+of requests and its `statistics` · `executors` what computes · `models` the built-in ones, and those from a folder ·
+`synthetic` the one that answers by a declared queue.
 """

@@ -9,6 +9,8 @@ from typing import NoReturn
 
 from perfkit.errors import UsageError
 from server_stub.models import NAMES
+from server_stub.synthetic.declaration import EXAMPLE, LAWS, parse_law
+from server_stub.synthetic.law import Law
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Options:
     model_repository: pathlib.Path | None = None
     """A folder of models in place of the built-in ones."""
     densenet: pathlib.Path | None = None
+    synthetic: Law | None = None
+    """What the model `synthetic` keeps to; None is the default law."""
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
@@ -44,6 +48,8 @@ def parse_options(arguments: Sequence[str]) -> Options:
         raise UsageError(f"--model-repository {given.model_repository}: there is no such folder.")
     if given.model_repository is not None and given.densenet is not None:
         raise UsageError("--densenet is a file for a built-in model, which --model-repository takes the place of: give one of the two.")
+    if given.model_repository is not None and given.synthetic is not None:
+        raise UsageError("--synthetic declares a built-in model, which --model-repository takes the place of: give one of the two.")
     for name in given.model or ():
         if given.model_repository is None and name not in NAMES:
             raise UsageError(f"--model {name}: there is no such built-in model; choose from {', '.join(NAMES)}.")
@@ -59,6 +65,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         models=tuple(dict.fromkeys(given.model or ())),
         model_repository=given.model_repository,
         densenet=given.densenet,
+        synthetic=None if given.synthetic is None else parse_law(given.synthetic),
     )
 
 
@@ -109,6 +116,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="serve densenet_onnx from the ONNX model zoo's trained densenet-7 file instead of weights from a seed; "
         "a densenet_labels.txt beside it names the classes",
+    )
+    parser.add_argument(
+        "--synthetic",
+        metavar="LAW",
+        help=f"the queue that the model synthetic answers by, such as {EXAMPLE.replace('%', '%%')}; "
+        f"service is one of {', '.join(LAWS)} (default: service=constant:5ms,servers=1)",
     )
     parser.add_argument("--exit-with-stdin", action="store_true", help="end when stdin reaches its end, as when the parent dies")
     return parser

@@ -1,6 +1,7 @@
 """The server's gRPC side: the service of `v2.proto`, on grpc.aio."""
 
 import sys
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
@@ -114,9 +115,10 @@ class GrpcFront:
         return message.SerializeToString()
 
     async def _infer(self, encoded: bytes) -> bytes:
+        arrived_ns = time.monotonic_ns()
         request = protobuf.decode_infer_request(encoded)
-        response = await self._repository.find(request.model, request.version).infer(request)
-        return protobuf.encode_infer_response(response)
+        model = self._repository.find(request.model, request.version)
+        return await model.infer(request, arrived_ns, protobuf.encode_infer_response)
 
 
 def _handlers(service: str, methods: Mapping[str, _Method]) -> grpc.GenericRpcHandler:

@@ -1,8 +1,10 @@
 """The server's HTTP side: v2 paths, with the binary data extension, on aiohttp."""
 
 import contextlib
+import functools
 import json
 import sys
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -11,6 +13,7 @@ from aiohttp import web
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
+from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub import inference
 from server_stub.identity import server_metadata
 from server_stub.model import Model
@@ -100,7 +103,9 @@ class HttpFront:
             model = self._model(request)
             if (request.content_length or 0) > MAX_BODY_BYTES:
                 raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
-            body = decompress(await request.read(), request.headers.get("Content-Encoding", ""), MAX_JSON_BYTES)
+            encoded = await request.read()
+            arrived_ns = time.monotonic_ns()
+            body = decompress(encoded, request.headers.get("Content-Encoding", ""), MAX_JSON_BYTES)
             header_length = _header_length(request, len(body))
             json_bytes = header_length or len(body)  # without a header, or with 0, it is all of the body
             if json_bytes > MAX_JSON_BYTES:
@@ -111,15 +116,8 @@ class HttpFront:
             asked = inference.raw_request(model.definition, model.version, body)
         else:
             asked = rest.decode_infer_request(model.definition.name, model.version, body, header_length)
-        response = await model.infer(asked)
-        listed = {output.name: output.binary is True for output in reversed(asked.outputs)}
-        headers, buffers = rest.encode_infer_response(
-            response, {tensor.name: listed.get(tensor.name, asked.binary_output) for tensor in response.outputs}
-        )
         encoding = choose_encoding(request.headers.get("Accept-Encoding", ""))
-        if encoding == "identity":
-            return web.Response(body=b"".join(buffers), headers=headers)
-        return web.Response(body=compress(buffers, encoding), headers={**headers, "Content-Encoding": encoding})
+        return await model.infer(asked, arrived_ns, functools.partial(_answer, asked, encoding))
 
 
 class _EarlyError(ProtocolError):
@@ -144,6 +142,16 @@ def _header_length(request: web.Request, body_bytes: int) -> int | None:
     if not 0 <= length <= body_bytes:
         raise ProtocolError(f"inference header size should be in range (0, {body_bytes}), got: {length}")
     return length
+
+
+def _answer(asked: InferRequest, encoding: str, response: InferResponse) -> web.Response:
+    listed = {output.name: output.binary is True for output in reversed(asked.outputs)}
+    headers, buffers = rest.encode_infer_response(
+        response, {tensor.name: listed.get(tensor.name, asked.binary_output) for tensor in response.outputs}
+    )
+    if encoding == "identity":
+        return web.Response(body=b"".join(buffers), headers=headers)
+    return web.Response(body=compress(buffers, encoding), headers={**headers, "Content-Encoding": encoding})
 
 
 def _json(document: object) -> web.Response:

@@ -3,7 +3,8 @@
 import asyncio
 import concurrent.futures
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
@@ -12,9 +13,33 @@ from server_stub.definition import ModelDefinition
 from server_stub.executors.base import Executor
 from server_stub.statistics import Statistics, Timing
 
+_Answer = TypeVar("_Answer")
 
-class Model:
-    """One loaded model with one instance: requests wait in line for its thread, so the event loop stays free."""
+
+class Model(Protocol):
+    """One loaded model, as the fronts see it."""
+
+    definition: ModelDefinition
+    version: str
+
+    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
+        """What a front makes of the response, by `encode`; raises ProtocolError where it does not fit the model or the model fails.
+
+        `arrived_ns` is the instant of the monotonic clock at which all of the request was there.
+        """
+        ...
+
+    def statistics(self) -> dict[str, Any]:
+        """The model's entry in `model_stats`."""
+        ...
+
+    def close(self) -> None:
+        """Drops what still waits; called in the event loop when the fronts are closed."""
+        ...
+
+
+class ExecutedModel:
+    """A model with one instance: requests wait in line for its thread, so the event loop stays free."""
 
     def __init__(self, definition: ModelDefinition, executor: Executor) -> None:
         self.definition = definition
@@ -23,18 +48,19 @@ class Model:
         self._statistics = Statistics()
         self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix=definition.name)
 
-    async def infer(self, request: InferRequest) -> InferResponse:
-        """Answers a request; raises ProtocolError where it does not fit the model or the model fails."""
+    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
+        """See `Model.infer`; what it counts begins when the request joins the line."""
         batch_size = inference.check_request(self.definition, request)
         enqueued_ns = time.monotonic_ns()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._execute, request, batch_size, enqueued_ns)
+        loop = asyncio.get_running_loop()
+        return encode(await loop.run_in_executor(self._thread, self._execute, request, batch_size, enqueued_ns))
 
     def statistics(self) -> dict[str, Any]:
-        """The model's entry in `model_stats`."""
+        """See `Model.statistics`."""
         return self._statistics.document(self.definition.name, self.version)
 
     def close(self) -> None:
-        """Drops what still waits and returns when the thread has ended."""
+        """See `Model.close`; returns when the thread has ended."""
         self._thread.shutdown(cancel_futures=True)
 
     def _execute(self, request: InferRequest, batch_size: int, enqueued_ns: int) -> InferResponse:

@@ -2,17 +2,21 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, ParamSpec, TypeAlias
 
 from perfkit.errors import ErrorKind, ProtocolError
 from server_stub.config import Options
 from server_stub.definition import ModelDefinition
 from server_stub.executors.base import Executor
-from server_stub.model import Model
+from server_stub.model import ExecutedModel, Model
 from server_stub.models import densenet, folder, identity, simple
+from server_stub.synthetic.law import Law
+from server_stub.synthetic.model import NAME as SYNTHETIC
+from server_stub.synthetic.model import SyntheticModel
 
 _INT64_DIGITS = 19
-Loader: TypeAlias = Callable[[], tuple[ModelDefinition, Executor]]
+Loader: TypeAlias = Callable[[], Model]
+_Arguments = ParamSpec("_Arguments")
 
 
 def find_models(options: Options, threads: int) -> "Repository":
@@ -20,12 +24,17 @@ def find_models(options: Options, threads: int) -> "Repository":
     loaders: dict[str, Loader]
     if options.model_repository is not None:
         files = folder.find_files(options.model_repository, options.models)
-        loaders = {name: functools.partial(folder.load, name, file, threads) for name, file in files.items()}
+        loaders = {name: _executed(folder.load, name, file, threads) for name, file in files.items()}
     else:
-        loaders = {name: functools.partial(simple.load, name) for name in simple.NAMES}
-        loaders |= {name: functools.partial(identity.load, name) for name in identity.NAMES}
-        loaders[densenet.NAME] = functools.partial(densenet.load, threads, options.densenet)
+        loaders = {name: _executed(simple.load, name) for name in simple.NAMES}
+        loaders |= {name: _executed(identity.load, name) for name in identity.NAMES}
+        loaders[SYNTHETIC] = functools.partial(SyntheticModel, options.synthetic or Law())
+        loaders[densenet.NAME] = _executed(densenet.load, threads, options.densenet)
     return Repository({name: loader for name, loader in loaders.items() if name in options.models or not options.models})
+
+
+def _executed(load: Callable[_Arguments, tuple[ModelDefinition, Executor]], *args: _Arguments.args, **keys: _Arguments.kwargs) -> Loader:
+    return lambda: ExecutedModel(*load(*args, **keys))
 
 
 class Repository:
@@ -41,7 +50,7 @@ class Repository:
         for name, loader in self._loaders.items():
             if self._is_closed:
                 return
-            self._models[name] = Model(*loader())
+            self._models[name] = loader()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,5 +8,6 @@ NAMES = (
     "simple_string",
     "simple_identity",
     *(f"identity_{datatype}" for datatype in _DATATYPES),
+    "synthetic",
     "densenet_onnx",
 )

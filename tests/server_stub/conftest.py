@@ -1,12 +1,13 @@
 """The real server in a process of its own, once a session, and the clients that talk to it."""
 
+import contextlib
 import dataclasses
 import http.client
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -108,6 +109,13 @@ def wire(server: StartedServer) -> Iterator[Wire]:
     connection = Wire(server.http_port)
     yield connection
     connection.close()
+
+
+@pytest.fixture
+def wire_to() -> Iterator[Callable[[StartedServer], Wire]]:
+    """Opens connections to servers, and closes them all."""
+    with contextlib.ExitStack() as opened:
+        yield lambda server: opened.enter_context(contextlib.closing(Wire(server.http_port)))
 
 
 @pytest.fixture

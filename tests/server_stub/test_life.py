@@ -97,5 +97,16 @@ def test_an_option_that_cannot_be_used_is_one_sentence():
 def test_help_names_every_option():
     ended = run("--help")
     assert ended.returncode == 0
-    for option in ("--http-port", "--grpc-port", "--device", "--threads", "--cpus", "--model", "--densenet", "--exit-with-stdin", "--host"):
+    for option in (
+        "--http-port",
+        "--grpc-port",
+        "--device",
+        "--threads",
+        "--cpus",
+        "--model",
+        "--densenet",
+        "--synthetic",
+        "--exit-with-stdin",
+        "--host",
+    ):
         assert option in ended.stdout

@@ -11,6 +11,7 @@ from tritonclient.grpc import service_pb2
 
 from server_stub.grpc_front import GrpcFront
 from server_stub.http_front import HttpFront
+from server_stub.model import ExecutedModel
 from server_stub.models import simple
 from server_stub.repository import Repository
 
@@ -25,9 +26,9 @@ def slow():
     def load_slowly():
         reached.set()
         assert let_go.wait(30)
-        return simple.load("simple_int8")
+        return ExecutedModel(*simple.load("simple_int8"))
 
-    repository = Repository({"simple": lambda: simple.load("simple"), "simple_int8": load_slowly})
+    repository = Repository({"simple": lambda: ExecutedModel(*simple.load("simple")), "simple_int8": load_slowly})
     yield repository, reached, let_go
     let_go.set()
     repository.close()

@@ -10,7 +10,7 @@ from perfkit.protocol.message import InferRequest, RequestedOutput
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
 from server_stub.definition import ModelDefinition, TensorDefinition
 from server_stub.executors.array import ArrayExecutor
-from server_stub.model import Model
+from server_stub.model import ExecutedModel
 
 
 def infer(function, request, *, max_batch_size=0, datatype=Datatype.FP32, **members):
@@ -22,9 +22,9 @@ def infer(function, request, *, max_batch_size=0, datatype=Datatype.FP32, **memb
         (TensorDefinition("x", Datatype.FP32, (-1,)),),
         (TensorDefinition("y", datatype, (-1,), **members),),
     )
-    model = Model(definition, ArrayExecutor(function))
+    model = ExecutedModel(definition, ArrayExecutor(function))
     try:
-        return asyncio.run(model.infer(request)), model.statistics()
+        return asyncio.run(model.infer(request, 0, lambda response: response)), model.statistics()
     except ProtocolError as error:
         return error, model.statistics()
     finally:

@@ -1,0 +1,62 @@
+"""The model `synthetic` as the fronts see it: an identity that answers when its declared queue says so."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from perfkit.errors import ProtocolError
+from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.tensor import Datatype
+from server_stub import inference
+from server_stub.definition import ModelDefinition, TensorDefinition
+from server_stub.statistics import Statistics, Timing
+from server_stub.synthetic.departures import Departures
+from server_stub.synthetic.law import Law
+from server_stub.synthetic.queue import DeclaredQueue
+
+NAME = "synthetic"
+_Answer = TypeVar("_Answer")
+_DEFINITION = ModelDefinition(
+    NAME,
+    platform="",
+    backend="synthetic",
+    max_batch_size=64,
+    inputs=(TensorDefinition("INPUT0", Datatype.FP32, (-1,)),),
+    outputs=(TensorDefinition("OUTPUT0", Datatype.FP32, (-1,)),),
+)
+
+
+class SyntheticModel:
+    """A `server_stub.model.Model` without a thread: that would be a second queue behind the declared one."""
+
+    def __init__(self, law: Law) -> None:
+        self.definition = _DEFINITION
+        self.version = _DEFINITION.versions[-1]
+        self._queue = DeclaredQueue(law)
+        self._lead_ns = law.lead_ns
+        self._departures: Departures | None = None  # made with the first request, in whose loop it lives
+        self._statistics = Statistics()
+
+    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
+        """See `Model.infer`; reading the request, checking it and encoding its answer are part of its service time."""
+        batch_size = inference.check_request(self.definition, request)
+        arrays = inference.input_arrays(self.definition, request)
+        answer = encode(inference.response(self.definition, self.version, request, {"OUTPUT0": arrays["INPUT0"]}))
+        if self._departures is None:
+            self._departures = Departures()
+        passage = self._queue.arrive(arrived_ns, batch_size)
+        await self._departures.wait(passage.departed_ns - self._lead_ns)
+        if passage.failure is not None:
+            self._statistics.add_failure(passage.departed_ns - arrived_ns)
+            raise ProtocolError(f"model '{NAME}' failed, as its law declares for a share of requests", passage.failure)
+        timing = Timing(arrived_ns, passage.started_ns, passage.started_ns, passage.departed_ns, passage.departed_ns)
+        self._statistics.add_success(timing, batch_size)
+        return answer
+
+    def statistics(self) -> dict[str, Any]:
+        """See `Model.statistics`; the times are the declared ones."""
+        return self._statistics.document(self.definition.name, self.version)
+
+    def close(self) -> None:
+        """Ends the waiting of those who have not departed yet."""
+        if self._departures is not None:
+            self._departures.close()
