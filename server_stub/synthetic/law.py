@@ -115,7 +115,7 @@ class Law:
     drift_per_s: float = 0.0
     """The share of the declared service time that is added every second."""
     seed: int = 0
-    lead_ns: int = 150_000
+    lead_ns: int = 200_000
     """How long before its departure an answer is let go, for the way through front and kernel that its client waits as well."""
 
     def pace(self, age_ns: int) -> float:
