@@ -22,6 +22,7 @@ Law: TypeAlias = Literal["constant", "poisson", "gamma"]
 # part of what a seed means: another size would give other instants
 _CHUNK = 4096
 _SINE_STEPS = 256
+_NEVER_NS = 2.0**60  # beyond any run, within what an integer holds when an origin is added
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,5 +169,6 @@ class _Rescaling:
         # rate * t + slope * t**2 / 2 = inside, solved so that a slope of 0 divides by nothing
         root = np.sqrt(np.maximum(rate**2 + 2 * slope * inside, 0.0))
         seconds = np.divide(2 * inside, rate + root, out=np.zeros_like(inside), where=(rate + root) > 0)
-        instants: Instants = np.rint((self._starts_s[index] + seconds) * NS_PER_S).astype(np.int64)
+        at_ns = np.rint((self._starts_s[index] + seconds) * NS_PER_S)
+        instants: Instants = np.minimum(at_ns, _NEVER_NS).astype(np.int64)
         return instants

@@ -135,7 +135,10 @@ class OpenLoop(Loop):
             self._unreached = None
         else:
             self._note_contact(reply)
-        self._on_reply(reply)
+        try:
+            self._on_reply(reply)
+        except Exception as error:  # noqa: BLE001 - nobody else would hear of it here: `run` raises it
+            self._fail(error)
         self._check_answered()
 
     def _fail(self, error: BaseException) -> None:

@@ -188,13 +188,16 @@ def _course_warnings(parts: Sequence[Measured]) -> list[RunWarning]:
             if overload.is_overloaded:
                 warnings.setdefault("overloaded", overload.sentence)
                 continue
-        if (reason := _drift(series)) is not None:
+        if (reason := _drift(series, isinstance(part.load, OpenLoad))) is not None:
             warnings.setdefault("not_steady", reason)
     return [RunWarning(code=code, message=message) for code, message in warnings.items()]
 
 
-def _drift(series: Series) -> str | None:
-    """Why the target was not steady, from intervals of ten requests or more; None where nothing proves it."""
+def _drift(series: Series, is_open: bool) -> str | None:
+    """Why the target was not steady, from intervals of ten requests or more; None where nothing proves it.
+
+    The throughput of an open loop is its schedule's, which may well move: its times alone are judged.
+    """
     whole = max(1, math.ceil(_REQUESTS_AN_INTERVAL * series.timed.size / max(int(series.timed.sum()), 1)))
     number = series.timed.size // whole
     if number < _FEWEST_INTERVALS:
@@ -204,7 +207,8 @@ def _drift(series: Series) -> str | None:
     )
     if not timed.all():
         return None
-    judged = judge({"throughput": answered.astype(float), "mean time": sums / timed})
+    times = {"mean time": sums / timed}
+    judged = judge(times if is_open else {"throughput": answered.astype(float), **times})
     return judged.reason if judged.verdict == "not_steady" else None
 
 

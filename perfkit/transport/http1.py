@@ -173,6 +173,10 @@ class Connection(asyncio.Protocol):
             self.fail(Outcome.TIMED_OUT, f"no complete answer within {format_duration_ns(self._pool.timeout_ns)}")
 
 
+class WaitedTooLongError(TimeoutError):
+    """No connection became free within the time-out: the target is there, and busy."""
+
+
 class ConnectionPool:
     """Connections to one address, the one used last first; at most `limit` of them. `context` where the address is encrypted."""
 
@@ -213,7 +217,12 @@ class ConnectionPool:
             freed: asyncio.Future[Connection] = self.loop.create_future()
             self._waiting.append(freed)
             self._grow()
-            connection = await asyncio.wait_for(freed, self.timeout_ns / 1e9)
+            try:
+                connection = await asyncio.wait_for(freed, self.timeout_ns / 1e9)
+            except TimeoutError:
+                if freed.cancelled() and self._all:  # otherwise the target takes no connection at all
+                    raise WaitedTooLongError from None
+                raise
             if connection.is_usable:
                 return connection
         raise ConnectionResetError("the server closes connections at once")
@@ -280,7 +289,9 @@ class ConnectionPool:
 
     def _grow(self) -> None:
         """Opens a connection for each request that waits, as far as the limit goes."""
-        waiting = sum(not freed.done() for freed in self._waiting) if self._waiting else 0
+        if not self._waiting or len(self._all) + self._opening >= self._limit:
+            return  # before those that wait are counted, who may be many
+        waiting = sum(not freed.done() for freed in self._waiting)
         while self._opening < waiting and len(self._all) + self._opening < self._limit:
             self._opening += 1
             self._start(self._add())

@@ -10,7 +10,7 @@ from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Buffer
 from perfkit.transport.base import Compression, Outcome, Prepared, Reply
-from perfkit.transport.http1 import ConnectionPool, read_answer
+from perfkit.transport.http1 import ConnectionPool, WaitedTooLongError, read_answer
 from perfkit.transport.rest import Answer, RestTransport
 from perfkit.transport.tls import client_context, describe_tls_error
 
@@ -70,6 +70,8 @@ class WireHttpTransport(RestTransport):
         asked_ns = self._pool.now_ns()
         try:
             connection = await self._pool.take_or_connect()
+        except WaitedTooLongError:
+            return Reply(Outcome.TIMED_OUT, asked_ns, self._pool.now_ns(), None, "no connection became free within the time-out")
         except OSError as error:
             if self._pool.is_abandoned:
                 return Reply(Outcome.UNFINISHED, asked_ns, self._pool.now_ns())

@@ -122,6 +122,12 @@ def test_a_rate_that_falls_to_nothing_ends_there():
     assert np.count_nonzero(chunk <= 10 * S) == 50
 
 
+def test_a_rate_that_falls_to_nearly_nothing_has_instants_that_numbers_hold():
+    (chunk, *_) = itertools.islice(Schedule("poisson", arrivals.ramp(300, 1e-12, 1), (1,)).chunks(), 1)
+    assert (np.diff(chunk) >= 0).all()
+    assert chunk[-1] == 2**60
+
+
 def test_a_trace_is_offered_as_it_is_written():
     assert arrivals.from_timestamps([100.0, 100.5, 100.5, 103.25]) == Trace((0, S // 2, S // 2, 3_250_000_000))
     assert arrivals.from_intervals([0.5, 0.0, 2.0]) == Trace((S // 2, S // 2, 2_500_000_000))

@@ -242,3 +242,21 @@ def test_the_mean_of_an_m_m_1_queue_is_that_of_the_closed_form():
     measured = Measured(poisson(50, 9), lambda clock: Queue(clock, services), window_ns=400 * S, drain_ns=10 * S)
     count = len(measured.replies)
     assert measured.response_s.mean() == pytest.approx(0.02, rel=4 * math.sqrt(9.7 / count))
+
+
+def test_a_failure_of_the_recorder_ends_the_loop():
+    clock = ManualClock()
+
+    def refuse(_reply):
+        raise RuntimeError("the disk is full")
+
+    async def main():
+        phases = Phases.plan(0, warmup_ns=0, window_ns=S, requests=None, drain_ns=S)
+        loop = OpenLoop(
+            ScriptedTransport(clock, constant(900 * MS)(clock)), POOL, refuse, lambda *_: None, arrivals=poisson(20).chunks(), origin_ns=0,
+            phases=phases, clock=clock, pacer=ClockPacer(clock),
+        )  # fmt: skip
+        await loop.run()
+
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        clock.run(main())

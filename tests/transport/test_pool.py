@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import socket
+import time
 
 from perfkit.address import Address
 from perfkit.transport.base import Outcome, Prepared
@@ -227,3 +228,16 @@ def get(path):
 
 async def _reply(wire, path=b"/"):
     return await wire.send(get(path))
+
+
+def test_a_request_that_waits_its_time_out_away_for_a_connection_is_timed_out(run):
+    """The target is there: it is no failure to connect."""
+
+    async def main():
+        async with servers.scripted_server(servers.hanging()) as address:
+            wire = WireHttpTransport(address, 1, 50_000_000, time.monotonic_ns)
+            replies = await asyncio.gather(*(wire.send(PING) for _ in range(3)))
+            await wire.aclose()
+            return replies
+
+    assert {reply.outcome for reply in run(main())} == {Outcome.TIMED_OUT}
