@@ -220,7 +220,7 @@ class ConnectionPool:
             try:
                 connection = await asyncio.wait_for(freed, self.timeout_ns / 1e9)
             except TimeoutError:
-                if freed.cancelled() and self._all:  # otherwise the target takes no connection at all
+                if freed.cancelled() and self.counts.opened:  # otherwise the target takes no connection at all
                     raise WaitedTooLongError from None
                 raise
             if connection.is_usable:
