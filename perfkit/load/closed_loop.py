@@ -53,6 +53,7 @@ class ClosedLoop(Loop):
             if not plain and not await self._may_send():
                 return
             reply = await send(requests[index % count])
+            reply.variant = index % count
             on_reply(reply)
             index += self._concurrency
             if reply.outcome is ok:

@@ -109,8 +109,9 @@ class OpenLoop(Loop):
             return
         self._in_flight += 1
         paced_ns = self._clock.now_ns()
-        reply = asyncio.ensure_future(self._transport.send(self._requests[index % len(self._requests)]))
-        reply.add_done_callback(functools.partial(self._take, intended_ns, paced_ns))
+        variant = index % len(self._requests)
+        reply = asyncio.ensure_future(self._transport.send(self._requests[variant]))
+        reply.add_done_callback(functools.partial(self._take, intended_ns, paced_ns, variant))
 
     def _drop_the_rest(self) -> None:
         """Those of the window that the loop never came to: it could not keep up."""
@@ -122,7 +123,7 @@ class OpenLoop(Loop):
                 return
             self._on_drop(instant_ns, True)
 
-    def _take(self, intended_ns: int, paced_ns: int, done: "asyncio.Future[Reply]") -> None:
+    def _take(self, intended_ns: int, paced_ns: int, variant: int, done: "asyncio.Future[Reply]") -> None:
         self._in_flight -= 1
         if done.cancelled():
             return
@@ -130,7 +131,7 @@ class OpenLoop(Loop):
             self._fail(error)
             return
         reply = done.result()
-        reply.intended_ns, reply.paced_ns = intended_ns, paced_ns
+        reply.intended_ns, reply.paced_ns, reply.variant = intended_ns, paced_ns, variant
         if reply.outcome is Outcome.OK:
             self._unreached = None
         else:
