@@ -55,7 +55,10 @@ async def open_target(loaded: LoadedScenario, server_cpus: tuple[int, ...], on_l
         yield Target({protocols[0]: resolve_address(target, target.url, loaded.folder)}, None)
         return
     threads = scenario.server.threads or max(1, len(server_cpus))
-    async with bundled_server(target.model, device=scenario.server.device, threads=threads, cpus=server_cpus, on_line=on_line) as server:
+    options = scenario.server
+    async with bundled_server(
+        target.model, device=options.device, threads=threads, cpus=server_cpus, synthetic=options.synthetic, on_line=on_line
+    ) as server:
         yield Target({protocol: resolve_address(target, server.urls[protocol], loaded.folder) for protocol in protocols}, server)
 
 

@@ -53,7 +53,7 @@ class BatchingTarget(ScriptedTransport):
 @pytest.mark.parametrize(("size", "times"), [(1, 1), (4, 1), (4, 3), (8, 2), (32, 4)])
 def test_a_target_of_whole_batches_has_the_throughput_and_the_times_of_the_closed_form(size, times):
     """It waits for b requests and takes D: N = kb in flight give X = b/D and R = kD, within 1 %."""
-    clock, replies = ManualClock(), []
+    clock, replies = ManualClock(), list[Reply]()
 
     async def main():
         target = BatchingTarget(clock, lambda _: 20 * MS, fewest=size, most=size)
@@ -79,7 +79,7 @@ def inoue_bound(rate, slope, constant):
 def test_linear_batches_have_the_mean_response_time_of_theory(rate, mean, count):
     """α = 1, τ₀ = 2, in units of 10 ms. The size of a batch is that of the one before with a correlation of λ: some 70 requests
     of autocorrelation at λ = 0.8, so that the mean's standard error is about 1 %; the seed is fixed."""  # fmt: skip
-    clock, replies = ManualClock(), []
+    clock, replies = ManualClock(), list[Reply]()
     schedule = Schedule("poisson", arrivals.constant_rate(rate * 100), (11,))
 
     async def main():
