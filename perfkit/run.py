@@ -227,7 +227,8 @@ class _Run:
 
     def _measure(self, plan: _Plan, recorded: PointRecording) -> Measured:
         recording, is_open = recorded.recording, not isinstance(plan.load, ClosedPlan)
-        steady_from_ns = recording.series.origin_ns + (warm_up_ns(recording.series, is_open=is_open) if self._scenario.finds_warm_up else 0)
+        whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
+        steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if self._scenario.finds_warm_up else 0)
         window = cut(recording, steady_from_ns, is_open=is_open)
         warnings = [*self._warnings]
         if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > self._max_connections():

@@ -137,7 +137,7 @@ class Recorder:
             end_ns=end_ns,
             batch_ns=self._batches.batch_ns,
             batches=batches,
-            series=self._series.finish(end_ns),
+            series=self._series.finish(),
             finished_per_s=dict(self._finished_per_s),
             held=tuple(self._held),
             errors=self._errors,

@@ -11,7 +11,7 @@ _INTERVALS, _SHORTEST_NS, _LONGEST_NS = 200, 20_000_000, 1_000_000_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Series:
-    """One element an interval from `origin_ns` on, of which the last one that is not whole is left out."""
+    """One element an interval from `origin_ns` on; `between` leaves out what is not whole, or behind the end."""
 
     origin_ns: int
     interval_ns: int
@@ -24,10 +24,11 @@ class Series:
     timed: Instants
     """How many times those are."""
 
-    def since(self, instant_ns: int) -> "Series":
-        """The intervals that begin then or later."""
-        first = max(-((self.origin_ns - instant_ns) // self.interval_ns), 0)
-        parts = (one[first:] for one in (self.scheduled, self.answered, self.time_sum_ns, self.timed))
+    def between(self, start_ns: int, end_ns: int) -> "Series":
+        """The intervals that begin and end between two instants."""
+        first = max(-((self.origin_ns - start_ns) // self.interval_ns), 0)
+        last = max((end_ns - self.origin_ns) // self.interval_ns, first)
+        parts = (one[first:last] for one in (self.scheduled, self.answered, self.time_sum_ns, self.timed))
         return Series(self.origin_ns + first * self.interval_ns, self.interval_ns, *parts)
 
     def coarser(self, factor: int) -> "Series":
@@ -63,10 +64,9 @@ class SeriesRecorder:
         self._add(2, intended_ns, times_ns)
         self._add(3, intended_ns, 1)
 
-    def finish(self, end_ns: int) -> Series:
-        """The series up to then."""
-        whole = max(min((end_ns - self._origin_ns) // self._interval_ns, self._counts.shape[1]), 0)
-        return Series(self._origin_ns, self._interval_ns, *self._counts[:, :whole].copy())
+    def finish(self) -> Series:
+        """The series; nothing is behind the last request."""
+        return Series(self._origin_ns, self._interval_ns, *self._counts)
 
     def _add(self, row: int, instants_ns: Instants, values: Instants | int) -> None:
         if not instants_ns.size:

@@ -67,7 +67,7 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
         good=whole.good,
         finished_per_s=tuple(recording.finished_per_s.get(skipped_s + second, 0) for second in range(seconds)),
         errors={outcome: tuple(texts) for outcome, texts in recording.errors.items()},
-        series=recording.series.since(start_ns),
+        series=recording.series.between(start_ns, recording.end_ns),
         batches=tuple(EMPTY if part is None else part.times.get(waited, EMPTY) for part in parts),
         intervals=tuple(interval for interval in recording.held if interval.index >= skipped_s),
     )

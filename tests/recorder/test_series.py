@@ -17,7 +17,7 @@ START = 100 * S
 
 @pytest.mark.parametrize(("window_s", "interval_ms"), [(1, 20), (2, 20), (10, 50), (60, 300), (200, 1000), (2000, 1000)])
 def test_intervals_are_a_two_hundredth_of_the_window_within_bounds(window_s, interval_ms):
-    series = SeriesRecorder(START, START + window_s * S).finish(START + window_s * S)
+    series = SeriesRecorder(START, START + window_s * S).finish()
     assert series.interval_ns == interval_ms * MS
     assert series.scheduled.size == window_s * 1000 // interval_ms
 
@@ -55,18 +55,13 @@ def test_dropped_arrivals_were_scheduled():
     assert int(window.series.scheduled.sum()) == 2
 
 
-def test_an_early_end_leaves_out_what_is_not_whole():
-    series = SeriesRecorder(START, START + 10 * S).finish(START + 1234 * MS)
-    assert series.scheduled.size == 1234 // 50
-
-
 @given(st.lists(st.tuples(st.integers(0, 3000 * S), st.integers(1, 9)), min_size=1, max_size=40))
 def test_a_series_without_a_known_end_grows_and_loses_nothing(drawn):
     recorder = SeriesRecorder(START, None)
     for instant_ns, count in drawn:
         recorder.add_answered(np.full(count, START + instant_ns))
     last_ns = max(instant_ns for instant_ns, _ in drawn)
-    series = recorder.finish(START + last_ns + S)
+    series = recorder.finish().between(START, START + last_ns + S)
     assert series.interval_ns in {20 * MS << doubled for doubled in range(6)}
     by_hand = np.zeros(series.answered.size, dtype=np.int64)
     for instant_ns, count in drawn:
@@ -75,19 +70,20 @@ def test_a_series_without_a_known_end_grows_and_loses_nothing(drawn):
     assert series.answered.size <= 400 or series.interval_ns == 640 * MS
 
 
-def test_a_series_since_an_instant_begins_with_the_first_whole_interval():
+def test_a_series_between_two_instants_has_the_whole_intervals_between_them():
     recorder = SeriesRecorder(START, START + 10 * S)
     recorder.add_scheduled(START + np.arange(200) * 50 * MS)
-    series = recorder.finish(START + 10 * S)
+    series = recorder.finish()
     for instant_ms, first in ((-1000, 0), (0, 0), (1, 1), (50, 1), (51, 2), (9999, 200)):
-        found = series.since(START + instant_ms * MS)
+        found = series.between(START + instant_ms * MS, START + 10 * S)
         assert (found.origin_ns, found.scheduled.size) == (START + first * 50 * MS, 200 - first)
+        assert series.between(START, START + instant_ms * MS).scheduled.size == max(instant_ms // 50, 0)
 
 
 def test_coarser_intervals_add_up_their_parts_and_leave_out_the_rest():
     recorder = SeriesRecorder(START, START + 10 * S)
     recorder.add_times(START + np.arange(200) * 50 * MS, np.arange(200))
-    found = recorder.finish(START + 10 * S).coarser(7)
+    found = recorder.finish().coarser(7)
     assert (found.interval_ns, found.timed.size) == (350 * MS, 28)
     assert found.timed.tolist() == [7] * 28
     assert found.time_sum_ns.tolist() == [sum(range(7 * index, 7 * index + 7)) for index in range(28)]

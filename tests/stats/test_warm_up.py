@@ -39,7 +39,7 @@ def measure(load, service_ns, *, window_s=120):
 
     point = clock.run(main())
     is_open = isinstance(load, OpenPlan)
-    series = point.recording.series
+    series = point.recording.series.between(0, point.recording.end_ns)
     window = cut(point.recording, series.origin_ns + warm_up_ns(series, is_open=is_open), is_open=is_open)
     return window, (window.start_ns - point.start_ns) / S
 
