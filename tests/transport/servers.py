@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import socket
+import struct
 from typing import Any
 
 from perfkit.address import Address
@@ -79,3 +81,9 @@ def talking(text):
         await writer.drain()
 
     return handle
+
+
+def reset(writer):
+    """Ends a connection with a reset in place of a goodbye."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
