@@ -133,10 +133,10 @@ class ConnectionPool:
         if self._is_abandoned:
             self._end(request, Outcome.UNFINISHED, "")
             return
-        if not self._waiting or self._waiting[-1].asked_ns <= request.asked_ns:
+        if request.started_ns is None:
             self._waiting.append(request)
-        else:
-            bisect.insort(self._waiting, request, key=lambda one: one.asked_ns)
+        else:  # it was asked for before others that wait
+            bisect.insort_left(self._waiting, request, key=lambda one: one.asked_ns)
         if self._waiting[0] is request:
             self._watch(now_ns)
         self._grow()
