@@ -2,11 +2,12 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from perfkit.address import Address
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
+from perfkit.load.arrivals import Instants, begun
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.loop import Ending, Loop
 from perfkit.load.open_loop import OpenLoop
@@ -16,6 +17,9 @@ from perfkit.load.plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.recorder.recording import Interval, Recorder, Recording
 from perfkit.telemetry.host import BusyMeter
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Transport
+
+# an open loop's first arrival may be due at once: what is still to be made then takes some ms
+_OPEN_LEAD_NS = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +63,9 @@ async def run_point(
     interval. Raises TargetError where the connections cannot be opened.
     """
     await transport.open(spec.connections)
-    phases = Phases.plan(clock.now_ns(), warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
+    arrivals = begun(spec.load.schedule.chunks()) if isinstance(spec.load, OpenPlan) else iter(())
+    begin_ns = clock.now_ns() + (_OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0)
+    phases = Phases.plan(begin_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
     recorder = Recorder(
         phases,
         lambda interval: on_interval(phases.window_start_ns, interval),
@@ -67,7 +73,7 @@ async def run_point(
         is_open=isinstance(spec.load, OpenPlan),
     )
     pacer = make_pacer(clock)
-    loop = _make_loop(spec.load, transport, requests, recorder, phases, clock, pacer)
+    loop = _make_loop(spec.load, arrivals, transport, requests, recorder, phases, clock, pacer)
     on_loop(loop)
     busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
     early = asyncio.ensure_future(_end_early(loop, phases, recorder))
@@ -89,7 +95,14 @@ async def run_point(
 
 
 def _make_loop(
-    load: LoadPlan, transport: Transport, requests: Sequence[Prepared], recorder: Recorder, phases: Phases, clock: Clock, pacer: Pacer
+    load: LoadPlan,
+    arrivals: Iterator[Instants],
+    transport: Transport,
+    requests: Sequence[Prepared],
+    recorder: Recorder,
+    phases: Phases,
+    clock: Clock,
+    pacer: Pacer,
 ) -> Loop:
     if isinstance(load, ClosedPlan):
         return ClosedLoop(
@@ -106,7 +119,7 @@ def _make_loop(
         requests,
         recorder.add,
         recorder.drop,
-        arrivals=load.schedule.chunks(),
+        arrivals=arrivals,
         origin_ns=phases.start_ns,
         phases=phases,
         clock=clock,

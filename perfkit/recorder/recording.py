@@ -104,14 +104,15 @@ class Recorder:
             self._finish_work()
             self._work = self._record_batch(self._window_end_ns)
 
-    def drop(self, intended_ns: int, is_late: bool) -> None:
-        """Counts an arrival that was not sent, in the window to which it belongs; `is_late` where the loop never came to it."""
-        end_ns = self._window_end_ns
-        if intended_ns >= self._phases.window_start_ns and (end_ns is None or intended_ns < end_ns):
-            if self._series is not None:
-                self._series.add_scheduled(np.array([intended_ns]))
-            self._recording.dropped += 1
-            self._recording.unsent += is_late
+    def drop(self, intended_ns: npt.NDArray[np.int64], is_late: bool) -> None:
+        """Counts arrivals that were not sent, in the window to which they belong; `is_late` where the loop never came to them."""
+        inside = intended_ns[intended_ns >= self._phases.window_start_ns]
+        if self._window_end_ns is not None:
+            inside = inside[inside < self._window_end_ns]
+        if self._series is not None:
+            self._series.add_scheduled(inside)
+        self._recording.dropped += inside.size
+        self._recording.unsent += inside.size * is_late
 
     def end_window(self, instant_ns: int) -> None:
         """Says that the window ends then, earlier than planned: what is answered while it drains is no throughput."""

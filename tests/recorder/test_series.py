@@ -51,11 +51,11 @@ def counted(instants_ns):
 
 def test_dropped_arrivals_were_scheduled():
     recorder = Recorder(Phases(START, START, START + 10 * S, None, S), lambda _: None, is_open=True)
-    for intended_ns, is_late in ((0, False), (5 * S, True), (10 * S, False), (-1, False)):
-        recorder.drop(START + intended_ns, is_late)
+    recorder.drop(START + np.array([0, 10 * S, -1]), False)
+    recorder.drop(START + np.array([5 * S, 6 * S, 11 * S]), True)
     recording = recorder.finish(START + 10 * S)
-    assert (recording.dropped, recording.unsent) == (2, 1)
-    assert int(recording.series.scheduled.sum()) == 2
+    assert (recording.dropped, recording.unsent) == (3, 2)
+    assert int(recording.series.scheduled.sum()) == 3
 
 
 def test_an_early_end_leaves_out_what_is_not_whole():
