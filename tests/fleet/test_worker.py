@@ -7,8 +7,9 @@ import pytest
 from perfkit.address import Address
 from perfkit.clock import ManualClock
 from perfkit.fleet.worker import PointSpec, run_point
+from perfkit.load.arrivals import Trace
 from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.plan import ClosedPlan
+from perfkit.load.plan import ClosedPlan, OpenPlan
 from perfkit.recorder.recording import Interval
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
@@ -145,3 +146,17 @@ def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
     assert [index for _, index, *_ in seen] == list(range(20))
     assert {(start_ns, count) for start_ns, _, count, _ in seen} == {(6 * S, 4000)}
     assert seen[0][3] < 12 * S
+
+
+def test_an_arrival_at_the_very_start_is_not_late_however_long_its_schedule_took_to_make():
+    clock = ManualClock(5 * S)
+
+    class Long(Trace):
+        def chunks(self):
+            clock._now_ns += 700 * MS
+            yield from super().chunks()
+
+    plan = OpenPlan(2.0, "trace", Long((0, 10 * MS)), None, None)
+    point, _ = run(lambda _: (MS, Outcome.OK), clock=clock, load=plan, warmup_ns=0, window_ns=S)
+    assert point.recording.outcomes[Outcome.OK] == 2
+    assert point.recording.lag.max_ns == 0
