@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import dataclasses
-import gc
 import itertools
 import math
 from collections.abc import AsyncIterator, Iterator
@@ -15,14 +14,17 @@ from perfkit.bundled_server import BundledServer
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import TargetError
 from perfkit.fleet.answer_check import AnswerCheck
+from perfkit.fleet.local import LocalFleet, local_fleet
+from perfkit.fleet.messages import Order
 from perfkit.fleet.placement import Placement, place
-from perfkit.fleet.worker import PointRecording, PointSpec, run_point
+from perfkit.fleet.point import PointRecording, PointSpec, part
+from perfkit.fleet.worker import run_point
 from perfkit.load.interruption import Interruption
 from perfkit.load.loop import Loop
 from perfkit.load.plan import ClosedPlan, LoadPlan, plan_loads
-from perfkit.recorder.recording import Interval
-from perfkit.recorder.window import cut
-from perfkit.result.file import ResultWriter
+from perfkit.recorder.batches import batch_length_ns
+from perfkit.recorder.window import cut, cut_step_ns
+from perfkit.result.file import IntervalLog, ResultWriter
 from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point, Result, RunWarning, Status
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
@@ -119,6 +121,7 @@ class _Run:
         self.points: list[Point] = []
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
+        self._placement = placement
         self._warnings = [RunWarning(code="shared_cpus", message=placement.conflict)] if placement.conflict else []
         self._probed: dict[WireProtocol, Probed] = {}
         self._measured: dict[tuple[str, Load], list[Measured]] = {}
@@ -177,44 +180,66 @@ class _Run:
         )
 
     async def _measure_one(self, plan: _Plan, target: Target) -> None:
-        address, tag, scenario = target.addresses[plan.protocol], f"p{plan.index}.r{plan.repetition}", self._scenario
-        probed, measure, slo = self._probed[plan.protocol], scenario.measure, scenario.slo
-        async with self._transport(address) as transport:
-            prepared = [transport.prepare(request) for request in probed.requests]
-            spec = PointSpec(
-                load=plan.load,
-                warmup_ns=scenario.warmup_ns,
-                window_ns=scenario.window_ns,
-                requests=measure.requests,
-                drain_ns=scenario.drain_ns,
-                connections=min(self._wanted_connections(plan), self._max_connections()),
-                finds_warm_up=scenario.finds_warm_up,
-                good_within_ns=slo.good_within_ns if slo else None,
-                abort_error_rate=measure.abort_error_rate,
-            )
-            check = AnswerCheck(
-                transport, probed.expectation, share=scenario.check.share, at_most_per_s=scenario.check.at_most_per_s, seed=plan.index
-            )
-
-            def log(window_start_ns: int, interval: Interval) -> None:
-                self._writer.log_interval(tag, (window_start_ns - self._started_ns) / 1e9, interval)
-
-            with self._watched(target.server) as on_loop, _quiet_collector():
-                recorded = await run_point(
-                    spec, transport, prepared, clock=self._clock, address=address, on_loop=on_loop, on_interval=log, check=check
-                )
+        scenario, measure, slo = self._scenario, self._scenario.measure, self._scenario.slo
+        spec = PointSpec(
+            load=plan.load,
+            warmup_ns=scenario.warmup_ns,
+            window_ns=scenario.window_ns,
+            requests=measure.requests,
+            drain_ns=scenario.drain_ns,
+            connections=min(self._wanted_connections(plan), self._max_connections()),
+            finds_warm_up=scenario.finds_warm_up,
+            good_within_ns=slo.good_within_ns if slo else None,
+            abort_error_rate=measure.abort_error_rate,
+        )
+        log = self._writer.interval_log(f"p{plan.index}.r{plan.repetition}", self._started_ns, self._held_s())
+        recorded = await self._load(spec, plan, target, log)
         if recorded.ending.target_lost:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.aborted:
             self.end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.reason:
             self.end("interrupted", f"in load point {len(self.points) + 1} of {self._planned}")
-        measured = self._measure(plan, recorded)
-        if not measured.window.length_ns:
-            return  # it ended in the warm-up: there is nothing to keep
-        for interval in measured.window.intervals:
-            log(recorded.recording.origin_ns, interval)
-        self._keep(measured)
+        measured = self._measured_point(plan, recorded)
+        log.settle((measured.window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
+        if measured.window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
+            self._keep(measured)
+
+    async def _load(self, spec: PointSpec, plan: _Plan, target: Target, log: IntervalLog) -> PointRecording:
+        """Sends the load of one point: from this process, or from several."""
+        address, probed, check = target.addresses[plan.protocol], self._probed[plan.protocol], self._scenario.check
+        asked = self._scenario.measure.workers
+        workers = min(1 if asked == "auto" else asked, spec.most_workers or asked if asked != "auto" else 1)
+        if workers == 1:
+            async with self._transport(address) as transport:
+                prepared = [transport.prepare(request) for request in probed.requests]
+                reads = AnswerCheck(transport, probed.expectation, share=check.share, at_most_per_s=check.at_most_per_s, seed=plan.index)
+                with self._watched(target.server) as on_loop:
+                    return await run_point(
+                        spec, transport, prepared, clock=self._clock, address=address, on_loop=on_loop, on_interval=log.add, check=reads
+                    )
+        engine = self._scenario.target
+        orders = [
+            Order(
+                spec=shared,
+                address=address,
+                engine=engine.engine,
+                compression=engine.compression,
+                max_connections=max(1, part(self._max_connections(), shared.worker, workers)),
+                timeout_ns=engine.timeout_ns,
+                requests=probed.requests,
+                expectation=probed.expectation,
+                check_share=check.share,
+                check_at_most_per_s=check.at_most_per_s / workers,
+                seed=plan.index * workers + shared.worker,
+                cpus=self._placement.driver[shared.worker % len(self._placement.driver) :][:1] if self._placement.driver else (),
+            )
+            for shared in spec.shared(workers)
+        ]
+        async with local_fleet(orders, self._clock, log.add) as fleet:
+            with self._watched(target.server) as on_loop:
+                on_loop(fleet)
+                return await fleet.run()
 
     def _keep(self, measured: Measured) -> None:
         """Adds a point to the result, and writes that."""
@@ -225,7 +250,7 @@ class _Run:
         self._writer.save(self.result())
         self._observer.point_finished(self.points[-1])
 
-    def _measure(self, plan: _Plan, recorded: PointRecording) -> Measured:
+    def _measured_point(self, plan: _Plan, recorded: PointRecording) -> Measured:
         recording, is_open = recorded.recording, not isinstance(plan.load, ClosedPlan)
         whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
         steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if self._scenario.finds_warm_up else 0)
@@ -250,6 +275,7 @@ class _Run:
             warnings=tuple(warnings),
             think_time_ns=plan.load.think_time_ns if isinstance(plan.load, ClosedPlan) else 0,
             has_slo=self._scenario.slo is not None,
+            faults=tuple(RunWarning(code="worker_lost", message=f"{lost}: its share of the load is missing.") for lost in recorded.lost),
         )
 
     def _plans(self, target: Target) -> list[_Plan]:
@@ -283,6 +309,13 @@ class _Run:
         window_ns = self._scenario.window_ns
         return None if window_ns is None else (self._scenario.warmup_ns + window_ns) / 1e9
 
+    def _held_s(self) -> int:
+        """In so many seconds of a window the end of the warm-up may turn out to lie."""
+        window_ns = self._scenario.window_ns
+        if window_ns is None or not self._scenario.finds_warm_up:
+            return 0
+        return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
+
     def _max_connections(self) -> int:
         return self._scenario.target.max_connections or min(1024, open_file_limit() * 4 // 5)
 
@@ -305,9 +338,9 @@ class _Run:
     @contextlib.contextmanager
     def _watched(self, server: BundledServer | None) -> Iterator[Any]:
         """While a loop runs, an interruption or the bundled server's end stops it."""
-        loops: list[Loop] = []
+        loops: list[Loop | LocalFleet] = []
 
-        def on_loop(loop: Loop) -> None:
+        def on_loop(loop: Loop | LocalFleet) -> None:
             loops.append(loop)
             self._interruption.watch(loop)
 
@@ -323,14 +356,3 @@ class _Run:
             self._interruption.watch(None)
             if server is not None:
                 server.ended.remove_done_callback(on_end)
-
-
-@contextlib.contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """Everything made so far is left out of garbage collections, so that they stay short while load is sent."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

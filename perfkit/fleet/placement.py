@@ -19,7 +19,7 @@ class Placement:
 
 
 def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
-    """Where the scenario says nothing, the driver takes the last usable CPU and the bundled server all others.
+    """Where the scenario says nothing, the driver takes the last usable CPU, one for each worker, and the bundled server all others.
 
     A target elsewhere has CPUs of its own; one on this machine may run anywhere on it. Raises UsageError for a CPU
     that this process may not use.
@@ -31,8 +31,11 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
     if scenario.target.url is not None:
         message = f"The target runs on this machine: server and load generator may take the {len(usable)} CPUs from each other."
         return Placement((), driver, message if _is_local(Address.parse(scenario.target.url)) else "")
+    workers = 1 if scenario.measure.workers == "auto" else scenario.measure.workers
     if len(usable) > 1:
-        driver = driver or tuple(cpu for cpu in usable if cpu not in server)[-1:] or tuple(usable[-1:])
+        free = tuple(cpu for cpu in usable if cpu not in server)
+        most = len(free) if server else max(len(free) - 1, 1)  # one at least is left to the server
+        driver = driver or free[-min(workers, most) :] or tuple(usable[-1:])
         server = server or tuple(cpu for cpu in usable if cpu not in driver) or tuple(usable)
     shared = sorted(set(server) & set(driver)) if server and driver else list(usable)
     if not shared:

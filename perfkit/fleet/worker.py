@@ -1,54 +1,30 @@
 """One worker: it takes one load point through its phases and gives back what it recorded."""
 
 import asyncio
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import gc
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from perfkit.address import Address
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
-from perfkit.load.arrivals import Instants, begun
+from perfkit.fleet.point import PointRecording, PointSpec
+from perfkit.load.arrivals import Instants, begun, share
 from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.loop import Ending, Loop
+from perfkit.load.loop import Loop
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import Pacer, make_pacer
 from perfkit.load.phases import Phases
-from perfkit.load.plan import ClosedPlan, LoadPlan, OpenPlan
-from perfkit.recorder.recording import Interval, Recorder, Recording
+from perfkit.load.plan import ClosedPlan, OpenPlan
+from perfkit.recorder.recording import Interval, Recorder
 from perfkit.telemetry.host import BusyMeter, BusyShares
-from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Transport
+from perfkit.transport.base import Prepared, Reply, Transport
 from perfkit.units import NS_PER_S
 
 _LOOKS_EVERY_NS, _FEWEST_TAKEN = NS_PER_S // 10, 20
 
 # an open loop's first arrival may be due at once: what is still to be made then takes some ms
 _OPEN_LEAD_NS = 20_000_000
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PointSpec:
-    """What one worker does in one load point."""
-
-    load: LoadPlan
-    warmup_ns: int
-    window_ns: int | None
-    requests: int | None
-    drain_ns: int
-    connections: int
-    finds_warm_up: bool = False
-    good_within_ns: int | None = None
-    abort_error_rate: float | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PointRecording:
-    """What came of it; the recording is shorter than asked for where the point ended early."""
-
-    recording: Recording
-    start_ns: int
-    ending: Ending
-    connections: ConnectionCounts
-    shares: BusyShares
 
 
 async def run_point(
@@ -61,16 +37,21 @@ async def run_point(
     on_loop: Callable[[Loop], None],
     on_interval: Callable[[int, Interval], None],
     check: Callable[[Reply], bool] | None = None,
+    begin_at: Callable[[], Awaitable[int]] | None = None,
 ) -> PointRecording:
     """Opens the connections, loads, measures, drains.
 
     `on_loop` is given the loop before it starts, so that it can be stopped; `on_interval` the earliest start of the window,
-    and an interval; `check` is a `Recorder`'s. Raises TargetError where the connections cannot be opened.
+    and an interval; `check` is a `Recorder`'s. `begin_at` is asked, once all is ready, when to begin: workers that share a point
+    begin together. Raises TargetError where the connections cannot be opened.
     """
     await transport.open(spec.connections)
-    arrivals = begun(spec.load.schedule.chunks()) if isinstance(spec.load, OpenPlan) else iter(())
+    arrivals: Iterator[Instants] = iter(())
+    if isinstance(spec.load, OpenPlan):
+        arrivals = begun(share(spec.load.schedule.chunks(), spec.worker, spec.workers))
+    lead_ns = _OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0
     phases = Phases.plan(
-        clock.now_ns() + (_OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0),
+        await begin_at() if begin_at else clock.now_ns() + lead_ns,
         warmup_ns=spec.warmup_ns,
         window_ns=spec.window_ns,
         requests=spec.requests,
@@ -86,13 +67,15 @@ async def run_point(
         good_within_ns=spec.good_within_ns,
     )
     pacer = make_pacer(clock)
-    loop = _make_loop(spec.load, arrivals, transport, requests, recorder, phases, clock, pacer)
+    loop = _make_loop(spec, arrivals, transport, requests, recorder, phases, clock, pacer)
     on_loop(loop)
     busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
     early = asyncio.ensure_future(_end_early(loop, phases, recorder))
     abort = asyncio.ensure_future(_abort(loop, recorder, clock, spec.abort_error_rate))
     try:
-        ending = await loop.run()
+        with _quiet_collector():
+            await clock.sleep_until_ns(phases.start_ns - lead_ns)
+            ending = await loop.run()
         shares = await busy if clock.now_ns() >= phases.window_start_ns else BusyShares()
     finally:
         for task in (early, busy, abort):
@@ -103,7 +86,7 @@ async def run_point(
 
 
 def _make_loop(
-    load: LoadPlan,
+    spec: PointSpec,
     arrivals: Iterator[Instants],
     transport: Transport,
     requests: Sequence[Prepared],
@@ -112,6 +95,7 @@ def _make_loop(
     clock: Clock,
     pacer: Pacer,
 ) -> Loop:
+    load = spec.load
     if isinstance(load, ClosedPlan):
         return ClosedLoop(
             transport,
@@ -121,6 +105,8 @@ def _make_loop(
             phases=phases,
             clock=clock,
             think_time_ns=load.think_time_ns,
+            worker=spec.worker,
+            workers=spec.workers,
         )
     return OpenLoop(
         transport,
@@ -133,6 +119,8 @@ def _make_loop(
         clock=clock,
         pacer=pacer,
         max_in_flight=load.max_in_flight,
+        worker=spec.worker,
+        workers=spec.workers,
     )
 
 
@@ -167,3 +155,14 @@ def _failure(transport: Transport, reply: Reply) -> str:
     except ProtocolError as error:
         return str(error)
     return reply.error
+
+
+@contextlib.contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """Everything made so far is left out of garbage collections, so that they stay short while load is sent."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

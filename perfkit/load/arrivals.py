@@ -141,6 +141,18 @@ def share(chunks: Iterator[Instants], worker: int, workers: int) -> Iterator[Ins
         before += chunk.size
 
 
+def share_of_count(chunks: Iterator[Instants], from_ns: int, count: int, worker: int, workers: int) -> int:
+    """How many of the first `count` arrivals at `from_ns` or later are those of a worker; see `share`."""
+    before = 0
+    for chunk in chunks:
+        late = int(np.searchsorted(chunk, from_ns))
+        if late < chunk.size:
+            first = (worker - before - late) % workers
+            return len(range(first, count, workers))
+        before += chunk.size
+    return 0
+
+
 def from_timestamps(seconds: Sequence[float] | npt.NDArray[np.float64]) -> Trace:
     """A trace of instants in seconds; the first one is the load's start. Raises ValueError where they go back."""
     values = np.asarray(seconds, dtype=np.float64)

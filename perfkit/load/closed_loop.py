@@ -15,7 +15,10 @@ _FIRST_RETRY_NS, _LAST_RETRY_NS = 10_000_000, NS_PER_S
 
 
 class ClosedLoop(Loop):
-    """See `Loop`; intended instants there are none, so response time stays unknown by construction."""
+    """See `Loop`; intended instants there are none, so response time stays unknown by construction.
+
+    Of `concurrency` slots in all, worker k of n has those that are k mod n.
+    """
 
     def __init__(
         self,
@@ -27,16 +30,19 @@ class ClosedLoop(Loop):
         phases: Phases,
         clock: Clock,
         think_time_ns: int = 0,
+        worker: int = 0,
+        workers: int = 1,
     ) -> None:
         super().__init__(transport, phases, clock)
         self._requests = requests
         self._on_reply = on_reply
         self._concurrency = concurrency
+        self._slots = range(worker, concurrency, workers)
         self._think_time_ns = think_time_ns
         self._left = phases.requests
 
     def _sending(self) -> contextlib.AbstractAsyncContextManager["asyncio.Future[Any]"]:
-        slots = [asyncio.ensure_future(self._slot(index)) for index in range(self._concurrency)]
+        slots = [asyncio.ensure_future(self._slot(index)) for index in self._slots]
         return cancelled_at_the_end(slots, asyncio.gather(*slots))
 
     async def _slot(self, index: int) -> None:

@@ -1,9 +1,15 @@
 """Ctrl-C and SIGTERM, as the loops understand them."""
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
-from perfkit.load.loop import Loop
+
+class Stoppable(Protocol):
+    """A loop, or several that share a load point."""
+
+    def stop(self, reason: str, *, drain: bool = True) -> None:
+        """Sends nothing more, and awaits the answers, or not."""
+        ...
 
 
 class Interruption:
@@ -11,7 +17,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.count = 0
-        self._loop: Loop | None = None
+        self._loop: Stoppable | None = None
         self._task: asyncio.Task[Any] | None = None
 
     def interrupt(self) -> None:
@@ -22,7 +28,7 @@ class Interruption:
         elif self._task is not None:
             self._task.cancel()
 
-    def watch(self, loop: Loop | None) -> None:
+    def watch(self, loop: Stoppable | None) -> None:
         """Names the loop that an interruption stops; None while there is none."""
         self._loop = loop
 

@@ -30,7 +30,7 @@ _PIECE = 4096
 
 
 class OpenLoop(Loop):
-    """See `Loop`. `arrivals` are instants from `origin_ns`.
+    """See `Loop`. `arrivals` are instants from `origin_ns`; of a schedule that n workers share, worker k has the arrivals k mod n.
 
     `on_drop` is given those that are not sent, many at a time, and whether the loop never came to them. `max_in_flight`
     is `MOST_IN_FLIGHT` where it is left out.
@@ -49,6 +49,8 @@ class OpenLoop(Loop):
         clock: Clock,
         pacer: Pacer,
         max_in_flight: int | None = None,
+        worker: int = 0,
+        workers: int = 1,
     ) -> None:
         super().__init__(transport, phases, clock)
         self._requests = requests
@@ -60,6 +62,7 @@ class OpenLoop(Loop):
         self._without_room: list[int] = []
         self._pacer = pacer
         self._max_in_flight = MOST_IN_FLIGHT if max_in_flight is None else max_in_flight
+        self._worker, self._workers = worker, workers
         self._in_flight = 0
         self._all_sent = False
         self._answered: asyncio.Future[None] | None = None
@@ -95,7 +98,7 @@ class OpenLoop(Loop):
 
     async def _send_on_time(self) -> None:
         end_ns, now_ns, wait = self._phases.window_end_ns, self._clock.now_ns, self._pacer.wait_until_ns
-        send, left, at_a_stretch, index = self._send, self._phases.requests, 0, 0
+        send, left, at_a_stretch, index = self._send, self._phases.requests, 0, self._worker
         for piece in self._pieces:
             self._piece, self._come_to = piece, 0
             for instant_ns in piece.tolist():
@@ -114,7 +117,7 @@ class OpenLoop(Loop):
                     return
                 self._come_to += 1
                 send(instant_ns, index)
-                index += 1
+                index += self._workers
         if end_ns is not None:  # a trace that ends before the window does
             await self._clock.sleep_until_ns(end_ns)
 

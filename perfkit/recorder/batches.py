@@ -54,6 +54,14 @@ class Batch:
         return whole
 
 
+def batch_length_ns(length_ns: int | None) -> int:
+    """How long the batches of so long a load are, those of one without a known length at its beginning."""
+    batch_ns = _SHORTEST_NS
+    while length_ns is not None and batch_ns * _MOST < length_ns:
+        batch_ns *= 2
+    return batch_ns
+
+
 class BatchRecorder:
     """Batches from `origin_ns` on, 1/64 s times a power of two long, so that they end with whole seconds; at most 60 of them.
 
@@ -61,9 +69,7 @@ class BatchRecorder:
     """
 
     def __init__(self, origin_ns: int, length_ns: int | None) -> None:
-        self.batch_ns = _SHORTEST_NS
-        while length_ns is not None and self.batch_ns * _MOST < length_ns:
-            self.batch_ns *= 2
+        self.batch_ns = batch_length_ns(length_ns)
         self._origin_ns = origin_ns
         self._open: collections.OrderedDict[int, dict[str, Histogram]] = collections.OrderedDict()
         self._batches: dict[int, Batch] = {}

@@ -41,7 +41,6 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         batches={number: Batch.merged(parts) for number, parts in batches.items()},
         series=_added([one.series for one in recordings]),
         finished_per_s=finished_per_s,
-        held=tuple(interval for one in recordings for interval in one.held),
         errors={outcome: texts[:_SAMPLED_ERRORS] for outcome, texts in errors.items()},
     )
 

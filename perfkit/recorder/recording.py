@@ -49,8 +49,6 @@ class Recording:
     """How the load went on, where its warm-up is to be found in it with all of it."""
     finished_per_s: dict[int, int]
     """Ok completions, by the second in which they finished."""
-    held: tuple[Interval, ...]
-    """Intervals that may turn out to be warm-up."""
     errors: dict[Outcome, list[str]]
 
 
@@ -92,9 +90,6 @@ class Recorder:
         self._finished_per_s: collections.Counter[int] = collections.Counter()
         self._errors: dict[Outcome, list[str]] = {}
         self._open: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
-        self._held: list[Interval] = []
-        step_ns = max(self._batches.batch_ns, NS_PER_S)
-        self._undecided_s = (window_ns // 3 // step_ns + 1) * step_ns // NS_PER_S if window_ns and phases.finds_warm_up else 0
         self._last_finished_ns = 0
 
     @property
@@ -139,7 +134,6 @@ class Recorder:
             batches=batches,
             series=self._series.finish(),
             finished_per_s=dict(self._finished_per_s),
-            held=tuple(self._held),
             errors=self._errors,
         )
 
@@ -230,11 +224,7 @@ class Recorder:
         return self._open[index]
 
     def _emit(self, index: int) -> None:
-        interval = Interval(index, *(histogram.packed() for histogram in self._open.pop(index)))
-        if index < self._undecided_s:
-            self._held.append(interval)
-        else:
-            self._on_interval(interval)
+        self._on_interval(Interval(index, *(histogram.packed() for histogram in self._open.pop(index))))
 
     def _take_failure(self, reply: Reply) -> None:
         self.failed += 1

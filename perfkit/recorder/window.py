@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from perfkit.recorder.batches import TIMES, Batch
 from perfkit.recorder.histogram import EMPTY, Packed
-from perfkit.recorder.recording import Interval, Recording
+from perfkit.recorder.recording import Recording
 from perfkit.recorder.series import Series
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
@@ -33,8 +33,6 @@ class Window:
     series: Series
     batches: tuple[Packed, ...]
     """The times a user waited (response, or service in a closed loop) in equal parts of the window."""
-    intervals: tuple[Interval, ...]
-    """Those that were held back until it was known where the window begins."""
 
     @property
     def length_ns(self) -> int:
@@ -42,9 +40,14 @@ class Window:
         return max(self.end_ns - self.start_ns, 0)
 
 
+def cut_step_ns(batch_ns: int) -> int:
+    """A cut lies so many nanoseconds behind the earliest start, or a multiple of them."""
+    return max(batch_ns, NS_PER_S)
+
+
 def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
     """The window from `start_ns`, or from the first batch and whole second that begin then or later, to the recording's end."""
-    step_ns = max(recording.batch_ns, NS_PER_S)
+    step_ns = cut_step_ns(recording.batch_ns)
     steps = max(-((recording.origin_ns - start_ns) // step_ns), 0)
     first, skipped_s = steps * step_ns // recording.batch_ns, steps * step_ns // NS_PER_S
     start_ns = recording.origin_ns + steps * step_ns
@@ -69,5 +72,4 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
         errors={outcome: tuple(texts) for outcome, texts in recording.errors.items()},
         series=recording.series.between(start_ns, recording.end_ns),
         batches=tuple(EMPTY if part is None else part.times.get(waited, EMPTY) for part in parts),
-        intervals=tuple(interval for interval in recording.held if interval.index >= skipped_s),
     )

@@ -57,6 +57,10 @@ class ResultWriter:
                     start_s, max_ms = window_start_s + interval.index, histogram.max_ns / 1e6
                     self._log.write(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{histogram.encode()}\n")
 
+    def interval_log(self, tag: str, started_ns: int, held_s: int) -> "IntervalLog":
+        """The intervals of one load point; `started_ns` is the log's start on the clock of the recordings."""
+        return IntervalLog(self, tag, started_ns, held_s)
+
     def save(self, result: Result) -> None:
         """Writes `result.json` as far as the run has come, so that a crash leaves what was measured."""
         with self._writing():
@@ -100,6 +104,31 @@ class ResultWriter:
             yield
         except OSError as error:
             raise MeasurementError(f"{self.partial} cannot be written: {error.strerror}") from None
+
+
+class IntervalLog:
+    """Logs a load point's intervals, and holds back those of the first `held_s` seconds: they may turn out to be warm-up."""
+
+    def __init__(self, writer: ResultWriter, tag: str, started_ns: int, held_s: int) -> None:
+        self._writer, self._tag, self._started_ns, self._held_s = writer, tag, started_ns, held_s
+        self._held: list[tuple[int, Interval]] = []
+
+    def add(self, window_start_ns: int, interval: Interval) -> None:
+        """Takes an interval, counted from the earliest start of the window."""
+        if interval.index < self._held_s:
+            self._held.append((window_start_ns, interval))
+        else:
+            self._write(window_start_ns, interval)
+
+    def settle(self, first_s: int) -> None:
+        """Logs those held back that belong to the window, which begins so many seconds later."""
+        for window_start_ns, interval in self._held:
+            if interval.index >= first_s:
+                self._write(window_start_ns, interval)
+        self._held = []
+
+    def _write(self, window_start_ns: int, interval: Interval) -> None:
+        self._writer.log_interval(self._tag, (window_start_ns - self._started_ns) / 1e9, interval)
 
 
 def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:

@@ -42,14 +42,8 @@ class Measure(Part):
     abort_error_rate: Share | None = None
     """The run ends where a larger share of a load point's requests failed; of the first twenty at the earliest."""
     workers: Literal["auto"] | Count = "auto"
+    """Load-generating processes; one for `auto`."""
     cpus: Cpus | None = None
-
-    @pydantic.field_validator("workers")
-    @classmethod
-    def _one_worker(cls, workers: str | int) -> str | int:
-        if workers not in ("auto", 1):
-            raise ValueError(f"several worker processes come with a later version; use 1 or auto, found {workers}")
-        return workers
 
     @pydantic.model_validator(mode="after")
     def _one_end(self) -> Self:

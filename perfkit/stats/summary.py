@@ -46,6 +46,8 @@ class Measured:
     think_time_ns: int = 0
     has_slo: bool = False
     """Whether the window's `good` means anything."""
+    faults: tuple[RunWarning, ...] = ()
+    """What makes it invalid beside its figures."""
 
     @property
     def is_open(self) -> bool:
@@ -105,14 +107,15 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
         for outcome in Outcome
         if any(outcome in window.errors for window in windows)
     }
-    intervals = _intervals(parts)
+    intervals, faults = _intervals(parts), tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
     return Point(
         protocol=first.protocol,
         load=first.load,
         repetition=repetition,
-        valid=judged.is_valid and sent > 0,
+        valid=judged.is_valid and sent > 0 and not faults,
         warnings=(
             *dict.fromkeys(warning for part in parts for warning in part.warnings),
+            *faults,
             *judged.invalid,
             *judged.warnings,
             *_load_warnings(dropped - unsent, scheduled, lag),

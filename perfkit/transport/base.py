@@ -79,7 +79,7 @@ class Transport(Protocol):
         ...
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """Sends a request and waits for its reply or its time-out; never raises for what the target does."""
+        """Sends a request and waits for its reply or its time-out, which runs from this call; never raises for what the target does."""
         ...
 
     def decode(self, reply: Reply) -> InferResponse:
@@ -87,7 +87,7 @@ class Transport(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Ends every request in flight: each resolves as unfinished."""
+        """Ends every request in flight: each resolves as unfinished. Nothing is sent from then on."""
         ...
 
     async def server_metadata(self) -> ServerMetadata:

@@ -162,7 +162,7 @@ def test_requests_without_an_answer_time_out_and_stay_in_the_distribution(perfki
     (point,) = finished.result["points"]
     assert point["requests"]["timed_out"] == 2
     assert point["service_time_ns"]["count"] == 2
-    assert point["service_time_ns"]["min"] >= 199_000_000
+    assert point["service_time_ns"]["max"] >= 199_000_000, "the other one's time ran while it was connected"
     assert point["error_rate"] == 1
     assert "censored" in {warning["code"] for warning in point["warnings"]}
 

@@ -22,7 +22,8 @@ from tritonclient.grpc import service_pb2
 
 from perfkit.clock import MonotonicClock
 from perfkit.fleet.answer_check import AnswerCheck
-from perfkit.fleet.worker import PointSpec, run_point
+from perfkit.fleet.point import PointSpec
+from perfkit.fleet.worker import run_point
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.plan import ClosedPlan, OpenPlan

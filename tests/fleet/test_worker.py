@@ -7,9 +7,11 @@ import pytest
 
 from perfkit.address import Address
 from perfkit.clock import ManualClock
-from perfkit.fleet.worker import PointSpec, run_point
+from perfkit.fleet.point import PointSpec
+from perfkit.fleet.worker import run_point
+from perfkit.load.arrivals import Trace
 from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.plan import ClosedPlan
+from perfkit.load.plan import ClosedPlan, OpenPlan
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import cut
@@ -180,3 +182,17 @@ def test_answers_within_the_limit_are_good():
     _, window, _ = run(lambda index: (10 * MS if index % 4 else 30 * MS, Outcome.OK), load=ClosedPlan(1, 0), good_within_ns=20 * MS)
     assert window.good == pytest.approx(0.75 * window.finished, abs=1)
     assert window.finished == pytest.approx(10_000 / 15, abs=2)
+
+
+def test_an_arrival_at_the_very_start_is_not_late_however_long_its_schedule_took_to_make():
+    clock = ManualClock(5 * S)
+
+    class Long(Trace):
+        def chunks(self):
+            clock._now_ns += 700 * MS
+            yield from super().chunks()
+
+    plan = OpenPlan(2.0, "trace", Long((0, 10 * MS)), None, None)
+    point, _ = run(lambda _: (MS, Outcome.OK), clock=clock, load=plan, warmup_ns=0, window_ns=S)
+    assert point.recording.outcomes[Outcome.OK] == 2
+    assert point.recording.lag.max_ns == 0

@@ -141,3 +141,17 @@ def test_traces_that_go_back_are_refused():
         arrivals.from_timestamps([1.0, 0.5])
     with pytest.raises(ValueError, match="an interval is negative"):
         arrivals.from_intervals([1.0, -0.5])
+
+
+def test_arrivals_that_are_begun_are_the_same_with_the_first_made_ahead():
+    made: list[int] = []
+
+    def chunks():
+        for number in range(3):
+            made.append(number)
+            yield np.array([number])
+
+    begun = arrivals.begun(chunks())
+    assert made == [0]
+    assert np.concatenate(list(begun)).tolist() == [0, 1, 2]
+    assert list(arrivals.begun(Trace(()).chunks())) == []

@@ -184,6 +184,12 @@ def test_a_connection_that_went_stale_is_replaced_at_once_and_later_tries_grow_a
     assert gaps_ms == [0, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]
 
 
+def test_a_try_that_the_transport_itself_put_off_is_not_put_off_twice():
+    measured = Measured(constant(500 * MS, Outcome.CONNECT_FAILED), window_ns=3600 * S)
+    starts = [reply.started_ns for reply in measured.replies]
+    assert [(after - before) // MS for before, after in itertools.pairwise(starts)] == [500] * 6
+
+
 def test_a_server_that_breaks_every_request_is_reached_but_not_hammered():
     measured = Measured(constant(0, Outcome.BROKEN), window_ns=60 * S)
     assert not measured.ending.target_lost

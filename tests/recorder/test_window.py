@@ -66,7 +66,7 @@ def test_a_window_that_is_cut_holds_what_one_that_began_then_would_hold(drawn, d
         assert getattr(found, field) == getattr(expected, field), field
     for name, packed in expected.times.items():
         assert Histogram.unpacked(found.times[name]).encode() == Histogram.unpacked(packed).encode(), name
-    assert added([*found.intervals, *logged], seconds) == added(logged_later, 0, shift=seconds)
+    assert added(logged, seconds) == added(logged_later, 0, shift=seconds)
 
 
 def added(intervals, first, shift=0):
@@ -99,13 +99,6 @@ def test_a_cut_of_a_long_window_goes_on_to_the_next_batch():
     recording, _ = recorded([], long, end_ns=START + 600 * S)
     assert recording.batch_ns == 16 * S
     assert cut(recording, START + 17 * S, is_open=True).start_ns == START + 32 * S
-
-
-def test_intervals_that_may_be_warm_up_are_held_back_and_the_others_are_not():
-    drawn = [(second * S, MS, Outcome.OK, 0) for second in range(20) for _ in range(3)]
-    recording, logged = recorded(drawn, phases(finds_warm_up=True))
-    assert [interval.index for interval in recording.held] == list(range(7))
-    assert [interval.index for interval in logged] == list(range(7, 20))
 
 
 @settings(deadline=None, max_examples=40)

@@ -124,7 +124,6 @@ class Synthetic:
             errors=errors,
             series=Series(0, 20_000_000, nothing, nothing, nothing, nothing),
             batches=(),
-            intervals=(),
         )
         return Measured(
             protocol=protocol,

@@ -10,6 +10,7 @@ import uvloop
 from server_stub.synthetic import timer
 from server_stub.synthetic.departures import SPIN_NS, Departures
 from server_stub.synthetic.timer import LoopAlarm, TimerfdAlarm, make_alarm
+from tests.conditions import until
 
 MS = 10**6
 ALARMS = [TimerfdAlarm, LoopAlarm]
@@ -47,9 +48,8 @@ def run(request):
     return run
 
 
-async def settle():
-    for _ in range(5):
-        await asyncio.sleep(0)
+async def until_waiting(departures, count):
+    await until(lambda: len(departures._waiting) == count)
 
 
 def test_the_alarm_is_set_to_the_next_departure_and_only_who_is_due_is_let_go():
@@ -62,15 +62,15 @@ def test_the_alarm_is_set_to_the_next_departure_and_only_who_is_due_is_let_go():
             gone.append((name, clockwork.now_ns))
 
         tasks = [asyncio.ensure_future(wait(*one)) for one in (("b", 20 * MS), ("c", 30 * MS), ("a", 10 * MS), ("b2", 20 * MS))]
-        await settle()
+        await until_waiting(departures, 4)
         assert clockwork.set_to_ns == [20 * MS - SPIN_NS, 10 * MS - SPIN_NS]
         clockwork.ring()  # early: it is set again, and nobody goes
-        await settle()
-        assert gone == []
-        for instant_ns in (10 * MS, 20 * MS, 30 * MS):
+        assert [future.done() for _, _, future in departures._waiting] == [False] * 4
+        for instant_ns, left in ((10 * MS, 1), (20 * MS, 3), (30 * MS, 4)):
             clockwork.now_ns = instant_ns - SPIN_NS
             clockwork.ring()
-            await settle()
+            assert len(departures._waiting) == 4 - left
+            await until(lambda left=left: len(gone) == left)
         assert gone == [("a", 10 * MS), ("b", 20 * MS), ("b2", 20 * MS), ("c", 30 * MS)]
         assert clockwork.set_to_ns[2:] == [10 * MS - SPIN_NS, 20 * MS - SPIN_NS, 30 * MS - SPIN_NS]
         await asyncio.gather(*tasks)
@@ -83,9 +83,8 @@ def test_who_gave_up_waiting_is_passed_over():
         clockwork = Clockwork()
         departures = Departures(clockwork.read, clockwork.make_alarm)
         left, stays = (asyncio.ensure_future(departures.wait(MS)) for _ in range(2))
-        await settle()
+        await until_waiting(departures, 2)
         left.cancel()
-        await settle()
         clockwork.now_ns = MS
         clockwork.ring()
         await stays
@@ -99,11 +98,11 @@ def test_closing_ends_the_alarm_and_the_waiting():
         clockwork = Clockwork()
         departures = Departures(clockwork.read, clockwork.make_alarm)
         waiting = asyncio.ensure_future(departures.wait(MS))
-        await settle()
+        await until_waiting(departures, 1)
         departures.close()
-        await settle()
         assert clockwork.closed
-        assert waiting.cancelled()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
 
     asyncio.run(main())
 

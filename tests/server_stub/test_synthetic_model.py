@@ -14,6 +14,7 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
 from server_stub.synthetic.law import Exponential, Failures, Law, Linear
 from server_stub.synthetic.model import SyntheticModel
 from server_stub.synthetic.queue import uniform_share
+from tests.conditions import until
 
 MS = 10**6
 
@@ -97,7 +98,7 @@ def test_a_client_that_leaves_does_not_free_the_server():
     async def use(model):
         arrived_ns = time.monotonic_ns()
         left = asyncio.ensure_future(infer(model, request(), arrived_ns))
-        await asyncio.sleep(0)
+        await until(lambda: model._departures is not None)  # which it makes as it takes its place
         left.cancel()
         await infer(model, request(), arrived_ns)
 

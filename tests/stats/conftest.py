@@ -52,7 +52,6 @@ def measured():
             errors={Outcome(name): tuple(texts) for name, texts in dict(errors).items()},
             series=Series(1, 20 * MS, nothing, nothing, nothing, nothing),
             batches=(),
-            intervals=(),
         )
         return Measured(
             protocol="http",

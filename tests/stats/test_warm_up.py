@@ -5,7 +5,8 @@ import pytest
 
 from perfkit.address import Address
 from perfkit.clock import ManualClock
-from perfkit.fleet.worker import PointSpec, run_point
+from perfkit.fleet.point import PointSpec
+from perfkit.fleet.worker import run_point
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.plan import ClosedPlan, OpenPlan

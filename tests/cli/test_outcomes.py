@@ -1,0 +1,109 @@
+"""What became of each request, from a server's fault to the counts in the result file."""
+
+import http.server
+import itertools
+import json
+import signal
+import threading
+
+import pytest
+
+WAIT_S = 60
+TENSOR = {"datatype": "FP32", "shape": [1]}
+METADATA = {"name": "m", "versions": ["1"], "platform": "x", "inputs": [{"name": "i", **TENSOR}], "outputs": [{"name": "o", **TENSOR}]}
+ANSWER = json.dumps({"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]}).encode()
+# one after the other, round and round; each request has a connection of its own
+COURSE = ["ok", "bad request", "cut", "ok", "overloaded", "closed"]
+COUNTED = {"ok": 2, "rejected": 2, "broken": 2}
+
+
+class FaultyServer:
+    """Speaks v2 as far as the first inference; those that follow go as the course says."""
+
+    def __init__(self):
+        turns = itertools.chain(["ok"], itertools.cycle(COURSE))
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self._answer(404 if self.path.endswith("config") else 200, json.dumps(METADATA).encode())
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                match next(turns):
+                    case "ok":
+                        self._answer(200, ANSWER)
+                    case "bad request":
+                        self._answer(400, b'{"error":"unknown input"}')
+                    case "overloaded":
+                        self._answer(503, b'{"error":"queue is full"}')
+                    case "cut":
+                        self._answer(200, ANSWER[:-5], len(ANSWER))
+                    case "closed":
+                        pass
+
+            def _answer(self, status, body, length=None):
+                self.send_response(status)
+                self.send_header("Content-Length", str(length or len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(WAIT_S)
+
+
+@pytest.fixture
+def faulty_server():
+    server = FaultyServer()
+    yield server
+    server.close()
+
+
+def adds_up(requests):
+    outcomes = ("ok", "rejected", "timed_out", "connect_failed", "broken", "invalid_output", "unfinished")
+    return requests["scheduled"] == requests["dropped"] + requests["sent"] and requests["sent"] == sum(requests[name] for name in outcomes)
+
+
+@pytest.mark.parametrize("engine", ["wire", "reference"])
+@pytest.mark.parametrize("load", [{"closed": {"concurrency": 2}}, {"open": {"rate": 500, "arrivals": "constant"}}], ids=["closed", "open"])
+def test_each_request_of_a_run_has_the_outcome_that_it_had(perfkit, write_scenario, faulty_server, engine, load):
+    rounds = 5
+    scenario = write_scenario(
+        target={"url": faulty_server.url, "model": "m", "engine": engine, "timeout": "60s"},
+        load=load,
+        measure={"warmup": "0s", "requests": rounds * len(COURSE), "repetitions": 1, "drain": "60s"},
+    )
+    (point,) = perfkit.run("run", scenario).result["points"]
+    requests = point["requests"]
+    assert adds_up(requests)
+    assert {name: requests[name] for name in COUNTED} == {name: rounds * count for name, count in COUNTED.items()}
+    assert requests["scheduled"] == rounds * len(COURSE)
+
+
+def test_an_interrupt_is_heard_at_a_rate_that_nobody_keeps_up_with(perfkit, write_scenario, hanging_server):
+    running = perfkit.start(
+        "run",
+        write_scenario(
+            target={"url": hanging_server.url, "model": "m", "max_connections": 4, "timeout": "60s"},
+            load={"open": {"rate": 1_000_000}},
+            measure={"warmup": "0s", "duration": "60s", "repetitions": 1},
+        ),
+    )
+    assert hanging_server.hangs.wait(WAIT_S)
+    running.signal(signal.SIGINT)
+    running.wait_for_line("stopping")
+    running.signal(signal.SIGINT)
+    finished = running.finish()
+    assert finished.code == 130
+    (point,) = finished.result["points"]
+    assert adds_up(point["requests"])
+    assert point["requests"]["unfinished"] == point["requests"]["sent"] > 0

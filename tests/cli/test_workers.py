@@ -1,0 +1,97 @@
+"""Several worker processes under a real run: their sum, and what becomes of it when one of them ends or stands still."""
+
+import os
+import signal
+
+import psutil
+import pytest
+
+CLOSED, OPEN = {"closed": {"concurrency": 4}}, {"open": {"rate": 200, "arrivals": "constant"}}
+
+
+def workers_of(running):
+    """The worker processes of a run that measures."""
+    return [one for one in running.descendants() if "perfkit.fleet.process" in one.cmdline()]
+
+
+def logged(finished, kind):
+    """The samples in the log."""
+    from perfkit.result.file import read_intervals
+
+    return sum(histogram.count for tag, _, histogram in read_intervals(finished.folder) if tag.endswith(kind))
+
+
+@pytest.mark.parametrize(("load", "kind"), [(CLOSED, "service"), (OPEN, "response")])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_what_the_workers_recorded_is_one_result(perfkit, write_scenario, load, kind, protocol):
+    scenario = write_scenario(
+        load=load,
+        measure={"warmup": "200ms", "requests": 150, "repetitions": 1, "workers": 3},
+        target={"model": "simple", "protocols": [protocol]},
+    )
+    finished = perfkit.run("run", scenario, "--on-inconclusive", "pass")
+    assert finished.code in (0, 5), finished.stderr  # a machine that is busy elsewhere may make a generator late
+    (point,) = finished.result["points"]
+    assert point["requests"]["ok"] == point["requests"]["scheduled"] == 150
+    assert logged(finished, kind) == point[f"{kind}_time_ns"]["count"] == 150
+    assert point["checked"] >= 0
+    assert point["connections"]["opened"] >= 3
+
+
+def test_a_worker_that_is_killed_is_named_and_the_others_data_are_kept(perfkit, write_scenario):
+    scenario = write_scenario(
+        load=CLOSED, measure={"warmup": "0s", "duration": "4s", "repetitions": 1, "workers": 2}, check={"share": "100%"}
+    )
+    running = perfkit.start("run", scenario)
+    running.wait_for_line("[1/1]")
+    while len(workers := workers_of(running)) < 2:
+        pass
+    victim = workers[0]
+    while victim.cpu_times().user < 0.7:  # it has imported what it needs, and sends
+        pass
+    os.kill(victim.pid, signal.SIGKILL)
+    finished = running.finish()
+    assert finished.code == 5, finished.stderr
+    (point,) = finished.result["points"]
+    assert not point["valid"]
+    (message,) = [one["message"] for one in point["warnings"] if one["code"] == "worker_lost"]
+    assert f"(process {victim.pid}) ended with signal 9" in message
+    assert point["requests"]["ok"] > 0
+    assert not psutil.pid_exists(victim.pid)
+
+
+def test_an_interrupt_ends_all_workers_and_keeps_what_they_measured(perfkit, write_scenario):
+    running = perfkit.start(
+        "run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2})
+    )
+    running.wait_for_line("[2/500]")
+    processes = running.descendants()
+    running.signal(signal.SIGINT)
+    finished = running.finish()
+    assert finished.code == 130
+    assert finished.result["status"] == "interrupted"
+    assert not any(process.is_running() for process in processes)
+
+
+def test_workers_end_with_the_run_however_that_ends(perfkit, write_scenario):
+    running = perfkit.start("run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}))
+    running.wait_for_line("[1/1]")
+    while len(workers := workers_of(running)) < 2:
+        pass
+    running.signal(signal.SIGKILL)
+    running.finish()
+    gone, alive = psutil.wait_procs(workers, timeout=60)
+    assert (len(gone), alive) == (2, [])
+
+
+def test_a_target_that_ends_in_the_middle_is_lost_for_all_workers(perfkit, write_scenario):
+    running = perfkit.start(
+        "run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2})
+    )
+    running.wait_for_line("[2/500]")
+    (server,) = [one for one in running.descendants() if "server_stub" in one.cmdline()]
+    server.kill()
+    finished = running.finish()
+    assert finished.code == 6
+    assert finished.result["status"] == "incomplete"
+    assert len(finished.result["points"]) >= 2

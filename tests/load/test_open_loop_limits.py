@@ -1,0 +1,86 @@
+"""The open loop beyond what it can do: rates that nobody keeps up with, targets that answer nothing."""
+
+import asyncio
+
+import numpy as np
+
+from perfkit.clock import ManualClock
+from perfkit.load import arrivals
+from perfkit.load.arrivals import Schedule, Trace
+from perfkit.load.open_loop import MOST_IN_FLIGHT, OpenLoop
+from perfkit.load.pacer import ClockPacer
+from perfkit.load.phases import Phases
+from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.transport.scripted import ScriptedTransport
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+class Silent(ScriptedTransport):
+    """Takes requests, and answers none."""
+
+    def __init__(self, clock):
+        super().__init__(clock, lambda _: (0, Outcome.OK))
+        self.asked: list[asyncio.Future[Reply]] = []
+
+    def send(self, prepared):
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return self.asked[-1]
+
+    def abandon(self):
+        for reply in self.asked:
+            reply.set_result(Reply(Outcome.UNFINISHED, 0, 0))
+
+
+class Stuck(ClockPacer):
+    """Wakes as the window is over."""
+
+    async def wait_until_ns(self, instant_ns):
+        await super().wait_until_ns(10 * S)
+
+
+def run(schedule, on_drop, *, pacer=ClockPacer, window_ns=S):
+    clock = ManualClock()
+    replies: list[Reply] = []
+
+    async def main():
+        phases = Phases.plan(0, warmup_ns=0, window_ns=window_ns, requests=None, drain_ns=S)
+        loop = OpenLoop(
+            Silent(clock), [Prepared(())], replies.append, on_drop, arrivals=schedule.chunks(), origin_ns=0, phases=phases, clock=clock,
+            pacer=pacer(clock),
+        )  # fmt: skip
+        await loop.run()
+
+    clock.run(main())
+    return replies
+
+
+def test_a_target_that_answers_nothing_holds_so_many_requests_and_no_more():
+    drops: list[tuple[int, bool]] = []
+    schedule = Schedule("constant", arrivals.constant_rate(80_000.0))
+    replies = run(schedule, lambda instants_ns, is_late: drops.append((instants_ns.size, is_late)))
+    assert len(replies) == MOST_IN_FLIGHT
+    assert {is_late for _, is_late in drops} == {False}
+    assert len(replies) + sum(size for size, _ in drops) == 79_999
+
+
+def test_millions_that_the_loop_never_came_to_are_counted_by_the_thousand_and_others_run_meanwhile():
+    dropped: list[np.ndarray] = []
+    heard: list[int] = []
+
+    def on_drop(instants_ns, is_late):
+        assert is_late
+        dropped.append(instants_ns)
+        asyncio.get_running_loop().call_soon(heard.append, len(dropped))
+        assert len(heard) == len(dropped) - 1, "what came up with the last piece has had its turn"
+
+    run(Schedule("constant", arrivals.constant_rate(1e6)), on_drop, pacer=Stuck, window_ns=3 * S)
+    assert np.array_equal(np.concatenate(dropped), np.arange(1000, 3 * S, 1000))
+    assert len(dropped) < 1000
+
+
+def test_a_long_trace_is_counted_in_pieces_as_well():
+    sizes: list[int] = []
+    run(Trace(tuple(range(MS, MS + 100_000))), lambda instants_ns, _: sizes.append(instants_ns.size), pacer=Stuck)
+    assert sum(sizes) == 100_000
+    assert max(sizes) < 10_000
