@@ -12,9 +12,9 @@ from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.transport.base import Compression, ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.pool import unreachable
 from perfkit.transport.rest import Answer, RestTransport
 from perfkit.transport.tls import client_context
-from perfkit.transport.wire_http import unreachable
 
 # aiohttp warns of larger bodies, which it would write in one go
 _WHOLE_BELOW_BYTES = 1 << 20
