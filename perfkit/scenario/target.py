@@ -73,7 +73,9 @@ class Target(Part):
                 "use engine: wire, or give the server's certificate, or its authority's, as tls.ca"
             )
         if self.streams_per_connection is not None and ("grpc" not in self.load_protocols or self.engine == "reference"):
-            raise ValueError("streams_per_connection is for gRPC with engine: wire; HTTP/1.1 carries one request at a time, and grpcio decides itself")
+            raise ValueError(
+                "streams_per_connection is for gRPC with engine: wire; HTTP/1.1 carries one request at a time, and grpcio decides itself"
+            )
         return self
 
     @property

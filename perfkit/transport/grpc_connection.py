@@ -200,7 +200,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
     def _fail(self, error: Http2Error, data: bytes) -> None:
         """The server broke HTTP/2: it is told, and all ends that was in flight."""
         if not self._ready.done():
-            what = "HTTP/1.1, not gRPC: is it an http:// port" if data.startswith(b"HTTP/1") else "no HTTP/2"
+            what = "HTTP/1.1, not gRPC" if data.startswith(b"HTTP/1") else "no HTTP/2"
             self._ready.set_exception(ConnectionError(f"the port speaks {what}"))
         self._end_all(f"the server broke HTTP/2: {error}")
         self._pool.retire(self)
@@ -210,7 +210,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def _describe_early_end(self) -> str:
         tls = self._pool.address.tls
-        hint = ": does it ask for a client certificate (target.tls.cert)?" if tls and not tls.cert else ""
+        hint = ", as one does that asks for a client certificate (target.tls.cert)" if tls and not tls.cert else ""
         return f"the server closed the connection at once{hint}"
 
     def _describe_time_out(self) -> str:
