@@ -85,7 +85,8 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         self._http2.send(call, buffers)
 
     def abandon(self) -> None:
-        """See `PooledConnection.abandon`."""
+        """See `PooledConnection.abandon`; the connection takes no more."""
+        self._is_open = False
         for call in tuple(self._http2.streams.values()):
             self._http2.cancel(call)
             self._end(call, Outcome.UNFINISHED, "")
