@@ -17,7 +17,13 @@ _OPENING = http2.PREFACE + http2.settings(
         http2.MAX_HEADER_LIST_SIZE: http2.LARGEST_HEADERS_BYTES,
     }
 )
-_DATA, _HEADERS, _END_STREAM, _END_HEADERS, _HEAD_BYTES = http2.DATA, http2.HEADERS, http2.END_STREAM, http2.END_HEADERS, http2.HEAD_BYTES
+# looked up for each frame: a module's own names are found sooner than another's
+_DATA, _HEADERS, _CONTINUATION = http2.DATA, http2.HEADERS, http2.CONTINUATION
+_PADDED, _END_STREAM, _END_HEADERS = http2.PADDED, http2.END_STREAM, http2.END_HEADERS
+_PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
+_HEAD_BYTES, _FRAME_BYTES, _LAST_ID = http2.HEAD_BYTES, http2.DEFAULT_FRAME_BYTES, http2.LAST_STREAM_ID
+_HALF_WINDOW_BYTES = _WINDOW_BYTES // 2
+_read_head = http2.read_head
 
 
 class Fields(Protocol):
@@ -125,7 +131,7 @@ class ClientConnection(Generic[_S, _F]):
         stream.id = stream_id
         self.streams[stream_id] = stream
         length = len(data)
-        if stream_id == http2.LAST_STREAM_ID:
+        if stream_id == _LAST_ID:
             self._leave("the connection's stream numbers are used up")
         if length <= self._at_once_bytes and length <= self._window_bytes and headers_start and stream_id != 1:
             self._window_bytes -= length
@@ -151,27 +157,26 @@ class ClientConnection(Generic[_S, _F]):
                 return
             data = b"".join(self._partial)
             self._partial.clear()
-        read_head = http2.read_head
+        read_head = _read_head
         position, end, needed = 0, len(data), _HEAD_BYTES
         while end - position >= _HEAD_BYTES:
             upper, lower, kind, flags, stream_id = read_head(data, position)
             length = upper << 8 | lower
-            if length > http2.DEFAULT_FRAME_BYTES:
+            if length > _FRAME_BYTES:
                 raise Http2Error("a frame is longer than was agreed", http2.FRAME_SIZE_ERROR)
             first = position + _HEAD_BYTES
             stop = first + length
             if stop > end:
                 needed = stop - position
                 break
-            if self._block is not None and kind != http2.CONTINUATION:
+            if self._block is not None and kind != _CONTINUATION:
                 raise Http2Error("a header block is interrupted by another frame")
-            stream_id &= http2.LAST_STREAM_ID
-            if kind == _HEADERS and flags in _PLAIN_HEADERS:
-                self._take_headers(stream_id, flags, data[first:stop])
-            elif kind == _DATA:
-                self._take_data(stream_id, flags, data[first:stop], length)
+            if kind == _DATA:
+                self._take_data(stream_id & _LAST_ID, flags, data[first:stop], length)
+            elif kind == _HEADERS and flags in _PLAIN_HEADERS:
+                self._take_headers(stream_id & _LAST_ID, flags, data[first:stop])
             else:
-                self._take_other(kind, flags, stream_id, data[first:stop])
+                self._take_other(kind, flags, stream_id & _LAST_ID, data[first:stop])
             position = stop
         if position < end:
             self._partial.append(data[position:])
@@ -181,14 +186,14 @@ class ClientConnection(Generic[_S, _F]):
 
     def _take_data(self, stream_id: int, flags: int, chunk: bytes, length: int) -> None:
         self._received_bytes += length
-        if self._received_bytes > _WINDOW_BYTES // 2:
+        if self._received_bytes > _HALF_WINDOW_BYTES:
             self._write(http2.number_frame(http2.WINDOW_UPDATE, 0, self._received_bytes))
             self._received_bytes = 0
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_was_opened(stream_id)
             return
-        if flags & http2.PADDED:
+        if flags & _PADDED:
             chunk = http2.unpadded(chunk, http2.PADDED)
         if stream.head is None:
             self._break(stream)
@@ -199,7 +204,7 @@ class ClientConnection(Generic[_S, _F]):
             self._finish(stream, None)
             return
         stream.received_bytes += length
-        if stream.received_bytes > _WINDOW_BYTES // 2:
+        if stream.received_bytes > _HALF_WINDOW_BYTES:
             self._write(http2.number_frame(http2.WINDOW_UPDATE, stream_id, stream.received_bytes))
             stream.received_bytes = 0
 
@@ -217,7 +222,7 @@ class ClientConnection(Generic[_S, _F]):
 
     def _finish(self, stream: _S, trailers: _F | None) -> None:
         del self.streams[stream.id]
-        if stream.id in self._unsent:  # answered before all of it was asked
+        if self._unsent and stream.id in self._unsent:  # answered before all of it was asked
             del self._unsent[stream.id]
             self._write(http2.number_frame(http2.RST_STREAM, stream.id, http2.NO_ERROR))
         self._listener.on_answer(stream, trailers)
@@ -368,7 +373,6 @@ class ClientConnection(Generic[_S, _F]):
             self._writelines(frames)
 
 
-_PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
 _LENGTHS = {http2.PING: 8, http2.RST_STREAM: 4, http2.WINDOW_UPDATE: 4, http2.PRIORITY: 5}
 _OF_THE_CONNECTION = frozenset((http2.SETTINGS, http2.PING, http2.GOAWAY))
 _MOST_CONTINUATIONS = 64
