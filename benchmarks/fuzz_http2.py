@@ -27,7 +27,8 @@ from perfkit.transport import http2
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.grpc_messages import AnswerFields, judge, read_fields, read_message
 from perfkit.transport.http2 import BlockReader, Http2Error, frame
-from perfkit.transport.http2_client import ClientConnection, Listener, Stream, prepare
+from perfkit.transport.http2_client import ClientConnection
+from perfkit.transport.http2_stream import Listener, Stream, prepare
 from perfkit.transport.wire_grpc import WireGrpcTransport
 
 GREETING = frame(http2.SETTINGS, 0, 0)
@@ -251,7 +252,8 @@ def main() -> int:
     lines = [
         "# gRPC's wire engine against answers broken at random",
         "",
-        f"{options.minutes:g} minutes, seeds {options.seed} to {seed - 1}, Python {platform.python_version()}. {__doc__.splitlines()[-1] if __doc__ else ''}".rstrip(),
+        f"{options.minutes:g} minutes, seeds {options.seed} to {seed - 1}, Python {platform.python_version()}.",
+        "Whatever a server writes is read or refused; a stream comes to one end, a request sent over a socket to one outcome in time.",
         "",
         "| kind | trials | came to | how often |",
         "|---|---:|---|---:|",

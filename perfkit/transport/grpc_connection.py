@@ -12,7 +12,8 @@ from perfkit.transport import http2
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.grpc_messages import AnswerFields, judge, read_fields
 from perfkit.transport.http2 import BlockReader, Http2Error
-from perfkit.transport.http2_client import ClientConnection, Listener, Stream
+from perfkit.transport.http2_client import ClientConnection
+from perfkit.transport.http2_stream import Listener, Stream
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 
@@ -125,7 +126,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
             self._fail(error, data)
 
     def on_answer(self, stream: Call, trailers: AnswerFields | None) -> None:
-        """The callback of `http2_client`."""
+        """See `http2_stream.Listener`."""
         if trailers is not None and trailers.outcome is _OK and stream.chunks:
             if not stream.reply.done():
                 stream.reply.set_result(Reply(_OK, stream.started_ns, self._now_ns(), (stream.head, stream.chunks)))
@@ -134,7 +135,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
             self._end(stream, *judge(stream.head, trailers, stream.chunks))
 
     def on_reset(self, stream: Call, code: int) -> None:
-        """The callback of `http2_client`."""
+        """See `http2_stream.Listener`."""
         deadline_ns = stream.started_ns + self._pool.timeout_ns
         if code == http2.CANCEL and self._now_ns() >= deadline_ns - _SERVER_ROUNDING_NS:
             self._end(stream, Outcome.TIMED_OUT, self._describe_time_out())
@@ -142,7 +143,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
             self._end(stream, Outcome.BROKEN, f"the stream was reset before the answer was complete ({http2.error_name(code)})")
 
     def on_untaken(self, stream: Call, why: str) -> None:
-        """The callback of `http2_client`."""
+        """See `http2_stream.Listener`."""
         if stream.is_repeated:
             self._end(stream, Outcome.BROKEN, f"{why}, for the second time")
             return
@@ -151,10 +152,10 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         self._release()
 
     def on_settings(self) -> None:
-        """The callback of `http2_client`."""
-        self._allowed = min(self._most_calls, self._http2.most_streams)
-        if self._ready.cancelled():
+        """See `http2_stream.Listener`."""
+        if self._ready.done() and not self._is_open:
             return  # it came too late
+        self._allowed = min(self._most_calls, self._http2.most_streams)
         if not self._ready.done():
             self._is_open = True
             self._room = self._allowed
@@ -167,7 +168,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
                 self._pool.give_back(self)
 
     def on_goaway(self) -> None:
-        """The callback of `http2_client`."""
+        """See `http2_stream.Listener`."""
         self._is_open = False
         self._pool.retire(self)
         if not self._http2.streams:

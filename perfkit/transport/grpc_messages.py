@@ -38,7 +38,7 @@ class AnswerFields:
 
     @property
     def is_announcement(self) -> bool:
-        """See `http2_client.Fields`."""
+        """See `http2_stream.Fields`."""
         return 100 <= self.http_status < 200
 
 

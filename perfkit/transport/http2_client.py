@@ -1,11 +1,11 @@
 """A client's side of an HTTP/2 connection, without sockets: streams, both windows, and what the peer asks of us."""
 
-import abc
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from perfkit.transport import http2
-from perfkit.transport.http2 import BlockReader, Headers, Http2Error
+from perfkit.transport.http2 import BlockReader, Http2Error
+from perfkit.transport.http2_stream import Fields, Listener, Stream, Writer
 
 # windows as h2load has them: no answer waits for us
 _WINDOW_BYTES = (1 << 30) - 1
@@ -26,64 +26,8 @@ _HALF_WINDOW_BYTES = _WINDOW_BYTES // 2
 _read_head = http2.read_head
 
 
-class Fields(Protocol):
-    """What a connection must know of an answer's headers."""
-
-    @property
-    def is_announcement(self) -> bool:
-        """A status below 200: the answer's own headers are still to come."""
-
-
 _F = TypeVar("_F", bound=Fields)
-
-
-class Stream(Generic[_F]):
-    """What has come of one answer: its first headers, and its data in pieces."""
-
-    __slots__ = ("chunks", "head", "id", "received_bytes")
-
-    def __init__(self) -> None:
-        self.id = 0
-        self.head: _F | None = None
-        self.chunks: list[bytes] = []
-        self.received_bytes = 0
-
-
 _S = TypeVar("_S", bound=Stream[Any])
-
-
-class Listener(abc.ABC, Generic[_S, _F]):
-    """Who is told what becomes of the streams: of each one thing, once."""
-
-    @abc.abstractmethod
-    def on_answer(self, stream: _S, trailers: _F | None) -> None:
-        """The answer is complete; `trailers` are its last headers, None where data ended it."""
-
-    @abc.abstractmethod
-    def on_reset(self, stream: _S, code: int) -> None:
-        """The peer, or what it broke, ended the stream."""
-
-    @abc.abstractmethod
-    def on_untaken(self, stream: _S, why: str) -> None:
-        """The peer says that it has not looked at the request."""
-
-    @abc.abstractmethod
-    def on_settings(self) -> None:
-        """The peer's settings, the first time or new ones: `most_streams` may have changed."""
-
-    @abc.abstractmethod
-    def on_goaway(self) -> None:
-        """The connection takes no more requests; `farewell` says why."""
-
-
-class Writer(Protocol):
-    """Where bytes go: an asyncio transport, or a test's."""
-
-    def write(self, data: bytes) -> None:
-        """Writes one buffer."""
-
-    def writelines(self, list_of_data: Sequence[bytes | memoryview]) -> None:
-        """Writes several."""
 
 
 class _Unsent:
@@ -383,16 +327,3 @@ def _widened(window_bytes: int, increment: int) -> int:
     if window_bytes > http2.LARGEST_WINDOW_BYTES:
         raise Http2Error("a window is wider than the standard allows", http2.FLOW_CONTROL_ERROR)
     return window_bytes
-
-
-def prepare(headers: Headers, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """A request's bytes, but for its stream's number behind the first and the third: start of a frame, headers, start of a frame, data.
-
-    A start is empty where the headers or the data need several frames.
-    """
-    block = http2.encode_headers(headers)
-    return _start(block, http2.HEADERS, _END_HEADERS), block, _start(data, http2.DATA, _END_STREAM), data
-
-
-def _start(payload: bytes, kind: int, flags: int) -> bytes:
-    return b"" if len(payload) > http2.DEFAULT_FRAME_BYTES else http2.frame_head(len(payload), kind, flags, 0)[:5]

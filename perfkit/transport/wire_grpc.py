@@ -7,7 +7,7 @@ from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import protobuf
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.transport import http2_client
+from perfkit.transport import http2_stream
 from perfkit.transport.base import Compression, Outcome, Prepared, Reply
 from perfkit.transport.grpc_connection import GrpcConnection
 from perfkit.transport.grpc_messages import AnswerFields, read_message, request_headers, write_message
@@ -74,7 +74,7 @@ class WireGrpcTransport(RpcTransport):
 
     def _prepare(self, rpc: str, message: bytes, compression: Compression) -> Prepared:
         headers = request_headers(self._address, protobuf.method_path(rpc), self._timeout_ns, compression)
-        return Prepared(http2_client.prepare(headers, write_message(message, compression)))
+        return Prepared(http2_stream.prepare(headers, write_message(message, compression)))
 
     async def _exchange(self, rpc: str, message: bytes) -> bytes:
         reply = await self.send(self._prepare(rpc, message, "none"))

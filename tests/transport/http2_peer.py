@@ -14,7 +14,8 @@ import h2.settings
 from perfkit.address import Address
 from perfkit.transport.grpc_messages import AnswerFields, read_fields
 from perfkit.transport.http2 import BlockReader
-from perfkit.transport.http2_client import ClientConnection, Listener, Stream
+from perfkit.transport.http2_client import ClientConnection
+from perfkit.transport.http2_stream import Listener, Stream
 from tests.transport import servers
 
 OK_HEADERS = [(":status", "200"), ("content-type", "application/grpc")]
