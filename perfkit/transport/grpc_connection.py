@@ -130,7 +130,10 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         if trailers is not None and trailers.outcome is _OK and stream.chunks:
             if not stream.reply.done():
                 stream.reply.set_result(Reply(_OK, stream.started_ns, self._now_ns(), (stream.head, stream.chunks)))
-            self._release()
+            if self._is_open and self._room == self._allowed:
+                self._pool.give_back(self)
+            else:
+                self._release()
         else:
             self._end(stream, *judge(stream.head, trailers, stream.chunks))
 
