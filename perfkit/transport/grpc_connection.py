@@ -55,6 +55,8 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
     `known` are header blocks read before, of all connections to this address.
     """
 
+    is_usable = False  # whether there is room as well is the pool's to know
+
     def __init__(self, pool: "ConnectionPool[GrpcConnection]", most_calls: int, known: dict[bytes, AnswerFields]) -> None:
         self._pool = pool
         self._now_ns = pool.now_ns
@@ -63,14 +65,8 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         self._ready: asyncio.Future[int] = pool.loop.create_future()
         self._wire: asyncio.Transport | None = None
         self._http2: ClientConnection[Call, AnswerFields]
-        self._is_open = False
         self._room = self._allowed = 0  # calls that the pool has been given room for, and may be given
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_usable(self) -> bool:
-        """See `PooledConnection.is_usable`; whether there is room is the pool's to know."""
-        return self._is_open and self._wire is not None and not self._wire.is_closing()
 
     async def until_ready(self) -> int:
         """See `PooledConnection.until_ready`: until the server's settings are there."""
@@ -87,14 +83,14 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def abandon(self) -> None:
         """See `PooledConnection.abandon`; the connection takes no more."""
-        self._is_open = False
+        self.is_usable = False
         for call in tuple(self._http2.streams.values()):
             self._http2.cancel(call)
             self._end(call, Outcome.UNFINISHED, "")
 
     def close(self) -> None:
         """See `PooledConnection.close`."""
-        self._is_open = False
+        self.is_usable = False
         if self._timer is not None:
             self._timer.cancel()
         if self._wire is not None:
@@ -118,6 +114,10 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         self.close()
         self._pool.forget(self)
 
+    def eof_received(self) -> None:
+        """Asyncio's callback: the connection is about to be lost."""
+        self.is_usable = False
+
     def data_received(self, data: bytes) -> None:
         """Asyncio's callback."""
         try:
@@ -130,7 +130,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         if trailers is not None and trailers.outcome is _OK and stream.chunks:
             if not stream.reply.done():
                 stream.reply.set_result(Reply(_OK, stream.started_ns, self._now_ns(), (stream.head, stream.chunks)))
-            if self._is_open and self._room == self._allowed:
+            if self.is_usable and self._room == self._allowed:
                 self._pool.give_back(self)
             else:
                 self._release()
@@ -156,11 +156,11 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def on_settings(self) -> None:
         """See `http2_stream.Listener`."""
-        if self._ready.done() and not self._is_open:
+        if self._ready.done() and not self.is_usable:
             return  # it came too late
         self._allowed = min(self._most_calls, self._http2.most_streams)
         if not self._ready.done():
-            self._is_open = True
+            self.is_usable = True
             self._room = self._allowed
             self._ready.set_result(self._room)
         elif self._allowed < self._room:
@@ -172,14 +172,14 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def on_goaway(self) -> None:
         """See `http2_stream.Listener`."""
-        self._is_open = False
+        self.is_usable = False
         self._pool.retire(self)
         if not self._http2.streams:
             self.close()
 
     def _release(self) -> None:
         """After each call: its room goes back to the pool, or is no more."""
-        if not self._is_open:
+        if not self.is_usable:
             if not self._http2.streams:
                 self.close()
         elif self._room > self._allowed:
@@ -196,7 +196,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
             call.reply.set_result(Reply(outcome, call.started_ns, self._now_ns(), None, error))
 
     def _end_all(self, error: str) -> None:
-        self._is_open = False
+        self.is_usable = False
         calls = tuple(self._http2.streams.values())
         self._http2.streams.clear()
         for call in calls:

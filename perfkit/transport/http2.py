@@ -106,6 +106,10 @@ def encode_headers(headers: Headers) -> bytes:
     return hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(name, value) for name, value in headers])
 
 
+def _unknown(_block: bytes) -> None:
+    """Where a table is in use, what was read before tells nothing."""
+
+
 class BlockReader(Generic[_F]):
     """Reads a connection's header blocks, in their order, into whatever `parse` makes of headers.
 
@@ -117,19 +121,20 @@ class BlockReader(Generic[_F]):
         self._parse = parse
         self._known = known
         self._decoder = hpack.Decoder(LARGEST_HEADERS_BYTES)
-        self._has_no_table = False
+        self.look_up: Callable[[bytes], _F | None] = _unknown
+        """What a block says that was read before, as long as it says the same; `read` takes all others."""
 
     def read(self, block: bytes) -> _F:
         """The headers of a block; raises Http2Error where it is none."""
-        if self._has_no_table and (known := self._known.get(block)) is not None:
+        if (known := self.look_up(block)) is not None:
             return known
-        had_no_table = self._has_no_table
+        had_no_table = self.look_up is not _unknown
         try:
             headers = self._parse([(str(name), str(value)) for name, value in self._decoder.decode(block)])
         except hpack.HPACKError as error:
             raise Http2Error(f"a header block cannot be read: {error}", COMPRESSION_ERROR) from None
-        self._has_no_table = self._decoder.header_table_size == 0
-        if had_no_table and self._has_no_table:
+        self.look_up = _unknown if self._decoder.header_table_size else self._known.get
+        if had_no_table and self.look_up is not _unknown:
             if len(self._known) >= _MOST_BLOCKS:
                 self._known.clear()
             self._known[block] = headers

@@ -101,7 +101,7 @@ class ClientConnection(Generic[_S, _F]):
                 return
             data = b"".join(self._partial)
             self._partial.clear()
-        read_head = _read_head
+        read_head, streams = _read_head, self.streams
         position, end, needed = 0, len(data), _HEAD_BYTES
         while end - position >= _HEAD_BYTES:
             upper, lower, kind, flags, stream_id = read_head(data, position)
@@ -116,7 +116,15 @@ class ClientConnection(Generic[_S, _F]):
             if self._block is not None and kind != _CONTINUATION:
                 raise Http2Error("a header block is interrupted by another frame")
             if kind == _DATA:
-                self._take_data(stream_id & _LAST_ID, flags, data[first:stop], length)
+                stream = streams.get(stream_id)
+                if not flags and length and stream is not None and stream.head is not None:  # as nearly all data is
+                    self._received_bytes += length
+                    stream.received_bytes += length
+                    stream.chunks.append(data[first:stop])
+                    if self._received_bytes > _HALF_WINDOW_BYTES or stream.received_bytes > _HALF_WINDOW_BYTES:
+                        self._widen(stream)
+                else:
+                    self._take_data(stream_id & _LAST_ID, flags, data[first:stop], length)
             elif kind == _HEADERS and flags in _PLAIN_HEADERS:
                 self._take_headers(stream_id & _LAST_ID, flags, data[first:stop])
             else:
@@ -130,10 +138,8 @@ class ClientConnection(Generic[_S, _F]):
 
     def _take_data(self, stream_id: int, flags: int, chunk: bytes, length: int) -> None:
         self._received_bytes += length
-        if self._received_bytes > _HALF_WINDOW_BYTES:
-            self._write(http2.number_frame(http2.WINDOW_UPDATE, 0, self._received_bytes))
-            self._received_bytes = 0
         stream = self.streams.get(stream_id)
+        self._widen(stream)
         if stream is None:
             self._check_was_opened(stream_id)
             return
@@ -148,12 +154,20 @@ class ClientConnection(Generic[_S, _F]):
             self._finish(stream, None)
             return
         stream.received_bytes += length
-        if stream.received_bytes > _HALF_WINDOW_BYTES:
-            self._write(http2.number_frame(http2.WINDOW_UPDATE, stream_id, stream.received_bytes))
+        self._widen(stream)
+
+    def _widen(self, stream: _S | None) -> None:
+        """Renews the windows that we give, before they are half used up."""
+        if self._received_bytes > _HALF_WINDOW_BYTES:
+            self._write(http2.number_frame(http2.WINDOW_UPDATE, 0, self._received_bytes))
+            self._received_bytes = 0
+        if stream is not None and stream.received_bytes > _HALF_WINDOW_BYTES:
+            self._write(http2.number_frame(http2.WINDOW_UPDATE, stream.id, stream.received_bytes))
             stream.received_bytes = 0
 
     def _take_headers(self, stream_id: int, flags: int, block: bytes) -> None:
-        fields = self._blocks.read(block)  # first: later blocks may stand on this one, whoever's it is
+        # first: later blocks may stand on this one, whoever's it is
+        fields = self._blocks.look_up(block) or self._blocks.read(block)
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_was_opened(stream_id)
