@@ -64,7 +64,7 @@ class Referee(Listener[Stream[AnswerFields], AnswerFields]):
     def on_answer(self, stream: Stream[AnswerFields], trailers: AnswerFields | None) -> None:
         """One end, which can be judged."""
         self._end(stream)
-        outcome, text = judge(stream.head, trailers, stream.chunks)
+        outcome, text, _ = judge(stream.head, trailers, stream.chunks)
         assert outcome is Outcome.OK or text, "a failure without a sentence"
 
     def on_reset(self, stream: Stream[AnswerFields], code: int) -> None:

@@ -28,7 +28,7 @@ class BundledServer:
 
 @contextlib.asynccontextmanager
 async def bundled_server(
-    model: str, *, device: str, threads: int, cpus: tuple[int, ...], on_line: Callable[[str], None]
+    model: str, *, device: str, threads: int, cpus: tuple[int, ...], synthetic: str | None = None, on_line: Callable[[str], None]
 ) -> AsyncIterator[BundledServer]:
     """Runs `python -m server_stub` on free ports of the loopback for the length of the block.
 
@@ -37,6 +37,8 @@ async def bundled_server(
     """
     command = [sys.executable, "-m", "server_stub", "--http-port", "0", "--grpc-port", "0", "--exit-with-stdin"]
     command += ["--model", model, "--device", device, "--threads", str(threads)]
+    if synthetic is not None:
+        command += ["--synthetic", synthetic]
     if cpus:
         command += ["--cpus", ",".join(map(str, cpus))]
     pipe = asyncio.subprocess.PIPE

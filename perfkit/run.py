@@ -14,20 +14,22 @@ from perfkit.address import Protocol as WireProtocol
 from perfkit.bundled_server import BundledServer
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import TargetError
+from perfkit.fleet.answer_check import AnswerCheck
 from perfkit.fleet.placement import Placement, place
 from perfkit.fleet.worker import PointRecording, PointSpec, run_point
 from perfkit.load.interruption import Interruption
 from perfkit.load.loop import Loop
 from perfkit.load.plan import ClosedPlan, LoadPlan, plan_loads
-from perfkit.protocol.message import InferRequest
 from perfkit.recorder.recording import Interval
+from perfkit.recorder.window import cut
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point, Result, RunWarning, Status
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
+from perfkit.stats.course import warm_up_ns
 from perfkit.stats.slo import Slo
 from perfkit.stats.summary import QUANTILES, Measured, point, pooled
-from perfkit.target import Target, describe_target, open_target, probe
+from perfkit.target import Probed, Target, describe_target, open_target, probe
 from perfkit.telemetry.host import describe_host, open_file_limit, pinned, usable_cpus
 from perfkit.transport.base import Transport
 from perfkit.transport.engine import make_transport
@@ -94,7 +96,7 @@ async def run_scenario(
     except (TargetError, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and not interruption.count:
             raise
-        if not run.measured and isinstance(error, TargetError):
+        if not run.points and isinstance(error, TargetError):
             raise
         run.end("interrupted" if interruption.count else "incomplete", str(error))
     result = run.result()
@@ -114,12 +116,13 @@ class _Run:
         clock: Clock,
         placement: Placement,
     ) -> None:
-        self.measured: list[Measured] = []
+        self.points: list[Point] = []
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
         self._warnings = [RunWarning(code="shared_cpus", message=placement.conflict)] if placement.conflict else []
-        self._requests: dict[WireProtocol, tuple[InferRequest, ...]] = {}
-        self._try_ns: dict[WireProtocol, int] = {}
+        self._probed: dict[WireProtocol, Probed] = {}
+        self._measured: dict[tuple[str, Load], list[Measured]] = {}
+        self._summary: dict[tuple[str, Load], Point] = {}
         self._environment: dict[str, Any] = {}
         self._host = describe_host()
         self._status: tuple[Status, str] = ("complete", "")
@@ -133,7 +136,7 @@ class _Run:
         for protocol, address in target.addresses.items():
             async with self._transport(address) as transport:
                 probed = await probe(transport, address, self._loaded)
-            self._requests[protocol], self._try_ns[protocol] = probed.requests, probed.try_ns
+            self._probed[protocol] = probed
             if probed.note:
                 self._warnings.append(RunWarning(code="json_tensors", message=probed.note))
             self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
@@ -159,12 +162,8 @@ class _Run:
 
     def result(self) -> Result:
         """The result as far as the run has come."""
-        points = tuple(point(measured) for measured in self.measured)
-        groups: dict[tuple[str, Load], list[Measured]] = {}
-        for measured in self.measured:
-            groups.setdefault((measured.protocol, measured.load), []).append(measured)
         status, reason = self._status
-        if status == "complete" and not all(one.valid for one in points):
+        if status == "complete" and not all(one.valid for one in self.points):
             status, reason = "invalid", "some points are not valid: their warnings say why"
         return Result(
             scenario=scenario_document(self._scenario),
@@ -173,39 +172,64 @@ class _Run:
             status=status,
             status_reason=reason,
             started_at=self._started_at.isoformat(timespec="milliseconds"),
-            points=points,
-            summary=tuple(pooled(group, self._slo()) for group in groups.values()),
+            points=tuple(self.points),
+            summary=tuple(self._summary.values()),
         )
 
     async def _measure_one(self, plan: _Plan, target: Target) -> None:
-        address, tag = target.addresses[plan.protocol], f"p{plan.index}.r{plan.repetition}"
+        address, tag, scenario = target.addresses[plan.protocol], f"p{plan.index}.r{plan.repetition}", self._scenario
+        probed, measure, slo = self._probed[plan.protocol], scenario.measure, scenario.slo
         async with self._transport(address) as transport:
-            prepared = [transport.prepare(request) for request in self._requests[plan.protocol]]
+            prepared = [transport.prepare(request) for request in probed.requests]
             spec = PointSpec(
                 load=plan.load,
-                warmup_ns=self._scenario.measure.warmup_ns,
-                window_ns=self._scenario.window_ns,
-                requests=self._scenario.measure.requests,
-                drain_ns=self._scenario.drain_ns,
+                warmup_ns=scenario.warmup_ns,
+                window_ns=scenario.window_ns,
+                requests=measure.requests,
+                drain_ns=scenario.drain_ns,
                 connections=min(self._wanted_connections(plan), self._max_connections()),
+                finds_warm_up=scenario.finds_warm_up,
+                good_within_ns=slo.good_within_ns if slo else None,
+                abort_error_rate=measure.abort_error_rate,
+            )
+            check = AnswerCheck(
+                transport, probed.expectation, share=scenario.check.share, at_most_per_s=scenario.check.at_most_per_s, seed=plan.index
             )
 
             def log(window_start_ns: int, interval: Interval) -> None:
                 self._writer.log_interval(tag, (window_start_ns - self._started_ns) / 1e9, interval)
 
             with self._watched(target.server) as on_loop, _quiet_collector():
-                recorded = await run_point(spec, transport, prepared, clock=self._clock, address=address, on_loop=on_loop, on_interval=log)
+                recorded = await run_point(
+                    spec, transport, prepared, clock=self._clock, address=address, on_loop=on_loop, on_interval=log, check=check
+                )
         if recorded.ending.target_lost:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
+        elif recorded.ending.aborted:
+            self.end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.reason:
-            self.end("interrupted", f"in load point {len(self.measured) + 1} of {self._planned}")
-        if not recorded.window_ns:
+            self.end("interrupted", f"in load point {len(self.points) + 1} of {self._planned}")
+        measured = self._measure(plan, recorded)
+        if not measured.window.length_ns:
             return  # it ended in the warm-up: there is nothing to keep
-        self.measured.append(self._measured(plan, recorded))
-        self._writer.save(self.result())
-        self._observer.point_finished(point(self.measured[-1]))
+        for interval in measured.window.intervals:
+            log(recorded.recording.origin_ns, interval)
+        self._keep(measured)
 
-    def _measured(self, plan: _Plan, recorded: PointRecording) -> Measured:
+    def _keep(self, measured: Measured) -> None:
+        """Adds a point to the result, and writes that."""
+        group = self._measured.setdefault((measured.protocol, measured.load), [])
+        group.append(measured)
+        self.points.append(point(measured))
+        self._summary[measured.protocol, measured.load] = pooled(group, self._slo())
+        self._writer.save(self.result())
+        self._observer.point_finished(self.points[-1])
+
+    def _measure(self, plan: _Plan, recorded: PointRecording) -> Measured:
+        recording, is_open = recorded.recording, not isinstance(plan.load, ClosedPlan)
+        whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
+        steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if self._scenario.finds_warm_up else 0)
+        window = cut(recording, steady_from_ns, is_open=is_open)
         warnings = [*self._warnings]
         if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > self._max_connections() * self._streams(plan):
             message = f"Only {self._max_connections()} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
@@ -215,13 +239,17 @@ class _Run:
             load=plan.described,
             batch_size=self._scenario.workload.batch_size,
             repetition=plan.repetition,
-            window_ns=recorded.window_ns,
-            recording=recorded.recording,
+            window=window,
+            warmup_ns=window.start_ns - recorded.start_ns,
             connections=Connections(
                 opened=recorded.connections.opened, reconnects=recorded.connections.reconnects, retried=recorded.connections.retried
             ),
-            generator=Generator(cpu_share=recorded.cpu_share, steal_share=recorded.steal_share),
+            generator=Generator(
+                cpu_share=recorded.shares.cpu, steal_share=recorded.shares.steal, throttled_share=recorded.shares.throttled
+            ),
             warnings=tuple(warnings),
+            think_time_ns=plan.load.think_time_ns if isinstance(plan.load, ClosedPlan) else 0,
+            has_slo=self._scenario.slo is not None,
         )
 
     def _plans(self, target: Target) -> list[_Plan]:
@@ -231,7 +259,7 @@ class _Run:
                 scenario.load,
                 seed=scenario.workload.seed,
                 repetition=repetition,
-                warmup_ns=scenario.measure.warmup_ns,
+                warmup_ns=scenario.warmup_ns,
                 window_ns=scenario.window_ns,
                 folder=self._loaded.folder,
             )
@@ -250,7 +278,7 @@ class _Run:
         if isinstance(plan.load, ClosedPlan):
             in_flight = plan.load.concurrency
         else:
-            in_flight = max(4, math.ceil(2 * plan.load.rate_per_s * self._try_ns[plan.protocol] / NS_PER_S))
+            in_flight = max(4, math.ceil(2 * plan.load.rate_per_s * self._probed[plan.protocol].try_ns / NS_PER_S))
         return math.ceil(in_flight / self._streams(plan))
 
     def _streams(self, plan: _Plan) -> int:
@@ -258,7 +286,7 @@ class _Run:
 
     def _point_s(self) -> float | None:
         window_ns = self._scenario.window_ns
-        return None if window_ns is None else (self._scenario.measure.warmup_ns + window_ns) / 1e9
+        return None if window_ns is None else (self._scenario.warmup_ns + window_ns) / 1e9
 
     def _max_connections(self) -> int:
         return self._scenario.target.max_connections or min(1024, open_file_limit() * 4 // 5)

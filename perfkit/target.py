@@ -8,12 +8,12 @@ from typing import Any
 from perfkit.address import Address, Protocol
 from perfkit.bundled_server import BundledServer, bundled_server
 from perfkit.errors import ErrorKind, ModelMismatchError, PerfkitError, ProtocolError, TargetError
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata
-from perfkit.protocol.tensor import check_size
+from perfkit.protocol.message import InferRequest
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.transport.base import Outcome, Transport
-from perfkit.workload.requests import as_plain, make_requests
+from perfkit.workload.expectation import Expectation
+from perfkit.workload.requests import as_plain, make_requests, size_of_batches
 
 _LONGEST_ERROR = 1000
 _BINARY_EXTENSION = "binary_tensor_data"
@@ -29,11 +29,15 @@ class Target:
 
 @dataclasses.dataclass(frozen=True)
 class Probed:
-    """What the target said of itself over one protocol, and the requests that suit it; `note` is for the result's reader."""
+    """What the target said of itself over one protocol, the requests that suit it and what answers them.
+
+    `note` is for the result's reader.
+    """
 
     name: str
     version: str
     requests: tuple[InferRequest, ...]
+    expectation: Expectation
     try_ns: int
     """How long the first request took."""
     note: str = ""
@@ -51,7 +55,10 @@ async def open_target(loaded: LoadedScenario, server_cpus: tuple[int, ...], on_l
         yield Target({protocols[0]: resolve_address(target, target.url, loaded.folder)}, None)
         return
     threads = scenario.server.threads or max(1, len(server_cpus))
-    async with bundled_server(target.model, device=scenario.server.device, threads=threads, cpus=server_cpus, on_line=on_line) as server:
+    options = scenario.server
+    async with bundled_server(
+        target.model, device=options.device, threads=threads, cpus=server_cpus, synthetic=options.synthetic, on_line=on_line
+    ) as server:
         yield Target({protocol: resolve_address(target, server.urls[protocol], loaded.folder) for protocol in protocols}, server)
 
 
@@ -72,26 +79,28 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
         if not await transport.is_ready(model, version):
             raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
         requests = make_requests(scenario.workload, metadata, max_batch_size, version, loaded.folder)
+        batch_size = size_of_batches(scenario.workload.batch_size, model, max_batch_size)
+        expectation = Expectation(requests, metadata, scenario.check, batch_size, loaded.folder)
         name, its_version = address.presentable(server.name), address.presentable(server.version)
         may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions
         try:
-            return Probed(name, its_version, requests, await _try_one(transport, address, requests[0], metadata))
+            return Probed(name, its_version, requests, expectation, await _try_one(transport, address, requests[0], expectation))
         except (ModelMismatchError, TargetError):
             plain = tuple(as_plain(request) for request in requests)
-            if not may_fall_back or (try_ns := await _takes(transport, address, plain[0], metadata)) is None:
+            if not may_fall_back or (try_ns := await _takes(transport, address, plain[0], expectation)) is None:
                 raise
             note = "The server refuses binary tensors: requests and answers carry them as JSON, which costs both sides more."
-            return Probed(name, its_version, plain, try_ns, note)
+            return Probed(name, its_version, plain, expectation, try_ns, note)
 
 
-async def _takes(transport: Transport, address: Address, request: InferRequest, metadata: ModelMetadata) -> int | None:
+async def _takes(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int | None:
     try:
-        return await _try_one(transport, address, request, metadata)
+        return await _try_one(transport, address, request, expectation)
     except PerfkitError:
         return None
 
 
-async def _try_one(transport: Transport, address: Address, request: InferRequest, metadata: ModelMetadata) -> int:
+async def _try_one(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int:
     """One request before any load, and its time: a target that refuses it is told before minutes are spent."""
     outcome = Outcome.REJECTED
     try:
@@ -102,39 +111,9 @@ async def _try_one(transport: Transport, address: Address, request: InferRequest
     except ProtocolError as error:
         kind = ModelMismatchError if outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT else TargetError
         raise kind(f"{address}: the first request, sent to try, failed: {address.presentable(str(error))}") from None
-    if wrong := _fault(request, response, metadata):
+    if wrong := expectation.fault(response):
         raise TargetError(f"{address}: the answer to the first request, sent to try, {wrong}")
     return reply.finished_ns - reply.started_ns
-
-
-def _fault(request: InferRequest, response: InferResponse, metadata: ModelMetadata) -> str:
-    """What is wrong with an answer, beyond that it is v2; empty where nothing is."""
-    answered = {output.name: output for output in response.outputs}
-    if missing := [output.name for output in request.outputs if output.name not in answered]:
-        return f"lacks the output {', '.join(missing)}"
-    if request.id and response.id != request.id:
-        return f"carries the id '{response.id}', where '{request.id}' was sent"
-    if metadata.outputs and not answered:
-        return "holds no outputs"
-    classified = {output.name for output in request.outputs if output.classes}
-    for described in metadata.outputs:
-        output = answered.get(described.name)
-        expected = "BYTES" if described.name in classified else described.datatype
-        if output is None:
-            continue
-        if output.datatype.value != expected:
-            return f"holds {output.datatype.value} in output '{output.name}', where the model's metadata says {expected}"
-        if described.name not in classified and not _fits(output.shape, described.shape):
-            return f"has shape {list(output.shape)} in output '{output.name}', where the model's metadata says {list(described.shape)}"
-        try:
-            check_size(output)
-        except ProtocolError as error:
-            return f"is broken: {error}"
-    return ""
-
-
-def _fits(shape: tuple[int, ...], described: tuple[int, ...]) -> bool:
-    return len(shape) == len(described) and all(want in (-1, size) for size, want in zip(shape, described, strict=True))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The server's HTTP side: v2 paths, with the binary data extension, on aiohttp."""
 
+import asyncio
 import contextlib
 import functools
 import json
@@ -8,7 +9,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
@@ -34,6 +35,8 @@ class HttpFront:
 
     def __init__(self, repository: Repository, *, shutdown_timeout_s: float) -> None:
         self._repository = repository
+        self._shutdown_timeout_s = shutdown_timeout_s
+        self._being_read: set[StreamReader] = set()
         application = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
         application.add_routes(self._routes())
         self._runner = web.AppRunner(
@@ -48,7 +51,22 @@ class HttpFront:
 
     async def stop(self) -> None:
         """Stops listening and returns when the requests in flight are answered, or the time for it has passed."""
+        for site in tuple(self._runner.sites):
+            await site.stop()
+        await self._await_bodies()  # from `cleanup` on aiohttp takes no more bytes, also of a request that it has begun
         await self._runner.cleanup()
+
+    async def _await_bodies(self) -> None:
+        arriving = asyncio.gather(*(body.wait_eof() for body in self._being_read), return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(arriving, self._shutdown_timeout_s)
+
+    async def _read(self, request: web.Request) -> bytes:
+        self._being_read.add(request.content)
+        try:
+            return await request.read()
+        finally:
+            self._being_read.discard(request.content)
 
     def _routes(self) -> list[web.RouteDef]:
         routes = [
@@ -87,7 +105,7 @@ class HttpFront:
         return _json({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
 
     async def _index(self, request: web.Request) -> web.Response:
-        return _json(self._repository.index(ready=rest.decode_index_request(await request.read())))
+        return _json(self._repository.index(ready=rest.decode_index_request(await self._read(request))))
 
     async def _metadata(self, request: web.Request) -> web.Response:
         return _json(rest.encode_model_metadata(self._model(request).definition.metadata()))
@@ -103,7 +121,7 @@ class HttpFront:
             model = self._model(request)
             if (request.content_length or 0) > MAX_BODY_BYTES:
                 raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
-            encoded = await request.read()
+            encoded = await self._read(request)
             arrived_ns = time.monotonic_ns()
             body = decompress(encoded, request.headers.get("Content-Encoding", ""), MAX_JSON_BYTES)
             header_length = _header_length(request, len(body))

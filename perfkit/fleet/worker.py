@@ -2,11 +2,12 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from perfkit.address import Address
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
+from perfkit.load.arrivals import Instants, begun
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.loop import Ending, Loop
 from perfkit.load.open_loop import OpenLoop
@@ -14,8 +15,14 @@ from perfkit.load.pacer import Pacer, make_pacer
 from perfkit.load.phases import Phases
 from perfkit.load.plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.recorder.recording import Interval, Recorder, Recording
-from perfkit.telemetry.host import BusyMeter
+from perfkit.telemetry.host import BusyMeter, BusyShares
 from perfkit.transport.base import ConnectionCounts, Prepared, Reply, Transport
+from perfkit.units import NS_PER_S
+
+_LOOKS_EVERY_NS, _FEWEST_TAKEN = NS_PER_S // 10, 20
+
+# an open loop's first arrival may be due at once: what is still to be made then takes some ms
+_OPEN_LEAD_NS = 20_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,19 +35,20 @@ class PointSpec:
     requests: int | None
     drain_ns: int
     connections: int
+    finds_warm_up: bool = False
+    good_within_ns: int | None = None
+    abort_error_rate: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointRecording:
-    """What came of it; `window_ns` is shorter than asked for where the point ended early."""
+    """What came of it; the recording is shorter than asked for where the point ended early."""
 
     recording: Recording
-    window_start_ns: int
-    window_ns: int
+    start_ns: int
     ending: Ending
     connections: ConnectionCounts
-    cpu_share: float
-    steal_share: float
+    shares: BusyShares
 
 
 async def run_point(
@@ -52,44 +60,57 @@ async def run_point(
     address: Address,
     on_loop: Callable[[Loop], None],
     on_interval: Callable[[int, Interval], None],
+    check: Callable[[Reply], bool] | None = None,
 ) -> PointRecording:
     """Opens the connections, loads, measures, drains.
 
-    `on_loop` is given the loop before it starts, so that it can be stopped; `on_interval` the window's start and an
-    interval. Raises TargetError where the connections cannot be opened.
+    `on_loop` is given the loop before it starts, so that it can be stopped; `on_interval` the earliest start of the window,
+    and an interval; `check` is a `Recorder`'s. Raises TargetError where the connections cannot be opened.
     """
     await transport.open(spec.connections)
-    phases = Phases.plan(clock.now_ns(), warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
+    arrivals = begun(spec.load.schedule.chunks()) if isinstance(spec.load, OpenPlan) else iter(())
+    phases = Phases.plan(
+        clock.now_ns() + (_OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0),
+        warmup_ns=spec.warmup_ns,
+        window_ns=spec.window_ns,
+        requests=spec.requests,
+        drain_ns=spec.drain_ns,
+        finds_warm_up=spec.finds_warm_up,
+    )
     recorder = Recorder(
         phases,
         lambda interval: on_interval(phases.window_start_ns, interval),
         lambda reply: address.presentable(_failure(transport, reply)),
         is_open=isinstance(spec.load, OpenPlan),
+        check=check,
+        good_within_ns=spec.good_within_ns,
     )
     pacer = make_pacer(clock)
-    loop = _make_loop(spec.load, transport, requests, recorder, phases, clock, pacer)
+    loop = _make_loop(spec.load, arrivals, transport, requests, recorder, phases, clock, pacer)
     on_loop(loop)
     busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
     early = asyncio.ensure_future(_end_early(loop, phases, recorder))
+    abort = asyncio.ensure_future(_abort(loop, recorder, clock, spec.abort_error_rate))
     try:
         ending = await loop.run()
-        cpu_share, steal_share = await busy if clock.now_ns() >= phases.window_start_ns else (0.0, 0.0)
+        shares = await busy if clock.now_ns() >= phases.window_start_ns else BusyShares()
     finally:
-        early.cancel()
-        busy.cancel()
+        for task in (early, busy, abort):
+            task.cancel()
         pacer.close()
-    if spec.window_ns is None:
-        recording = recorder.finish(clock.now_ns())
-        window_end_ns = recording.last_finished_ns
-    else:
-        window_end_ns = min(ending.stopped_ns, phases.window_start_ns + spec.window_ns)
-        recording = recorder.finish(window_end_ns)
-    window_ns = max(window_end_ns - phases.window_start_ns, 0)
-    return PointRecording(recording, phases.window_start_ns, window_ns, ending, transport.counts, cpu_share, steal_share)
+    recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
+    return PointRecording(recording, phases.start_ns, ending, transport.counts, shares)
 
 
 def _make_loop(
-    load: LoadPlan, transport: Transport, requests: Sequence[Prepared], recorder: Recorder, phases: Phases, clock: Clock, pacer: Pacer
+    load: LoadPlan,
+    arrivals: Iterator[Instants],
+    transport: Transport,
+    requests: Sequence[Prepared],
+    recorder: Recorder,
+    phases: Phases,
+    clock: Clock,
+    pacer: Pacer,
 ) -> Loop:
     if isinstance(load, ClosedPlan):
         return ClosedLoop(
@@ -106,7 +127,7 @@ def _make_loop(
         requests,
         recorder.add,
         recorder.drop,
-        arrivals=load.schedule.chunks(),
+        arrivals=arrivals,
         origin_ns=phases.start_ns,
         phases=phases,
         clock=clock,
@@ -115,7 +136,7 @@ def _make_loop(
     )
 
 
-async def _busy_shares(loop: Loop, phases: Phases, clock: Clock) -> tuple[float, float]:
+async def _busy_shares(loop: Loop, phases: Phases, clock: Clock) -> BusyShares:
     """Over the window alone: a long drain would hide a busy generator."""
     await clock.sleep_until_ns(phases.window_start_ns)
     meter = BusyMeter(clock)
@@ -128,6 +149,15 @@ async def _end_early(loop: Loop, phases: Phases, recorder: Recorder) -> None:
     await loop.stopped()
     if phases.window_end_ns is not None:
         recorder.end_window(min(loop.ending.stopped_ns, phases.window_end_ns))
+
+
+async def _abort(loop: Loop, recorder: Recorder, clock: Clock, limit: float | None) -> None:
+    """Ends a point whose requests fail, instead of measuring that for its whole length."""
+    while limit is not None and not loop.ending.stopped_ns:
+        await clock.sleep_until_ns(clock.now_ns() + _LOOKS_EVERY_NS)
+        if recorder.taken >= _FEWEST_TAKEN and recorder.failed > limit * recorder.taken:
+            share = recorder.failed / recorder.taken
+            loop.stop(f"{share:.0%} of {recorder.taken:,} requests failed, above measure.abort_error_rate: {limit:.0%}", aborted=True)
 
 
 def _failure(transport: Transport, reply: Reply) -> str:

@@ -127,6 +127,12 @@ class Trace:
             offset_ns += self.repeat_ns
 
 
+def begun(chunks: Iterator[Instants]) -> Iterator[Instants]:
+    """The same chunks, the first of them made now: a long trace or an intricate shape takes a while, which nobody waits for later."""
+    first = list(itertools.islice(chunks, 1))
+    return itertools.chain(first, chunks)
+
+
 def share(chunks: Iterator[Instants], worker: int, workers: int) -> Iterator[Instants]:
     """The arrivals i = worker mod workers: together the workers offer the whole schedule, and nobody offers one twice."""
     before = 0

@@ -53,6 +53,7 @@ class ClosedLoop(Loop):
             if not plain and not await self._may_send():
                 return
             reply = await send(requests[index % count])
+            reply.variant = index % count
             on_reply(reply)
             index += self._concurrency
             if reply.outcome is ok:
@@ -62,7 +63,7 @@ class ClosedLoop(Loop):
                 failures = 0
             else:
                 failures += 1
-                await self._back_off(failures)
+                await self._back_off(failures, reply.started_ns)
 
     async def _may_send(self) -> bool:
         """Thinks, and takes one of the requests that a counted window has left."""
@@ -76,9 +77,9 @@ class ClosedLoop(Loop):
             self._left -= 1
         return True
 
-    async def _back_off(self, failures: int) -> None:
-        """Waits longer after each failure in a row."""
+    async def _back_off(self, failures: int, started_ns: int) -> None:
+        """Tries again later after each failure in a row, by its start: a transport that paced the attempt itself is not waited for twice."""
         if failures == 1 or self._stopping:
             return  # a connection that went stale is opened again at once
         pause_ns = min(_FIRST_RETRY_NS << min(failures - 2, 10), _LAST_RETRY_NS)
-        await any_of(self._clock.sleep_until_ns(self._clock.now_ns() + pause_ns), self._draining.wait())
+        await any_of(self._clock.sleep_until_ns(started_ns + pause_ns), self._draining.wait())

@@ -23,6 +23,8 @@ class Ending:
     stopped_ns: int = 0
     reason: str = ""
     target_lost: bool = False
+    aborted: bool = False
+    """Too many requests failed."""
 
 
 class Loop(abc.ABC):
@@ -56,10 +58,10 @@ class Loop(abc.ABC):
             self.ending.reason, self.ending.target_lost = self._unreached[1], True
         return self.ending
 
-    def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False) -> None:
-        """Ends the point now; `target_lost` says that the server is gone."""
+    def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False, aborted: bool = False) -> None:
+        """Ends the point now; `target_lost` says that the server is gone, `aborted` that too many requests failed."""
         if not self.ending.reason:  # also while it drains as planned
-            self.ending.reason, self.ending.target_lost = reason, target_lost
+            self.ending.reason, self.ending.target_lost, self.ending.aborted = reason, target_lost, aborted
         self._stop_sending()
         if not drain:
             self._drain_at_once.set()

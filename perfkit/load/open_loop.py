@@ -1,7 +1,7 @@
 """An open loop: requests start when their schedule says, whatever became of those before.
 
 A request that goes out late is counted from the instant at which it was meant to start, so that what a user would have
-waited is in its response time. None is delayed to spare the server: with `max_in_flight` those that find no room are
+waited is in its response time. None is delayed to spare the server: those that find no room in `max_in_flight` are
 dropped, and counted.
 """
 
@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from perfkit.clock import Clock
 from perfkit.load.arrivals import Instants
 from perfkit.load.loop import Loop, cancelled_at_the_end
@@ -19,20 +21,27 @@ from perfkit.load.pacer import Pacer
 from perfkit.load.phases import Phases
 from perfkit.transport.base import Outcome, Prepared, Reply, Transport
 
+# what is in flight is held in memory, about 1 KiB each: a target that answers nothing must not fill it
+MOST_IN_FLIGHT = 65_536
 # late arrivals that go out at a stretch before answers are looked at again
 _AT_A_STRETCH = 4
 _GRACE_NS = 100_000_000
+_PIECE = 4096
 
 
 class OpenLoop(Loop):
-    """See `Loop`. `arrivals` are instants from `origin_ns`; `on_drop` is given those that are not sent, and whether the loop never came to them."""
+    """See `Loop`. `arrivals` are instants from `origin_ns`.
+
+    `on_drop` is given those that are not sent, many at a time, and whether the loop never came to them. `max_in_flight`
+    is `MOST_IN_FLIGHT` where it is left out.
+    """
 
     def __init__(
         self,
         transport: Transport,
         requests: Sequence[Prepared],
         on_reply: Callable[[Reply], None],
-        on_drop: Callable[[int, bool], None],
+        on_drop: Callable[[Instants, bool], None],
         *,
         arrivals: Iterator[Instants],
         origin_ns: int,
@@ -45,12 +54,14 @@ class OpenLoop(Loop):
         self._requests = requests
         self._on_reply = on_reply
         self._on_drop = on_drop
-        self._instants = (instant_ns for chunk in arrivals for instant_ns in (chunk + origin_ns).tolist())
+        self._pieces = (chunk[at : at + _PIECE] + origin_ns for chunk in arrivals for at in range(0, chunk.size, _PIECE))
+        self._piece: Instants = np.empty(0, dtype=np.int64)
+        self._come_to = 0  # how many of the piece
+        self._without_room: list[int] = []
         self._pacer = pacer
-        self._max_in_flight = max_in_flight
+        self._max_in_flight = MOST_IN_FLIGHT if max_in_flight is None else max_in_flight
         self._in_flight = 0
         self._all_sent = False
-        self._next_ns: int | None = None
         self._answered: asyncio.Future[None] | None = None
 
     def _sending(self) -> contextlib.AbstractAsyncContextManager["asyncio.Future[Any]"]:
@@ -70,59 +81,75 @@ class OpenLoop(Loop):
             await asyncio.wait((sending, stopped), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
                 await sending  # lets out what went wrong
+            sending.cancel()
+            self._stop_sending()
+            await self._drop_the_rest()
         except Exception as error:  # noqa: BLE001 - whatever it is, `run` raises it
             self._fail(error)
         finally:
             sending.cancel()
             stopped.cancel()
             self._stop_sending()
-            self._drop_the_rest()
             self._all_sent = True
             self._check_answered()
 
     async def _send_on_time(self) -> None:
         end_ns, now_ns, wait = self._phases.window_end_ns, self._clock.now_ns, self._pacer.wait_until_ns
-        send, left, at_a_stretch = self._send, self._phases.requests, 0
-        for index, instant_ns in enumerate(self._instants):
-            self._next_ns = instant_ns
-            if (end_ns is not None and instant_ns >= end_ns) or left == 0:
-                await self._clock.sleep_until_ns(instant_ns if end_ns is None else end_ns)
-                return
-            if left is not None and instant_ns >= self._phases.window_start_ns:
-                left -= 1
-            if instant_ns > now_ns():
-                await wait(instant_ns)
-                at_a_stretch = 0
-            elif (at_a_stretch := at_a_stretch + 1) >= _AT_A_STRETCH:
-                at_a_stretch = 0
-                await asyncio.sleep(0)
-            if self._stopping:
-                return
-            self._next_ns = None
-            send(instant_ns, index)
+        send, left, at_a_stretch, index = self._send, self._phases.requests, 0, 0
+        for piece in self._pieces:
+            self._piece, self._come_to = piece, 0
+            for instant_ns in piece.tolist():
+                if (end_ns is not None and instant_ns >= end_ns) or left == 0:
+                    await self._clock.sleep_until_ns(instant_ns if end_ns is None else end_ns)
+                    return
+                if left is not None and instant_ns >= self._phases.window_start_ns:
+                    left -= 1
+                if instant_ns > now_ns():
+                    await wait(instant_ns)
+                    at_a_stretch = 0
+                elif (at_a_stretch := at_a_stretch + 1) >= _AT_A_STRETCH:
+                    at_a_stretch = 0
+                    await asyncio.sleep(0)
+                if self._stopping:
+                    return
+                self._come_to += 1
+                send(instant_ns, index)
+                index += 1
         if end_ns is not None:  # a trace that ends before the window does
             await self._clock.sleep_until_ns(end_ns)
 
     def _send(self, intended_ns: int, index: int) -> None:
-        if self._max_in_flight is not None and self._in_flight >= self._max_in_flight:
-            self._on_drop(intended_ns, False)
+        if self._in_flight >= self._max_in_flight:
+            self._without_room.append(intended_ns)
+            if len(self._without_room) >= _PIECE:
+                self._drop_without_room()
             return
         self._in_flight += 1
         paced_ns = self._clock.now_ns()
-        reply = asyncio.ensure_future(self._transport.send(self._requests[index % len(self._requests)]))
-        reply.add_done_callback(functools.partial(self._take, intended_ns, paced_ns))
+        variant = index % len(self._requests)
+        reply = asyncio.ensure_future(self._transport.send(self._requests[variant]))
+        reply.add_done_callback(functools.partial(self._take, intended_ns, paced_ns, variant))
 
-    def _drop_the_rest(self) -> None:
-        """Those of the window that the loop never came to: it could not keep up."""
-        if self._phases.window_end_ns is None or self._next_ns is None:
+    def _drop_without_room(self) -> None:
+        dropped, self._without_room = self._without_room, []
+        if dropped:
+            self._on_drop(np.array(dropped, dtype=np.int64), False)
+
+    async def _drop_the_rest(self) -> None:
+        """Counts those of the window that the loop never came to, since it could not keep up; they may be millions."""
+        self._drop_without_room()
+        if self._phases.window_end_ns is None:
             return
         end_ns = min(self._phases.window_end_ns, self.ending.stopped_ns)
-        for instant_ns in itertools.chain([self._next_ns], self._instants):
-            if instant_ns >= end_ns:
+        for piece in itertools.chain([self._piece[self._come_to :]], self._pieces):
+            late = piece[: int(np.searchsorted(piece, end_ns))]
+            if late.size:
+                self._on_drop(late, True)
+            if late.size < piece.size:
                 return
-            self._on_drop(instant_ns, True)
+            await asyncio.sleep(0)  # an interruption is heard meanwhile
 
-    def _take(self, intended_ns: int, paced_ns: int, done: "asyncio.Future[Reply]") -> None:
+    def _take(self, intended_ns: int, paced_ns: int, variant: int, done: "asyncio.Future[Reply]") -> None:
         self._in_flight -= 1
         if done.cancelled():
             return
@@ -130,7 +157,7 @@ class OpenLoop(Loop):
             self._fail(error)
             return
         reply = done.result()
-        reply.intended_ns, reply.paced_ns = intended_ns, paced_ns
+        reply.intended_ns, reply.paced_ns, reply.variant = intended_ns, paced_ns, variant
         if reply.outcome is Outcome.OK:
             self._unreached = None
         else:

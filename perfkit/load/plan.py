@@ -73,7 +73,7 @@ def _shaped(shape: Shape, rate_per_s: float, window_ns: int | None) -> tuple[Seg
 def _traced(given: OpenLoop, file: pathlib.Path, warmup_ns: int) -> OpenPlan:
     """A trace, whose beginning is the window's: there is nothing to warm up with that would not be part of it."""
     if warmup_ns:
-        raise ScenarioError("load.open.trace: a trace has no arrivals to warm up with: set measure.warmup to 0s")
+        raise ScenarioError("load.open.trace: a trace has no arrivals to warm up with: set measure.warmup to 0s or auto")
     try:
         numbers = np.loadtxt(file, dtype=np.float64, comments="#", ndmin=1)
         if numbers.ndim != 1 or not np.isfinite(numbers).all():

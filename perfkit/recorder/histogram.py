@@ -3,14 +3,48 @@
 The counts are those of the `hdrhistogram` library, so its encoder and every other HdrHistogram tool read them.
 """
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from hdrh.histogram import HdrHistogram
 
 LOWEST_NS, HIGHEST_NS, DIGITS = 1_000, 3_600_000_000_000, 3
+_FORM = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS)  # every histogram has the buckets of this one
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Packed:
+    """A histogram without its empty buckets: some kilobytes where the whole one takes two hundred."""
+
+    indices: npt.NDArray[np.int64]
+    """The buckets that hold anything, ascending."""
+    counts: npt.NDArray[np.int64]
+    min_ns: int
+    max_ns: int
+    clamped: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many values were recorded."""
+        return int(self.counts.sum())
+
+    @classmethod
+    def merged(cls, parts: Iterable["Packed"]) -> "Packed":
+        """One with the counts of all parts."""
+        kept = [part for part in parts if part.indices.size]
+        if len(kept) < 2:
+            return kept[0] if kept else EMPTY
+        indices, places = np.unique(np.concatenate([part.indices for part in kept]), return_inverse=True)
+        counts = np.zeros(indices.size, dtype=np.int64)
+        np.add.at(counts, places, np.concatenate([part.counts for part in kept]))
+        lowest, highest = min(part.min_ns for part in kept), max(part.max_ns for part in kept)
+        return cls(indices, counts, lowest, highest, sum(part.clamped for part in kept))
+
+
+EMPTY = Packed(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), HIGHEST_NS, 0)
 
 
 class Histogram:
@@ -58,6 +92,11 @@ class Histogram:
         found = np.searchsorted(cumulated, targets)
         return [int(inner.get_highest_equivalent_value(inner.get_value_from_index(int(index)))) for index in found]
 
+    def count_above(self, value_ns: int) -> int:
+        """How many values lie in buckets that are wholly above one."""
+        lows, _ = bucket_bounds_ns(np.arange(self._counts.size))
+        return int(self._counts[lows > value_ns].sum())
+
     @property
     def min_ns(self) -> int:
         """The smallest value's bucket, from below; 0 where there are none."""
@@ -79,25 +118,25 @@ class Histogram:
     def recorded(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """The counts that are not zero, and the middles of their buckets in nanoseconds, ascending."""
         indices = np.flatnonzero(self._counts)
-        lows = np.array([self._inner.get_value_from_index(int(index)) for index in indices], dtype=np.float64)
-        widths = np.array([self._inner._hdr_size_of_equiv_value_range(int(low)) for low in lows])  # noqa: SLF001 - the library keeps the width to itself
-        return self._counts[indices], lows + widths / 2
+        lows, highs = bucket_bounds_ns(indices)
+        return self._counts[indices], (lows + highs + 1) / 2
 
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """The count of every bucket, by its index, ascending in value; a view that cannot be written to."""
-        view = self._counts.view()
-        view.flags.writeable = False
-        return view
-
-    def bounds_ns(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The lowest and the highest value, in nanoseconds, of the buckets with these indices."""
+    def packed(self) -> Packed:
+        """The same without the empty buckets."""
+        indices = np.flatnonzero(self._counts)
         inner = self._inner
-        # the first two half-buckets share one width; each later one doubles it
-        bucket = np.maximum((indices >> inner.sub_bucket_half_count_magnitude) - 1, 0)
-        shift = bucket + inner.unit_magnitude
-        low = (indices - (bucket << inner.sub_bucket_half_count_magnitude)) << shift
-        return low, low + (np.int64(1) << shift) - 1
+        return Packed(indices, self._counts[indices], int(inner.min_value), int(inner.max_value), self.clamped)
+
+    @classmethod
+    def unpacked(cls, *parts: Packed) -> "Histogram":
+        """One with the counts of all parts."""
+        histogram, packed = cls(), Packed.merged(parts)
+        inner = histogram._inner
+        histogram._counts[packed.indices] = packed.counts
+        inner.total_count = packed.count
+        inner.min_value, inner.max_value = min(inner.min_value, packed.min_ns), max(inner.max_value, packed.max_ns)
+        histogram.clamped = packed.clamped
+        return histogram
 
     def encode(self) -> str:
         """The V2 payload, compressed, in base64."""
@@ -113,6 +152,15 @@ class Histogram:
         except Exception as error:  # noqa: BLE001 - the library lets out whatever base64, zlib and its own checks raise
             raise ValueError(f"not an HdrHistogram payload: {error}") from None
         return histogram
+
+
+def bucket_bounds_ns(indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The lowest and the highest value, in nanoseconds, of the buckets with these indices."""
+    # the first two half-buckets share one width; each later one doubles it
+    bucket = np.maximum((indices >> _FORM.sub_bucket_half_count_magnitude) - 1, 0)
+    shift = bucket + _FORM.unit_magnitude
+    low = (indices - (bucket << _FORM.sub_bucket_half_count_magnitude)) << shift
+    return low, low + (np.int64(1) << shift) - 1
 
 
 def _indices(inner: HdrHistogram, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

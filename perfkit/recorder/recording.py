@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.load.phases import Phases
-from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.series import Series, SeriesRecorder
+from perfkit.recorder.batches import Batch, BatchRecorder
+from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.recorder.series import Instants, Series, SeriesRecorder
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
 
@@ -19,9 +20,10 @@ _SAMPLED_ERRORS = 3
 
 # a distribution holds answers, and those that never came at their age, as lower bounds
 _IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
-_OUTCOMES = tuple(Outcome)
+_CODES = {outcome: code for code, outcome in enumerate(Outcome)}
+_KEPT_CODES = [_CODES[outcome] for outcome in _IN_DISTRIBUTION]
 # what came to an end by itself: a request timed out or unfinished is still somebody's work
-_ANSWERED_CODES = [_OUTCOMES.index(outcome) for outcome in Outcome if outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED)]
+_ANSWERED_CODES = [_CODES[outcome] for outcome in Outcome if outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED)]
 _OK = Outcome.OK
 
 
@@ -30,45 +32,35 @@ class Interval:
     """The times of the requests that belong to one second of the window; an open loop has response time and start delay."""
 
     index: int
-    service_time: Histogram
-    response_time: Histogram | None = None
-    start_delay: Histogram | None = None
+    service_time: Packed
+    response_time: Packed | None = None
+    start_delay: Packed | None = None
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Recording:
-    """What one worker saw in one load point's window."""
+    """What one worker saw of one load point from the earliest start of its window on, for `window.cut`."""
 
-    outcomes: dict[Outcome, int]
-    service_time: Histogram
-    failure_time: Histogram
-    finished_per_interval: dict[int, int]
-    """Ok completions inside the window, by the second of it in which they finished."""
-    finished_in_window: int
-    censored: int
-    """How many values in `service_time` are lower bounds."""
-    first_started_ns: int
-    last_finished_ns: int
+    origin_ns: int
+    end_ns: int
+    batch_ns: int
+    batches: dict[int, Batch]
+    series: Series
+    """How the load went on, where its warm-up is to be found in it with all of it."""
+    finished_per_s: dict[int, int]
+    """Ok completions, by the second in which they finished."""
+    held: tuple[Interval, ...]
+    """Intervals that may turn out to be warm-up."""
     errors: dict[Outcome, list[str]]
-    response_time: Histogram | None = None
-    """Finished − intended start; None in a closed loop, as the two below."""
-    start_delay: Histogram | None = None
-    """Started − intended start: waiting for a socket and connecting are part of it."""
-    lag: Histogram | None = None
-    """The generator's own part of the start delay: when the loop came to a request − its intended start."""
-    series: Series | None = None
-    """How the window went on; None where a number of requests ended it."""
-    dropped: int = 0
-    unsent: int = 0
-    """How many of the dropped ones the loop never came to, since it could not keep up."""
 
 
 class Recorder:
     """Takes replies one by one and records them in batches.
 
-    `on_interval` is given each interval's histogram when later ones push it out; an interval with late answers comes
-    more than once, and the parts add up. Memory does not grow with the length of the window. `describe_failure` gives
-    the sentence of a failed reply, and is asked for a few of them.
+    `on_interval` is given each interval when later ones push it out; an interval with late answers comes more than once,
+    and the parts add up. Memory does not grow with the length of the window. `describe_failure` gives the sentence of a
+    failed reply, and is asked for a few of them; `check` looks at an answer before its payload is let go, and may make
+    its outcome another; it says whether it read it. An ok answer is good within `good_within_ns`.
     """
 
     def __init__(
@@ -78,150 +70,174 @@ class Recorder:
         describe_failure: Callable[[Reply], str] = lambda reply: reply.error,
         *,
         is_open: bool = False,
+        check: Callable[[Reply], bool] | None = None,
+        good_within_ns: int | None = None,
     ) -> None:
+        self.failed = 0
         self._phases = phases
         self._window_end_ns = phases.window_end_ns
         self._describe_failure = describe_failure
         self._on_interval = on_interval
+        self._check = check
+        self._good_within_ns = good_within_ns
         self._batch: list[Reply] = []
+        self._begun = 0
+        self._checked: list[int] = []
+        self._drops: list[tuple[Instants, bool]] = []
         self._work: Iterator[None] | None = None
         self._is_open = is_open
-        self._series = None if phases.window_end_ns is None else SeriesRecorder(phases.window_start_ns, phases.window_end_ns)
-        self._open: collections.OrderedDict[int, Interval] = collections.OrderedDict()
-        self._recording = Recording(dict.fromkeys(Outcome, 0), Histogram(), Histogram(), {}, 0, 0, 0, 0, {})
-        if is_open:
-            self._recording.response_time, self._recording.start_delay, self._recording.lag = Histogram(), Histogram(), Histogram()
+        self._series = SeriesRecorder(phases.start_ns if phases.finds_warm_up else phases.window_start_ns, phases.window_end_ns)
+        window_ns = None if phases.window_end_ns is None else phases.window_end_ns - phases.window_start_ns
+        self._batches = BatchRecorder(phases.window_start_ns, window_ns)
+        self._finished_per_s: collections.Counter[int] = collections.Counter()
+        self._errors: dict[Outcome, list[str]] = {}
+        self._open: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
+        self._held: list[Interval] = []
+        step_ns = max(self._batches.batch_ns, NS_PER_S)
+        self._undecided_s = (window_ns // 3 // step_ns + 1) * step_ns // NS_PER_S if window_ns and phases.finds_warm_up else 0
+        self._last_finished_ns = 0
+
+    @property
+    def taken(self) -> int:
+        """How many replies came until now, those of the warm-up among them."""
+        return self._begun + len(self._batch)
 
     def add(self, reply: Reply) -> None:
         """Takes one reply; cheap, since a thousand are recorded at once."""
+        if self._check is not None and self._check(reply):
+            self._checked.append(reply.intended_ns if self._is_open else reply.started_ns)
         if reply.outcome is not _OK:
-            self._sample_error(reply)
+            self._take_failure(reply)
         reply.payload = None
         self._batch.append(reply)
-        if self._work is not None:
-            self._take_a_step()
+        if self._work is not None and next(self._work, self) is self:
+            self._work = None
         if len(self._batch) >= _BATCH:
-            self._finish_work()
-            self._work = self._record_batch(self._window_end_ns)
+            self._begin_work(self._window_end_ns)
 
-    def drop(self, intended_ns: int, is_late: bool) -> None:
-        """Counts an arrival that was not sent, in the window to which it belongs; `is_late` where the loop never came to it."""
-        end_ns = self._window_end_ns
-        if intended_ns >= self._phases.window_start_ns and (end_ns is None or intended_ns < end_ns):
-            if self._series is not None:
-                self._series.add_scheduled(np.array([intended_ns]))
-            self._recording.dropped += 1
-            self._recording.unsent += is_late
+    def drop(self, intended_ns: Instants, is_late: bool) -> None:
+        """Counts arrivals that were not sent, in the window to which they belong; `is_late` where the loop never came to them."""
+        self._drops.append((intended_ns, is_late))
 
     def end_window(self, instant_ns: int) -> None:
         """Says that the window ends then, earlier than planned: what is answered while it drains is no throughput."""
         self._window_end_ns = instant_ns
 
-    def finish(self, window_end_ns: int) -> Recording:
-        """The recording of a window that ended then."""
-        self._finish_work()
-        self._work = self._record_batch(window_end_ns)
+    def finish(self, window_end_ns: int | None) -> Recording:
+        """The recording of a window that ended then; None where it ended with its last request."""
+        self._begin_work(window_end_ns)
         self._finish_work()
         for index in tuple(self._open):
-            self._on_interval(self._open.pop(index))
-        if self._series is not None:
-            self._recording.series = self._series.finish(window_end_ns)
-        return self._recording
+            self._emit(index)
+        origin_ns = self._phases.window_start_ns
+        end_ns = max(self._last_finished_ns, origin_ns) if window_end_ns is None else window_end_ns
+        batches = self._batches.finish()
+        return Recording(
+            origin_ns=origin_ns,
+            end_ns=end_ns,
+            batch_ns=self._batches.batch_ns,
+            batches=batches,
+            series=self._series.finish(),
+            finished_per_s=dict(self._finished_per_s),
+            held=tuple(self._held),
+            errors=self._errors,
+        )
 
-    def _take_a_step(self) -> None:
-        assert self._work is not None
-        if next(self._work, self) is self:
-            self._work = None
+    def _begin_work(self, window_end_ns: int | None) -> None:
+        """Records what was taken until now, a step at a time: all at once would hold up an arrival by half a millisecond."""
+        self._finish_work()
+        batch, self._batch = self._batch, []
+        self._begun += len(batch)
+        self._work = self._steps(batch, window_end_ns)
 
     def _finish_work(self) -> None:
-        while self._work is not None:
-            self._take_a_step()
-
-    def _record_batch(self, window_end_ns: int | None) -> Iterator[None]:
-        """Records what was taken until now, a step at a time: all at once would hold up an arrival by half a millisecond."""
-        batch, self._batch = self._batch, []
-        return self._steps(batch, window_end_ns)
+        if self._work is not None:
+            collections.deque(self._work, maxlen=0)
+            self._work = None
 
     def _steps(self, batch: list[Reply], window_end_ns: int | None) -> Iterator[None]:
         started = np.array([reply.started_ns for reply in batch], dtype=np.int64)
         finished = np.array([reply.finished_ns for reply in batch], dtype=np.int64)
-        codes = np.array([_OUTCOMES.index(reply.outcome) for reply in batch], dtype=np.int64)
-        self._count_finished(finished[codes == _OUTCOMES.index(Outcome.OK)], window_end_ns)
+        codes = np.array([_CODES[reply.outcome] for reply in batch], dtype=np.int64)
         intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
         yield
-        if self._series is not None:
-            self._series.add_answered(finished[np.isin(codes, _ANSWERED_CODES)])
-        inside = intended >= self._phases.window_start_ns
-        if window_end_ns is not None:
-            inside &= intended < window_end_ns
+        self._count_ended(finished, codes, finished - intended, window_end_ns)
+        yield
+        kept = np.isin(codes, _KEPT_CODES)
+        self._series.add_answered(finished[np.isin(codes, _ANSWERED_CODES)])
+        self._series.add_scheduled(intended)
+        self._series.add_times(intended[kept], (finished - intended)[kept])
+        yield
+        inside = self._is_inside(intended, window_end_ns)
         if not inside.any():
             return
-        yield
-        if self._recording.lag is not None:
+        self._last_finished_ns = max(self._last_finished_ns, int(finished[inside].max()))
+        places = np.flatnonzero(inside & kept)
+        times = {"service_time": (places, (finished - started)[places])}
+        if self._is_open:
+            times["response_time"] = places, (finished - intended)[places]
+            times["start_delay"] = places, (started - intended)[places]
+        yield from self._add_to_intervals(intended[places], [one for _, one in times.values()])
+        if self._is_open:
             paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
-            self._recording.lag.record_many((paced - intended)[inside])
-            yield
-        yield from self._record(started[inside], finished[inside], codes[inside], intended[inside])
+            times["lag"] = np.flatnonzero(inside), (paced - intended)[inside]
+        if (failed := np.flatnonzero(inside & ~kept)).size:
+            times["failure_time"] = failed, (finished - started)[failed]
+        rejected = np.flatnonzero(inside & (codes == _CODES[Outcome.REJECTED]))
+        statuses = {int(place): str(batch[place].status) for place in rejected}
+        yield from self._batches.add(intended, codes, inside, times, statuses)
 
-    def _count_finished(self, finished_ns: npt.NDArray[np.int64], window_end_ns: int | None) -> None:
-        start_ns, recording = self._phases.window_start_ns, self._recording
-        inside = finished_ns[finished_ns >= start_ns]
+    def _is_inside(self, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
+        inside: npt.NDArray[np.bool_] = intended_ns >= self._phases.window_start_ns
         if window_end_ns is not None:
-            inside = inside[inside < window_end_ns]
-        recording.finished_in_window += inside.size
-        for index, count in zip(*np.unique((inside - start_ns) // NS_PER_S, return_counts=True), strict=True):
-            recording.finished_per_interval[int(index)] = recording.finished_per_interval.get(int(index), 0) + int(count)
+            inside &= intended_ns < window_end_ns
+        return inside
 
-    def _record(
-        self,
-        started: npt.NDArray[np.int64],
-        finished: npt.NDArray[np.int64],
-        codes: npt.NDArray[np.int64],
-        intended: npt.NDArray[np.int64],
-    ) -> Iterator[None]:
-        recording, service_ns = self._recording, finished - started
-        for outcome, count in zip(_OUTCOMES, np.bincount(codes, minlength=len(_OUTCOMES)), strict=True):
-            recording.outcomes[outcome] += int(count)
-            if outcome in (Outcome.TIMED_OUT, Outcome.UNFINISHED):
-                recording.censored += int(count)
-        recording.first_started_ns = min(recording.first_started_ns or int(started.min()), int(started.min()))
-        recording.last_finished_ns = max(recording.last_finished_ns, int(finished.max()))
-        kept = np.isin(codes, [_OUTCOMES.index(outcome) for outcome in _IN_DISTRIBUTION])
-        recording.failure_time.record_many(service_ns[~kept])
-        indices = (intended[kept] - self._phases.window_start_ns) // NS_PER_S
-        times = service_ns[kept], (finished - intended)[kept], (started - intended)[kept]
-        yield
-        if self._series is not None:
-            self._series.add_scheduled(intended)
-            self._series.add_times(intended[kept], (finished - intended)[kept])
-            yield
-        yield from self._add_times(Interval(-1, recording.service_time, recording.response_time, recording.start_delay), *times)
+    def _count_ended(self, finished_ns: Instants, codes: Instants, waited_ns: Instants, window_end_ns: int | None) -> None:
+        inside = self._is_inside(finished_ns, window_end_ns)
+        self._batches.count("ended", finished_ns[inside & (codes != _CODES[Outcome.UNFINISHED])])
+        inside &= codes == _CODES[_OK]
+        self._batches.count("finished", finished_ns[inside])
+        seconds = (finished_ns[inside] - self._phases.window_start_ns) // NS_PER_S
+        for second, count in zip(*np.unique(seconds, return_counts=True), strict=True):
+            self._finished_per_s[int(second)] += int(count)
+        good = inside if self._good_within_ns is None else inside & (waited_ns <= self._good_within_ns)
+        self._batches.count("good", finished_ns[good])
+        checked, self._checked = np.array(self._checked, dtype=np.int64), []
+        self._batches.count("checked", checked[self._is_inside(checked, window_end_ns)])
+        drops, self._drops = self._drops, []
+        for intended_ns, is_late in drops:
+            self._series.add_scheduled(intended_ns)
+            dropped = intended_ns[self._is_inside(intended_ns, window_end_ns)]
+            self._batches.count("dropped", dropped)
+            if is_late:
+                self._batches.count("unsent", dropped)
+
+    def _add_to_intervals(self, intended_ns: Instants, times: list[Instants]) -> Iterator[None]:
+        indices = (intended_ns - self._phases.window_start_ns) // NS_PER_S
         for index in np.unique(indices):
             chosen = indices == index
-            yield from self._add_times(self._interval(int(index)), *(one[chosen] for one in times))
+            for histogram, values_ns in zip(self._interval(int(index)), times, strict=True):
+                histogram.record_many(values_ns[chosen])
+                yield
 
-    @staticmethod
-    def _add_times(
-        to: Interval, service_ns: npt.NDArray[np.int64], response_ns: npt.NDArray[np.int64], delay_ns: npt.NDArray[np.int64]
-    ) -> Iterator[None]:
-        to.service_time.record_many(service_ns)
-        yield
-        if to.response_time is not None:
-            to.response_time.record_many(response_ns)
-            yield
-        if to.start_delay is not None:
-            to.start_delay.record_many(delay_ns)
-            yield
-
-    def _interval(self, index: int) -> Interval:
+    def _interval(self, index: int) -> tuple[Histogram, ...]:
         if index not in self._open:
-            self._open[index] = Interval(index, Histogram(), Histogram(), Histogram()) if self._is_open else Interval(index, Histogram())
+            self._open[index] = tuple(Histogram() for _ in range(3 if self._is_open else 1))
         self._open.move_to_end(index)
         if len(self._open) > _OPEN_INTERVALS:
-            self._on_interval(self._open.popitem(last=False)[1])
+            self._emit(next(iter(self._open)))
         return self._open[index]
 
-    def _sample_error(self, reply: Reply) -> None:
-        texts = self._recording.errors.setdefault(reply.outcome, [])
+    def _emit(self, index: int) -> None:
+        interval = Interval(index, *(histogram.packed() for histogram in self._open.pop(index)))
+        if index < self._undecided_s:
+            self._held.append(interval)
+        else:
+            self._on_interval(interval)
+
+    def _take_failure(self, reply: Reply) -> None:
+        self.failed += 1
+        texts = self._errors.setdefault(reply.outcome, [])
         if len(texts) < _SAMPLED_ERRORS and reply.started_ns >= self._phases.window_start_ns:
             texts.append(self._describe_failure(reply))

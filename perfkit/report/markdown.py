@@ -154,6 +154,9 @@ ENDING = (
     Column("valid", lambda point: Cell("yes" if point.valid else "no"), is_figure=False),
 )
 _INFERENCES = Column("inferences", lambda point: Cell(format_rate_per_s(point.inferences_per_s)))
+_GOODPUT = Column(
+    "goodput", lambda point: Cell(format_rate_per_s(point.goodput_per_s or 0.0), "ok answers a second within the SLO's limit on times")
+)
 
 
 def load_columns(points: Sequence[Point]) -> tuple[Column, ...]:
@@ -164,4 +167,5 @@ def load_columns(points: Sequence[Point]) -> tuple[Column, ...]:
 
 def headline(points: Sequence[Point]) -> tuple[Column, ...]:
     """The columns of the summary."""
-    return (*load_columns(points), THROUGHPUT, _INFERENCES, *PERCENTILES, *ENDING)
+    goodput = (_GOODPUT,) if any(point.goodput_per_s is not None for point in points) else ()
+    return (*load_columns(points), THROUGHPUT, _INFERENCES, *goodput, *PERCENTILES, *ENDING)

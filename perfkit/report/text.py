@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from perfkit.report.markdown import TIMES
+from perfkit.report.markdown import TIMES, grouped_warnings
 from perfkit.result.model import Point, Result
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -31,8 +31,8 @@ def print_summary(result: Result) -> None:
 def print_warnings(result: Result) -> None:
     """Prints on stderr what a reader of the figures must know, each sentence once, and how the run ended."""
     console = _console(sys.stderr)
-    for message, where in _grouped_warnings(result.summary):
-        console.print(Text.assemble(("warning ", "yellow"), f"({where}) {message}"))
+    for warning in grouped_warnings(result.summary):
+        console.print(Text.assemble(("warning ", "yellow"), f"({warning.where}) {warning.message}"))
     for point in result.summary:
         if point.slo is not None:
             style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
@@ -60,11 +60,13 @@ def describe_point(point: Point) -> str:
 def _table(points: Sequence[Point]) -> Table:
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     batched = any(point.inferences_per_s != point.throughput_per_s for point in points)
+    judged = any(point.goodput_per_s is not None for point in points)
     for column in (
         "protocol",
         "concurrency" if points[0].load.kind == "closed" else "rate",
         "throughput",
         *(["inferences"] if batched else []),
+        *(["goodput"] if judged else []),
         *(name.replace("_", ".") for name in _COLUMNS),
         "errors",
         "samples",
@@ -78,6 +80,7 @@ def _table(points: Sequence[Point]) -> Table:
             point.load.amount,
             format_rate_per_s(point.throughput_per_s),
             *([format_rate_per_s(point.inferences_per_s)] if batched else []),
+            *([format_rate_per_s(point.goodput_per_s or 0.0)] if judged else []),
             *shown,
             f"{point.error_rate:.2%}" if point.error_rate else "0",
             f"{point.times.count:,}",
@@ -86,15 +89,6 @@ def _table(points: Sequence[Point]) -> Table:
     table.caption = f"{TIMES[points[0].times_name]}; – marks percentiles with too few samples"
     table.caption_justify = "left"
     return table
-
-
-def _grouped_warnings(points: Sequence[Point]) -> list[tuple[str, str]]:
-    """Each message once, with the points it concerns."""
-    grouped: dict[str, list[Point]] = {}
-    for point in points:
-        for warning in point.warnings:
-            grouped.setdefault(warning.message, []).append(point)
-    return [(message, "all points" if len(some) == len(points) else "; ".join(map(_where, some))) for message, some in grouped.items()]
 
 
 def _where(point: Point) -> str:

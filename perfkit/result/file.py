@@ -51,8 +51,9 @@ class ResultWriter:
         """Adds one interval, a line for each of its times; `window_start_s` is counted from the log's start."""
         times = {"service": interval.service_time, "response": interval.response_time, "delay": interval.start_delay}
         with self._writing():
-            for kind, histogram in times.items():
-                if histogram is not None:
+            for kind, packed in times.items():
+                if packed is not None:
+                    histogram = Histogram.unpacked(packed)
                     start_s, max_ms = window_start_s + interval.index, histogram.max_ns / 1e6
                     self._log.write(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{histogram.encode()}\n")
 

@@ -122,6 +122,8 @@ class Generator(Part):
     cpu_share: float
     event_loop_lag_ns: Distribution | None = None
     steal_share: float
+    throttled_share: float = 0.0
+    """The share of the window in which a CPU quota stopped it."""
 
 
 class SloJudgement(Part):
@@ -140,8 +142,14 @@ class Point(Part):
     """None where repetitions are pooled."""
     valid: bool
     warnings: tuple[RunWarning, ...]
+    warmup_s: float = 0.0
+    """From the load's start to the window's; the longest of the pooled repetitions."""
     duration_s: float
     requests: Requests
+    rejected_by_status: dict[str, int] = Field(default_factory=dict)
+    """What rejected requests were answered with: an HTTP status, or the name of a gRPC one."""
+    checked: int = 0
+    """How many answers were read and compared with what the model promises."""
     error_rate: float
     throughput_per_s: float
     inferences_per_s: float
@@ -151,6 +159,8 @@ class Point(Part):
     start_delay_ns: Distribution | None = None
     failure_time_ns: Distribution | None
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
+    effective_samples: dict[str, float] = Field(default_factory=dict)
+    """How many independent requests would fix each percentile as well as those that were measured."""
     slo: SloJudgement | None = None
     """Of the pooled repetitions, where the scenario has an SLO."""
     connections: Connections

@@ -4,19 +4,11 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
 
 import pydantic
-from pydantic import BeforeValidator, Discriminator, Field, PlainSerializer, Tag, WithJsonSchema
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from perfkit.scenario.part import Count, Duration, Part, Text
-from perfkit.units import parse_rate_per_s
+from perfkit.scenario.part import Count, Duration, Part, Rate, Text
 
-Rate = Annotated[
-    float,
-    BeforeValidator(parse_rate_per_s),
-    PlainSerializer(lambda rate: f"{rate:.12g}/s", return_type=str),
-    WithJsonSchema({"type": ["string", "number"], "examples": [100, "100/s"]}),
-    Field(gt=0, allow_inf_nan=False),
-]
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

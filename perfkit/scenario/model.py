@@ -3,13 +3,15 @@
 from typing import Annotated, Literal, Self
 
 import pydantic
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from perfkit.scenario.load import Load
-from perfkit.scenario.part import Count, Cpus, Duration, Part
+from perfkit.scenario.check import Check
+from perfkit.scenario.load import Load, OpenLoad
+from perfkit.scenario.part import Count, Cpus, Duration, Part, Share
 from perfkit.scenario.slo import Slo
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.workload import Workload
+from perfkit.units import parse_duration_ns, write_duration_ns
 
 SCHEMA = "perfkit.scenario/1"
 
@@ -26,20 +28,21 @@ LATER = {
 class Measure(Part):
     """How long, how often and from where; `duration` or `requests` ends a window."""
 
-    warmup_ns: Duration = Field(default=1_000_000_000, alias="warmup")
+    warmup_ns: Annotated[
+        int | Literal["auto"],
+        BeforeValidator(lambda value: value if value == "auto" else parse_duration_ns(value)),
+        PlainSerializer(lambda value: value if value == "auto" else write_duration_ns(value)),
+        WithJsonSchema({"type": ["string", "integer"], "examples": ["auto", "2s"]}),
+    ] = Field(default="auto", alias="warmup")
+    """`auto` leaves out the first second, and what else of the first third turns out not to be steady yet."""
     duration_ns: Duration | None = Field(default=None, alias="duration", gt=0)
     requests: Count | None = None
     drain_ns: Duration | None = Field(default=None, alias="drain")
     repetitions: Count = 3
+    abort_error_rate: Share | None = None
+    """The run ends where a larger share of a load point's requests failed; of the first twenty at the earliest."""
     workers: Literal["auto"] | Count = "auto"
     cpus: Cpus | None = None
-
-    @pydantic.field_validator("warmup_ns", mode="before")
-    @classmethod
-    def _no_auto_yet(cls, value: object) -> object:
-        if value == "auto":
-            raise ValueError("auto comes with a later version; write a duration such as 2s")
-        return value
 
     @pydantic.field_validator("workers")
     @classmethod
@@ -57,6 +60,7 @@ class Measure(Part):
 
 DEFAULT_DURATION_NS = 10_000_000_000
 DEFAULT_DRAIN_NS = 30_000_000_000
+AUTO_WARMUP_NS = 1_000_000_000
 
 
 class Scenario(Part):
@@ -69,6 +73,7 @@ class Scenario(Part):
     workload: Workload = Workload()
     load: Load
     measure: Measure = Measure()
+    check: Check = Check()
     slo: Slo | None = None
 
     @pydantic.field_validator("schema_version")
@@ -84,6 +89,19 @@ class Scenario(Part):
         if self.measure.requests is not None:
             return None
         return self.measure.duration_ns or DEFAULT_DURATION_NS
+
+    @property
+    def warmup_ns(self) -> int:
+        """What is left out in any case; a trace has nothing to warm up with that would not be part of it."""
+        if self.measure.warmup_ns != "auto":
+            return self.measure.warmup_ns
+        return 0 if isinstance(self.load, OpenLoad) and self.load.open.trace else AUTO_WARMUP_NS
+
+    @property
+    def finds_warm_up(self) -> bool:
+        """Whether the warm-up is looked for in what was measured: it can be, under a load that is meant to be steady, in a window of time."""
+        moves = isinstance(self.load, OpenLoad) and (self.load.open.trace is not None or self.load.open.shape is not None)
+        return self.measure.warmup_ns == "auto" and self.window_ns is not None and not moves
 
     @property
     def drain_ns(self) -> int:

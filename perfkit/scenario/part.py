@@ -9,13 +9,26 @@ import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from perfkit.units import parse_duration_ns, write_duration_ns
+from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share, write_duration_ns
 
 Duration = Annotated[
     int,
     BeforeValidator(parse_duration_ns),
     PlainSerializer(write_duration_ns, return_type=str),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["250us", "10ms", "30s", "2m"]}),
+]
+Rate = Annotated[
+    float,
+    BeforeValidator(parse_rate_per_s),
+    PlainSerializer(lambda rate: f"{rate:.12g}/s", return_type=str),
+    WithJsonSchema({"type": ["string", "number"], "examples": [100, "100/s"]}),
+    Field(gt=0, allow_inf_nan=False),
+]
+Share = Annotated[
+    float,
+    BeforeValidator(parse_share),
+    PlainSerializer(lambda share: f"{share * 100:.12g}%", return_type=str),
+    WithJsonSchema({"type": ["string", "number"], "examples": ["0.1%", 0.001]}),
 ]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Text = Annotated[str, Field(strict=True, min_length=1)]

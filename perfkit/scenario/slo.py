@@ -3,17 +3,10 @@
 from typing import Annotated, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import Field
 
-from perfkit.scenario.part import Duration, Part
-from perfkit.units import parse_share
+from perfkit.scenario.part import Duration, Part, Share
 
-Share = Annotated[
-    float,
-    BeforeValidator(parse_share),
-    PlainSerializer(lambda share: f"{share * 100:.12g}%", return_type=str),
-    WithJsonSchema({"type": ["string", "number"], "examples": ["0.1%", 0.001]}),
-]
 _Limit = Annotated[Duration, Field(gt=0)]
 
 
@@ -33,6 +26,12 @@ class Slo(Part):
         if not self.model_fields_set:
             raise ValueError("no limit is given, such as p99: 50ms or error_rate: 0.1%")
         return self
+
+    @property
+    def good_within_ns(self) -> int | None:
+        """The limit of the highest percentile: an ok answer within it is a good one. None where no percentile is limited."""
+        limits = self.percentiles_ns
+        return max(limits.items(), key=lambda limit: float(limit[0][1:].replace("_", ".")))[1] if limits else None
 
     @property
     def percentiles_ns(self) -> dict[str, int]:

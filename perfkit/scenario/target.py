@@ -92,6 +92,8 @@ class Server(Part):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count | None = None
     cpus: Cpus | None = None
+    synthetic: Text | None = None
+    """The law of the model `synthetic`, such as `service=exponential:10ms,servers=2`."""
 
     @pydantic.field_validator("device")
     @classmethod

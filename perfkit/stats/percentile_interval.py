@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.histogram import Packed, bucket_bounds_ns
 from perfkit.stats.autocorrelation import lag_1, variance_of_share
 from perfkit.stats.student_t import student_t_quantile
 from perfkit.stats.validity import is_withheld, minimum_samples
@@ -52,7 +52,7 @@ class PercentileInterval:
 
 
 def percentile_intervals(
-    intervals: Sequence[Histogram], quantiles: Sequence[float], confidence: float = 0.95
+    intervals: Sequence[Packed], quantiles: Sequence[float], confidence: float = 0.95
 ) -> dict[float, PercentileInterval]:
     """The percentiles, in (0, 1), of all samples of a window together, each with its interval, by quantile.
 
@@ -103,15 +103,15 @@ class _Buckets:
         return int(np.searchsorted(self.cumulated, rank))
 
 
-def _merge(intervals: Sequence[Histogram]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _merge(intervals: Sequence[Packed]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Counts by batch and bucket, and the buckets' bounds; buckets that are empty in all batches are left out."""
     # the number that leaves the fewest intervals over, the larger of equals
     number = min(len(intervals), max(_BATCHES, key=lambda batches: (-(len(intervals) % batches), batches)))
-    counts = np.zeros((number, intervals[0].counts.size), dtype=np.int64)
-    for index, histogram in enumerate(intervals):
-        counts[index * number // len(intervals)] += histogram.counts
-    filled = np.flatnonzero(counts.any(axis=0))
-    return counts[:, filled], *intervals[0].bounds_ns(filled)
+    filled = Packed.merged(intervals).indices
+    counts = np.zeros((number, filled.size), dtype=np.int64)
+    for index, packed in enumerate(intervals):
+        counts[index * number // len(intervals), np.searchsorted(filled, packed.indices)] += packed.counts
+    return counts, *bucket_bounds_ns(filled)
 
 
 def _interval(quantile: float, confidence: float, cumulated: npt.NDArray[np.int64], pooled: _Buckets) -> PercentileInterval:

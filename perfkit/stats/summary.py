@@ -1,23 +1,31 @@
-"""From recordings to the points of a result, and from repetitions to their summary."""
+"""From measured windows to the points of a result, and from repetitions to their summary."""
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
 from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.recording import Recording
-from perfkit.recorder.series import Series
-from perfkit.result.model import Connections, Distribution, Generator, Load, OpenLoad, Point, Protocol, Requests, RunWarning, SloJudgement
-from perfkit.stats.overload import judge_overload
+from perfkit.recorder.window import Window
+from perfkit.result.model import (
+    ClosedLoad,
+    Connections,
+    Distribution,
+    Generator,
+    Load,
+    OpenLoad,
+    Point,
+    Protocol,
+    Requests,
+    RunWarning,
+    SloJudgement,
+)
+from perfkit.stats.course import Course, course_warnings
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.slo import Slo, judge_slo
-from perfkit.stats.steady_state import judge
-from perfkit.stats.validity import GeneratorVerdict, OpenLoopFigures, is_withheld, judge_generator, minimum_samples
+from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, is_withheld, judge_generator, minimum_samples
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _LATE_BURST_NS = 50_000_000
-_REQUESTS_AN_INTERVAL, _FEWEST_INTERVALS = 10, 60  # below that many the verdict on a drift is not reliable
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999, "p99_99": 0.9999}
 
 
@@ -29,11 +37,20 @@ class Measured:
     load: Load
     batch_size: int
     repetition: int
-    window_ns: int
-    recording: Recording
+    window: Window
+    warmup_ns: int
+    """From the load's start to the window's."""
     connections: Connections
     generator: Generator
     warnings: tuple[RunWarning, ...]
+    think_time_ns: int = 0
+    has_slo: bool = False
+    """Whether the window's `good` means anything."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was an open loop."""
+        return isinstance(self.load, OpenLoad)
 
 
 def distribution(histogram: Histogram) -> Distribution:
@@ -48,9 +65,7 @@ def distribution(histogram: Histogram) -> Distribution:
 
 def point(measured: Measured) -> Point:
     """The point of one repetition."""
-    seconds = -(-measured.window_ns // NS_PER_S)
-    series = tuple(measured.recording.finished_per_interval.get(index, 0) for index in range(seconds))
-    return _point([measured], measured.repetition, series)
+    return _point([measured], measured.repetition, measured.window.finished_per_s)
 
 
 def pooled(repetitions: Sequence[Measured], slo: Slo | None = None) -> Point:
@@ -68,28 +83,28 @@ def pooled(repetitions: Sequence[Measured], slo: Slo | None = None) -> Point:
 
 
 def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int, ...] | None) -> Point:
-    first = parts[0]
+    first, windows = parts[0], [part.window for part in parts]
     service_time, failure_time = _pooled(parts, "service_time"), _pooled(parts, "failure_time")
     response_time, start_delay, lag = (_pooled(parts, name) for name in ("response_time", "start_delay", "lag"))
     assert service_time is not None
     assert failure_time is not None
-    outcomes = {outcome: sum(part.recording.outcomes[outcome] for part in parts) for outcome in Outcome}
-    dropped, unsent = sum(part.recording.dropped for part in parts), sum(part.recording.unsent for part in parts)
-    sent, window_s = sum(outcomes.values()), sum(part.window_ns for part in parts) / NS_PER_S
-    throughput = sum(part.recording.finished_in_window for part in parts) / window_s if window_s else 0.0
+    outcomes = {outcome: sum(window.outcomes[outcome] for window in windows) for outcome in Outcome}
+    dropped, unsent = sum(window.dropped for window in windows), sum(window.unsent for window in windows)
+    sent, window_s = sum(outcomes.values()), sum(window.length_ns for window in windows) / NS_PER_S
+    scheduled, checked = sent + dropped, sum(window.checked for window in windows)
+    throughput = _rate(sum(window.finished for window in windows), window_s)
     generator = Generator(
         cpu_share=_mean(parts, "cpu_share"),
         event_loop_lag_ns=distribution(lag) if lag is not None and lag.count else None,
         steal_share=_mean(parts, "steal_share"),
+        throttled_share=_mean(parts, "throttled_share"),
     )
-    busy_share = max(part.generator.cpu_share for part in parts)
-    judged = _judged_generator(busy_share, generator.steal_share, sent + dropped, unsent, dropped, lag, response_time)
+    judged = _judge_generator(parts, generator, scheduled, dropped - unsent, unsent, lag, response_time or service_time, failure_time)
     errors = {
-        outcome.value: tuple(dict.fromkeys(text for part in parts for text in part.recording.errors.get(outcome, ())))
+        outcome.value: tuple(dict.fromkeys(text for window in windows for text in window.errors.get(outcome, ())))
         for outcome in Outcome
-        if any(outcome in part.recording.errors for part in parts)
+        if any(outcome in window.errors for window in windows)
     }
-    warnings = tuple(dict.fromkeys(warning for part in parts for warning in part.warnings))
     intervals = _intervals(parts)
     return Point(
         protocol=first.protocol,
@@ -97,25 +112,34 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
         repetition=repetition,
         valid=judged.is_valid and sent > 0,
         warnings=(
-            *warnings,
+            *dict.fromkeys(warning for part in parts for warning in part.warnings),
             *judged.invalid,
             *judged.warnings,
-            *_load_warnings(dropped - unsent, sent + dropped, lag),
-            *(_course_warnings(parts) if judged.is_valid else ()),
-            *_warnings(response_time or service_time, outcomes, sum(part.recording.censored for part in parts), errors, intervals),
+            *_load_warnings(dropped - unsent, scheduled, lag),
+            *(course_warnings([_course(part) for part in parts]) if judged.is_valid else ()),
+            *_outcome_warnings(outcomes, errors, checked),
+            *_sample_warnings(response_time or service_time, outcomes, intervals),
         ),
+        warmup_s=max(part.warmup_ns for part in parts) / NS_PER_S,
         duration_s=window_s,
-        requests=Requests(
-            scheduled=sent + dropped, dropped=dropped, sent=sent, **{outcome.value: count for outcome, count in outcomes.items()}
-        ),
-        error_rate=1 - outcomes[Outcome.OK] / (sent + dropped) if sent + dropped else 0.0,
+        requests=Requests(scheduled=scheduled, dropped=dropped, sent=sent, **{outcome.value: count for outcome, count in outcomes.items()}),
+        rejected_by_status={
+            status: sum(window.statuses.get(status, 0) for window in windows)
+            for status in sorted({status for window in windows for status in window.statuses})
+        },
+        checked=checked,
+        error_rate=1 - outcomes[Outcome.OK] / scheduled if scheduled else 0.0,
         throughput_per_s=throughput,
         inferences_per_s=throughput * first.batch_size,
+        goodput_per_s=_rate(sum(window.good for window in windows), window_s) if first.has_slo else None,
         service_time_ns=distribution(service_time),
         response_time_ns=None if response_time is None else distribution(response_time),
         start_delay_ns=None if start_delay is None else distribution(start_delay),
         failure_time_ns=distribution(failure_time) if failure_time.count else None,
         intervals={name: (one.low_ns, one.high_ns) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))},
+        effective_samples={
+            name: round(one.effective_samples, 1) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))
+        },
         connections=Connections(
             opened=sum(part.connections.opened for part in parts),
             reconnects=sum(part.connections.reconnects for part in parts),
@@ -127,35 +151,54 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
     )
 
 
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds else 0.0
+
+
 def _pooled(parts: Sequence[Measured], name: str) -> Histogram | None:
     """All repetitions' histograms of that name added; None where the load has no such time."""
-    if getattr(parts[0].recording, name) is None:
+    if name not in parts[0].window.times:
         return None
-    pooled = Histogram()
-    for part in parts:
-        pooled.add(getattr(part.recording, name))
-    return pooled
+    return Histogram.unpacked(*(part.window.times[name] for part in parts))
 
 
 def _mean(parts: Sequence[Measured], share: str) -> float:
     """Weighted by the windows' lengths."""
-    total_ns = sum(part.window_ns for part in parts)
-    return sum(float(getattr(part.generator, share)) * part.window_ns for part in parts) / total_ns if total_ns else 0.0
+    total_ns = sum(part.window.length_ns for part in parts)
+    return sum(float(getattr(part.generator, share)) * part.window.length_ns for part in parts) / total_ns if total_ns else 0.0
 
 
-def _judged_generator(
-    busy_share: float, steal_share: float, scheduled: int, unsent: int, dropped: int, lag: Histogram | None, response_time: Histogram | None
+def _judge_generator(
+    parts: Sequence[Measured],
+    generator: Generator,
+    scheduled: int,
+    without_room: int,
+    unsent: int,
+    lag: Histogram | None,
+    times: Histogram,
+    failure_time: Histogram,
 ) -> GeneratorVerdict:
-    if lag is None or response_time is None:
-        return judge_generator(busy_share, steal_share, None)
-    figures = OpenLoopFigures(
-        scheduled=scheduled,
-        sent=scheduled - dropped,
-        dropped=dropped - unsent,
-        start_delay_p99_ns=lag.values_at([0.99])[0] if lag.count else 0,  # its own part of it: waiting for a socket is the target's
-        response_p50_ns=response_time.values_at([0.5])[0] if response_time.count else 0,
-    )
-    return judge_generator(busy_share, steal_share, figures)
+    load = parts[0].load
+    loop: OpenLoopFigures | ClosedLoopFigures | None = None
+    if lag is not None:
+        loop = OpenLoopFigures(
+            scheduled=scheduled,
+            sent=scheduled - without_room - unsent,
+            dropped=without_room,
+            lag=lag,  # the generator's own part of the start delay: waiting for a socket is the target's
+            response_p50_ns=times.values_at([0.5])[0] if times.count else 0,
+        )
+    elif isinstance(load, ClosedLoad) and (count := times.count + failure_time.count):
+        window_s = sum(part.window.length_ns for part in parts) / NS_PER_S
+        total_ns = sum(histogram.mean_and_stddev_ns()[0] * histogram.count for histogram in (times, failure_time))
+        loop = ClosedLoopFigures(
+            concurrency=load.concurrency,
+            finished_per_s=_rate(sum(part.window.ended for part in parts), window_s),
+            mean_service_time_ns=total_ns / count,
+            mean_think_time_ns=parts[0].think_time_ns,
+        )
+    busiest = max(part.generator.cpu_share for part in parts)
+    return judge_generator(busiest, generator.steal_share, generator.throttled_share, loop)
 
 
 def _load_warnings(without_room: int, scheduled: int, lag: Histogram | None) -> list[RunWarning]:
@@ -171,55 +214,17 @@ def _load_warnings(without_room: int, scheduled: int, lag: Histogram | None) -> 
 
 
 def _intervals(parts: Sequence[Measured]) -> dict[float, PercentileInterval]:
-    """95 % intervals of the percentiles; none where a number of requests ended the windows."""
-    batches = [Histogram.decode(text) for part in parts if part.recording.series is not None for text in part.recording.series.batches]
-    return percentile_intervals(batches, tuple(QUANTILES.values()))
+    """95 % intervals of the percentiles, from the parts' batches one behind another."""
+    return percentile_intervals([batch for part in parts for batch in part.window.batches], tuple(QUANTILES.values()))
 
 
-def _course_warnings(parts: Sequence[Measured]) -> list[RunWarning]:
-    """What became of the target in the course of the windows: a backlog that grew, a drift."""
-    warnings: dict[str, str] = {}
-    for part in parts:
-        series = part.recording.series
-        if series is None or not series.timed.size:
-            continue
-        if isinstance(part.load, OpenLoad):
-            overload = judge_overload(series.scheduled, series.answered, dispersion=1 + (part.load.burstiness or 1.0) ** 2)
-            if overload.is_overloaded:
-                warnings.setdefault("overloaded", overload.sentence)
-                continue
-        if (reason := _drift(series, isinstance(part.load, OpenLoad))) is not None:
-            warnings.setdefault("not_steady", reason)
-    return [RunWarning(code=code, message=message) for code, message in warnings.items()]
+def _course(part: Measured) -> Course:
+    burstiness = part.load.burstiness if isinstance(part.load, OpenLoad) else None
+    return Course(part.window.series, part.is_open, burstiness or 1.0)
 
 
-def _drift(series: Series, is_open: bool) -> str | None:
-    """Why the target was not steady, from intervals of ten requests or more; None where nothing proves it.
-
-    The throughput of an open loop is its schedule's, which may well move: its times alone are judged.
-    """
-    whole = max(1, math.ceil(_REQUESTS_AN_INTERVAL * series.timed.size / max(int(series.timed.sum()), 1)))
-    number = series.timed.size // whole
-    if number < _FEWEST_INTERVALS:
-        return None
-    timed, sums, answered = (
-        one[: number * whole].reshape(number, whole).sum(axis=1) for one in (series.timed, series.time_sum_ns, series.answered)
-    )
-    if not timed.all():
-        return None
-    times = {"mean time": sums / timed}
-    judged = judge(times if is_open else {"throughput": answered.astype(float), **times})
-    return judged.reason if judged.verdict == "not_steady" else None
-
-
-def _warnings(
-    service_time: Histogram,
-    outcomes: dict[Outcome, int],
-    censored: int,
-    errors: dict[str, tuple[str, ...]],
-    intervals: Mapping[float, PercentileInterval],
-) -> list[RunWarning]:
-    warnings, count = [], service_time.count
+def _outcome_warnings(outcomes: Mapping[Outcome, int], errors: Mapping[str, tuple[str, ...]], checked: int) -> list[RunWarning]:
+    warnings = []
     failed = {outcome.value: number for outcome, number in outcomes.items() if number and outcome is not Outcome.OK}
     if failed:
         text = next((texts[0] for texts in errors.values() if texts and texts[0]), "")
@@ -227,9 +232,18 @@ def _warnings(
         warnings.append(
             RunWarning(code="failed_requests", message=f"Some requests failed: {listed}{f'; for one: {text}' if text else ''}.")
         )
+    wrong, answered = outcomes[Outcome.INVALID_OUTPUT], outcomes[Outcome.INVALID_OUTPUT] + outcomes[Outcome.OK]
+    if wrong and checked < answered:
+        message = f"{wrong:,} of the {checked:,} answers that were checked are wrong; the other {answered - checked:,} count as ok unseen."
+        warnings.append(RunWarning(code="invalid_output", message=message))
+    return warnings
+
+
+def _sample_warnings(times: Histogram, outcomes: Mapping[Outcome, int], intervals: Mapping[float, PercentileInterval]) -> list[RunWarning]:
+    count, censored = times.count, outcomes[Outcome.TIMED_OUT] + outcomes[Outcome.UNFINISHED]
     if not count:
-        warnings.append(RunWarning(code="no_samples", message="No request of this point succeeded."))
-        return warnings
+        return [RunWarning(code="no_samples", message="No request of this point succeeded.")]
+    warnings = []
     needed = {
         name: one.needed_samples if (one := intervals.get(quantile)) else minimum_samples(quantile) for name, quantile in QUANTILES.items()
     }
@@ -244,6 +258,6 @@ def _warnings(
     if above:
         message = f"{above[0].replace('_', '.')} and above fall among {censored} requests that never came back: they are lower bounds."
         warnings.append(RunWarning(code="censored", message=message))
-    if service_time.clamped:
-        warnings.append(RunWarning(code="clamped", message=f"{service_time.clamped} times lie above one hour and count as one hour."))
+    if times.clamped:
+        warnings.append(RunWarning(code="clamped", message=f"{times.clamped} times lie above one hour and count as one hour."))
     return warnings

@@ -4,14 +4,15 @@ import dataclasses
 import functools
 import math
 
+from perfkit.recorder.histogram import Histogram
 from perfkit.result.model import RunWarning
 from perfkit.units import format_duration_ns
 
 # LoadGen's early stopping: one sample above the percentile is allowed for, at 99 % confidence
 _CONFIDENCE, _ALLOWED_ABOVE = 0.99, 1
 BUSY_CORE_SHARE = 0.85
-SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE = 0.99, 1_000_000, 0.05
-STEAL_SHARE, LITTLE_SHARE = 0.01, 0.05
+SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE, LATE_SHARE = 0.99, 1_000_000, 0.05, 0.01
+STEAL_SHARE, THROTTLED_SHARE, LITTLE_SHARE = 0.01, 0.01, 0.05
 
 
 def minimum_samples(quantile: float, autocorrelation_time: float = 1.0) -> int:
@@ -42,11 +43,6 @@ def is_withheld(quantile: float, count: int) -> bool:
     return count < round(1 / (1 - quantile), 6)
 
 
-def is_generator_bound(cpu_share: float) -> bool:
-    """Whether the generator's core was so busy that its figures are its own rather than the server's."""
-    return cpu_share > BUSY_CORE_SHARE
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenLoopFigures:
     """How well an open loop kept to its schedule; times in nanoseconds."""
@@ -55,7 +51,8 @@ class OpenLoopFigures:
     """The arrivals of the window as they were planned: before anything was sent or dropped."""
     sent: int
     dropped: int
-    start_delay_p99_ns: float
+    lag: Histogram
+    """The start delays, as far as they are the generator's own."""
     response_p50_ns: float
 
 
@@ -84,18 +81,21 @@ class GeneratorVerdict:
         return not self.invalid
 
 
-def judge_generator(busiest_core_share: float, steal_share: float, loop: OpenLoopFigures | ClosedLoopFigures | None) -> GeneratorVerdict:
+def judge_generator(
+    busiest_core_share: float, steal_share: float, throttled_share: float, loop: OpenLoopFigures | ClosedLoopFigures | None
+) -> GeneratorVerdict:
     """What the load generator itself did to a point's figures.
 
-    Invalid: a worker's core more than 85 % busy; of an open loop, less than 99 % of the schedule sent or dropped, or a p99
-    of the start delay above 1 ms and above 5 % of the median response time. Warnings: more than 1 % of the machine stolen
+    Invalid: a worker's core more than 85 % busy; a CPU quota that stopped it for more than 1 % of the window; of an open
+    loop, less than 99 % of the schedule sent or dropped, or a p99 of the start delay above 1 ms and above 5 % of the median
+    response time, which one late request alone does not make. Warnings: more than 1 % of the machine stolen
     by its host; of a closed loop, |1 - X(R+Z)/C| > 5 %, X all finished requests a second, R their mean service time, Z the
     think time, C the concurrency (J. D. C. Little, Operations Research 9, 1961; assumption: what was in flight at the
     window's ends is little beside what passed through it). An overloaded or drifting target is none of this: such a point
     stays valid. The limits are conventions, not tests. A schedule without arrivals is kept.
     """
     invalid, warnings = [], []
-    if is_generator_bound(busiest_core_share):
+    if busiest_core_share > BUSY_CORE_SHARE:
         invalid.append(
             _warning(
                 "generator_bound",
@@ -103,6 +103,11 @@ def judge_generator(busiest_core_share: float, steal_share: float, loop: OpenLoo
                 "The server may be faster than these figures; lower the concurrency or the request rate.",
             )
         )
+    if throttled_share > THROTTLED_SHARE:
+        message = (
+            f"A CPU quota stopped the load generator for {throttled_share:.0%} of the window: give it more CPU, or take the quota away."
+        )
+        invalid.append(_warning("throttled", message))
     if isinstance(loop, OpenLoopFigures):
         invalid += _judge_schedule(loop)
     if steal_share > STEAL_SHARE:
@@ -129,9 +134,10 @@ def _judge_schedule(loop: OpenLoopFigures) -> list[RunWarning]:
         message = f"The load generator fell behind: it came to {share:.1%} of the {loop.scheduled:,} requests of its schedule."
         found.append(_warning("behind_schedule", message))
     limit_ns = max(START_DELAY_NS, START_DELAY_SHARE * loop.response_p50_ns)
-    if loop.start_delay_p99_ns > limit_ns:
+    if loop.lag.count_above(int(limit_ns)) > max(1, LATE_SHARE * loop.lag.count):
+        late_ns = loop.lag.values_at([1 - LATE_SHARE])[0]
         message = (
-            f"The load generator sent late: 1 % of the requests by more than {format_duration_ns(loop.start_delay_p99_ns)}, "
+            f"The load generator sent late: 1 % of the requests by {format_duration_ns(late_ns)} or more, "
             f"above {format_duration_ns(limit_ns)}. Lower the rate, or use more workers."
         )
         found.append(_warning("late_starts", message))

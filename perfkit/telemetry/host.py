@@ -1,12 +1,13 @@
 """This machine: what it is, which CPUs we may use, and how busy the generator and its neighbours were."""
 
 import contextlib
+import dataclasses
 import importlib.metadata
 import os
 import pathlib
 import platform
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psutil
@@ -63,20 +64,59 @@ def open_file_limit() -> int:
     return 1 << 20 if soft == resource.RLIM_INFINITY else soft
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class BusyShares:
+    """How busy this process was, and what kept it from being busier."""
+
+    cpu: float = 0.0
+    """The share of one core that it used; above 1 where several threads were busy."""
+    steal: float = 0.0
+    """The share of the machine that its host gave to others."""
+    throttled: float = 0.0
+    """The share of the time in which a CPU quota stopped it."""
+
+
 class BusyMeter:
-    """The share of a core that this process used, and the share of the machine that was stolen, between two instants."""
+    """Measures `BusyShares` between two instants; `cgroups` are the folders of this process's control groups."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, cgroups: Sequence[pathlib.Path] | None = None) -> None:
         self._clock = clock
-        self._start = (clock.now_ns(), cpu_ns(), _steal_and_total_s())
+        self._cgroups = _cpu_cgroups() if cgroups is None else cgroups
+        self._start = (clock.now_ns(), cpu_ns(), _steal_and_total_s(), _throttled_ns(self._cgroups))
 
-    def read(self) -> tuple[float, float]:
-        """Busy share (above 1 where several threads were busy) and stolen share since the meter was made."""
-        began_ns, used_ns, (steal_s, total_s) = self._start
+    def read(self) -> BusyShares:
+        """The shares since the meter was made."""
+        began_ns, used_ns, (steal_s, total_s), throttled_ns = self._start
         elapsed_ns = max(self._clock.now_ns() - began_ns, 1)
         steal_now_s, total_now_s = _steal_and_total_s()
         stolen = (steal_now_s - steal_s) / (total_now_s - total_s) if total_now_s > total_s else 0.0
-        return (cpu_ns() - used_ns) / elapsed_ns, stolen
+        stopped_ns = max((now - before for now, before in zip(_throttled_ns(self._cgroups), throttled_ns, strict=True)), default=0)
+        return BusyShares((cpu_ns() - used_ns) / elapsed_ns, stolen, min(stopped_ns / elapsed_ns, 1.0))
+
+
+def _cpu_cgroups() -> Sequence[pathlib.Path]:
+    """The groups whose quotas hold for this process: its own in either version of the hierarchy, and those above."""
+    folders: list[pathlib.Path] = []
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            root = pathlib.Path("/sys/fs/cgroup/cpu" if controllers else "/sys/fs/cgroup")
+            own = root / group.lstrip("/")
+            folders += [folder for folder in (own, *own.parents) if folder.is_relative_to(root)]
+    return folders
+
+
+def _throttled_ns(cgroups: Sequence[pathlib.Path]) -> list[int]:
+    """For how long quotas have stopped each group, all its CPUs added; 0 where the system does not say."""
+    found = []
+    for folder in cgroups:
+        counts: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError):
+            counts = dict(line.split() for line in (folder / "cpu.stat").read_text(encoding="ascii").splitlines())
+        found.append(int(counts.get("throttled_time", 0)) or int(counts.get("throttled_usec", 0)) * 1000)
+    return found
 
 
 def _steal_and_total_s() -> tuple[float, float]:

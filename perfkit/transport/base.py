@@ -34,18 +34,23 @@ class Reply:
     """What came back. `started_ns` is when the request's bytes were handed to a ready connection.
 
     An open loop adds when the request was meant to start, `intended_ns`, and when the loop came to it, `paced_ns`.
-    `payload` is the engine's own form of the answer, for `decode`; `error` the sentence of a failure.
+    `payload` is the engine's own form of the answer, for `decode`; `error` the sentence of a failure; `status` what a
+    rejected request was answered with, such as 503 or RESOURCE_EXHAUSTED. `variant` is the request's place in its pool,
+    which the loops set.
     """
 
-    __slots__ = ("error", "finished_ns", "intended_ns", "outcome", "paced_ns", "payload", "started_ns")
+    __slots__ = ("error", "finished_ns", "intended_ns", "outcome", "paced_ns", "payload", "started_ns", "status", "variant")
 
-    def __init__(self, outcome: Outcome, started_ns: int, finished_ns: int, payload: Any = None, error: str = "") -> None:
+    def __init__(
+        self, outcome: Outcome, started_ns: int, finished_ns: int, payload: Any = None, error: str = "", status: str | int = ""
+    ) -> None:
         self.outcome = outcome
         self.started_ns = started_ns
         self.finished_ns = finished_ns
         self.payload = payload
         self.error = error
-        self.intended_ns = self.paced_ns = 0
+        self.status = status
+        self.intended_ns = self.paced_ns = self.variant = 0
 
 
 @dataclasses.dataclass(slots=True)

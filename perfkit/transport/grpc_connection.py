@@ -18,21 +18,21 @@ from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
-# a server that counts in milliseconds may cancel a call that much before we end it
-_SERVER_ROUNDING_NS = 5_000_000
+# a deadline that passes sooner than ours is the server's own
+_OUR_DEADLINE_SHARE = 0.9
 _OK = Outcome.OK  # reading an enum's member costs more than the rest of a reply
 
 
 class Call(Stream[AnswerFields]):
-    """A request in flight: what was sent, since when, and who waits for its reply."""
+    """A request in flight: what was sent, when it was asked for and sent first, and who waits for its reply."""
 
-    __slots__ = ("buffers", "is_repeated", "reply", "started_ns")
+    __slots__ = ("asked_ns", "buffers", "is_repeated", "reply", "started_ns")
 
-    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", started_ns: int, is_repeated: bool) -> None:
+    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", started_ns: int) -> None:
         self.buffers = buffers
         self.reply = reply
-        self.started_ns = started_ns
-        self.is_repeated = is_repeated
+        self.asked_ns = self.started_ns = started_ns
+        self.is_repeated = False
         self.head = None
         self.chunks = []
         self.received_bytes = 0
@@ -62,31 +62,39 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         self._now_ns = pool.now_ns
         self._most_calls = most_calls
         self._known = known
-        self._ready: asyncio.Future[int] = pool.loop.create_future()
+        self._ready: asyncio.Future[None] = pool.loop.create_future()
         self._wire: asyncio.Transport | None = None
         self._http2: ClientConnection[Call, AnswerFields]
-        self._room = self._allowed = 0  # calls that the pool has been given room for, and may be given
+        self.room = self._allowed = 0  # calls that the pool has been given room for, and may be given
         self._timer: asyncio.TimerHandle | None = None
 
-    async def until_ready(self) -> int:
+    async def until_ready(self) -> None:
         """See `PooledConnection.until_ready`: until the server's settings are there."""
-        return await self._ready
+        await self._ready
 
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", repeated_from_ns: int = 0) -> None:
+    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
         """See `PooledConnection.send`."""
-        call = Call(buffers, reply, repeated_from_ns or self._now_ns(), repeated_from_ns != 0)
+        call = Call(buffers, reply, self._now_ns())
         if self._timer is None:
             self._watch(self._pool.timeout_ns)
-        if repeated_from_ns:
-            self._check_deadlines(call)  # it has less time left than the timer knows of
         self._http2.send(call, buffers)
 
+    def send_late(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int | None) -> None:
+        """See `PooledConnection.send_late`."""
+        call = Call(buffers, reply, self._now_ns())
+        call.asked_ns = asked_ns
+        if started_ns is not None:
+            call.started_ns, call.is_repeated = started_ns, True
+        self._http2.send(call, buffers)
+        self._watch_first(self._now_ns())  # the timer may be set to later than this request's end
+
     def abandon(self) -> None:
-        """See `PooledConnection.abandon`; the connection takes no more."""
+        """See `PooledConnection.abandon`."""
         self.is_usable = False
         for call in tuple(self._http2.streams.values()):
             self._http2.cancel(call)
-            self._end(call, Outcome.UNFINISHED, "")
+            self._resolve(call, Outcome.UNFINISHED, "")
+        self.close()
 
     def close(self) -> None:
         """See `PooledConnection.close`."""
@@ -127,20 +135,22 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def on_answer(self, stream: Call, trailers: AnswerFields | None) -> None:
         """See `http2_stream.Listener`."""
-        if trailers is not None and trailers.outcome is _OK and stream.chunks:
+        if trailers is not None and trailers.is_ok and stream.chunks:
             if not stream.reply.done():
                 stream.reply.set_result(Reply(_OK, stream.started_ns, self._now_ns(), (stream.head, stream.chunks)))
-            if self.is_usable and self._room == self._allowed:
+            if self.is_usable and self.room == self._allowed:
                 self._pool.give_back(self)
             else:
                 self._release()
         else:
-            self._end(stream, *judge(stream.head, trailers, stream.chunks))
+            outcome, error, status = judge(stream.head, trailers, stream.chunks)
+            if status == "DEADLINE_EXCEEDED" and self._is_due(stream):
+                outcome, status = Outcome.TIMED_OUT, ""
+            self._end(stream, outcome, error, status)
 
     def on_reset(self, stream: Call, code: int) -> None:
         """See `http2_stream.Listener`."""
-        deadline_ns = stream.started_ns + self._pool.timeout_ns
-        if code == http2.CANCEL and self._now_ns() >= deadline_ns - _SERVER_ROUNDING_NS:
+        if code == http2.CANCEL and self._is_due(stream):
             self._end(stream, Outcome.TIMED_OUT, self._describe_time_out())
         else:
             self._end(stream, Outcome.BROKEN, f"the stream was reset before the answer was complete ({http2.error_name(code)})")
@@ -151,7 +161,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
             self._end(stream, Outcome.BROKEN, f"{why}, for the second time")
             return
         if not stream.reply.done():
-            self._pool.send_again(stream.buffers, stream.reply, stream.started_ns)
+            self._pool.send_again(stream.buffers, stream.reply, stream.asked_ns, stream.started_ns)
         self._release()
 
     def on_settings(self) -> None:
@@ -161,12 +171,12 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         self._allowed = min(self._most_calls, self._http2.most_streams)
         if not self._ready.done():
             self.is_usable = True
-            self._room = self._allowed
-            self._ready.set_result(self._room)
-        elif self._allowed < self._room:
-            self._room -= self._pool.withdraw(self, self._room - self._allowed)  # the rest as calls end
+            self.room = self._allowed
+            self._ready.set_result(None)
+        elif self._allowed < self.room:
+            self.room -= self._pool.withdraw(self, self.room - self._allowed)  # the rest as calls end
         else:
-            added, self._room = self._allowed - self._room, self._allowed
+            added, self.room = self._allowed - self.room, self._allowed
             for _ in range(added):
                 self._pool.give_back(self)
 
@@ -182,18 +192,22 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         if not self.is_usable:
             if not self._http2.streams:
                 self.close()
-        elif self._room > self._allowed:
-            self._room -= 1
+        elif self.room > self._allowed:
+            self.room -= 1
         else:
             self._pool.give_back(self)
 
-    def _end(self, call: Call, outcome: Outcome, error: str) -> None:
-        self._resolve(call, outcome, error)
+    def _is_due(self, call: Call) -> bool:
+        """Whether a server may end a call on our behalf: it was told our time-out, and counts it in its own way."""
+        return self._now_ns() - call.asked_ns >= _OUR_DEADLINE_SHARE * self._pool.timeout_ns
+
+    def _end(self, call: Call, outcome: Outcome, error: str, status: str = "") -> None:
+        self._resolve(call, outcome, error, status)
         self._release()
 
-    def _resolve(self, call: Call, outcome: Outcome, error: str) -> None:
+    def _resolve(self, call: Call, outcome: Outcome, error: str, status: str = "") -> None:
         if not call.reply.done():
-            call.reply.set_result(Reply(outcome, call.started_ns, self._now_ns(), None, error))
+            call.reply.set_result(Reply(outcome, call.started_ns, self._now_ns(), None, error, status))
 
     def _end_all(self, error: str) -> None:
         self.is_usable = False
@@ -225,18 +239,20 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         # one timer a connection, set again only when it fires: a request costs no timer of its own
         self._timer = self._pool.loop.call_later(delay_ns / 1e9, self._check_deadlines)
 
-    def _check_deadlines(self, *more: Call) -> None:
+    def _watch_first(self, now_ns: int) -> None:
+        """Sets the timer to the end of the request that has the least time left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        timeout_ns, now_ns = self._pool.timeout_ns, self._now_ns()
-        first_ns: int | None = None
-        for call in (*self._http2.streams.values(), *more):
-            left_ns = call.started_ns + timeout_ns - now_ns
-            if left_ns > 0 or call in more:
-                first_ns = left_ns if first_ns is None else min(first_ns, left_ns)
-            else:
+        calls = self._http2.streams.values()
+        if calls:
+            self._watch(max(min(call.asked_ns for call in calls) + self._pool.timeout_ns - now_ns, 0))
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        now_ns = self._now_ns()
+        for call in tuple(self._http2.streams.values()):
+            if now_ns - call.asked_ns >= self._pool.timeout_ns:
                 self._http2.cancel(call)
                 self._end(call, Outcome.TIMED_OUT, self._describe_time_out())
-        if first_ns is not None:
-            self._watch(max(first_ns, 0))
+        self._watch_first(now_ns)

@@ -28,12 +28,13 @@ _OWN_HEADERS = frozenset(("host", "content-type", "te"))
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnswerFields:
-    """What a block of an answer's headers says; `outcome` is None where it holds no grpc-status, `http_status` 0 in trailers."""
+    """What a block of an answer's headers says; `status` is the name of its grpc-status, empty where it holds none, `http_status` 0 in trailers."""
 
     http_status: int
     content_type: str
     encoding: str
-    outcome: Outcome | None
+    is_ok: bool
+    status: str
     error: str
 
     @property
@@ -46,37 +47,37 @@ def read_fields(headers: Headers) -> AnswerFields:
     """Reads headers or trailers; whatever they hold."""
     values = dict(headers)
     http_status = values.get(":status", "")
-    outcome, error = None, ""
+    name, error = "", ""
     if (status := values.get("grpc-status")) is not None:
         number = int(status) if len(status) <= 2 and status.isascii() and status.isdecimal() else len(_STATUS_NAMES)
         name = _STATUS_NAMES[number] if number < len(_STATUS_NAMES) else "UNKNOWN"
-        outcome = {"OK": Outcome.OK, "DEADLINE_EXCEEDED": Outcome.TIMED_OUT}.get(name, Outcome.REJECTED)
-        error = "" if outcome is Outcome.OK else f"{name}: {urllib.parse.unquote(values.get('grpc-message', ''))}"
+        error = "" if name == "OK" else f"{name}: {urllib.parse.unquote(values.get('grpc-message', ''))}"
     return AnswerFields(
         http_status=int(http_status) if len(http_status) == 3 and http_status.isascii() and http_status.isdecimal() else 0,
         content_type=values.get("content-type", ""),
         encoding=values.get("grpc-encoding", ""),
-        outcome=outcome,
+        is_ok=name == "OK",
+        status=name,
         error=error,
     )
 
 
-def judge(head: AnswerFields | None, trailers: AnswerFields | None, chunks: Sequence[bytes]) -> tuple[Outcome, str]:
-    """What a complete answer comes to, and the sentence of a failure. A proxy's HTTP status in place of gRPC's is a rejection."""
+def judge(head: AnswerFields | None, trailers: AnswerFields | None, chunks: Sequence[bytes]) -> tuple[Outcome, str, str]:
+    """What a complete answer comes to, the sentence of a failure, and the status of a rejection. A proxy's HTTP status in place of gRPC's is a rejection."""
     last, first = trailers or head, head or trailers
     assert first is not None
     assert last is not None
-    if last.outcome is not None:
-        if last.outcome is Outcome.OK and not chunks:
-            return Outcome.BROKEN, "the answer says OK, and holds no message"
-        return last.outcome, last.error
+    if last.is_ok:
+        return (Outcome.OK, "", "") if chunks else (Outcome.BROKEN, "the answer says OK, and holds no message", "")
+    if last.status:
+        return Outcome.REJECTED, last.error, last.status
     if first.http_status not in (0, 200):
         words = b"".join(chunks)[:_SHOWN_BYTES].decode("utf-8", "replace")
         name = _NAMES_OF_HTTP.get(first.http_status, "UNKNOWN")
-        return Outcome.REJECTED, f"{name}: HTTP {first.http_status} in place of a gRPC status{f': {words}' if words else ''}"
+        return Outcome.REJECTED, f"{name}: HTTP {first.http_status} in place of a gRPC status{f': {words}' if words else ''}", name
     if first.content_type and not first.content_type.startswith("application/grpc"):
-        return Outcome.BROKEN, f"the answer is not gRPC, its content-type is {first.content_type}"
-    return Outcome.BROKEN, "the answer ends without a grpc-status"
+        return Outcome.BROKEN, f"the answer is not gRPC, its content-type is {first.content_type}", ""
+    return Outcome.BROKEN, "the answer ends without a grpc-status", ""
 
 
 def write_message(message: bytes, compression: Compression) -> bytes:

@@ -28,12 +28,16 @@ class _AnswerReader:
         self.answer: Answer | None = None
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
+        self._is_head_whole = False
 
     def on_message_begin(self) -> None:
-        self._headers, self._body = {}, []
+        self._headers, self._body, self._is_head_whole = {}, [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._is_head_whole = True
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -42,6 +46,12 @@ class _AnswerReader:
         status = self.parser.get_status_code()
         if self.answer is None and status >= 200:
             self.answer = Answer(status, self._headers, b"".join(self._body))
+
+    def end(self) -> None:
+        """Says that no more bytes come: they end an answer whose head names no other end (RFC 9112, 6.3)."""
+        is_framed = "content-length" in self._headers or "transfer-encoding" in self._headers
+        if self._is_head_whole and not is_framed:
+            self.on_message_complete()
 
 
 def read_answer(chunks: list[bytes]) -> Answer:
@@ -53,23 +63,24 @@ def read_answer(chunks: list[bytes]) -> Answer:
     except httptools.HttpParserError as error:
         if reader.answer is None:  # bytes behind a whole answer are not its own
             raise ProtocolError(f"the answer is not HTTP/1.1: {error}") from None
+    reader.end()
     if reader.answer is None:
         raise ProtocolError("the answer ends before its body does")
     return reader.answer
 
 
 class Connection(PooledConnection):
-    """One keep-alive connection with at most one request on it; `pool` takes it back after each answer."""
+    """One keep-alive connection with at most one request on it."""
 
-    def __init__(self, pool: "ConnectionPool[Connection]") -> None:
-        self._pool = pool
-        self._now_ns = pool.now_ns
+    def __init__(self, owner: "ConnectionPool[Connection]") -> None:
+        self._owner = owner
+        self._now_ns = owner.now_ns
         self._wire: asyncio.Transport | None = None
         self._reply: asyncio.Future[Reply] | None = None
         self._chunks: list[bytes] = []
         self._parser = httptools.HttpResponseParser(self)
         self._buffers: Sequence[bytes] = ()
-        self._started_ns = 0
+        self._asked_ns = self._started_ns = 0
         self._has_answered = self._is_repeated = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -78,29 +89,35 @@ class Connection(PooledConnection):
         """Open, and free of a request."""
         return self._wire is not None and self._reply is None and not self._wire.is_closing()
 
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", repeated_from_ns: int = 0) -> None:
-        """See `PooledConnection.send`."""
+    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+        """Writes a request; `reply` is resolved when its answer is complete, it times out, or the connection is lost."""
         assert self._wire is not None
         self._reply = reply
         self._buffers = buffers
         self._chunks = []
+        self._is_repeated = False
         if self._timer is None:
-            self._watch(self._pool.timeout_ns)
-        self._is_repeated = repeated_from_ns != 0
-        self._started_ns = repeated_from_ns or self._now_ns()
+            self._watch(self._owner.timeout_ns)
+        self._asked_ns = self._started_ns = self._now_ns()
         if len(buffers) == 1:
             self._wire.write(buffers[0])
         else:
             self._wire.writelines(buffers)
 
-    async def until_ready(self) -> int:
-        """At once: HTTP/1.1 has no greeting, and takes one request at a time."""
-        return 1
+    def send_late(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int | None) -> None:
+        """As `send`, for a request whose time has run since `asked_ns`; `started_ns` is when it was sent in vain, if it was."""
+        self.send(buffers, reply)
+        left_ns = asked_ns + self._owner.timeout_ns - self._started_ns
+        self._asked_ns = asked_ns
+        if started_ns is not None:
+            self._started_ns, self._is_repeated = started_ns, True
+        assert self._timer is not None
+        self._timer.cancel()  # it may be set to later than this request's end
+        self._watch(max(left_ns, 0))
 
     def abandon(self) -> None:
-        """Ends the request in flight, if any, as unfinished."""
-        if self._reply is not None:
-            self.fail(Outcome.UNFINISHED, "")
+        """See `PooledConnection.abandon`."""
+        self.fail(Outcome.UNFINISHED, "")
 
     def fail(self, outcome: Outcome, error: str) -> None:
         """Ends the request in flight, if any, and the connection with it: HTTP/1.1 cannot take a request back."""
@@ -121,15 +138,25 @@ class Connection(PooledConnection):
         self._wire = cast("asyncio.Transport", transport)  # uvloop's is none by class
         self._wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
 
+    def eof_received(self) -> None:
+        """Asyncio's callback: the server ends cleanly, which may be how it ends its answer. The connection closes behind it."""
+        if self._reply is None or not self._chunks:
+            return
+        try:
+            answer = read_answer(self._chunks)
+        except ProtocolError:
+            return  # `connection_lost` breaks the request
+        self._resolve(answer.status)
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Asyncio's callback."""
         self._wire = None
         if self._reply is not None and not self._chunks and self._has_answered and not self._is_repeated:
             # kept alive, and closed by the server as the request was on its way: nothing says that it was read
             reply, self._reply = self._reply, None
-            self._pool.send_again(self._buffers, reply, self._started_ns)
+            self._owner.send_again(self._buffers, reply, self._asked_ns, self._started_ns)
         self.fail(Outcome.BROKEN, f"the connection was closed before the answer was complete{f': {exc}' if exc else ''}")
-        self._pool.forget(self)
+        self._owner.forget(self)
 
     def data_received(self, data: bytes) -> None:
         """Asyncio's callback."""
@@ -141,6 +168,9 @@ class Connection(PooledConnection):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self.fail(Outcome.BROKEN, f"the answer is not HTTP/1.1: {error}")
+            return
+        if self._reply is None:  # only now, when it is known what stands behind the answer
+            self._owner.give_back(self)
 
     def on_message_begin(self) -> None:
         """The callback of httptools: a response begins, also right behind the answer in the same bytes."""
@@ -149,28 +179,33 @@ class Connection(PooledConnection):
 
     def on_message_complete(self) -> None:
         """The callback of httptools: the answer is whole."""
-        reply, status = self._reply, self._parser.get_status_code()
-        if reply is None or status < 200:
+        status = self._parser.get_status_code()
+        if self._reply is None or status < 200:
             return  # 100 Continue and its like announce the answer
-        self._reply = None
         self._has_answered = True
-        if not reply.done():
-            reply.set_result(Reply(_OK if status == 200 else _REJECTED, self._started_ns, self._now_ns(), self._chunks))
-        if self._parser.should_keep_alive():
-            self._pool.give_back(self)
-        else:
+        self._resolve(status)
+        if not self._parser.should_keep_alive():
             self.close()
+
+    def _resolve(self, status: int) -> None:
+        reply, self._reply = self._reply, None
+        if reply is None or reply.done():
+            return
+        if status == 200:
+            reply.set_result(Reply(_OK, self._started_ns, self._now_ns(), self._chunks))
+        else:
+            reply.set_result(Reply(_REJECTED, self._started_ns, self._now_ns(), self._chunks, status=status))
 
     def _watch(self, delay_ns: int) -> None:
         # one timer a connection, set again only when it fires: a request costs no timer of its own
-        self._timer = self._pool.loop.call_later(delay_ns / 1e9, self._check_deadline)
+        self._timer = self._owner.loop.call_later(delay_ns / 1e9, self._check_deadline)
 
     def _check_deadline(self) -> None:
         self._timer = None
         if self._reply is None:
             return
-        left_ns = self._started_ns + self._pool.timeout_ns - self._now_ns()
+        left_ns = self._asked_ns + self._owner.timeout_ns - self._now_ns()
         if left_ns > 0:
             self._watch(left_ns)
         else:
-            self.fail(Outcome.TIMED_OUT, f"no complete answer within {format_duration_ns(self._pool.timeout_ns)}")
+            self.fail(Outcome.TIMED_OUT, f"no complete answer within {format_duration_ns(self._owner.timeout_ns)}")

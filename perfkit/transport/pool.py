@@ -1,42 +1,47 @@
-"""The wire engine's connections to one address, whatever they speak: kept, opened on demand, handed out in turn."""
+"""The wire engine's connections to one address: who gets which, who waits, and when another one is opened.
+
+A request has one time-out, which runs from when it was asked for: through the wait for a connection, the sending, and
+the sending again where the first connection turned out to be stale.
+"""
 
 import abc
 import asyncio
+import bisect
 import collections
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from perfkit.address import Address
-from perfkit.errors import TargetError
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
-from perfkit.transport.tls import describe_tls_error
-
-_HANDED_OVER = 3
+from perfkit.transport.reaching import Backoff, unreachable
 
 
 class PooledConnection(asyncio.Protocol, abc.ABC):
     """One connection of a pool; it gives itself back after each answer, and says when it is lost."""
+
+    room = 1
+    """How many requests it carries at a time."""
 
     @property
     @abc.abstractmethod
     def is_usable(self) -> bool:
         """Open, and may take a request."""
 
-    @abc.abstractmethod
-    async def until_ready(self) -> int:
-        """Waits until requests may be sent; how many it carries at a time. Raises OSError."""
+    async def until_ready(self) -> None:
+        """Waits until requests may be sent, where that takes more than being open. Raises OSError."""
 
     @abc.abstractmethod
-    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", repeated_from_ns: int = 0) -> None:
-        """Writes a request; `reply` is resolved when its answer is complete, it times out, or the connection is lost.
+    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+        """Writes a request; `reply` is resolved when its answer is complete, it times out, or the connection is lost."""
 
-        `repeated_from_ns` is when it was sent first, on a connection that did not take it.
-        """
+    @abc.abstractmethod
+    def send_late(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int | None) -> None:
+        """As `send`, for a request whose time has run since `asked_ns`; `started_ns` is when it was sent in vain, if it was."""
 
     @abc.abstractmethod
     def abandon(self) -> None:
-        """Ends what is in flight as unfinished."""
+        """Ends what is in flight as unfinished, and closes the connection."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -46,14 +51,25 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
 _C = TypeVar("_C", bound=PooledConnection)
 
 
-class WaitedTooLongError(TimeoutError):
-    """No connection became free within the time-out: the target is there, and busy."""
+class _Waiting:
+    """A request without a connection. `started_ns` is when a stale one took it in vain, None where it was never sent."""
+
+    __slots__ = ("asked_ns", "buffers", "reply", "started_ns")
+
+    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int | None) -> None:
+        self.buffers = buffers
+        self.reply = reply
+        self.asked_ns = asked_ns
+        self.started_ns = started_ns
 
 
 class ConnectionPool(Generic[_C]):
-    """Connections to one address, the one used last first; at most `limit` of them, with so many `requests_each` at a time.
+    """Connections to one address, the one used last first; at most `limit` of them, with `requests_each` at a time.
 
-    `make` makes the protocol of a new one, `context` is there where the address is encrypted.
+    `context` is there where the address is encrypted; `make` makes the protocol of a new connection.
+
+    While the target cannot be connected one attempt serves all that wait: they fail with it as connect_failed, and the
+    next one is made after a pause, for those that came in between.
     """
 
     def __init__(
@@ -67,120 +83,89 @@ class ConnectionPool(Generic[_C]):
         requests_each: int = 1,
     ) -> None:
         self.counts = ConnectionCounts()
-        self.address = address
         self.timeout_ns = timeout_ns
         self.now_ns = now_ns
         self.loop = asyncio.get_running_loop()
-        self.is_abandoned = False
-        self._context = context
-        self._limit = limit
+        self.address = address
         self._make = make
         self._requests_each = requests_each
+        self._retired: set[_C] = set()
+        self._context = context
+        self._limit = limit
         self._idle: list[_C] = []
         self._all: set[_C] = set()
-        self._retired: set[_C] = set()
         self._opening = 0
         self._lost = 0
-        self._waiting: collections.deque[asyncio.Future[_C]] = collections.deque()
+        self._last_lost_ns: int | None = None
+        self._waiting: collections.deque[_Waiting] = collections.deque()  # by when they were asked for
+        self._overdue: asyncio.TimerHandle | None = None
+        self._backoff = Backoff()
+        self._pause: asyncio.TimerHandle | None = None
+        self._refusal: OSError = TimeoutError()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_abandoned = False
 
     async def open(self, connections: int) -> None:
         """Opens that many connections ahead of time; raises TargetError."""
-        try:
-            for connection, room in await asyncio.gather(*(self.connect() for _ in range(connections))):
-                self._hand_out(connection, room)
-        except OSError as error:
-            raise unreachable(self.address, error) from None
+        opened = await asyncio.gather(*(self.connect() for _ in range(connections)), return_exceptions=True)
+        for connection in opened:
+            if isinstance(connection, OSError):
+                raise unreachable(self.address, connection) from None
+            if isinstance(connection, BaseException):
+                raise connection
+            self.hand_out(connection)
 
     def take(self) -> _C | None:
-        """A connection with room for a request, if there is one."""
+        """An idle connection, if there is one."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable:
                 return connection
         return None
 
-    async def take_or_connect(self, within_ns: int) -> _C:
-        """The first connection that becomes free or is opened for those that wait, in their turn.
+    def line_up(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+        """Sends a request on the first connection that becomes free or is opened for those that wait, in their turn.
 
-        Raises OSError: what opening one came to, TimeoutError after that time, ConnectionAbortedError when abandoned.
+        `reply` is resolved in any case: as timed_out where the target had a connection, but none free for it within the
+        time-out, and as connect_failed where it had none.
         """
+        now_ns = self.now_ns()
+        self._line_up(_Waiting(buffers, reply, now_ns, None), now_ns)
+
+    def send_again(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int) -> None:
+        """Sends a request, which a stale connection did not take, on another one."""
+        request = _Waiting(buffers, reply, asked_ns, started_ns)
         if (connection := self.take()) is not None:
-            return connection
-        for _ in range(_HANDED_OVER):  # one that is handed over may be lost before it is used
-            if self.is_abandoned:
-                raise ConnectionAbortedError
-            freed: asyncio.Future[_C] = self.loop.create_future()
-            self._waiting.append(freed)
-            self._grow()
-            try:
-                connection = await asyncio.wait_for(freed, within_ns / 1e9)
-            except TimeoutError:
-                if freed.cancelled() and self.counts.opened:  # otherwise the target takes no connection at all
-                    raise WaitedTooLongError from None
-                raise
-            if connection.is_usable:
-                return connection
-        raise ConnectionResetError("the server closes connections at once")
+            self._send(connection, request)
+        else:
+            self._line_up(request, self.now_ns())
 
-    async def send_when_free(self, buffers: Sequence[bytes]) -> Reply:
-        """Sends a request once there is a connection for it; where there comes none, the reply says why."""
-        asked_ns = self.now_ns()
-        try:
-            connection = await self.take_or_connect(self.timeout_ns)
-        except WaitedTooLongError:
-            return Reply(Outcome.TIMED_OUT, asked_ns, self.now_ns(), None, "no connection became free within the time-out")
-        except OSError as error:
-            if self.is_abandoned:
-                return Reply(Outcome.UNFINISHED, asked_ns, self.now_ns())
-            return Reply(Outcome.CONNECT_FAILED, asked_ns, self.now_ns(), None, str(unreachable(self.address, error)))
-        reply: asyncio.Future[Reply] = self.loop.create_future()
-        connection.send(buffers, reply)
-        if self.is_abandoned:  # while it was being opened
-            connection.abandon()
-        return await reply
-
-    def send_again(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", started_ns: int) -> None:
-        """Sends a request, which a connection did not take, on another one, within the time that it has left."""
-        self.counts.retried += 1
-        self._start(self._send_again(buffers, reply, started_ns))
-
-    async def connect(self) -> tuple[_C, int]:
-        """Opens one more connection, not handed out yet, and how many requests it carries; raises OSError."""
-        connection, room = await asyncio.wait_for(self._open(), self.timeout_ns / 1e9)
+    async def connect(self) -> _C:
+        """Opens one more connection, not idle yet; raises OSError."""
+        connection = await asyncio.wait_for(self._open(), self.timeout_ns / 1e9)
         if not connection.is_usable:
             raise ConnectionResetError("the server closed the connection at once")
         self._all.add(connection)
+        self._backoff.succeed()
         self.counts.opened += 1
         if self._lost:
             self._lost -= 1
             self.counts.reconnects += 1
-        return connection, room
-
-    async def _open(self) -> tuple[_C, int]:
-        address = self.address
-        server_name = (address.tls.server_name or address.host) if address.tls else None
-        if address.socket_path:
-            opened = self.loop.create_unix_connection(lambda: self._make(self), address.socket_path)
-        else:
-            opened = self.loop.create_connection(
-                lambda: self._make(self), address.host, address.port, ssl=self._context, server_hostname=server_name
-            )
-        connection = (await opened)[1]
-        try:
-            return connection, await connection.until_ready()
-        except BaseException:  # also where the time-out cancels it
-            connection.close()
-            raise
+        return connection
 
     def give_back(self, connection: _C) -> None:
-        """Hands a connection with room for one more request to who has waited longest, or keeps it."""
-        while self._waiting:
-            freed = self._waiting.popleft()
-            if not freed.done():
-                freed.set_result(connection)
+        """Hands a connection to who has waited longest, or keeps it."""
+        while self._waiting and connection.is_usable:
+            request = self._waiting.popleft()
+            if not request.reply.done():
+                self._send(connection, request)
                 return
-        self._idle.append(connection)
+        self._idle.append(connection)  # `take` passes over a closed one
+
+    def hand_out(self, connection: _C) -> None:
+        """Gives a new connection to who waits, as often as it has room."""
+        for _ in range(connection.room):
+            self.give_back(connection)
 
     def withdraw(self, connection: _C, most: int) -> int:
         """Takes back room that nobody has taken yet; how much of it."""
@@ -192,11 +177,10 @@ class ConnectionPool(Generic[_C]):
 
     def retire(self, connection: _C) -> None:
         """A connection takes no more requests, and ends those in flight: another may take its place."""
-        if connection in self._all:
-            self._all.discard(connection)
+        was_counted = connection in self._all
+        self.forget(connection)
+        if was_counted:
             self._retired.add(connection)
-            self._lost += 1
-        self._grow()
 
     def forget(self, connection: _C) -> None:
         """Takes a closed connection out of the pool."""
@@ -204,85 +188,125 @@ class ConnectionPool(Generic[_C]):
         if connection in self._all:
             self._all.discard(connection)
             self._lost += 1
+            self._last_lost_ns = self.now_ns()
         self._grow()
 
     def abandon(self) -> None:
-        """Ends every request in flight as unfinished; those that wait for a connection get none any more."""
-        self.is_abandoned = True
+        """Ends every request as unfinished, in flight or waiting; none is sent any more."""
+        self._is_abandoned = True
+        self._idle.clear()
         for connection in (*self._all, *self._retired):
             connection.abandon()
         while self._waiting:
-            self._refuse_one(ConnectionAbortedError())
+            self._end(self._waiting.popleft(), Outcome.UNFINISHED, "")
 
     def close(self) -> None:
-        """Closes every connection."""
+        """Closes every connection, and ends every request as unfinished."""
+        self.abandon()
         for task in tuple(self._tasks):
             task.cancel()
-        for connection in (*self._all, *self._retired):
-            connection.close()
+        for timer in (self._overdue, self._pause):
+            if timer is not None:
+                timer.cancel()
 
-    def _hand_out(self, connection: _C, room: int) -> None:
-        for _ in range(room):
-            self.give_back(connection)
+    def _line_up(self, request: _Waiting, now_ns: int) -> None:
+        if self._is_abandoned:
+            self._end(request, Outcome.UNFINISHED, "")
+            return
+        if request.started_ns is None:
+            self._waiting.append(request)
+        else:  # it was asked for before others that wait
+            bisect.insort_left(self._waiting, request, key=lambda one: one.asked_ns)
+        if self._waiting[0] is request:
+            self._watch(now_ns)
+        self._grow()
+
+    def _send(self, connection: _C, request: _Waiting) -> None:
+        if request.started_ns is not None:
+            self.counts.retried += 1
+        connection.send_late(request.buffers, request.reply, request.asked_ns, request.started_ns)
+
+    def _end(self, request: _Waiting, outcome: Outcome, error: str) -> None:
+        if not request.reply.done():
+            started_ns = request.asked_ns if request.started_ns is None else request.started_ns
+            request.reply.set_result(Reply(outcome, started_ns, self.now_ns(), None, error))
+
+    def _watch(self, now_ns: int) -> None:
+        """Sets the timer to the end of who has waited longest."""
+        if self._overdue is not None:
+            self._overdue.cancel()
+        left_ns = self._waiting[0].asked_ns + self.timeout_ns - now_ns
+        self._overdue = self.loop.call_later(max(left_ns, 0) / 1e9, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        self._overdue = None
+        now_ns = self.now_ns()
+        while self._waiting and now_ns - self._waiting[0].asked_ns >= self.timeout_ns:
+            request = self._waiting.popleft()
+            was_there = self._all or (self._last_lost_ns is not None and self._last_lost_ns >= request.asked_ns)
+            if was_there or request.started_ns is not None:
+                self._end(request, Outcome.TIMED_OUT, "no connection became free within the time-out")
+            else:
+                self._end(request, Outcome.CONNECT_FAILED, str(unreachable(self.address, self._refusal)))
+        if self._waiting:
+            self._watch(now_ns)
 
     def _grow(self) -> None:
-        """Opens connections for the requests that wait, as far as the limit goes."""
-        if not self._waiting or len(self._all) + self._opening >= self._limit:
-            return  # before those that wait are counted, who may be many
-        waiting = sum(not freed.done() for freed in self._waiting)
-        while self._opening * self._requests_each < waiting and len(self._all) + self._opening < self._limit:
+        """Opens connections for the requests that wait, as far as the limit goes; one alone where the last attempt failed."""
+        wanted = min(1, len(self._waiting)) if self._backoff.is_failing else -(-len(self._waiting) // self._requests_each)
+        if self._pause is not None:
+            return
+        while self._opening < wanted and len(self._all) + self._opening < self._limit:
             self._opening += 1
-            self._start(self._add())
+            task = self.loop.create_task(self._add())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _add(self) -> None:
         try:
-            connection, room = await self.connect()
+            connection = await self.connect()
         except OSError as error:
             self._opening -= 1
-            for _ in range(self._requests_each):
-                self._refuse_one(error)
-            self._grow()
+            self._note_failure(error)
         else:
             self._opening -= 1
-            self._hand_out(connection, room)
+            if self._is_abandoned:
+                connection.close()
+            else:
+                self.hand_out(connection)
+                self._grow()
 
-    async def _send_again(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", started_ns: int) -> None:
+    async def _open(self) -> _C:
+        address = self.address
+        server_name = (address.tls.server_name or address.host) if address.tls else None
+        if address.socket_path:
+            opened = self.loop.create_unix_connection(lambda: self._make(self), address.socket_path)
+        else:
+            opened = self.loop.create_connection(
+                lambda: self._make(self), address.host, address.port, ssl=self._context, server_hostname=server_name
+            )
+        connection = (await opened)[1]
         try:
-            connection = await self.take_or_connect(max(started_ns + self.timeout_ns - self.now_ns(), 0))
-        except OSError as error:
-            outcome, text = Outcome.BROKEN, f"the connection was closed, and no other opened: {describe_os_error(error)}"
-            if self.is_abandoned:
-                outcome, text = Outcome.UNFINISHED, ""
-            elif isinstance(error, TimeoutError):
-                outcome = Outcome.TIMED_OUT
-            if not reply.done():
-                reply.set_result(Reply(outcome, started_ns, self.now_ns(), None, text))
-            return
-        connection.send(buffers, reply, started_ns)
-        if self.is_abandoned:  # while it was being opened
-            connection.abandon()
+            await connection.until_ready()
+        except BaseException:  # also where the time-out cancels it
+            connection.close()
+            raise
+        return connection
 
-    def _refuse_one(self, error: OSError) -> None:
+    def _note_failure(self, error: OSError) -> None:
+        self._refusal = error
+        if self._pause is None:  # several attempts that fail together are one failure
+            self._pause = self.loop.call_later(self._backoff.fail(), self._try_again)
+        if self._all or self._opening:
+            return  # whoever waits may still get one of those
+        sentence = str(unreachable(self.address, error))
         while self._waiting:
-            freed = self._waiting.popleft()
-            if not freed.done():
-                freed.set_exception(error)
-                return
+            request = self._waiting.popleft()
+            if request.started_ns is None:
+                self._end(request, Outcome.CONNECT_FAILED, sentence)
+            else:
+                self._end(request, Outcome.BROKEN, f"the connection was closed, and no other opened: {sentence}")
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-
-def unreachable(address: Address, error: OSError) -> TargetError:
-    """The sentence for a connection that could not be opened."""
-    if isinstance(error, ssl.SSLError):
-        return TargetError(f"{address} cannot be reached: {describe_tls_error(error)}.")
-    return TargetError(f"{address} cannot be reached: {describe_os_error(error)}. Is the server running, and is this its address?")
-
-
-def describe_os_error(error: OSError) -> str:
-    """What the operating system, or who raised the error, says of it; empty where that is nothing."""
-    return "no answer within the time-out" if isinstance(error, TimeoutError) else (error.strerror or str(error))
+    def _try_again(self) -> None:
+        self._pause = None
+        self._grow()

@@ -15,6 +15,9 @@ from perfkit.transport.base import Compression, ConnectionCounts, Outcome, Prepa
 from perfkit.transport.rpc import RefusedError, RpcTransport, refusal
 from perfkit.transport.tls import client_context, describe_tls_error
 
+# a deadline that passes sooner than ours is the server's own
+_OUR_DEADLINE_SHARE = 0.9
+
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -25,9 +28,10 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _COMPRESSIONS = {"none": None, "gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
-# grpcio tells a failed connection from a server's own UNAVAILABLE by its text alone
+# grpcio tells what itself found from a server's own status by its text alone
 _CONNECT_TEXTS = ("failed to connect", "connections to all backends failing", "name resolution", "dns resolution")
-_BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "transport closed", "stream removed", "recvmsg", "sendmsg")
+_BROKEN_STARTS = ("stream removed", "received rst_stream")
+_BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "transport closed", "recvmsg", "sendmsg")
 
 
 class ReferenceGrpcTransport(RpcTransport):
@@ -51,6 +55,7 @@ class ReferenceGrpcTransport(RpcTransport):
         self._channels: list[grpc.aio.Channel] = []
         self._idle: list[Callable[..., Awaitable[bytes]]] = []
         self._in_flight: set[asyncio.Task[Reply]] = set()
+        self._watching: list[asyncio.Task[None]] = []
 
     async def open(self, connections: int) -> None:
         """See `Transport.open`."""
@@ -85,6 +90,9 @@ class ReferenceGrpcTransport(RpcTransport):
 
     async def aclose(self) -> None:
         """See `Transport.aclose`."""
+        for task in self._watching:
+            task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
         await asyncio.gather(*(channel.close() for channel in self._channels))
 
     async def _add_channel(self) -> None:
@@ -103,6 +111,7 @@ class ReferenceGrpcTransport(RpcTransport):
         self._channels.append(channel)
         await asyncio.wait_for(self._connected(channel), self._timeout_s)
         self.counts.opened += 1
+        self._watching.append(asyncio.ensure_future(self._count_reconnects(channel)))
         self._idle.append(self._infer(channel))
 
     async def _tls_fault(self) -> str:
@@ -132,17 +141,32 @@ class ReferenceGrpcTransport(RpcTransport):
             await channel.wait_for_state_change(state)
             state = channel.get_state(try_to_connect=True)
 
+    async def _count_reconnects(self, channel: grpc.aio.Channel) -> None:
+        state = grpc.ChannelConnectivity.READY
+        while state is not grpc.ChannelConnectivity.SHUTDOWN:
+            await channel.wait_for_state_change(state)
+            state = channel.get_state()
+            if state is grpc.ChannelConnectivity.READY:
+                self.counts.opened += 1
+                self.counts.reconnects += 1
+
     async def _send(self, message: bytes) -> Reply:
         is_own = bool(self._idle)  # more requests than channels share them, as HTTP/2 streams
         call = self._idle.pop() if is_own else self._infer(self._channels[len(self._in_flight) % len(self._channels)])
         started_ns = self._now_ns()
         try:
             answer = await call(message, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression)
+            if answer is None:  # though its type does not say so
+                return Reply(Outcome.BROKEN, started_ns, self._now_ns(), None, "the call ended without a whole message")
             return Reply(Outcome.OK, started_ns, self._now_ns(), answer)
         except asyncio.CancelledError:
             return Reply(Outcome.UNFINISHED, started_ns, self._now_ns())
         except grpc.aio.AioRpcError as error:
-            return Reply(_outcome(error), started_ns, self._now_ns(), None, _describe(error))
+            finished_ns = self._now_ns()
+            is_ours = finished_ns - started_ns >= _OUR_DEADLINE_SHARE * self._timeout_s * 1e9
+            outcome = _outcome(error, is_deadline_ours=is_ours)
+            status = error.code().name if outcome is Outcome.REJECTED else ""
+            return Reply(outcome, started_ns, finished_ns, None, _describe(error), status)
         finally:
             if is_own:
                 self._idle.append(call)
@@ -161,7 +185,7 @@ class ReferenceGrpcTransport(RpcTransport):
         try:
             return await call(message, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            if _outcome(error) is Outcome.REJECTED:
+            if _outcome(error, is_deadline_ours=True) is Outcome.REJECTED:
                 raise RefusedError(_describe(error)) from None
             raise TargetError(f"{self._address}: {_describe(error)}") from None
 
@@ -172,11 +196,13 @@ def _credentials(tls: Tls) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(ca, key, cert)
 
 
-def _outcome(error: grpc.aio.AioRpcError) -> Outcome:
+def _outcome(error: grpc.aio.AioRpcError, *, is_deadline_ours: bool) -> Outcome:
     text = (error.details() or "").lower()
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return Outcome.TIMED_OUT
+            return Outcome.TIMED_OUT if is_deadline_ours else Outcome.REJECTED
+        case _ if text.startswith(_BROKEN_STARTS):
+            return Outcome.BROKEN
         case grpc.StatusCode.UNAVAILABLE if any(known in text for known in _CONNECT_TEXTS):
             return Outcome.CONNECT_FAILED
         case grpc.StatusCode.UNAVAILABLE if any(known in text for known in _BROKEN_TEXTS):

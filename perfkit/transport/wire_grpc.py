@@ -52,11 +52,12 @@ class WireGrpcTransport(RpcTransport):
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
         """See `Transport.send`."""
+        reply: asyncio.Future[Reply] = self._pool.loop.create_future()
         connection = self._pool.take()
         if connection is None:
-            return self._pool.send_when_free(prepared.buffers)
-        reply: asyncio.Future[Reply] = self._pool.loop.create_future()
-        connection.send(prepared.buffers, reply)
+            self._pool.line_up(prepared.buffers, reply)
+        else:
+            connection.send(prepared.buffers, reply)
         return reply
 
     def decode(self, reply: Reply) -> InferResponse:

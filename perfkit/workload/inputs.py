@@ -50,7 +50,7 @@ def generate_values(kind: str, datatype: Datatype, shape: tuple[int, ...], rando
 
 
 class InputMaker:
-    """Makes the tensors of one input.
+    """Makes the tensors of one input; `key` is where the scenario gives it.
 
     `shape` is the model's, without the batch dimension, -1 where the request chooses; `batch_size` is put before it,
     None for a model that takes no batches. Raises ModelMismatchError where shape or datatype do not fit, ScenarioError
@@ -58,10 +58,18 @@ class InputMaker:
     """
 
     def __init__(
-        self, name: str, datatype: Datatype, given: Input, shape: tuple[int, ...], batch_size: int | None, folder: pathlib.Path
+        self,
+        name: str,
+        datatype: Datatype,
+        given: Input,
+        shape: tuple[int, ...],
+        batch_size: int | None,
+        folder: pathlib.Path,
+        *,
+        key: str = "",
     ) -> None:
         self._name, self._datatype, self._shape, self._batch_size = name, datatype, shape, batch_size
-        self._folder, self._key = folder, f"workload.inputs.{name}"
+        self._folder, self._key = folder, key or f"workload.inputs.{name}"
         self._generate: Callable[[np.random.Generator], _Array] | None = None
         self._cycle: Sequence[Tensor] = ()
         if isinstance(given, GeneratedInput):

@@ -26,15 +26,15 @@ def make_requests(
     ModelMismatchError where the workload does not fit the metadata, naming the key and the nearest name.
     """
     inputs = metadata.inputs or _declared_inputs(workload, metadata.name)
-    _check_names("workload.inputs", "input", tuple(workload.inputs), tuple(one.name for one in inputs))
+    check_names("workload.inputs", "input", tuple(workload.inputs), tuple(one.name for one in inputs))
     if metadata.outputs:
         asked = tuple(one.name for one in workload.outputs)
-        _check_names("workload.outputs", "output", asked, tuple(one.name for one in metadata.outputs))
-    batch_size = _batch_size(workload.batch_size, metadata.name, max_batch_size)
+        check_names("workload.outputs", "output", asked, tuple(one.name for one in metadata.outputs))
+    batch_size = size_of_batches(workload.batch_size, metadata.name, max_batch_size)
     given = {one.name: workload.inputs.get(one.name, GeneratedInput(generate="random")) for one in inputs}
     makers = []
     for one in inputs:
-        datatype = _datatype(one.name, one.datatype, given[one.name].datatype)
+        datatype = parse_datatype("workload.inputs", one.name, one.datatype, given[one.name].datatype)
         shape = one.shape[1:] if batch_size is not None and metadata.inputs else one.shape
         makers.append(InputMaker(one.name, datatype, given[one.name], shape, batch_size, folder))
     plain = frozenset(one.name for one in inputs if (given[one.name].encoding or workload.encoding) == "json")
@@ -101,7 +101,8 @@ def _declared_inputs(workload: Workload, model: str) -> tuple[TensorMetadata, ..
     return tuple(declared)
 
 
-def _batch_size(asked: int, model: str, max_batch_size: int) -> int | None:
+def size_of_batches(asked: int, model: str, max_batch_size: int) -> int | None:
+    """The batch dimension before every shape, None where the model takes no batches; raises ModelMismatchError where it does not fit."""
     if max_batch_size == 0:
         if asked != 1:
             raise ModelMismatchError(
@@ -113,7 +114,8 @@ def _batch_size(asked: int, model: str, max_batch_size: int) -> int | None:
     return asked
 
 
-def _check_names(key: str, what: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
+def check_names(key: str, what: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
+    """Raises ModelMismatchError for a name that the model does not know, with the nearest that it does."""
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -121,10 +123,11 @@ def _check_names(key: str, what: str, given: tuple[str, ...], known: tuple[str, 
             raise ModelMismatchError(f"{key}: the model has no {what} '{name}'{hint} It has: {', '.join(known)}")
 
 
-def _datatype(name: str, described: str, given: str | None) -> Datatype:
+def parse_datatype(key: str, name: str, described: str, given: str | None) -> Datatype:
+    """The datatype that the model's metadata gives; raises ModelMismatchError where it is unknown, or the scenario says another."""
     if given is not None and given != described:
-        raise ModelMismatchError(f"workload.inputs.{name}.datatype: the model takes {described}, found {given}")
+        raise ModelMismatchError(f"{key}.{name}.datatype: the model takes {described}, found {given}")
     try:
         return Datatype.parse(described)
     except ProtocolError as error:
-        raise ModelMismatchError(f"input '{name}': {error}") from None
+        raise ModelMismatchError(f"input '{name}': {error}" if key.endswith("inputs") else f"output '{name}': {error}") from None

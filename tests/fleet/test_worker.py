@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from perfkit.address import Address
@@ -9,7 +10,9 @@ from perfkit.clock import ManualClock
 from perfkit.fleet.worker import PointSpec, run_point
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.plan import ClosedPlan
+from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
+from perfkit.recorder.window import cut
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 
@@ -36,24 +39,25 @@ def run(script, *, on_loop=lambda _: None, clock=None, **changes):
             on_interval=lambda _, interval: intervals.append(interval),
         )
 
-    return clock.run(main()), intervals
+    point = clock.run(main())
+    return point, cut(point.recording, 0, is_open=not isinstance(fields["load"], ClosedPlan)), intervals
 
 
 def test_a_window_holds_what_the_closed_form_says():
-    point, intervals = run(lambda _: (20 * MS, Outcome.OK))
-    assert point.window_ns == 10 * S
-    assert point.recording.outcomes[Outcome.OK] == 4 * 10_000 // 20
+    point, window, intervals = run(lambda _: (20 * MS, Outcome.OK))
+    assert window.length_ns == 10 * S
+    assert window.outcomes[Outcome.OK] == 4 * 10_000 // 20
     # the answers of what starts at 9.98 s finish at the window's very end, which is outside
-    assert point.recording.finished_in_window == 4 * 10_000 // 20
+    assert window.finished == 4 * 10_000 // 20
     assert sum(interval.service_time.count for interval in intervals) == 2000
     assert point.connections.opened == 4
 
 
 def test_a_counted_window_ends_with_its_last_answer():
-    point, _ = run(lambda _: (20 * MS, Outcome.OK), window_ns=None, requests=100)
-    assert point.recording.outcomes[Outcome.OK] == 100
-    assert point.window_ns == pytest.approx(100 / 4 * 20 * MS, rel=0.05)
-    assert point.recording.finished_in_window >= 100
+    _point, window, _ = run(lambda _: (20 * MS, Outcome.OK), window_ns=None, requests=100)
+    assert window.outcomes[Outcome.OK] == 100
+    assert window.length_ns == pytest.approx(100 / 4 * 20 * MS, rel=0.05)
+    assert window.finished >= 100
 
 
 def test_a_point_that_is_stopped_has_the_window_it_reached():
@@ -66,16 +70,16 @@ def test_a_point_that_is_stopped_has_the_window_it_reached():
             loops[0].stop("enough")
         return 20 * MS, Outcome.OK
 
-    point, _ = run(script, on_loop=loops.append, clock=clock)
+    point, window, _ = run(script, on_loop=loops.append, clock=clock)
     assert point.ending.reason == "enough"
-    assert point.window_ns == (1000 // 4) * 20 * MS - S
+    assert window.length_ns == (1000 // 4) * 20 * MS - S
 
 
 def test_a_counted_window_holds_its_requests_and_what_the_warm_up_left_in_flight():
-    point, _ = run(lambda _: (30 * MS, Outcome.OK), load=ClosedPlan(1, 0), window_ns=None, requests=50)
-    assert point.recording.outcomes[Outcome.OK] == 50
+    _point, window, _ = run(lambda _: (30 * MS, Outcome.OK), load=ClosedPlan(1, 0), window_ns=None, requests=50)
+    assert window.outcomes[Outcome.OK] == 50
     # the warm-up's last request starts at 990 ms and is answered at 1020 ms
-    assert point.window_ns == 20 * MS + 50 * 30 * MS
+    assert window.length_ns == 20 * MS + 50 * 30 * MS
 
 
 def stopped_at(instant_ns, script, **changes):
@@ -91,42 +95,42 @@ def stopped_at(instant_ns, script, **changes):
 
 
 def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
-    point, intervals = stopped_at(500 * MS, lambda _: (900 * MS, Outcome.OK))
-    assert point.window_ns == 0
-    assert sum(point.recording.outcomes.values()) == point.recording.finished_in_window == 0
+    point, window, intervals = stopped_at(500 * MS, lambda _: (900 * MS, Outcome.OK))
+    assert window.length_ns == 0
+    assert sum(window.outcomes.values()) == window.finished == 0
     assert intervals == []
     assert (point.ending.reason, point.ending.target_lost) == ("enough", False)
 
 
 def test_answers_of_the_drain_are_samples_but_no_throughput_of_a_point_that_is_stopped():
     slots = 3000  # more than a batch of replies comes in the drain
-    point, _ = stopped_at(2500 * MS, lambda _: (S, Outcome.OK), load=ClosedPlan(slots, 0))
-    assert point.window_ns == 1500 * MS
-    assert point.recording.outcomes[Outcome.OK] == 2 * slots
+    _point, window, _ = stopped_at(2500 * MS, lambda _: (S, Outcome.OK), load=ClosedPlan(slots, 0))
+    assert window.length_ns == 1500 * MS
+    assert window.outcomes[Outcome.OK] == 2 * slots
     # at the window's start, and a second later; those of 3 s came in the drain
-    assert point.recording.finished_in_window == 2 * slots
-    assert sum(point.recording.finished_per_interval.values()) == 2 * slots
+    assert window.finished == 2 * slots
+    assert sum(window.finished_per_s) == 2 * slots
 
 
 def test_a_lost_target_ends_the_point_early():
-    point, _ = run(lambda index: (20 * MS, Outcome.OK if index < 400 else Outcome.CONNECT_FAILED), window_ns=60 * S)
+    point, window, _ = run(lambda index: (20 * MS, Outcome.OK if index < 400 else Outcome.CONNECT_FAILED), window_ns=60 * S)
     assert point.ending.target_lost
     # 400 requests are 2 s, one of them warm-up; 3 s later the target is given up
-    assert 4 * S <= point.window_ns < 6 * S
-    assert point.recording.outcomes[Outcome.OK] == 200
-    assert point.recording.errors[Outcome.CONNECT_FAILED] == ["connect_failed"] * 3
+    assert 4 * S <= window.length_ns < 6 * S
+    assert window.outcomes[Outcome.OK] == 200
+    assert window.errors[Outcome.CONNECT_FAILED] == ("connect_failed",) * 3
 
 
 def test_what_is_unfinished_after_the_drain_is_counted_at_its_age():
-    point, _ = run(lambda index: (3600 * S if index == 700 else 20 * MS, Outcome.OK))
-    assert point.recording.outcomes[Outcome.UNFINISHED] == point.recording.censored == 1
+    _point, window, _ = run(lambda index: (3600 * S if index == 700 else 20 * MS, Outcome.OK))
+    assert window.outcomes[Outcome.UNFINISHED] == 1
     # the 701st request starts at 3.5 s, the drain ends at 1 + 10 + 30 s
-    assert point.recording.service_time.max_ns == pytest.approx(37.5 * S, rel=1e-3)
+    assert Histogram.unpacked(window.times["service_time"]).max_ns == pytest.approx(37.5 * S, rel=1e-3)
 
 
 def test_think_time_and_connections_reach_the_loop_and_the_transport():
-    point, _ = run(lambda _: (20 * MS, Outcome.OK), load=ClosedPlan(4, 80 * MS), connections=2)
-    assert point.recording.outcomes[Outcome.OK] == 4 * 10_000 // 100
+    point, window, _ = run(lambda _: (20 * MS, Outcome.OK), load=ClosedPlan(4, 80 * MS), connections=2)
+    assert window.outcomes[Outcome.OK] == 4 * 10_000 // 100
     assert point.connections.opened == 2
 
 
@@ -145,3 +149,34 @@ def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
     assert [index for _, index, *_ in seen] == list(range(20))
     assert {(start_ns, count) for start_ns, _, count, _ in seen} == {(6 * S, 4000)}
     assert seen[0][3] < 12 * S
+
+
+def test_a_point_whose_requests_fail_is_ended_where_a_limit_is_set():
+    failing = lambda index: (20 * MS, Outcome.REJECTED if index % 2 else Outcome.OK)  # noqa: E731 - a script in a line
+    point, window, _ = run(failing, abort_error_rate=0.4)
+    assert point.ending.aborted
+    assert "50% of" in point.ending.reason
+    assert window.length_ns == 0, "20 requests are there after 100 ms of the warm-up"
+    point, window, _ = run(failing, abort_error_rate=0.6)
+    assert (point.ending.aborted, point.ending.reason, window.length_ns) == (False, "", 10 * S)
+
+
+def test_few_requests_abort_nothing():
+    point, _, _ = run(lambda _: (S, Outcome.REJECTED), abort_error_rate=0.1, load=ClosedPlan(1, 0))
+    assert not point.ending.aborted, "eleven failed, and twenty are looked at"
+
+
+def test_little_s_law_holds_in_a_closed_loop():
+    """Acceptance: |1 - X(R+Z)/C| within 1 %."""
+    random = np.random.default_rng(5)
+    for concurrency, think_ms in ((1, 0), (8, 0), (4, 30)):
+        services = random.exponential(20 * MS, 200_000).astype(np.int64).tolist()
+        _, window, _ = run(lambda index, s=services: (s[index], Outcome.OK), load=ClosedPlan(concurrency, think_ms * MS), window_ns=60 * S)
+        mean_s = Histogram.unpacked(window.times["service_time"]).mean_and_stddev_ns()[0] / S
+        assert abs(1 - window.ended / 60 * (mean_s + think_ms / 1000) / concurrency) < 0.01
+
+
+def test_answers_within_the_limit_are_good():
+    _, window, _ = run(lambda index: (10 * MS if index % 4 else 30 * MS, Outcome.OK), load=ClosedPlan(1, 0), good_within_ns=20 * MS)
+    assert window.good == pytest.approx(0.75 * window.finished, abs=1)
+    assert window.finished == pytest.approx(10_000 / 15, abs=2)

@@ -56,7 +56,7 @@ class Measured:
             self.transport = ScriptedTransport(self.clock, make_script(self.clock))
             self.phases = Phases.plan(self.clock.now_ns(), warmup_ns=warmup_ns, window_ns=window_ns, requests=requests, drain_ns=drain_ns)
             loop = OpenLoop(
-                self.transport, POOL, self.replies.append, lambda *drop: self.drops.append(drop), arrivals=schedule.chunks(),
+                self.transport, POOL, self.replies.append, lambda *drop: self.drops.extend(each(*drop)), arrivals=schedule.chunks(),
                 origin_ns=self.phases.start_ns, phases=self.phases, clock=self.clock, pacer=ClockPacer(self.clock), max_in_flight=max_in_flight,
             )  # fmt: skip
             meddling = asyncio.ensure_future(during(loop, self.clock)) if during else None
@@ -74,6 +74,10 @@ class Measured:
     @property
     def outcomes(self):
         return collections.Counter(reply.outcome for reply in self.replies)
+
+
+def each(instants_ns, is_late):
+    return [(instant_ns, is_late) for instant_ns in instants_ns.tolist()]
 
 
 def poisson(rate, *seed):
@@ -207,7 +211,7 @@ def test_a_loop_that_cannot_keep_up_says_how_many_it_never_came_to():
         transport = ScriptedTransport(clock, constant(MS)(clock))
         phases = Phases.plan(0, warmup_ns=0, window_ns=10 * S, requests=None, drain_ns=S)
         loop = OpenLoop(
-            transport, POOL, replies.append, lambda *drop: drops.append(drop), arrivals=Trace(tuple(range(0, 20 * S, 3 * S))).chunks(),
+            transport, POOL, replies.append, lambda *drop: drops.extend(each(*drop)), arrivals=Trace(tuple(range(0, 20 * S, 3 * S))).chunks(),
             origin_ns=0, phases=phases, clock=clock, pacer=Slow(clock),
         )  # fmt: skip
         await loop.run()

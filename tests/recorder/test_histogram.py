@@ -8,7 +8,7 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.recorder.histogram import DIGITS, HIGHEST_NS, LOWEST_NS, Histogram
+from perfkit.recorder.histogram import DIGITS, HIGHEST_NS, LOWEST_NS, Histogram, Packed, bucket_bounds_ns
 
 EDGES = [0, 1, 511, 512, 999, 1000, 1023, 1024, 2**20 - 1, 2**20, 2**20 + 511, 2**20 + 512, 2**30 - 1, 2**30, 2**41 - 1, 2**41, HIGHEST_NS]
 values = st.lists(st.one_of(st.integers(0, HIGHEST_NS), st.sampled_from(EDGES), st.integers(0, 10**6)), min_size=1, max_size=60)
@@ -130,18 +130,34 @@ def test_an_empty_histogram_has_no_values():
 
 def test_the_bounds_of_every_bucket_are_the_librarys():
     histogram = recorded([HIGHEST_NS])
-    indices = np.arange(histogram.counts.size)
-    lows, highs = histogram.bounds_ns(indices)
+    indices = np.arange(histogram._counts.size)
+    lows, highs = bucket_bounds_ns(indices)
     inner = histogram._inner
     assert lows.tolist() == [inner.get_value_from_index(int(index)) for index in indices]
     assert highs.tolist() == [inner.get_highest_equivalent_value(int(low)) for low in lows]
 
 
-def test_the_counts_are_seen_and_cannot_be_changed():
-    histogram = recorded([5_000_000, 5_000_001])
-    assert histogram.counts.sum() == 2
-    with pytest.raises(ValueError, match="read-only"):
-        histogram.counts[0] = 1
+@settings(max_examples=40, deadline=None)
+@given(st.lists(values, max_size=4))
+def test_packed_parts_unpack_to_what_was_recorded_together(parts):
+    packed = [recorded(numbers).packed() for numbers in parts]
+    whole = recorded([number for numbers in parts for number in numbers])
+    assert Histogram.unpacked(*packed)._inner.equals(whole._inner)
+    assert Packed.merged(packed).count == whole.count == sum(one.count for one in packed)
+    assert Histogram.unpacked(Packed.merged(packed))._inner.equals(whole._inner)
+
+
+def test_packing_keeps_the_count_of_what_was_clamped():
+    packed = [recorded([-1, 5_000_000]).packed(), recorded([2 * HIGHEST_NS]).packed()]
+    assert Histogram.unpacked(*packed).clamped == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(values, st.integers(0, HIGHEST_NS))
+def test_what_lies_above_a_value_is_counted_to_a_bucket(numbers, value):
+    inner = reference(numbers)
+    expected = sum(inner.get_lowest_equivalent_value(number) > value for number in numbers)
+    assert recorded(numbers).count_above(value) == expected
 
 
 def test_a_damaged_payload_is_refused():

@@ -1,7 +1,5 @@
 """Windows, outcomes and intervals: where each reply is counted."""
 
-import collections
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from perfkit.load.phases import Phases
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval, Recorder
+from perfkit.recorder.window import cut
 from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000
@@ -22,7 +21,11 @@ def record(*replies, phases=PHASES, end=END, describe=lambda one: one.error):
     recorder = Recorder(phases, intervals.append, describe)
     for reply in replies:
         recorder.add(reply)
-    return recorder.finish(end), intervals
+    return cut(recorder.finish(end), phases.window_start_ns, is_open=False), intervals
+
+
+def times(window, name="service_time"):
+    return Histogram.unpacked(window.times[name])
 
 
 def reply(started_ns, service_ns, outcome=Outcome.OK, error=""):
@@ -41,27 +44,26 @@ def test_requests_belong_to_the_window_in_which_they_start():
     )  # fmt: skip
     assert recording.outcomes[Outcome.OK] == 2
     assert recording.outcomes[Outcome.REJECTED] == 1
-    assert recording.service_time.count == 2
+    assert times(recording).count == 2
 
 
 def test_throughput_counts_what_finishes_in_the_window_wherever_it_started():
     recording, _ = record(reply(START - S, S), reply(START, MS), reply(END - 1, 1), reply(START - 2, 1), reply(END - MS, MS - 1))
-    assert recording.finished_in_window == 3
-    assert recording.finished_per_interval == {0: 2, 9: 1}
+    assert recording.finished == 3
+    assert recording.finished_per_s == (2, *[0] * 8, 1)
 
 
 def test_each_outcome_reaches_its_distribution():
     recording, _ = record(*(reply(START + index, 7 * MS, outcome) for index, outcome in enumerate(Outcome)))
     assert recording.outcomes == dict.fromkeys(Outcome, 1)
-    assert recording.service_time.count == 4, "ok, invalid output, and at their age timed out and unfinished"
-    assert recording.failure_time.count == 3
-    assert recording.censored == 2
+    assert times(recording).count == 4, "ok, invalid output, and at their age timed out and unfinished"
+    assert times(recording, "failure_time").count == 3
 
 
 def test_three_sentences_of_each_kind_of_failure_are_kept():
     replies = [reply(START + index, MS, Outcome.REJECTED, f"no {index}") for index in range(10)]
     recording, _ = record(*replies, reply(START - 1, MS, Outcome.BROKEN, "in the warm-up"))
-    assert recording.errors[Outcome.REJECTED] == ["no 0", "no 1", "no 2"]
+    assert recording.errors[Outcome.REJECTED] == ("no 0", "no 1", "no 2")
     assert not recording.errors.get(Outcome.BROKEN)
 
 
@@ -74,7 +76,7 @@ def test_failures_are_described_a_few_times_only():
 
     replies = [reply(START + index, MS, Outcome.REJECTED) for index in range(50)] + [reply(START, MS)] * 50
     recording, _ = record(*replies, describe=describe)
-    assert recording.errors == {Outcome.REJECTED: ["number 0", "number 1", "number 2"]}
+    assert recording.errors == {Outcome.REJECTED: ("number 0", "number 1", "number 2")}
     assert described == replies[:3]
 
 
@@ -84,34 +86,31 @@ def test_batches_add_up_to_what_is_counted_one_by_one(random, count):
     replies = [
         reply(random.randint(START - 2 * S, END + S), random.choice([1, MS, S, 7 * S]), random.choice(list(Outcome))) for _ in range(count)
     ]
-    times = [(one.started_ns, one.finished_ns, one.outcome) for one in replies]
+    instants = [(one.started_ns, one.finished_ns, one.outcome) for one in replies]
     recording, intervals = record(*replies)
-    inside = [(started, finished, outcome) for started, finished, outcome in times if START <= started < END]
+    inside = [(started, finished, outcome) for started, finished, outcome in instants if START <= started < END]
     kept = [(started, finished - started) for started, finished, outcome in inside if outcome in IN_DISTRIBUTION]
-    finished_in = [finished for _, finished, outcome in times if outcome is Outcome.OK and START <= finished < END]
+    finished_in = [finished for _, finished, outcome in instants if outcome is Outcome.OK and START <= finished < END]
     assert recording.outcomes == {outcome: sum(one is outcome for *_, one in inside) for outcome in Outcome}
-    assert recording.censored == recording.outcomes[Outcome.TIMED_OUT] + recording.outcomes[Outcome.UNFINISHED]
-    assert recording.service_time.encode() == histogram(service for _, service in kept).encode()
-    assert recording.failure_time.count == len(inside) - len(kept)
-    assert recording.finished_in_window == len(finished_in)
-    assert recording.finished_per_interval == collections.Counter((finished - START) // S for finished in finished_in)
-    assert (recording.first_started_ns, recording.last_finished_ns) == (
-        min((started for started, *_ in inside), default=0), max((finished for _, finished, _ in inside), default=0),
-    )  # fmt: skip
+    assert recording.ended == sum(START <= finished < END for _, finished, outcome in instants if outcome is not Outcome.UNFINISHED)
+    assert times(recording).encode() == histogram(service for _, service in kept).encode()
+    assert times(recording, "failure_time").count == len(inside) - len(kept)
+    assert recording.finished == len(finished_in)
+    assert list(recording.finished_per_s) == np.bincount([(finished - START) // S for finished in finished_in], minlength=10).tolist()
     for index in range(10):
         parts = Histogram()
         for interval in intervals:
             if interval.index == index:
-                parts.add(interval.service_time)
+                parts.add(Histogram.unpacked(interval.service_time))
         assert parts.encode() == histogram(service for started, service in kept if (started - START) // S == index).encode()
 
 
 def test_a_counted_window_has_no_end_until_it_is_finished():
     phases = Phases(START, START, None, 3000, S)
     replies = [reply(START + index * MS, MS) for index in range(3000)]
-    recording, _ = record(reply(START - S, MS), *replies, phases=phases, end=START + 3001 * MS)
-    assert recording.outcomes[Outcome.OK] == recording.finished_in_window == 3000
-    assert recording.last_finished_ns == START + 3000 * MS
+    window, _ = record(reply(START - S, MS), *replies, phases=phases, end=None)
+    assert window.outcomes[Outcome.OK] == window.finished == 3000
+    assert window.length_ns == 3000 * MS
 
 
 def test_what_is_answered_after_an_early_end_is_no_throughput():
@@ -121,21 +120,21 @@ def test_what_is_answered_after_an_early_end_is_no_throughput():
     recorder.end_window(START + 2 * S)
     for index in range(1500):
         recorder.add(reply(START + index, 3 * S))
-    recording = recorder.finish(START + 2 * S)
-    assert recording.finished_in_window == 1500
-    assert recording.service_time.count == 3000
+    recording = cut(recorder.finish(START + 2 * S), START, is_open=False)
+    assert recording.finished == 1500
+    assert times(recording).count == 3000
 
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10 * S - 1), st.integers(0, 40 * S)), max_size=80))
-def test_intervals_add_up_to_the_whole_whatever_the_order(times):
-    recording, intervals = record(*(reply(START + started, service) for started, service in times))
+def test_intervals_add_up_to_the_whole_whatever_the_order(drawn):
+    recording, intervals = record(*(reply(START + started, service) for started, service in drawn))
     whole = Histogram()
     for interval in intervals:
-        whole.add(interval.service_time)
-    assert whole.encode() == recording.service_time.encode()
+        whole.add(Histogram.unpacked(interval.service_time))
+    assert whole.encode() == times(recording).encode()
     for index in range(10):
-        expected = sum(started // S == index for started, _ in times)
+        expected = sum(started // S == index for started, _ in drawn)
         assert sum(interval.service_time.count for interval in intervals if interval.index == index) == expected
 
 
@@ -147,9 +146,9 @@ def test_few_intervals_are_open_at_a_time_however_long_the_window():
         recorder.add(reply(second * S, MS))
         recorder.add(reply(second * S, 2 * MS))
         assert len(recorder._open) <= 4
-    recording = recorder.finish(10**6 * S)
+    recording = cut(recorder.finish(10**6 * S), 0, is_open=False)
     assert [interval.index for interval in emitted] == list(range(5000))
-    assert recording.service_time.count == 10_000
+    assert times(recording).count == 10_000
 
 
 def test_replies_let_go_of_their_payload():

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.load.phases import Phases
-from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Recorder
 from perfkit.recorder.series import SeriesRecorder
+from perfkit.recorder.window import cut
 from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000
@@ -17,10 +17,9 @@ START = 100 * S
 
 @pytest.mark.parametrize(("window_s", "interval_ms"), [(1, 20), (2, 20), (10, 50), (60, 300), (200, 1000), (2000, 1000)])
 def test_intervals_are_a_two_hundredth_of_the_window_within_bounds(window_s, interval_ms):
-    series = SeriesRecorder(START, START + window_s * S).finish(START + window_s * S)
+    series = SeriesRecorder(START, START + window_s * S).finish()
     assert series.interval_ns == interval_ms * MS
     assert series.scheduled.size == window_s * 1000 // interval_ms
-    assert len(series.batches) == 30
 
 
 @given(st.lists(st.tuples(st.integers(-S, 11 * S), st.integers(0, 3 * S), st.sampled_from(Outcome)), max_size=60))
@@ -41,8 +40,6 @@ def test_every_request_is_counted_where_it_belongs(drawn):
     for intended, time, _ in kept:
         by_hand[intended // (50 * MS)] = by_hand.get(intended // (50 * MS), 0) + time
     assert {index: int(total) for index, total in enumerate(series.time_sum_ns) if total} == {k: v for k, v in by_hand.items() if v}
-    in_batches = [Histogram.decode(text).count for text in series.batches]
-    assert sum(in_batches) == len([one for one in kept if one[0] < 30 * (10 * S // 30)])
 
 
 def counted(instants_ns):
@@ -51,18 +48,42 @@ def counted(instants_ns):
 
 def test_dropped_arrivals_were_scheduled():
     recorder = Recorder(Phases(START, START, START + 10 * S, None, S), lambda _: None, is_open=True)
-    for intended_ns, is_late in ((0, False), (5 * S, True), (10 * S, False), (-1, False)):
-        recorder.drop(START + intended_ns, is_late)
-    recording = recorder.finish(START + 10 * S)
-    assert (recording.dropped, recording.unsent) == (2, 1)
-    assert int(recording.series.scheduled.sum()) == 2
+    recorder.drop(START + np.array([0, 10 * S, -1]), False)
+    recorder.drop(START + np.array([5 * S, 6 * S, 11 * S]), True)
+    window = cut(recorder.finish(START + 10 * S), START, is_open=True)
+    assert (window.dropped, window.unsent) == (3, 2)
+    assert int(window.series.scheduled.sum()) == 3
 
 
-def test_an_early_end_leaves_out_what_is_not_whole():
-    series = SeriesRecorder(START, START + 10 * S).finish(START + 1234 * MS)
-    assert series.scheduled.size == 1234 // 50
-    assert len(series.batches) == 1234 // 333
+@given(st.lists(st.tuples(st.integers(0, 3000 * S), st.integers(1, 9)), min_size=1, max_size=40))
+def test_a_series_without_a_known_end_grows_and_loses_nothing(drawn):
+    recorder = SeriesRecorder(START, None)
+    for instant_ns, count in drawn:
+        recorder.add_answered(np.full(count, START + instant_ns))
+    last_ns = max(instant_ns for instant_ns, _ in drawn)
+    series = recorder.finish().between(START, START + last_ns + S)
+    assert series.interval_ns in {20 * MS << doubled for doubled in range(6)}
+    by_hand = np.zeros(series.answered.size, dtype=np.int64)
+    for instant_ns, count in drawn:
+        by_hand[instant_ns // series.interval_ns] += count
+    assert series.answered.tolist() == by_hand.tolist()
+    assert series.answered.size <= 400 or series.interval_ns == 640 * MS
 
 
-def test_a_counted_window_has_no_series():
-    assert Recorder(Phases(0, 0, None, 5, S), lambda _: None).finish(S).series is None
+def test_a_series_between_two_instants_has_the_whole_intervals_between_them():
+    recorder = SeriesRecorder(START, START + 10 * S)
+    recorder.add_scheduled(START + np.arange(200) * 50 * MS)
+    series = recorder.finish()
+    for instant_ms, first in ((-1000, 0), (0, 0), (1, 1), (50, 1), (51, 2), (9999, 200)):
+        found = series.between(START + instant_ms * MS, START + 10 * S)
+        assert (found.origin_ns, found.scheduled.size) == (START + first * 50 * MS, 200 - first)
+        assert series.between(START, START + instant_ms * MS).scheduled.size == max(instant_ms // 50, 0)
+
+
+def test_coarser_intervals_add_up_their_parts_and_leave_out_the_rest():
+    recorder = SeriesRecorder(START, START + 10 * S)
+    recorder.add_times(START + np.arange(200) * 50 * MS, np.arange(200))
+    found = recorder.finish().coarser(7)
+    assert (found.interval_ns, found.timed.size) == (350 * MS, 28)
+    assert found.timed.tolist() == [7] * 28
+    assert found.time_sum_ns.tolist() == [sum(range(7 * index, 7 * index + 7)) for index in range(28)]

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.recording import Interval, Recording
+from perfkit.recorder.recording import Interval
+from perfkit.recorder.series import Series
+from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import ClosedLoad, Connections, Generator, Protocol, Result, RunWarning, Status
 from perfkit.stats.summary import Measured, point, pooled
@@ -100,18 +102,37 @@ class Synthetic:
                 histogram.record_many(some)
                 whole.add(histogram)
                 if histogram.count:
-                    writer.log_interval(f"p{index}.r{repetition}", elapsed_s, Interval(second, histogram))
+                    writer.log_interval(f"p{index}.r{repetition}", elapsed_s, Interval(second, histogram.packed()))
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
         ok = per_s * self.seconds
         outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: ok, Outcome.REJECTED: self.failed}
-        errors = {Outcome.REJECTED: ["the queue is full <b>"]} if self.failed else {}
+        errors = {Outcome.REJECTED: ("the queue is full <b>",)} if self.failed else {}
+        nothing = np.zeros(0, dtype=np.int64)
+        window = Window(
+            start_ns=0,
+            end_ns=self.seconds * NS_PER_S,
+            outcomes=outcomes,
+            times={"service_time": whole.packed(), "failure_time": Histogram().packed()},
+            statuses={"503": self.failed} if self.failed else {},
+            dropped=0,
+            unsent=0,
+            checked=0,
+            ended=round(concurrency * self.seconds * NS_PER_S / whole.mean_and_stddev_ns()[0]) if ok else 0,
+            finished=sum(finished.values()),
+            good=0,
+            finished_per_s=tuple(finished.get(second, 0) for second in range(self.seconds)),
+            errors=errors,
+            series=Series(0, 20_000_000, nothing, nothing, nothing, nothing),
+            batches=(),
+            intervals=(),
+        )
         return Measured(
             protocol=protocol,
             load=ClosedLoad(concurrency=concurrency),
             batch_size=2,
             repetition=repetition,
-            window_ns=self.seconds * NS_PER_S,
-            recording=Recording(outcomes, whole, Histogram(), finished, sum(finished.values()), 0, 0, 0, errors),
+            window=window,
+            warmup_ns=NS_PER_S,
             connections=Connections(opened=concurrency, reconnects=0),
             generator=Generator(cpu_share=self.cpu_share, steal_share=0.0),
             warnings=self.warnings,

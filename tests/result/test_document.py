@@ -15,7 +15,7 @@ KEYS = {
     (): {"schema", "scenario", "overrides", "environment", "status", "status_reason", "started_at", "points", "summary"},
     ("points", 0): {
         "protocol", "load", "repetition", "valid", "warnings", "duration_s", "requests", "error_rate", "throughput_per_s", "inferences_per_s",
-        "goodput_per_s", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "generator",
+        "goodput_per_s", "warmup_s", "rejected_by_status", "checked", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "generator",
         "server", "gpus", "throughput_series_per_s", "errors",
     },
     ("points", 0, "load"): {"kind", "concurrency"},
@@ -26,7 +26,7 @@ KEYS = {
     ("points", 0, "service_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
     ("points", 0, "failure_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
     ("points", 0, "connections"): {"opened", "reconnects", "retried"},
-    ("points", 0, "generator"): {"cpu_share", "event_loop_lag_ns", "steal_share"},
+    ("points", 0, "generator"): {"cpu_share", "event_loop_lag_ns", "steal_share", "throttled_share"},
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from perfkit.scenario.file import read_scenario
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
-TOP_KEYS = "schema, name, target, server, workload, load, measure, slo"
+TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo"
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 INPUT = "workload:\n  inputs:\n    A: "
 
@@ -31,7 +31,7 @@ MESSAGES = [
     (HEAD + "measure:\n  drain: 1s\n  drain: 2s\n", "s.yaml:5: measure.drain: this key stands here twice; keep one"),
     (HEAD + "mesure: {}\n", f"s.yaml:3: mesure: unknown key; did you mean 'measure'? Known here: {TOP_KEYS}"),
     (HEAD + "zzz: 1\n", f"s.yaml:3: zzz: unknown key; Known here: {TOP_KEYS}"),
-    (HEAD + "measure:\n  duraton: 3s\n", "s.yaml:4: measure.duraton: unknown key; did you mean 'duration'? Known here: warmup, duration, requests, drain, repetitions, workers, cpus"),
+    (HEAD + "measure:\n  duraton: 3s\n", "s.yaml:4: measure.duraton: unknown key; did you mean 'duration'? Known here: warmup, duration, requests, drain, repetitions, abort_error_rate, workers, cpus"),
     (HEAD + "workload:\n  outputs:\n    - {name: a, clases: 3}\n", "s.yaml:5: workload.outputs[0].clases: unknown key; did you mean 'classes'? Known here: name, classes, encoding"),
     (HEAD + INPUT + "{generate: ones, shap: [1]}\n", "s.yaml:5: workload.inputs.A.shap: unknown key; did you mean 'shape'? Known here: shape, datatype, encoding, generate"),
     (LOAD, "s.yaml:1: target: this key is missing"),
@@ -112,7 +112,7 @@ MESSAGES = [
     (HEAD + "gate: {}\n", "s.yaml:3: gate: the regression gate comes with a later version"),
     (HEAD + "sweep: {}\n", "s.yaml:3: sweep: sweeps come with a later version; use several concurrencies"),
     ("target:\n  model: m\n  metrics_url: x\n" + LOAD, "s.yaml:3: target.metrics_url: reading the server's Prometheus metrics comes with a later version"),
-    (HEAD + "measure: {warmup: auto}\n", "s.yaml:3: measure.warmup: auto comes with a later version; write a duration such as 2s"),
+    (HEAD + "measure: {warmup: automatic}\n", "s.yaml:3: measure.warmup: expected a duration such as 250us, 10ms, 30s or 2m, found 'automatic'"),
     (HEAD + "measure: {workers: 4}\n", "s.yaml:3: measure.workers: several worker processes come with a later version; use 1 or auto, found 4"),
     (HEAD + "server: {device: cuda}\n", "s.yaml:3: server.device: CUDA in the bundled server comes with a later version; use auto or cpu"),
     (HEAD + INPUT + "{strings: []}\n", "s.yaml:5: workload.inputs.A.strings: expected at least one, found none"),

@@ -58,7 +58,8 @@ def test_defaults_are_those_that_are_promised(read):
     assert (scenario.workload.inputs, scenario.workload.outputs) == ({}, ())
     assert (scenario.load.closed.concurrency, scenario.load.closed.think_time_ns) == ((1,), 0)
     assert (scenario.measure.repetitions, scenario.measure.workers, scenario.measure.cpus) == (3, "auto", None)
-    assert (scenario.measure.warmup_ns, scenario.window_ns, scenario.drain_ns) == (10**9, 10 * 10**9, 30 * 10**9)
+    assert (scenario.measure.warmup_ns, scenario.warmup_ns, scenario.finds_warm_up) == ("auto", 10**9, True)
+    assert (scenario.window_ns, scenario.drain_ns) == (10 * 10**9, 30 * 10**9)
 
 
 def test_every_key_is_read(read):

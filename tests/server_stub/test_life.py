@@ -1,5 +1,6 @@
 """How the server starts and ends."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -40,6 +41,13 @@ def test_the_threads_leave_a_cpu_free(server):
     assert server.ready["threads"] == max(1, len(server.ready["cpus"]) - 1)
 
 
+def await_refusal(port):
+    """Returns when the server takes no more connections."""
+    with contextlib.suppress(ConnectionError):
+        while True:
+            socket.create_connection(("127.0.0.1", port), timeout=30).close()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_after_the_requests_in_flight(start_server, number):
     started = start_server("--model", "simple")
@@ -51,6 +59,7 @@ def test_a_signal_ends_it_after_the_requests_in_flight(start_server, number):
         assert reader.readline() == b"HTTP/1.1 100 Continue\r\n"  # from here on the request is in flight
         reader.readline()
         started.process.send_signal(number)
+        await_refusal(started.http_port)  # the signal is heard: the body comes after it
         connection.sendall(body)
         assert reader.readline() == b"HTTP/1.1 200 OK\r\n"
         length = next(int(line.split(b":")[1]) for line in reader if line.lower().startswith(b"content-length"))

@@ -1,10 +1,13 @@
 """What a point says of the course of its window: intervals, a backlog, a drift, and an SLO judged on them."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from perfkit.load.phases import Phases
 from perfkit.recorder.recording import Recorder
+from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, Generator, OpenLoad
 from perfkit.stats.slo import Slo
 from perfkit.stats.summary import Measured, point, pooled
@@ -31,8 +34,8 @@ def open_point():
             load=OpenLoad(rate_per_s=100.0, arrivals="poisson"),
             batch_size=1,
             repetition=repetition,
-            window_ns=WINDOW_S * S,
-            recording=recorder.finish(WINDOW_S * S),
+            window=cut(recorder.finish(WINDOW_S * S), 0, is_open=True),
+            warmup_ns=0,
             connections=Connections(opened=1, reconnects=0),
             generator=Generator(cpu_share=0.1, steal_share=0.0),
             warnings=(),
@@ -89,7 +92,7 @@ def test_an_slo_that_too_few_samples_carry_is_inconclusive(open_point):
 
 def test_a_generator_that_never_came_to_its_arrivals_makes_the_point_invalid_with_the_reason(open_point):
     measured = open_point(lambda _: 10 * MS)
-    measured.recording.dropped = measured.recording.unsent = 200
+    measured = dataclasses.replace(measured, window=dataclasses.replace(measured.window, dropped=200, unsent=200))
     found = point(measured)
     assert not found.valid
     assert "behind_schedule" in codes(found)
@@ -99,7 +102,7 @@ def test_a_generator_that_never_came_to_its_arrivals_makes_the_point_invalid_wit
 
 def test_arrivals_without_room_are_told(open_point):
     measured = open_point(lambda _: 10 * MS)
-    measured.recording.dropped = 200
+    measured = dataclasses.replace(measured, window=dataclasses.replace(measured.window, dropped=200))
     found = point(measured)
     assert found.valid
     assert "dropped" in codes(found)

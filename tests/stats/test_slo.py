@@ -98,6 +98,8 @@ def test_measured_intervals_are_taken_as_they_come():
     for index, part in enumerate(parts):
         part.record_many(np.random.default_rng(index).exponential(10 * MS, 200).astype(np.int64))
         together.add(part)
-    found = judge_slo(Slo({0.5: 8 * MS, 0.99: 50 * MS}, 0.0), together, percentile_intervals(parts, (0.5, 0.99)), 0.0)
+    found = judge_slo(
+        Slo({0.5: 8 * MS, 0.99: 50 * MS}, 0.0), together, percentile_intervals([part.packed() for part in parts], (0.5, 0.99)), 0.0
+    )
     assert found.verdict == "satisfied"
     assert [sentence[:3] for _, sentence in found.limits] == ["p50", "p99", "the"]

@@ -70,7 +70,7 @@ def test_a_point_says_what_was_measured(measured):
     assert (found.connections.opened, found.connections.reconnects) == (5, 1)
     assert (found.generator.cpu_share, found.generator.steal_share) == (0.3, 0.01)
     assert found.warnings[0] == warning
-    assert found.service_time_ns == distribution(made.recording.service_time)
+    assert found.service_time_ns == distribution(Histogram.unpacked(made.window.times["service_time"]))
     assert (found.response_time_ns, found.start_delay_ns, found.failure_time_ns, found.server, found.gpus) == (None, None, None, None, ())
     assert found.valid
 
@@ -117,6 +117,32 @@ def test_pooled_percentiles_are_those_of_all_values_together(measured):
     assert shown(found.service_time_ns) == pytest.approx(expected.tolist(), rel=0.002)  # a rank may round to its neighbour
 
 
+def test_what_rejected_requests_were_answered_with_is_counted(measured):
+    parts = [measured([MS], statuses={"503": 2, "429": 1}), measured([MS], statuses={"503": 3})]
+    assert point(parts[0]).rejected_by_status == {"429": 1, "503": 2}
+    assert pooled(parts).rejected_by_status == {"429": 1, "503": 5}
+
+
+def test_goodput_is_the_rate_of_good_answers_and_needs_an_slo(measured):
+    assert point(measured([MS] * 10, good=8, window_s=4)).goodput_per_s is None
+    assert pooled([measured([MS] * 10, good=8, window_s=4, has_slo=True), measured([MS], good=1, has_slo=True)]).goodput_per_s == 1.5
+
+
+def test_the_answers_that_were_checked_are_counted_and_wrong_ones_put_into_proportion(measured):
+    found = point(measured([MS] * 990, others={"invalid_output": [MS] * 10}, checked=20))
+    assert found.checked == 20
+    assert {one.code: one.message for one in found.warnings}["invalid_output"] == (
+        "10 of the 20 answers that were checked are wrong; the other 980 count as ok unseen."
+    )
+    assert "invalid_output" not in {one.code for one in point(measured(others={"invalid_output": [MS] * 10}, checked=10)).warnings}
+
+
+def test_a_closed_loop_whose_throughput_and_times_disagree_is_warned_of(measured):
+    quiet, busy = measured([10 * MS] * 800, concurrency=4), measured([10 * MS] * 800, concurrency=4, ended=700)
+    assert "littles_law" not in {one.code for one in point(quiet).warnings}
+    assert "littles_law" in {one.code for one in point(busy).warnings}
+
+
 def test_percentiles_are_never_averaged(measured):
     parts = [measured([1 * MS] * 100), measured([10 * MS] * 300)]
     average = sum(point(part).service_time_ns.p50 or 0 for part in parts) / 2
@@ -149,4 +175,4 @@ def test_pooled_counts_and_windows_are_added_and_shares_weighted_by_the_windows(
 def test_making_a_point_leaves_the_recordings_as_they_were(measured):
     parts = [measured([MS] * 10), measured([MS] * 20)]
     assert pooled(parts) == pooled(parts)
-    assert [part.recording.service_time.count for part in parts] == [10, 20]
+    assert [part.window.times["service_time"].count for part in parts] == [10, 20]

@@ -3,21 +3,31 @@
 import dataclasses
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfkit.recorder.histogram import Histogram
 from perfkit.stats.validity import (
     ClosedLoopFigures,
     OpenLoopFigures,
-    is_generator_bound,
     is_withheld,
     judge_generator,
     minimum_samples,
 )
 
 MS = 1_000_000
-KEPT = OpenLoopFigures(scheduled=10_000, sent=9_900, dropped=100, start_delay_p99_ns=0.2 * MS, response_p50_ns=10 * MS)
+
+
+def delays(late_ns, late, count=1000):
+    """So many start delays, `late` of them that long, the rest 50 µs."""
+    histogram = Histogram()
+    histogram.record_many(np.array([late_ns] * late + [50_000] * (count - late), dtype=np.int64))
+    return histogram
+
+
+KEPT = OpenLoopFigures(scheduled=10_000, sent=9_900, dropped=100, lag=delays(MS // 5, 20), response_p50_ns=10 * MS)
 BUSY = ClosedLoopFigures(concurrency=8, finished_per_s=800.0, mean_service_time_ns=10 * MS)
 
 
@@ -56,11 +66,6 @@ def test_a_percentile_is_withheld_below_one_over_one_minus_q_samples(quantile, e
     assert not is_withheld(quantile, enough)
 
 
-def test_a_core_above_85_percent_binds_the_generator():
-    assert not is_generator_bound(0.85)
-    assert is_generator_bound(0.8501)
-
-
 @pytest.mark.parametrize(("time", "samples"), [(0.2, 662), (1.0, 662), (1.5, 993), (69.0, 45_678), (9.99, 6_614)])
 def test_correlated_samples_must_be_as_many_more(time, samples):
     assert minimum_samples(0.99, time) == samples
@@ -68,13 +73,13 @@ def test_correlated_samples_must_be_as_many_more(time, samples):
 
 @pytest.mark.parametrize("loop", [KEPT, BUSY, None])
 def test_a_quiet_generator_says_nothing(loop):
-    found = judge_generator(0.85, 0.01, loop)
+    found = judge_generator(0.85, 0.01, 0.01, loop)
     assert (found.is_valid, found.invalid, found.warnings) == (True, (), ())
 
 
 @pytest.mark.parametrize("loop", [KEPT, BUSY, None])
 def test_a_busy_core_invalidates_and_stolen_time_warns(loop):
-    found = judge_generator(0.97, 0.02, loop)
+    found = judge_generator(0.97, 0.02, 0, loop)
     assert not found.is_valid
     assert (codes(found.invalid), codes(found.warnings)) == (["generator_bound"], ["steal"])
     assert "97%" in found.invalid[0].message
@@ -83,7 +88,7 @@ def test_a_busy_core_invalidates_and_stolen_time_warns(loop):
 
 @pytest.mark.parametrize(("sent", "dropped", "valid"), [(9_900, 0, True), (9_800, 100, True), (9_899, 0, False), (0, 0, False)])
 def test_a_schedule_of_which_a_percent_is_missed_invalidates(sent, dropped, valid):
-    found = judge_generator(0.1, 0, dataclasses.replace(KEPT, sent=sent, dropped=dropped))
+    found = judge_generator(0.1, 0, 0, dataclasses.replace(KEPT, sent=sent, dropped=dropped))
     assert (found.is_valid, codes(found.invalid)) == (valid, [] if valid else ["behind_schedule"])
 
 
@@ -92,23 +97,38 @@ def test_a_schedule_of_which_a_percent_is_missed_invalidates(sent, dropped, vali
     [(1, 1, True), (1.01, 1, False), (1.01, 20, False), (1.01, 20.3, True), (5, 100, True), (5.1, 100, False)],
 )
 def test_starts_later_than_a_millisecond_and_a_twentieth_of_the_response_invalidate(delay_ms, response_ms, valid):
-    found = judge_generator(0.1, 0, dataclasses.replace(KEPT, start_delay_p99_ns=delay_ms * MS, response_p50_ns=response_ms * MS))
+    loop = dataclasses.replace(KEPT, lag=delays(round(delay_ms * MS), 11), response_p50_ns=response_ms * MS)
+    found = judge_generator(0.1, 0, 0, loop)
     assert (found.is_valid, codes(found.invalid)) == (valid, [] if valid else ["late_starts"])
 
 
-def test_a_throttled_generator_is_told_all_its_reasons():
-    found = judge_generator(0.99, 0.0, OpenLoopFigures(1000, 500, 0, 80 * MS, 10 * MS))
-    assert codes(found.invalid) == ["generator_bound", "behind_schedule", "late_starts"]
-    assert "50.0% of the 1,000 requests" in found.invalid[1].message
-    assert "80.0 ms, above 1.00 ms" in found.invalid[2].message
+@pytest.mark.parametrize(("late", "count", "valid"), [(1, 20, True), (2, 20, False), (1, 1, True), (10, 1000, True), (11, 1000, False)])
+def test_one_late_start_in_a_hundred_invalidates_but_not_one_alone(late, count, valid):
+    found = judge_generator(0.1, 0, 0, dataclasses.replace(KEPT, lag=delays(5 * MS, late, count), response_p50_ns=10 * MS))
+    assert found.is_valid is valid
+
+
+@pytest.mark.parametrize(("share", "valid"), [(0.0, True), (0.01, True), (0.011, False), (0.5, False)])
+@pytest.mark.parametrize("loop", [KEPT, BUSY, None])
+def test_a_quota_that_stops_the_generator_invalidates(loop, share, valid):
+    found = judge_generator(0.1, 0, share, loop)
+    assert (found.is_valid, codes(found.invalid)) == (valid, [] if valid else ["throttled"])
+    assert valid or f"for {share:.0%} of the window" in found.invalid[0].message
+
+
+def test_a_starved_generator_is_told_all_its_reasons():
+    found = judge_generator(0.99, 0.0, 0.3, OpenLoopFigures(1000, 500, 0, delays(80 * MS, 50), 10 * MS))
+    assert codes(found.invalid) == ["generator_bound", "throttled", "behind_schedule", "late_starts"]
+    assert "50.0% of the 1,000 requests" in found.invalid[2].message
+    assert "80.0 ms or more, above 1.00 ms" in found.invalid[3].message
 
 
 def test_a_schedule_without_arrivals_is_kept():
-    assert judge_generator(0.1, 0, OpenLoopFigures(0, 0, 0, 0, 0)).is_valid
+    assert judge_generator(0.1, 0, 0, OpenLoopFigures(0, 0, 0, Histogram(), 0)).is_valid
 
 
 @pytest.mark.parametrize(("per_s", "think_ms", "warned"), [(800, 0, False), (765, 0, False), (755, 0, True), (845, 0, True), (400, 10, False), (400, 0, True), (0, 0, True)])  # fmt: skip
 def test_a_closed_loop_that_breaks_littles_law_is_warned_of(per_s, think_ms, warned):
     loop = dataclasses.replace(BUSY, finished_per_s=per_s, mean_think_time_ns=think_ms * MS)
-    found = judge_generator(0.1, 0, loop)
+    found = judge_generator(0.1, 0, 0, loop)
     assert (found.is_valid, codes(found.warnings)) == (True, ["littles_law"] if warned else [])

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import socket
+import struct
 from typing import Any
 
 from perfkit.address import Address
@@ -10,7 +12,7 @@ NOWHERE = Address("http", "127.0.0.1", 1)
 
 
 @contextlib.asynccontextmanager
-async def scripted_server(*handlers):
+async def scripted_server(*handlers, port=0):
     """A loopback server; the n-th connection is served by the n-th handler, the last one for all that follow.
 
     A handler is a coroutine function of (reader, writer).
@@ -27,7 +29,7 @@ async def scripted_server(*handlers):
         finally:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
     try:
         yield Address("http", "127.0.0.1", server.sockets[0].getsockname()[1])
     finally:
@@ -79,3 +81,9 @@ def talking(text):
         await writer.drain()
 
     return handle
+
+
+def reset(writer):
+    """Ends a connection with a reset in place of a goodbye."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -1,9 +1,7 @@
 """Both gRPC engines against grpcio's own server, their messages read by tritonclient's."""
 
 import asyncio
-import contextlib
 import time
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -19,27 +17,13 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
 from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 from perfkit.transport.wire_grpc import WireGrpcTransport
-from tests.transport import servers
+from tests.transport import grpc_servers, servers
 
 ANSWER = service_pb2.ModelInferResponse(
     model_name="m",
     outputs=[service_pb2.ModelInferResponse.InferOutputTensor(name="y", datatype="INT32", shape=[1])],
     raw_output_contents=[b"\x05\x00\x00\x00"],
 )
-
-
-@contextlib.asynccontextmanager
-async def serving(infer):
-    """A gRPC server with raw bytes whose `ModelInfer` is that coroutine function of (message, context)."""
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
-    handlers: dict[str, Any] = {"ModelInfer": grpc.unary_unary_rpc_method_handler(infer)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    try:
-        yield Address("grpc", "127.0.0.1", port, headers={"X-Tenant": "a"})
-    finally:
-        await server.stop(None)
 
 
 @pytest.fixture(params=["wire", "reference"])
@@ -49,7 +33,7 @@ def make(request):
 
 
 async def exchange(make, infer, request, timeout_ns=30_000_000_000):
-    async with serving(infer) as address:
+    async with grpc_servers.grpcio_server(infer) as address:
         transport = make(address, timeout_ns)
         await transport.open(1)
         reply = await transport.send(transport.prepare(request))
@@ -102,7 +86,7 @@ def test_abandoned_calls_are_unfinished(make, infer_request):
             asked.set()
             await asyncio.get_running_loop().create_future()
 
-        async with serving(infer) as address:
+        async with grpc_servers.grpcio_server(infer) as address:
             transport = make(address)
             await transport.open(1)
             sending = asyncio.ensure_future(transport.send(transport.prepare(infer_request)))
@@ -120,7 +104,7 @@ def test_a_server_that_goes_away_is_no_rejection(make, infer_request):
         async def infer(_message, _context):
             return ANSWER.SerializeToString()
 
-        async with serving(infer) as address:
+        async with grpc_servers.grpcio_server(infer) as address:
             transport = make(address)
             await transport.open(1)
         reply = await transport.send(transport.prepare(infer_request))
@@ -168,7 +152,7 @@ def test_each_request_in_flight_has_a_connection_of_its_own(make, infer_request)
             await all_asked.wait()
             return ANSWER.SerializeToString()
 
-        async with serving(infer) as address:
+        async with grpc_servers.grpcio_server(infer) as address:
             transport = make(address)
             await transport.open(3)
             prepared = transport.prepare(infer_request)
@@ -195,7 +179,7 @@ def test_a_connection_that_is_cut_amid_a_call_breaks_it_and_is_opened_again_for_
             while data := await reader.read(1 << 16):
                 writer.write(data)
 
-        async with serving(infer) as behind:
+        async with grpc_servers.grpcio_server(infer) as behind:
 
             async def relay(reader, writer):
                 there, back = await asyncio.open_connection(behind.host, behind.port)
@@ -236,7 +220,7 @@ def test_a_server_that_speaks_no_grpc_is_an_unreachable_target(make):
 
 def test_nothing_listening_is_an_unreachable_target(make):
     async def main():
-        async with serving(None) as address:
+        async with grpc_servers.grpcio_server(None) as address:
             pass
         transport = make(address)
         try:

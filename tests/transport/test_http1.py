@@ -21,6 +21,7 @@ CONTINUED = b"HTTP/1.1 100 Continue\r\n\r\n" + OK
 EARLY_HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\nX-One: hint\r\n\r\n" + OK
 REJECTED = b'HTTP/1.1 404 Not Found\r\nContent-Length: 19\r\n\r\n{"error":"no such"}'
 CLOSING = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello"
+UNFRAMED = b"HTTP/1.1 200 OK\r\nX-One: a b\r\n\r\nhello"  # ends where the server closes
 PING = Prepared((b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",))
 SECOND_NS = 1_000_000_000
 
@@ -32,12 +33,17 @@ def transport(address, *, connections=4, timeout_ns=30 * SECOND_NS):
 async def replies_of(*handlers, count=1, timeout_ns=30 * SECOND_NS):
     async with servers.scripted_server(*handlers) as address:
         wire = transport(address, timeout_ns=timeout_ns)
+        await wire.open(1)
         replies = [await wire.send(PING) for _ in range(count)]
         await wire.aclose()
         return replies, wire.counts
 
 
-@pytest.mark.parametrize("answer", [OK, CHUNKED, CONTINUED, EARLY_HINTS, CLOSING], ids=["length", "chunked", "continue", "hints", "close"])
+@pytest.mark.parametrize(
+    "answer",
+    [OK, CHUNKED, CONTINUED, EARLY_HINTS, CLOSING, UNFRAMED, CONTINUED[:25] + UNFRAMED],
+    ids=["length", "chunked", "continue", "hints", "close", "unframed", "unframed behind continue"],
+)
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "byte by byte"])
 def test_an_answer_is_read_whatever_its_framing_and_pieces(run, answer, whole):
     parts = answer if whole else [answer[index : index + 1] for index in range(len(answer))]
@@ -57,8 +63,8 @@ def test_an_error_status_is_a_rejection_with_its_text(run):
 
 @pytest.mark.parametrize(
     "answer",
-    [b"", OK[:-1], OK[:20], b"SMTP ready\r\n\r\n", CHUNKED[:-5], CONTINUED[:30]],
-    ids=["nothing", "short body", "short head", "garbage", "short chunks", "announced alone"],
+    [b"", OK[:-1], OK[:20], b"SMTP ready\r\n\r\n", CHUNKED[:-5], CONTINUED[:30], UNFRAMED[:20]],
+    ids=["nothing", "short body", "short head", "garbage", "short chunks", "announced alone", "short head without a length"],
 )
 def test_a_broken_answer_breaks_the_request_and_nothing_else(run, answer):
     (broken, fine), counts = run(replies_of(servers.answering(answer), servers.answering(OK), count=2))
@@ -94,6 +100,18 @@ def test_a_request_without_an_answer_times_out_at_its_age(run):
     assert late.finished_ns - late.started_ns >= 60_000_000
     assert fine.outcome is Outcome.OK
     assert counts.reconnects == 1
+
+
+def test_an_answer_without_a_length_is_broken_where_the_connection_is_reset_and_whole_where_it_is_closed(run):
+    async def reset(reader, writer):
+        await servers.read_request(reader)
+        writer.write(UNFRAMED)
+        await writer.drain()
+        servers.reset(writer)
+
+    (broken, whole), _ = run(replies_of(reset, servers.answering(UNFRAMED), count=2))
+    assert (broken.outcome, whole.outcome) == (Outcome.BROKEN, Outcome.OK)
+    assert read_answer(whole.payload).body == b"hello"
 
 
 def test_nothing_listening_is_a_failed_connection(run):

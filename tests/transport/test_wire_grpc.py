@@ -330,9 +330,27 @@ def test_a_call_without_an_answer_times_out_and_costs_no_connection(run):
     assert transport.counts.opened == 1
 
 
-def test_a_server_s_deadline_exceeded_is_a_time_out(run):
-    (reply,), _ = run(replies_of(ending(trailers=[("grpc-status", "4"), ("grpc-message", "late")])))
-    assert (reply.outcome, reply.error) == (Outcome.TIMED_OUT, "DEADLINE_EXCEEDED: late")
+def test_a_deadline_of_the_server_s_own_is_its_refusal_and_ours_is_a_time_out():
+    """By a clock in the test's hands."""
+    now = [SECOND_NS]
+
+    async def late(peer):
+        for after_ns in (5 * SECOND_NS, 29_999_000_000):
+            stream_id, _, _ = await peer.requests.get()
+            now[0] += after_ns
+            peer.answer(stream_id, trailers=[("grpc-status", "4"), ("grpc-message", "late")])
+        await asyncio.get_running_loop().create_future()
+
+    async def main():
+        async with h2_server(late) as address:
+            transport = WireGrpcTransport(address, 1, 30 * SECOND_NS, lambda: now[0])
+            replies = [await send(transport) for _ in range(2)]
+            await transport.aclose()
+            return replies
+
+    theirs, ours = asyncio.run(main())
+    assert (theirs.outcome, theirs.status, theirs.error) == (Outcome.REJECTED, "DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED: late")
+    assert (ours.outcome, ours.status, ours.error) == (Outcome.TIMED_OUT, "", "DEADLINE_EXCEEDED: late")
 
 
 def test_one_deadline_covers_a_call_that_is_sent_again():

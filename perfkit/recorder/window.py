@@ -1,0 +1,73 @@
+"""What a point is made from: a recording without its warm-up."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from perfkit.recorder.batches import TIMES, Batch
+from perfkit.recorder.histogram import EMPTY, Packed
+from perfkit.recorder.recording import Interval, Recording
+from perfkit.recorder.series import Series
+from perfkit.transport.base import Outcome
+from perfkit.units import NS_PER_S
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Window:
+    """The counts and times of one load point's window."""
+
+    start_ns: int
+    end_ns: int
+    outcomes: Mapping[Outcome, int]
+    times: Mapping[str, Packed]
+    """By the names of `TIMES`; a closed loop has service and failure times alone."""
+    statuses: Mapping[str, int]
+    dropped: int
+    unsent: int
+    checked: int
+    ended: int
+    finished: int
+    good: int
+    finished_per_s: tuple[int, ...]
+    """Ok completions in each second of the window."""
+    errors: Mapping[Outcome, tuple[str, ...]]
+    series: Series
+    batches: tuple[Packed, ...]
+    """The times a user waited (response, or service in a closed loop) in equal parts of the window."""
+    intervals: tuple[Interval, ...]
+    """Those that were held back until it was known where the window begins."""
+
+    @property
+    def length_ns(self) -> int:
+        """How long it was."""
+        return max(self.end_ns - self.start_ns, 0)
+
+
+def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
+    """The window from `start_ns`, or from the first batch and whole second that begin then or later, to the recording's end."""
+    step_ns = max(recording.batch_ns, NS_PER_S)
+    steps = max(-((recording.origin_ns - start_ns) // step_ns), 0)
+    first, skipped_s = steps * step_ns // recording.batch_ns, steps * step_ns // NS_PER_S
+    start_ns = recording.origin_ns + steps * step_ns
+    whole = Batch.merged([batch for number, batch in recording.batches.items() if number >= first])
+    seconds = -(-max(recording.end_ns - start_ns, 0) // NS_PER_S)
+    waited = "response_time" if is_open else "service_time"
+    number_of_batches = max(recording.end_ns - start_ns, 0) // recording.batch_ns
+    parts = (recording.batches.get(first + number) for number in range(number_of_batches))
+    return Window(
+        start_ns=start_ns,
+        end_ns=recording.end_ns,
+        outcomes={outcome: int(count) for outcome, count in zip(Outcome, whole.outcomes, strict=True)},
+        times={name: whole.times.get(name, EMPTY) for name in TIMES if is_open or name in ("service_time", "failure_time")},
+        statuses=whole.statuses,
+        dropped=whole.dropped,
+        unsent=whole.unsent,
+        checked=whole.checked,
+        ended=whole.ended,
+        finished=whole.finished,
+        good=whole.good,
+        finished_per_s=tuple(recording.finished_per_s.get(skipped_s + second, 0) for second in range(seconds)),
+        errors={outcome: tuple(texts) for outcome, texts in recording.errors.items()},
+        series=recording.series.between(start_ns, recording.end_ns),
+        batches=tuple(EMPTY if part is None else part.times.get(waited, EMPTY) for part in parts),
+        intervals=tuple(interval for interval in recording.held if interval.index >= skipped_s),
+    )

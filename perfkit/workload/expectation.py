@@ -1,0 +1,97 @@
+"""What an answer has to be: the outputs that were asked for, as the model's metadata describes them, and their values where they are known."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.errors import ProtocolError
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata
+from perfkit.protocol.tensor import Tensor, check_size, tensor_to_array
+from perfkit.scenario.check import Check
+from perfkit.workload.inputs import InputMaker
+from perfkit.workload.requests import check_names, parse_datatype
+
+
+class Expectation:
+    """Holds answers against the model's metadata and, where a scenario gives them, expected values.
+
+    Raises ModelMismatchError where those do not fit the metadata, ScenarioError where a file cannot be read.
+    """
+
+    def __init__(
+        self, requests: tuple[InferRequest, ...], metadata: ModelMetadata, check: Check, batch_size: int | None, folder: pathlib.Path
+    ) -> None:
+        self._requests, self._metadata, self._tolerance = requests, metadata, check.tolerance
+        self._classified = {output.name for output in requests[0].outputs if output.classes}
+        self._expected: Mapping[str, InputMaker] = {}
+        described = {one.name: one for one in metadata.outputs}
+        check_names("check.outputs", "output", tuple(check.outputs), tuple(described))
+        for name, given in check.outputs.items():
+            one = described[name]
+            datatype = parse_datatype("check.outputs", name, one.datatype, given.datatype)
+            shape = one.shape[1:] if batch_size is not None else one.shape
+            self._expected = {
+                **self._expected,
+                name: InputMaker(name, datatype, given, shape, batch_size, folder, key=f"check.outputs.{name}"),
+            }
+
+    def fault(self, response: InferResponse, variant: int = 0) -> str:
+        """What is wrong with the answer to the request of that number, beyond that it is v2; empty where nothing is."""
+        request = self._requests[variant]
+        answered = {output.name: output for output in response.outputs}
+        if missing := [output.name for output in request.outputs if output.name not in answered]:
+            return f"lacks the output {', '.join(missing)}"
+        if request.id and response.id != request.id:
+            return f"carries the id '{response.id}', where '{request.id}' was sent"
+        if self._metadata.outputs and not answered:
+            return "holds no outputs"
+        for described in self._metadata.outputs:
+            output = answered.get(described.name)
+            expected = "BYTES" if described.name in self._classified else described.datatype
+            if output is None:
+                continue
+            if output.datatype.value != expected:
+                return f"holds {output.datatype.value} in output '{output.name}', where the model's metadata says {expected}"
+            if described.name not in self._classified and not _fits(output.shape, described.shape):
+                return f"has shape {list(output.shape)} in output '{output.name}', where the model's metadata says {list(described.shape)}"
+            try:
+                check_size(output)
+                if wrong := self._difference(output, variant):
+                    return wrong
+            except ProtocolError as error:
+                return f"is broken: {error}"
+        return ""
+
+    def _difference(self, output: Tensor, variant: int) -> str:
+        maker = self._expected.get(output.name)
+        if maker is None:
+            return ""
+        tensor = maker.make(variant, np.random.default_rng())  # what is expected is never random
+        if output.shape != tensor.shape:
+            return f"has shape {list(output.shape)} in output '{output.name}', where {list(tensor.shape)} is expected"
+        found, wanted = tensor_to_array(output), tensor_to_array(tensor)
+        wrong = found != wanted
+        if output.datatype.is_float:
+            wrong &= ~_are_close(found, wanted, self._tolerance)
+        if not wrong.any():
+            return ""
+        place = tuple(int(one[0]) for one in np.nonzero(wrong))
+        return (
+            f"holds {int(wrong.sum())} wrong values in output '{output.name}': the one at {list(place)} is {found[place]}, "
+            f"where {wanted[place]} is expected"
+        )
+
+
+def _are_close(found: npt.NDArray[Any], wanted: npt.NDArray[Any], tolerance: float) -> npt.NDArray[np.bool_]:
+    found, wanted = found.astype(np.float64), wanted.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinities differ by none
+        close = np.abs(found - wanted) <= tolerance * np.maximum(1.0, np.abs(wanted))
+    equal: npt.NDArray[np.bool_] = (close & np.isfinite(wanted)) | (np.isnan(found) & np.isnan(wanted))
+    return equal
+
+
+def _fits(shape: tuple[int, ...], described: tuple[int, ...]) -> bool:
+    return len(shape) == len(described) and all(want in (-1, size) for size, want in zip(shape, described, strict=True))

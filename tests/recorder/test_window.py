@@ -1,0 +1,135 @@
+"""What is left of a recording without its warm-up: exactly what a window that began then would hold."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfkit.load.phases import Phases
+from perfkit.recorder.batches import BatchRecorder
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recording import Interval, Recorder
+from perfkit.recorder.window import cut
+from perfkit.transport.base import Outcome, Reply
+
+MS, S = 1_000_000, 1_000_000_000
+START = 100 * S
+drawn_replies = st.lists(
+    st.tuples(st.integers(-2 * S, 21 * S), st.sampled_from([MS, 700 * MS, 3 * S]), st.sampled_from(Outcome), st.integers(0, 2 * MS)),
+    max_size=60,
+)
+
+
+def reply(intended_ns, service_ns, outcome, delay_ns=0):
+    started_ns = START + intended_ns + delay_ns
+    one = Reply(outcome, started_ns, started_ns + service_ns, None, "", "503" if outcome is Outcome.REJECTED else "")
+    one.intended_ns, one.paced_ns = START + intended_ns, START + intended_ns + delay_ns // 2
+    return one
+
+
+def recorded(drawn, phases, drops=(), end_ns=START + 20 * S):
+    intervals: list[Interval] = []
+    recorder = Recorder(phases, intervals.append, is_open=True, check=lambda one: one.outcome is Outcome.OK, good_within_ns=MS)
+    for one in drawn:
+        recorder.add(reply(*one))
+    recorder.drop(START + np.array(drops, dtype=np.int64), is_late=True)
+    return recorder.finish(end_ns), intervals
+
+
+def phases(*, starts_s=0, finds_warm_up=False, window_s=20):
+    start_ns = START + starts_s * S
+    return Phases(start_ns - S, start_ns, START + window_s * S, None, S, finds_warm_up)
+
+
+@settings(deadline=None, max_examples=60)
+@given(drawn_replies, st.lists(st.integers(0, 20 * S - 1), max_size=5), st.integers(0, 6))
+def test_a_window_that_is_cut_holds_what_one_that_began_then_would_hold(drawn, drops, seconds):
+    whole, logged = recorded(drawn, phases(finds_warm_up=True), drops)
+    found = cut(whole, START + seconds * S, is_open=True)
+    later, logged_later = recorded(drawn, phases(starts_s=seconds), drops)
+    expected = cut(later, START + seconds * S, is_open=True)
+    for field in (
+        "start_ns",
+        "end_ns",
+        "outcomes",
+        "statuses",
+        "dropped",
+        "unsent",
+        "checked",
+        "ended",
+        "finished",
+        "good",
+        "finished_per_s",
+    ):
+        assert getattr(found, field) == getattr(expected, field), field
+    for name, packed in expected.times.items():
+        assert Histogram.unpacked(found.times[name]).encode() == Histogram.unpacked(packed).encode(), name
+    assert added([*found.intervals, *logged], seconds) == added(logged_later, 0, shift=seconds)
+
+
+def added(intervals, first, shift=0):
+    """Response times by second of the load, from the intervals of a log."""
+    found: dict[int, Histogram] = {}
+    for interval in intervals:
+        if interval.index >= first:
+            found.setdefault(interval.index + shift, Histogram()).add(Histogram.unpacked(interval.response_time))
+    return {index: histogram.encode() for index, histogram in found.items() if histogram.count}
+
+
+@settings(deadline=None, max_examples=30)
+@given(drawn_replies)
+def test_batches_hold_the_response_times_of_equal_parts_in_order(drawn):
+    window = cut(recorded(drawn, phases())[0], START, is_open=True)
+    assert len(window.batches) == 40, "of half a second each"
+    kept = [one for one in drawn if 0 <= one[0] < 20 * S and one[2] not in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN)]
+    assert [packed.count for packed in window.batches] == np.bincount([one[0] // (S // 2) for one in kept], minlength=40).tolist()
+
+
+@pytest.mark.parametrize(("since_ms", "cut_s"), [(-5000, 0), (0, 0), (1, 1), (999, 1), (1000, 1), (1001, 2), (6400, 7)])
+def test_a_cut_goes_on_to_the_next_whole_second(since_ms, cut_s):
+    window = cut(recorded([], phases())[0], START + since_ms * MS, is_open=True)
+    assert window.start_ns == START + cut_s * S
+    assert window.length_ns == (20 - cut_s) * S
+
+
+def test_a_cut_of_a_long_window_goes_on_to_the_next_batch():
+    long = dataclasses.replace(phases(), window_end_ns=START + 600 * S)
+    recording, _ = recorded([], long, end_ns=START + 600 * S)
+    assert recording.batch_ns == 16 * S
+    assert cut(recording, START + 17 * S, is_open=True).start_ns == START + 32 * S
+
+
+def test_intervals_that_may_be_warm_up_are_held_back_and_the_others_are_not():
+    drawn = [(second * S, MS, Outcome.OK, 0) for second in range(20) for _ in range(3)]
+    recording, logged = recorded(drawn, phases(finds_warm_up=True))
+    assert [interval.index for interval in recording.held] == list(range(7))
+    assert [interval.index for interval in logged] == list(range(7, 20))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 5000 * S), st.integers(0, 10 * S)), min_size=1, max_size=50))
+def test_batches_without_a_known_end_double_and_lose_nothing(drawn):
+    recorder = BatchRecorder(START, None)
+    intended = np.array([START + instant for instant, _ in drawn])
+    times = {"service_time": (np.arange(len(drawn)), np.array([time for _, time in drawn]))}
+    for _ in recorder.add(intended, np.zeros(len(drawn), dtype=np.int64), np.ones(len(drawn), dtype=bool), times, {}):
+        pass
+    recorder.count("ended", intended)
+    batches = recorder.finish()
+    assert max(batches) < 60
+    assert recorder.batch_ns == S // 64 or max(batches) >= 30
+    by_hand = np.bincount([instant // recorder.batch_ns for instant, _ in drawn], minlength=max(batches) + 1)
+    assert [batches[number].ended if number in batches else 0 for number in range(by_hand.size)] == by_hand.tolist()
+    assert {number: batch.times["service_time"].count for number, batch in batches.items()} == {
+        number: int(count) for number, count in enumerate(by_hand) if count
+    }
+
+
+@pytest.mark.parametrize("window_ms", [1, 100, 900, 1000, 5000, 11_000, 60_000, 61_000, 3_600_000])
+def test_batches_are_few_and_end_with_whole_seconds(window_ms):
+    batch_ns = BatchRecorder(START, window_ms * MS).batch_ns
+    assert window_ms * MS / batch_ns <= 60
+    assert batch_ns == S // 64 or window_ms * MS / batch_ns > 30
+    assert S % batch_ns == 0 or batch_ns % S == 0

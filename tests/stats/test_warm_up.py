@@ -1,0 +1,76 @@
+"""`warmup: auto` from end to end in virtual time: load on a target that warms up, what is cut, and what is left."""
+
+import numpy as np
+import pytest
+
+from perfkit.address import Address
+from perfkit.clock import ManualClock
+from perfkit.fleet.worker import PointSpec, run_point
+from perfkit.load import arrivals
+from perfkit.load.arrivals import Schedule
+from perfkit.load.plan import ClosedPlan, OpenPlan
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.series import Series
+from perfkit.recorder.window import cut
+from perfkit.stats.course import warm_up_ns
+from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.scripted import ScriptedTransport
+
+MS, S = 1_000_000, 1_000_000_000
+POISSON = OpenPlan(100.0, "poisson", Schedule("poisson", arrivals.constant_rate(100), (3,)), None, None)
+
+
+def measure(load, service_ns, *, window_s=120):
+    """The window and its warm-up in seconds; `service_ns` gives a service time from the seconds since the load's start."""
+    clock = ManualClock(7 * S)
+
+    async def main():
+        transport = ScriptedTransport(clock, lambda _: (int(service_ns(clock.now_ns() / S - 7)), Outcome.OK))
+        spec = PointSpec(load, S, window_s * S, None, S, 4, finds_warm_up=True)
+        return await run_point(
+            spec,
+            transport,
+            [Prepared(())],
+            clock=clock,
+            address=Address("http", "h", 1),
+            on_loop=lambda _: None,
+            on_interval=lambda *_: None,
+        )
+
+    point = clock.run(main())
+    is_open = isinstance(load, OpenPlan)
+    series = point.recording.series.between(0, point.recording.end_ns)
+    window = cut(point.recording, series.origin_ns + warm_up_ns(series, is_open=is_open), is_open=is_open)
+    return window, (window.start_ns - point.start_ns) / S
+
+
+@pytest.mark.parametrize("load", [ClosedPlan(2, 0), POISSON], ids=["closed", "open"])
+def test_a_slow_start_is_cut_until_a_hundredth_of_it_is_left(load):
+    """Acceptance E6: service times that begin half as long again, and come down with τ = 10 s."""
+    random = np.random.default_rng(1)
+    window, warmup_s = measure(load, lambda at_s: 20 * MS * (1 + 0.5 * np.exp(-at_s / 10)) * random.uniform(0.8, 1.2))
+    mean_ns, _ = Histogram.unpacked(window.times["service_time"]).mean_and_stddev_ns()
+    assert mean_ns == pytest.approx(20 * MS, rel=0.01)
+    assert 10 <= warmup_s <= 41
+    assert window.length_ns == round((121 - warmup_s) * S)
+
+
+@pytest.mark.parametrize("load", [ClosedPlan(2, 0), POISSON], ids=["closed", "open"])
+def test_a_steady_target_loses_the_first_second_alone(load):
+    random = np.random.default_rng(2)
+    _, warmup_s = measure(load, lambda _: 20 * MS * random.uniform(0.8, 1.2))
+    assert warmup_s == 1
+
+
+def test_a_target_that_never_gets_steady_is_left_as_it_is():
+    random = np.random.default_rng(3)
+    _, warmup_s = measure(ClosedPlan(2, 0), lambda at_s: MS * (20 - at_s / 10) * random.uniform(0.8, 1.2))
+    assert warmup_s <= 41
+
+
+@pytest.mark.parametrize(("intervals", "requests"), [(59, 100), (200, 1), (200, 0)])
+def test_of_few_intervals_or_requests_nothing_is_cut(intervals, requests):
+    falling = np.linspace(90, 10, intervals).astype(np.int64) * MS
+    each = np.full(intervals, requests)
+    series = Series(0, S, each, each, falling * requests, each)
+    assert warm_up_ns(series, is_open=False) == 0

@@ -1,0 +1,83 @@
+"""Answers that arrive whole and are none: the transport says so, in a sentence, when they are decoded."""
+
+import time
+from typing import Any
+
+import pytest
+from tritonclient.grpc import service_pb2
+
+from perfkit.address import Address
+from perfkit.errors import ProtocolError
+from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.reference_grpc import ReferenceGrpcTransport
+from perfkit.transport.reference_http import ReferenceHttpTransport
+from perfkit.transport.rest import Answer
+from perfkit.transport.wire_http import WireHttpTransport
+
+ENGINES: dict[str, Any] = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
+
+
+def document(datatype="INT32", shape="[2]", rest=',"data":[3,4]'):
+    return f'{{"model_name":"m","outputs":[{{"name":"y","datatype":"{datatype}","shape":{shape}{rest}}}]}}'.encode()
+
+
+def binary(size):
+    return document(rest=f',"parameters":{{"binary_data_size":{size}}}')
+
+
+BODIES = {
+    "nothing": (b"", b"", "failed to parse the response JSON buffer"),
+    "cut": (b'{"outputs":', b"", "failed to parse the response JSON buffer"),
+    "a page": (b"<html>", b"", "failed to parse the response JSON buffer"),
+    "a list": (b"[]", b"", "failed to parse the response JSON buffer: not an object"),
+    "no text": (b"\xff\xfe", b"", "failed to parse the response JSON buffer"),
+    "fewer elements than the shape": (document(shape="[3]"), b"", r"tensor 'y' of shape \[3\] holds 2 elements"),
+    "a negative shape": (document(shape="[-2]"), b"", "Unable to parse 'shape'"),
+    "an unknown datatype": (document("INT31"), b"", "invalid datatype for output y"),
+    "elements of another type": (document(rest=',"data":["a","b"]'), b"", "tensor 'y'"),
+    "less binary data than is announced": (binary(8), bytes(4), "unexpected size for output 'y', expecting 4 additional bytes"),
+    "more binary data than is announced": (binary(8), bytes(12), "4 bytes stand behind the last output"),
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_body_that_is_no_answer_breaks_the_protocol(run, engine, body):
+    text, data, sentence = BODIES[body]
+    headers = {"content-length": str(len(text + data)), **({"inference-header-content-length": str(len(text))} if data else {})}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
+    chunks = [b"HTTP/1.1 200 OK\r\n", head, b"\r\n", text, data]
+
+    async def main():
+        transport = ENGINES[engine](Address("http", "127.0.0.1", 1), 1, 10**9, time.monotonic_ns)
+        payload = [chunk for chunk in chunks if chunk] if engine == "wire" else Answer(200, headers, text + data)
+        with pytest.raises(ProtocolError, match=sentence):
+            transport.decode(Reply(Outcome.OK, 0, 1, payload))
+        await transport.aclose()
+
+    run(main())
+
+
+def message(raw, datatype="INT32"):
+    made = service_pb2.ModelInferResponse(model_name="m", raw_output_contents=raw)
+    made.outputs.add(name="y", datatype=datatype, shape=[2])
+    return made.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (b"\xff", "the bytes are no ModelInferResponse"),
+        (message([bytes(8)])[:-3], "the bytes are no ModelInferResponse"),
+        (message([]), "unable to find data for output tensor 'y'"),
+        (message([bytes(8)], "INT31"), "invalid datatype for output y"),
+    ],
+    ids=["garbage", "cut", "no data", "an unknown datatype"],
+)
+def test_a_message_that_is_no_answer_breaks_the_protocol(run, answer, sentence):
+    async def main():
+        transport = ReferenceGrpcTransport(Address("grpc", "127.0.0.1", 1), 1, 10**9, time.monotonic_ns)
+        with pytest.raises(ProtocolError, match=sentence):
+            transport.decode(Reply(Outcome.OK, 0, 1, answer))
+
+    run(main())

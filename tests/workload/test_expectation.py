@@ -1,0 +1,75 @@
+"""What an answer has to be, and the sentence for what it is instead."""
+
+import numpy as np
+import pytest
+
+from perfkit.errors import ModelMismatchError, ScenarioError
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, RequestedOutput, TensorMetadata
+from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array
+from perfkit.scenario.check import Check
+from perfkit.workload.expectation import Expectation
+
+OUTPUTS = (TensorMetadata("A", "FP32", (-1, 2)), TensorMetadata("B", "BYTES", (1,)), TensorMetadata("C", "INT32", (2,)))
+METADATA = ModelMetadata("m", ("1",), "", (), OUTPUTS)
+
+
+def tensor(name, datatype, values):
+    return tensor_from_array(name, Datatype(datatype), np.array(values, object if datatype == "BYTES" else None))
+
+
+def whole(a=((1.0, 2.0),), b=(b"x",), c=(1, 2)):
+    outputs = (tensor("A", "FP32", np.array(a, np.float32)), tensor("B", "BYTES", b), tensor("C", "INT32", np.array(c, np.int32)))
+    return InferResponse("m", "1", outputs)
+
+
+def fault(tmp_path, response, *, request=None, variant=0, metadata=METADATA, **check):
+    requests = (request or InferRequest("m", ()),) * 3
+    return Expectation(requests, metadata, Check.model_validate(check), None, tmp_path).fault(response, variant)
+
+
+@pytest.mark.parametrize(
+    ("values", "tolerance", "wrong"),
+    [
+        ([[1.0, 2.0]], 0, ""),
+        ([[1.00001, 2.0]], 1e-4, ""),
+        ([[1.001, 2.0]], 1e-4, "holds 1 wrong values in output 'A': the one at [0, 0] is 1.0010000467300415, where 1.0 is expected"),
+        ([[1.0, float("nan")]], 1, "holds 1 wrong values in output 'A': the one at [0, 1] is nan, where 2.0 is expected"),
+        ([[1.0, float("inf")]], 1, "holds 1 wrong values in output 'A': the one at [0, 1] is inf, where 2.0 is expected"),
+        ([[1.0, 2.0], [3.0, 4.0]], 1, "has shape [2, 2] in output 'A', where [1, 2] is expected"),
+    ],
+)
+def test_values_are_held_against_expected_ones_within_the_tolerance(tmp_path, values, tolerance, wrong):
+    found = fault(tmp_path, whole(a=values), outputs={"A": {"value": [[1.0, 2.0]]}}, tolerance=tolerance)
+    assert found.replace("1.001", "1.0010000467300415") == wrong or found == wrong
+
+
+@pytest.mark.parametrize(("a", "expected"), [([[1e6, 2.0]], [[1_000_009.0, 2.0]]), ([[float("nan"), 2.0]], [[float("nan"), 2.0]]), ([[float("-inf"), 2]], [[float("-inf"), 2]])])  # fmt: skip
+def test_large_numbers_differ_by_a_share_and_what_is_no_number_by_nothing(tmp_path, a, expected):
+    assert fault(tmp_path, whole(a=a), outputs={"A": {"value": expected}}, tolerance=1e-5) == ""
+
+
+def test_texts_and_whole_numbers_are_the_same_or_wrong(tmp_path):
+    assert fault(tmp_path, whole(), outputs={"B": {"value": ["x"]}, "C": {"value": [1, 2]}}, tolerance=10) == ""
+    assert "is b'x', where b'y' is expected" in fault(tmp_path, whole(), outputs={"B": {"value": ["y"]}}, tolerance=10)
+    assert "the one at [1] is 2, where 3 is expected" in fault(tmp_path, whole(), outputs={"C": {"value": [1, 3]}}, tolerance=10)
+
+
+def test_an_answer_is_held_against_the_metadata_and_the_request(tmp_path):
+    assert fault(tmp_path, whole()) == ""
+    broken = InferResponse("m", "1", (Tensor("C", Datatype.INT32, (2,), b"123"),))
+    assert fault(tmp_path, broken).startswith("is broken: ")
+    other = InferResponse("m", "1", (tensor("C", "FP32", np.zeros(2, np.float32)),))
+    assert fault(tmp_path, other) == "holds FP32 in output 'C', where the model's metadata says INT32"
+    asked = InferRequest("m", (), (RequestedOutput("A"), RequestedOutput("C")))
+    assert fault(tmp_path, other, request=asked) == "lacks the output A"
+    assert fault(tmp_path, whole(), request=InferRequest("m", (), id="7")) == "carries the id '', where '7' was sent"
+
+
+def test_what_does_not_fit_the_model_is_refused_with_its_key(tmp_path):
+    for check, error, message in (
+        ({"outputs": {"D": {"value": 1}}}, ModelMismatchError, r"check\.outputs: the model has no output 'D'"),
+        ({"outputs": {"C": {"value": [1, 2, 3]}}}, ModelMismatchError, r"check\.outputs\.C: the model takes shape \[2\], found \[3\]"),
+        ({"outputs": {"C": {"file": "none.npy"}}}, ScenarioError, r"check\.outputs\.C\.file: there is no file"),
+    ):
+        with pytest.raises(error, match=message):
+            fault(tmp_path, whole(), **check)
