@@ -10,7 +10,7 @@ from typing import cast
 
 from perfkit.transport import http2
 from perfkit.transport.base import Outcome, Reply
-from perfkit.transport.grpc_messages import AnswerFields, judge, read_fields
+from perfkit.transport.grpc_messages import AnswerFields, is_whole, judge, read_fields
 from perfkit.transport.http2 import BlockReader, Http2Error
 from perfkit.transport.http2_client import ClientConnection
 from perfkit.transport.http2_stream import Listener, Stream
@@ -135,7 +135,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def on_answer(self, stream: Call, trailers: AnswerFields | None) -> None:
         """See `http2_stream.Listener`."""
-        if trailers is not None and trailers.is_ok and stream.chunks:
+        if trailers is not None and trailers.is_ok and is_whole(stream.chunks):
             if not stream.reply.done():
                 stream.reply.set_result(Reply(_OK, stream.started_ns, self._now_ns(), (stream.head, stream.chunks)))
             if self.is_usable and self.room == self._allowed:

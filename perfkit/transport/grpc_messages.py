@@ -62,13 +62,24 @@ def read_fields(headers: Headers) -> AnswerFields:
     )
 
 
+def is_whole(chunks: Sequence[bytes]) -> bool:
+    """Whether data in pieces is one message, as long as it says itself."""
+    if len(chunks) == 1:
+        (data,) = chunks
+        return len(data) - _PREFIX_BYTES == int.from_bytes(data[1:_PREFIX_BYTES])
+    start = b"".join(chunks[:_PREFIX_BYTES])[:_PREFIX_BYTES]
+    return sum(map(len, chunks)) - _PREFIX_BYTES == int.from_bytes(start[1:])
+
+
 def judge(head: AnswerFields | None, trailers: AnswerFields | None, chunks: Sequence[bytes]) -> tuple[Outcome, str, str]:
     """What a complete answer comes to, the sentence of a failure, and the status of a rejection. A proxy's HTTP status in place of gRPC's is a rejection."""
     last, first = trailers or head, head or trailers
     assert first is not None
     assert last is not None
     if last.is_ok:
-        return (Outcome.OK, "", "") if chunks else (Outcome.BROKEN, "the answer says OK, and holds no message", "")
+        if not is_whole(chunks):
+            return Outcome.BROKEN, f"the answer says OK, and holds no {'whole ' if chunks else ''}message", ""
+        return Outcome.OK, "", ""
     if last.status:
         return Outcome.REJECTED, last.error, last.status
     if first.http_status not in (0, 200):

@@ -180,9 +180,13 @@ def test_an_answer_that_is_none_breaks_its_call_alone(run, text):
     assert transport.counts.opened == 1
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x00\x00\x00", packed(b"abc")[:-1], packed(MESSAGE) + b"x", packed(b"\xff"), packed(b"x", 2), packed(b"x", 1)]
-)
+@pytest.mark.parametrize("data", [b"\x00", b"\x00\x00\x00", packed(b"abc")[:-1], packed(MESSAGE) + b"x", packed(MESSAGE) * 2])
+def test_data_that_is_not_one_message_breaks_the_call(run, data):
+    (reply,), _ = run(replies_of(ending(data=data)))
+    assert (reply.outcome, reply.error) == (Outcome.BROKEN, "the answer says OK, and holds no whole message")
+
+
+@pytest.mark.parametrize("data", [packed(b"\xff"), packed(b"x", 2), packed(b"x", 1)])
 def test_what_is_no_message_is_found_when_it_is_decoded(run, data):
     (reply,), transport = run(replies_of(ending(data=data)))
     assert reply.outcome is Outcome.OK, "only what is decoded is looked at"
@@ -323,7 +327,6 @@ def test_a_call_without_an_answer_times_out_and_costs_no_connection(run):
 
     (late, fine), transport = run(replies_of(slow_first, count=2, timeout_ns=300_000_000))
     assert late.outcome is Outcome.TIMED_OUT
-    assert late.finished_ns - late.started_ns >= 300_000_000
     assert late.error == "no complete answer within 300 ms"
     assert fine.outcome is Outcome.OK
     assert resets == [ErrorCodes.CANCEL]
