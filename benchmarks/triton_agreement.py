@@ -41,7 +41,7 @@ Urls: TypeAlias = Mapping[Protocol, str]
 _TOLD_FAULTS = 5
 
 # over gRPC both engines are the same today
-WAYS: tuple[tuple[Protocol, str], ...] = (("http", "wire"), ("http", "reference"), ("grpc", "wire"))
+WAYS: tuple[tuple[Protocol, str], ...] = (("http", "wire"), ("http", "reference"), ("grpc", "wire"), ("grpc", "reference"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +84,6 @@ class Row:
     compared: int = 0
     faults: list[str] = dataclasses.field(default_factory=list)
 
-    @property
-    def carrier(self) -> str:
-        """What carries the requests: the engine, or the library that stands behind both."""
-        return "grpcio" if self.protocol == "grpc" else self.engine
-
     def told_faults(self) -> list[str]:
         """The first faults, and how many more there are: a model that is wrong is wrong in every request."""
         more = len(self.faults) - _TOLD_FAULTS
@@ -97,7 +92,7 @@ class Row:
     def line(self) -> str:
         """The row as Markdown."""
         agreed = "no" if self.faults else "yes"
-        return f"| {self.model} | {self.protocol} | {self.carrier} | {' | '.join(self.runs)} | {self.compared} | {agreed} |"
+        return f"| {self.model} | {self.protocol} | {self.engine} | {' | '.join(self.runs)} | {self.compared} | {agreed} |"
 
 
 async def judge(case: Case, protocol: Protocol, engine: str, servers: Mapping[str, Urls], seconds: float, folder: pathlib.Path) -> Row:
@@ -226,7 +221,7 @@ def page(rows: Sequence[Row], head: Sequence[str], triton_version: str, seconds:
         "the outputs agree where name, datatype, shape and all bytes are equal.", "",
         *head, *(row.line() for row in rows),
     ]  # fmt: skip
-    faults = [f"- {row.model}, {row.protocol}, {row.carrier}: {fault}" for row in rows for fault in row.told_faults()]
+    faults = [f"- {row.model}, {row.protocol}, {row.engine}: {fault}" for row in rows for fault in row.told_faults()]
     return "\n".join([*text, *(["", "What differs:", "", *faults] if faults else []), ""])
 
 

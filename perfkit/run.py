@@ -256,7 +256,7 @@ class _Run:
         steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if self._scenario.finds_warm_up else 0)
         window = cut(recording, steady_from_ns, is_open=is_open)
         warnings = [*self._warnings]
-        if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > self._max_connections():
+        if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > self._max_connections() * self._streams(plan):
             message = f"Only {self._max_connections()} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
             warnings.append(RunWarning(code="connections_limited", message=message))
         return Measured(
@@ -302,8 +302,13 @@ class _Run:
     def _wanted_connections(self, plan: _Plan) -> int:
         """Opened ahead: what a closed loop needs, and in an open one twice what Little's law expects of the first answer's time."""
         if isinstance(plan.load, ClosedPlan):
-            return plan.load.concurrency
-        return max(4, math.ceil(2 * plan.load.rate_per_s * self._probed[plan.protocol].try_ns / NS_PER_S))
+            in_flight = plan.load.concurrency
+        else:
+            in_flight = max(4, math.ceil(2 * plan.load.rate_per_s * self._probed[plan.protocol].try_ns / NS_PER_S))
+        return math.ceil(in_flight / self._streams(plan))
+
+    def _streams(self, plan: _Plan) -> int:
+        return (self._scenario.target.streams_per_connection or 1) if plan.protocol == "grpc" else 1
 
     def _point_s(self) -> float | None:
         window_ns = self._scenario.window_ns
@@ -329,6 +334,7 @@ class _Run:
             timeout_ns=target.timeout_ns,
             clock=self._clock,
             compression=target.compression,
+            streams_per_connection=target.streams_per_connection or 1,
         )
         try:
             yield transport

@@ -131,6 +131,6 @@ def describe_target(probed: Probed, address: Address, engine: str, server: Bundl
         "name": probed.name,
         "version": probed.version,
         "url": str(address),
-        "engine": "grpcio" if address.protocol == "grpc" else engine,
+        "engine": engine,
         "bundled_server": None if server is None else server.description,
     }

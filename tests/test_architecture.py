@@ -19,9 +19,10 @@ IMPORTERS = {
     "aiohttp": {"perfkit.transport.reference_http", "server_stub.http_front"},
     "PIL": {"perfkit.workload.images"},
     "google": {  # protobuf: who speaks gRPC handles its messages and their errors
-        "perfkit.protocol.protobuf", "perfkit.protocol.v2_pb2", "perfkit.transport.reference_grpc", "server_stub.definition", "server_stub.grpc_front",
+        "perfkit.protocol.protobuf", "perfkit.protocol.v2_pb2", "perfkit.transport.rpc", "server_stub.definition", "server_stub.grpc_front",
     },
     "grpc": {"perfkit.transport.reference_grpc", "server_stub.grpc_front"},
+    "hpack": {"perfkit.transport.http2"},
     "hdrh": {"perfkit.recorder.histogram"},
     "httptools": {"perfkit.transport.http1"},
     "jinja2": {"perfkit.report.html"},

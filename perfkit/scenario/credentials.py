@@ -51,10 +51,12 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
             raise ScenarioError(f"{key}: its value holds line breaks, or characters that are not ASCII")
         if not is_shown(name, template):
             secrets |= {value, *(word for word in value.split() if word.lower() not in _SCHEMES), *_decoded(value)}
+            if name.lower().endswith("-bin"):
+                secrets.add(base64.b64encode(value.encode()).decode().rstrip("="))  # as gRPC writes it
         if name.lower() in _FRAMING:
             raise ScenarioError(f"{key}: this header says how a request is framed, which the transport decides")
-        if address.protocol == "grpc" and (name.lower().endswith("-bin") or not _METADATA_NAME.fullmatch(name.lower())):
-            raise ScenarioError(f"{key}: gRPC takes letters, digits, '_', '.' and '-' in a name, which does not end in -bin")
+        if address.protocol == "grpc" and (name.lower().startswith("grpc-") or not _METADATA_NAME.fullmatch(name.lower())):
+            raise ScenarioError(f"{key}: gRPC takes letters, digits, '_', '.' and '-' in a name, which does not begin with grpc-")
         headers = {known: kept for known, kept in headers.items() if known.lower() != name.lower()}
         headers[name] = value
     tls = _tls(target.tls, folder) if target.tls and address.tls else address.tls

@@ -45,6 +45,8 @@ class Target(Part):
     engine: Literal["wire", "reference"] = "wire"
     timeout_ns: Duration = Field(default=30_000_000_000, alias="timeout", gt=0)
     max_connections: Count | None = None
+    streams_per_connection: Count | None = None
+    """Requests at a time on one connection; the wire engine's over gRPC alone, 1 where it is left out."""
     headers: dict[str, Annotated[str, Field(strict=True)]] = Field(default_factory=dict)
     tls: TlsOptions | None = None
     compression: Literal["none", "gzip", "deflate"] = "none"
@@ -65,9 +67,14 @@ class Target(Part):
         is_encrypted = self.url is not None and Address.parse(self.url).tls is not None
         if self.tls and not is_encrypted:
             raise ValueError("tls is for targets with an https:// or grpcs:// url")
-        if self.tls and not self.tls.verify and self.load_protocols == ("grpc",):
+        if self.tls and not self.tls.verify and self.load_protocols == ("grpc",) and self.engine == "reference":
             raise ValueError(
-                "tls.verify: false is not possible over gRPC yet: give the server's certificate, or its authority's, as tls.ca"
+                "tls.verify: false is not possible over gRPC with engine: reference; "
+                "use engine: wire, or give the server's certificate, or its authority's, as tls.ca"
+            )
+        if self.streams_per_connection is not None and ("grpc" not in self.load_protocols or self.engine == "reference"):
+            raise ValueError(
+                "streams_per_connection is for gRPC with engine: wire; HTTP/1.1 carries one request at a time, and grpcio decides itself"
             )
         return self
 

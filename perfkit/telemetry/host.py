@@ -14,7 +14,7 @@ import psutil
 
 from perfkit.clock import Clock, cpu_ns
 
-_LIBRARIES = ("aiohttp", "grpcio", "hdrhistogram", "httptools", "numpy", "uvloop")
+_LIBRARIES = ("aiohttp", "grpcio", "hdrhistogram", "hpack", "httptools", "numpy", "uvloop")
 
 
 def describe_host() -> dict[str, Any]:

@@ -57,7 +57,8 @@ class Reply:
 class ConnectionCounts:
     """Connections opened since the transport was made, how many of those replaced a lost one, and requests sent again.
 
-    A request is sent a second time only where a kept connection was closed before any byte of the answer came.
+    A request is sent a second time only where a kept HTTP/1.1 connection was closed before any byte of the answer came,
+    or where a gRPC server says that it did not take it.
     """
 
     opened: int = 0

@@ -16,9 +16,14 @@ def make_transport(
     timeout_ns: int,
     clock: Clock,
     compression: Compression = "none",
+    streams_per_connection: int = 1,
 ) -> Transport:
-    """A transport that is not connected yet. gRPC is grpcio with either engine until the wire engine speaks it."""
+    """A transport that is not connected yet; `streams_per_connection` is the wire engine's over gRPC alone."""
     if address.protocol == "grpc":
+        if engine == "wire":
+            from perfkit.transport.wire_grpc import WireGrpcTransport
+
+            return WireGrpcTransport(address, max_connections, timeout_ns, clock.now_ns, compression, streams_per_connection)
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it logs as an error is told in a sentence
         from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 

@@ -5,13 +5,14 @@ they came, and read again by `read_answer` for the few answers that are looked a
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Sequence
+from typing import cast
 
 import httptools
 
 from perfkit.errors import ProtocolError
 from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.transport.rest import Answer
 from perfkit.units import format_duration_ns
 
@@ -68,30 +69,10 @@ def read_answer(chunks: list[bytes]) -> Answer:
     return reader.answer
 
 
-class Owner(Protocol):
-    """Whose connection it is, and what that one is told of it."""
-
-    timeout_ns: int
-    now_ns: Callable[[], int]
-    loop: asyncio.AbstractEventLoop
-
-    def give_back(self, connection: "Connection") -> None:
-        """The connection is free for another request."""
-        ...
-
-    def send_again(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int) -> None:
-        """The connection turned out to be stale: nothing says that its request was read."""
-        ...
-
-    def forget(self, connection: "Connection") -> None:
-        """The connection is closed."""
-        ...
-
-
-class Connection(asyncio.Protocol):
+class Connection(PooledConnection):
     """One keep-alive connection with at most one request on it."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: "ConnectionPool[Connection]") -> None:
         self._owner = owner
         self._now_ns = owner.now_ns
         self._wire: asyncio.Transport | None = None
@@ -133,6 +114,10 @@ class Connection(asyncio.Protocol):
         assert self._timer is not None
         self._timer.cancel()  # it may be set to later than this request's end
         self._watch(max(left_ns, 0))
+
+    def abandon(self) -> None:
+        """See `PooledConnection.abandon`."""
+        self.fail(Outcome.UNFINISHED, "")
 
     def fail(self, outcome: Outcome, error: str) -> None:
         """Ends the request in flight, if any, and the connection with it: HTTP/1.1 cannot take a request back."""

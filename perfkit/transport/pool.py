@@ -4,16 +4,51 @@ A request has one time-out, which runs from when it was asked for: through the w
 the sending again where the first connection turned out to be stale.
 """
 
+import abc
 import asyncio
 import bisect
 import collections
 import ssl
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 from perfkit.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
-from perfkit.transport.http1 import Connection
 from perfkit.transport.reaching import Backoff, unreachable
+
+
+class PooledConnection(asyncio.Protocol, abc.ABC):
+    """One connection of a pool; it gives itself back after each answer, and says when it is lost."""
+
+    room = 1
+    """How many requests it carries at a time."""
+
+    @property
+    @abc.abstractmethod
+    def is_usable(self) -> bool:
+        """Open, and may take a request."""
+
+    async def until_ready(self) -> None:
+        """Waits until requests may be sent, where that takes more than being open. Raises OSError."""
+
+    @abc.abstractmethod
+    def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+        """Writes a request; `reply` is resolved when its answer is complete, it times out, or the connection is lost."""
+
+    @abc.abstractmethod
+    def send_late(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int | None) -> None:
+        """As `send`, for a request whose time has run since `asked_ns`; `started_ns` is when it was sent in vain, if it was."""
+
+    @abc.abstractmethod
+    def abandon(self) -> None:
+        """Ends what is in flight as unfinished, and closes the connection."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Closes the connection."""
+
+
+_C = TypeVar("_C", bound=PooledConnection)
 
 
 class _Waiting:
@@ -28,23 +63,37 @@ class _Waiting:
         self.started_ns = started_ns
 
 
-class ConnectionPool:
-    """Connections to one address, the one used last first; at most `limit` of them. `context` where the address is encrypted.
+class ConnectionPool(Generic[_C]):
+    """Connections to one address, the one used last first; at most `limit` of them, with `requests_each` at a time.
+
+    `context` is there where the address is encrypted; `make` makes the protocol of a new connection.
 
     While the target cannot be connected one attempt serves all that wait: they fail with it as connect_failed, and the
     next one is made after a pause, for those that came in between.
     """
 
-    def __init__(self, address: Address, limit: int, timeout_ns: int, now_ns: Callable[[], int], context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        limit: int,
+        timeout_ns: int,
+        now_ns: Callable[[], int],
+        context: ssl.SSLContext | None,
+        make: "Callable[[ConnectionPool[_C]], _C]",
+        requests_each: int = 1,
+    ) -> None:
         self.counts = ConnectionCounts()
         self.timeout_ns = timeout_ns
         self.now_ns = now_ns
         self.loop = asyncio.get_running_loop()
-        self._address = address
+        self.address = address
+        self._make = make
+        self._requests_each = requests_each
+        self._retired: set[_C] = set()
         self._context = context
         self._limit = limit
-        self._idle: list[Connection] = []
-        self._all: set[Connection] = set()
+        self._idle: list[_C] = []
+        self._all: set[_C] = set()
         self._opening = 0
         self._lost = 0
         self._last_lost_ns: int | None = None
@@ -56,7 +105,17 @@ class ConnectionPool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_abandoned = False
 
-    def take(self) -> Connection | None:
+    async def open(self, connections: int) -> None:
+        """Opens that many connections ahead of time; raises TargetError."""
+        opened = await asyncio.gather(*(self.connect() for _ in range(connections)), return_exceptions=True)
+        for connection in opened:
+            if isinstance(connection, OSError):
+                raise unreachable(self.address, connection) from None
+            if isinstance(connection, BaseException):
+                raise connection
+            self.hand_out(connection)
+
+    def take(self) -> _C | None:
         """An idle connection, if there is one."""
         while self._idle:
             connection = self._idle.pop()
@@ -81,7 +140,7 @@ class ConnectionPool:
         else:
             self._line_up(request, self.now_ns())
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> _C:
         """Opens one more connection, not idle yet; raises OSError."""
         connection = await asyncio.wait_for(self._open(), self.timeout_ns / 1e9)
         if not connection.is_usable:
@@ -94,7 +153,7 @@ class ConnectionPool:
             self.counts.reconnects += 1
         return connection
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: _C) -> None:
         """Hands a connection to who has waited longest, or keeps it."""
         while self._waiting and connection.is_usable:
             request = self._waiting.popleft()
@@ -103,8 +162,29 @@ class ConnectionPool:
                 return
         self._idle.append(connection)  # `take` passes over a closed one
 
-    def forget(self, connection: Connection) -> None:
+    def hand_out(self, connection: _C) -> None:
+        """Gives a new connection to who waits, as often as it has room."""
+        for _ in range(connection.room):
+            self.give_back(connection)
+
+    def withdraw(self, connection: _C, most: int) -> int:
+        """Takes back room that nobody has taken yet; how much of it."""
+        taken = 0
+        while taken < most and connection in self._idle:
+            self._idle.remove(connection)
+            taken += 1
+        return taken
+
+    def retire(self, connection: _C) -> None:
+        """A connection takes no more requests, and ends those in flight: another may take its place."""
+        was_counted = connection in self._all
+        self.forget(connection)
+        if was_counted:
+            self._retired.add(connection)
+
+    def forget(self, connection: _C) -> None:
         """Takes a closed connection out of the pool."""
+        self._retired.discard(connection)
         if connection in self._all:
             self._all.discard(connection)
             self._lost += 1
@@ -115,8 +195,8 @@ class ConnectionPool:
         """Ends every request as unfinished, in flight or waiting; none is sent any more."""
         self._is_abandoned = True
         self._idle.clear()
-        for connection in tuple(self._all):
-            connection.fail(Outcome.UNFINISHED, "")
+        for connection in (*self._all, *self._retired):
+            connection.abandon()
         while self._waiting:
             self._end(self._waiting.popleft(), Outcome.UNFINISHED, "")
 
@@ -141,7 +221,7 @@ class ConnectionPool:
             self._watch(now_ns)
         self._grow()
 
-    def _send(self, connection: Connection, request: _Waiting) -> None:
+    def _send(self, connection: _C, request: _Waiting) -> None:
         if request.started_ns is not None:
             self.counts.retried += 1
         connection.send_late(request.buffers, request.reply, request.asked_ns, request.started_ns)
@@ -167,13 +247,13 @@ class ConnectionPool:
             if was_there or request.started_ns is not None:
                 self._end(request, Outcome.TIMED_OUT, "no connection became free within the time-out")
             else:
-                self._end(request, Outcome.CONNECT_FAILED, str(unreachable(self._address, self._refusal)))
+                self._end(request, Outcome.CONNECT_FAILED, str(unreachable(self.address, self._refusal)))
         if self._waiting:
             self._watch(now_ns)
 
     def _grow(self) -> None:
-        """Opens a connection for each request that waits, as far as the limit goes; one alone where the last attempt failed."""
-        wanted = min(1, len(self._waiting)) if self._backoff.is_failing else len(self._waiting)
+        """Opens connections for the requests that wait, as far as the limit goes; one alone where the last attempt failed."""
+        wanted = min(1, len(self._waiting)) if self._backoff.is_failing else -(-len(self._waiting) // self._requests_each)
         if self._pause is not None:
             return
         while self._opening < wanted and len(self._all) + self._opening < self._limit:
@@ -193,19 +273,25 @@ class ConnectionPool:
             if self._is_abandoned:
                 connection.close()
             else:
-                self.give_back(connection)
+                self.hand_out(connection)
                 self._grow()
 
-    async def _open(self) -> Connection:
-        address = self._address
+    async def _open(self) -> _C:
+        address = self.address
         server_name = (address.tls.server_name or address.host) if address.tls else None
         if address.socket_path:
-            opened = self.loop.create_unix_connection(lambda: Connection(self), address.socket_path)
+            opened = self.loop.create_unix_connection(lambda: self._make(self), address.socket_path)
         else:
             opened = self.loop.create_connection(
-                lambda: Connection(self), address.host, address.port, ssl=self._context, server_hostname=server_name
+                lambda: self._make(self), address.host, address.port, ssl=self._context, server_hostname=server_name
             )
-        return (await opened)[1]
+        connection = (await opened)[1]
+        try:
+            await connection.until_ready()
+        except BaseException:  # also where the time-out cancels it
+            connection.close()
+            raise
+        return connection
 
     def _note_failure(self, error: OSError) -> None:
         self._refusal = error
@@ -213,7 +299,7 @@ class ConnectionPool:
             self._pause = self.loop.call_later(self._backoff.fail(), self._try_again)
         if self._all or self._opening:
             return  # whoever waits may still get one of those
-        sentence = str(unreachable(self._address, error))
+        sentence = str(unreachable(self.address, error))
         while self._waiting:
             request = self._waiting.popleft()
             if request.started_ns is None:

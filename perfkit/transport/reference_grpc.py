@@ -3,23 +3,21 @@
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import Message
 
 from perfkit.address import Address, Tls
-from perfkit.errors import ErrorKind, ProtocolError, TargetError
-from perfkit.protocol import protobuf, v2_pb2
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.errors import TargetError
+from perfkit.protocol import protobuf
+from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.transport.base import Compression, ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.rpc import RefusedError, RpcTransport, refusal
 from perfkit.transport.tls import client_context, describe_tls_error
 
 # a deadline that passes sooner than ours is the server's own
 _OUR_DEADLINE_SHARE = 0.9
 
-_M = TypeVar("_M", bound=Message)
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -36,20 +34,24 @@ _BROKEN_STARTS = ("stream removed", "received rst_stream")
 _BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "transport closed", "recvmsg", "sendmsg")
 
 
-class ReferenceGrpcTransport:
+class ReferenceGrpcTransport(RpcTransport):
     """Channels of one connection each, requests dealt to them in turn so that each carries one at a time."""
 
     def __init__(
         self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int], compression: Compression = "none"
     ) -> None:
+        super().__init__(address)
         self.counts = ConnectionCounts()
-        self._address = address
         self._limit = max_connections
         self._timeout_s = timeout_ns / 1e9
         self._now_ns = now_ns
         self._compression = _COMPRESSIONS[compression]
         self._credentials = _credentials(address.tls) if address.tls else None
-        self._metadata = tuple((lower, value) for name, value in address.headers.items() if (lower := name.lower()) != "host")
+        self._metadata = tuple(
+            (lower, value.encode() if lower.endswith("-bin") else value)
+            for name, value in address.headers.items()
+            if (lower := name.lower()) != "host"
+        )
         self._channels: list[grpc.aio.Channel] = []
         self._idle: list[Callable[..., Awaitable[bytes]]] = []
         self._in_flight: set[asyncio.Task[Reply]] = set()
@@ -78,45 +80,13 @@ class ReferenceGrpcTransport:
     def decode(self, reply: Reply) -> InferResponse:
         """See `Transport.decode`."""
         if not isinstance(reply.payload, bytes):
-            kind = ErrorKind.INVALID_ARGUMENT if reply.error.startswith("INVALID_ARGUMENT:") else ErrorKind.INTERNAL
-            raise ProtocolError(reply.error, kind)
+            raise refusal(reply.error)
         return protobuf.decode_infer_response(reply.payload)
 
     def abandon(self) -> None:
         """See `Transport.abandon`."""
         for task in tuple(self._in_flight):
             task.cancel()
-
-    async def server_metadata(self) -> ServerMetadata:
-        """See `Transport.server_metadata`."""
-        answer = await self._call("ServerMetadata", v2_pb2.ServerMetadataRequest(), v2_pb2.ServerMetadataResponse)
-        return ServerMetadata(answer.name, answer.version, tuple(answer.extensions))
-
-    async def is_ready(self, model: str, version: str) -> bool:
-        """See `Transport.is_ready`."""
-        if not (await self._call("ServerReady", v2_pb2.ServerReadyRequest(), v2_pb2.ServerReadyResponse)).ready:
-            return False
-        try:
-            answer = await self._call("ModelReady", v2_pb2.ModelReadyRequest(name=model, version=version), v2_pb2.ModelReadyResponse)
-        except _RefusedError:
-            return False
-        return answer.ready
-
-    async def model_metadata(self, model: str, version: str) -> ModelMetadata:
-        """See `Transport.model_metadata`."""
-        request = v2_pb2.ModelMetadataRequest(name=model, version=version)
-        try:
-            return protobuf.model_metadata(await self._call("ModelMetadata", request, v2_pb2.ModelMetadataResponse))
-        except _RefusedError as error:
-            raise TargetError(f"{self._address}: the server does not offer model '{model}': {error}") from None
-
-    async def max_batch_size(self, model: str, version: str) -> int:
-        """See `Transport.max_batch_size`."""
-        try:
-            answer = await self._call("ModelConfig", v2_pb2.ModelConfigRequest(name=model, version=version), v2_pb2.ModelConfigResponse)
-        except _RefusedError:
-            return 0
-        return answer.config.max_batch_size
 
     async def aclose(self) -> None:
         """See `Transport.aclose`."""
@@ -208,27 +178,22 @@ class ReferenceGrpcTransport:
     def _path(self, rpc: str) -> str:
         return self._address.base_path + protobuf.method_path(rpc)
 
-    async def _call(self, rpc: str, request: Message, response: type[_M]) -> _M:
+    async def _exchange(self, rpc: str, message: bytes) -> bytes:
         if not self._channels:
             await self.open(1)
-        call: Any = self._channels[0].unary_unary(self._path(rpc), response_deserializer=response.FromString)
+        call: Callable[..., Awaitable[bytes]] = self._channels[0].unary_unary(self._path(rpc))
         try:
-            answer: _M = await call(request.SerializeToString(), timeout=self._timeout_s, metadata=self._metadata)
+            return await call(message, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             if _outcome(error, is_deadline_ours=True) is Outcome.REJECTED:
-                raise _RefusedError(_describe(error)) from None
+                raise RefusedError(_describe(error)) from None
             raise TargetError(f"{self._address}: {_describe(error)}") from None
-        return answer
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:
     client_context(tls)  # says what is wrong with the files, which grpcio does not
     ca, cert, key = (None if file is None else file.read_bytes() for file in (tls.ca, tls.cert, tls.key or tls.cert))
     return grpc.ssl_channel_credentials(ca, key, cert)
-
-
-class _RefusedError(TargetError):
-    """The server answered, and refused."""
 
 
 def _outcome(error: grpc.aio.AioRpcError, *, is_deadline_ours: bool) -> Outcome:

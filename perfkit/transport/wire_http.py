@@ -9,9 +9,8 @@ from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Buffer
 from perfkit.transport.base import Compression, Outcome, Prepared, Reply
-from perfkit.transport.http1 import read_answer
+from perfkit.transport.http1 import Connection, read_answer
 from perfkit.transport.pool import ConnectionPool
-from perfkit.transport.reaching import unreachable
 from perfkit.transport.rest import Answer, RestTransport
 from perfkit.transport.tls import client_context
 
@@ -27,18 +26,12 @@ class WireHttpTransport(RestTransport):
     ) -> None:
         super().__init__(address, compression)
         context = client_context(address.tls) if address.tls else None
-        self._pool = ConnectionPool(address, max_connections, timeout_ns, now_ns, context)
+        self._pool = ConnectionPool(address, max_connections, timeout_ns, now_ns, context, Connection)
         self.counts = self._pool.counts
 
     async def open(self, connections: int) -> None:
         """See `Transport.open`."""
-        opened = await asyncio.gather(*(self._pool.connect() for _ in range(connections)), return_exceptions=True)
-        for connection in opened:
-            if isinstance(connection, OSError):
-                raise unreachable(self._address, connection) from None
-            if isinstance(connection, BaseException):
-                raise connection
-            self._pool.give_back(connection)
+        await self._pool.open(connections)
 
     def prepare(self, request: InferRequest) -> Prepared:
         """See `Transport.prepare`."""

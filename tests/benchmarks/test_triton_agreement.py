@@ -56,8 +56,8 @@ def test_the_page_tells_what_differs():
     assert "differs" not in page([good], [], "2.51.0", 2)
     text = page([good, bad], [], "2.51.0", 2)
     assert "| simple | http | wire | 9 sent, 0 failed | 8 sent, 0 failed | 3 | yes |" in text
-    assert "| simple | grpc | grpcio | 9 sent, 0 failed | 8 sent, 0 failed | 3 | no |" in text
-    assert "- simple, grpc, grpcio: inputs 0, batch 1, request 2: the bytes of OUTPUT0 differ" in text
+    assert "| simple | grpc | wire | 9 sent, 0 failed | 8 sent, 0 failed | 3 | no |" in text
+    assert "- simple, grpc, wire: inputs 0, batch 1, request 2: the bytes of OUTPUT0 differ" in text
 
 
 def test_of_many_faults_the_first_are_told():

@@ -33,9 +33,17 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
 
 
 def test_the_reference_engine_measures_the_same_model(perfkit, write_scenario):
-    finished = perfkit.run("run", write_scenario(target={"model": "simple", "engine": "reference"}))
+    finished = perfkit.run("run", write_scenario(target={"model": "simple", "engine": "reference", "protocols": ["http", "grpc"]}))
     assert finished.code == 0, finished.stderr
+    assert finished.result["environment"]["target"]["engine"] == "reference"
     assert all(point["requests"]["ok"] == point["requests"]["sent"] > 0 for point in finished.result["points"])
+
+
+def test_requests_share_connections_as_streams_where_that_is_asked_for(perfkit, write_scenario):
+    target = {"model": "simple", "protocols": ["http", "grpc"], "streams_per_connection": 2}
+    finished = perfkit.run("run", write_scenario(target=target), "--set", "load.closed.concurrency=[3]")
+    assert finished.code == 0, finished.stderr
+    assert [point["connections"]["opened"] for point in finished.result["points"]] == [3, 2]
 
 
 def test_json_goes_to_stdout_and_nothing_else_does(perfkit, write_scenario):

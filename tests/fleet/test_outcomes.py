@@ -34,6 +34,7 @@ from perfkit.scenario.check import Check
 from perfkit.transport.base import Outcome
 from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 from perfkit.transport.reference_http import ReferenceHttpTransport
+from perfkit.transport.wire_grpc import WireGrpcTransport
 from perfkit.transport.wire_http import WireHttpTransport
 from perfkit.workload.expectation import Expectation
 from tests.conditions import until
@@ -43,6 +44,7 @@ S = 1_000_000_000
 SENT = 12
 FAULTY = SENT // 3
 HTTP_ENGINES = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
+GRPC_ENGINES = {"wire": WireGrpcTransport, "reference": ReferenceGrpcTransport}
 LOADS = {
     "closed": ClosedPlan(4, 0),
     "open": OpenPlan(1000.0, "constant", Schedule("constant", arrivals.constant_rate(1000.0)), None, None),
@@ -190,7 +192,7 @@ async def measure(transport, address, load, connections):
 
 async def outcomes_of(make, server, load, *, timeout_ns=60 * S, connections=0):
     async with server as bound:
-        address = dataclasses.replace(bound, protocol="grpc" if make is ReferenceGrpcTransport else "http")
+        address = dataclasses.replace(bound, protocol="grpc" if make in GRPC_ENGINES.values() else "http")
         transport = make(address, 64, timeout_ns, time.monotonic_ns)
         point, window = await measure(transport, address, load, connections)
         await transport.aclose()
@@ -220,9 +222,10 @@ def test_a_fault_of_an_http_server_is_counted_as_what_it_is(engine, fault, load)
 
 
 @pytest.mark.parametrize("fault", GRPC_FAULTS)
-def test_a_fault_of_a_grpc_server_is_counted_as_what_it_is(fault, load):
+@pytest.mark.parametrize("engine", GRPC_ENGINES)
+def test_a_fault_of_a_grpc_server_is_counted_as_what_it_is(engine, fault, load):
     do, outcome = GRPC_FAULTS[fault]
-    counted, point, window = uvloop.run(outcomes_of(ReferenceGrpcTransport, grpc_server(do), load, connections=4))
+    counted, point, window = uvloop.run(outcomes_of(GRPC_ENGINES[engine], grpc_server(do), load, connections=4))
     assert counted == expected(outcome)
     assert sum(window.statuses.values()) == (FAULTY if outcome is Outcome.REJECTED else 0)
     if outcome is not Outcome.OK:
@@ -231,8 +234,9 @@ def test_a_fault_of_a_grpc_server_is_counted_as_what_it_is(fault, load):
 
 
 @pytest.mark.parametrize("fault", GRPC_ENDS)
-def test_a_grpc_connection_that_ends_breaks_the_calls_on_it(fault, load):
-    counted, point, _ = uvloop.run(outcomes_of(ReferenceGrpcTransport, grpc_server(GRPC_ENDS[fault], always=True), load, connections=4))
+@pytest.mark.parametrize("engine", GRPC_ENGINES)
+def test_a_grpc_connection_that_ends_breaks_the_calls_on_it(engine, fault, load):
+    counted, point, _ = uvloop.run(outcomes_of(GRPC_ENGINES[engine], grpc_server(GRPC_ENDS[fault], always=True), load, connections=4))
     assert counted == {Outcome.BROKEN: SENT}
     assert point.connections.opened == 4 + point.connections.reconnects
 
@@ -246,9 +250,10 @@ def test_an_http_answer_that_does_not_come_in_time_is_timed_out(engine, fault, l
 
 
 @pytest.mark.parametrize("fault", GRPC_SILENCES)
-def test_a_grpc_answer_that_does_not_come_in_time_is_timed_out(fault, load):
+@pytest.mark.parametrize("engine", GRPC_ENGINES)
+def test_a_grpc_answer_that_does_not_come_in_time_is_timed_out(engine, fault, load):
     server = grpc_server(GRPC_SILENCES[fault], always=True)
-    counted, *_ = uvloop.run(outcomes_of(ReferenceGrpcTransport, server, at_once(load), timeout_ns=S // 2, connections=1))
+    counted, *_ = uvloop.run(outcomes_of(GRPC_ENGINES[engine], server, at_once(load), timeout_ns=S // 2, connections=1))
     assert counted == {Outcome.TIMED_OUT: SENT}
 
 
@@ -279,7 +284,8 @@ def test_a_target_that_refuses_connections_is_counted_as_that(engine, load):
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED])
-def test_a_status_of_a_grpcio_server_is_a_rejection(code, load):
+@pytest.mark.parametrize("engine", GRPC_ENGINES)
+def test_a_status_of_a_grpcio_server_is_a_rejection(engine, code, load):
     calls = itertools.count()
 
     async def infer(_message, context):
@@ -287,6 +293,6 @@ def test_a_status_of_a_grpcio_server_is_a_rejection(code, load):
             await context.abort(code, "the queue is full")
         return MESSAGE
 
-    counted, _, window = uvloop.run(outcomes_of(ReferenceGrpcTransport, grpc_servers.grpcio_server(infer), load, connections=4))
+    counted, _, window = uvloop.run(outcomes_of(GRPC_ENGINES[engine], grpc_servers.grpcio_server(infer), load, connections=4))
     assert counted == expected(Outcome.REJECTED)
     assert window.statuses == {code.name: FAULTY}

@@ -128,13 +128,17 @@ def test_a_basic_header_is_secret_in_plain_text_too(resolve):
     assert {"ali:open sesame", "open sesame", header} <= resolve(headers={"authorization": header}).secrets
 
 
+def test_a_binary_header_is_a_secret_as_it_is_written_too(resolve):
+    assert resolve(url="grpc://h", headers={"token-bin": "planted!"}).secrets == {"planted!", "cGxhbnRlZCE"}
+
+
 @pytest.mark.parametrize(
     ("url", "name", "text"),
     [
         ("http://h", "Content-Length", "how a request is framed"),
         ("http://h", "transfer-encoding", "how a request is framed"),
         ("grpc://h", "x!y", "gRPC takes letters"),
-        ("grpc://h", "token-bin", "does not end in -bin"),
+        ("grpc://h", "grpc-timeout", "does not begin with grpc-"),
     ],
 )
 def test_a_header_that_would_break_the_transport_is_refused(resolve, url, name, text):

@@ -86,7 +86,9 @@ MESSAGES = [
     ("target: {model: m, tls: {}}\n" + LOAD, "s.yaml:1: target: tls is for targets with an https:// or grpcs:// url"),
     ("target: {model: m, url: 'https://h', tls: {key: k.pem}}\n" + LOAD, "s.yaml:1: target.tls: a key needs its certificate: give cert as well"),
     ("target: {model: m, url: 'https://h', tls: {verify: 0}}\n" + LOAD, "s.yaml:1: target.tls.verify: input should be a valid boolean, found 0"),
-    ("target: {model: m, url: 'grpcs://h', tls: {verify: false}}\n" + LOAD, "s.yaml:1: target: tls.verify: false is not possible over gRPC yet: give the server's certificate, or its authority's, as tls.ca"),
+    ("target: {model: m, url: 'grpcs://h', engine: reference, tls: {verify: false}}\n" + LOAD, "s.yaml:1: target: tls.verify: false is not possible over gRPC with engine: reference; use engine: wire, or give the server's certificate, or its authority's, as tls.ca"),
+    ("target: {model: m, streams_per_connection: 0}\n" + LOAD, "s.yaml:1: target.streams_per_connection: input should be greater than or equal to 1, found 0"),
+    ("target: {model: m, url: 'http://h', streams_per_connection: 2}\n" + LOAD, "s.yaml:1: target: streams_per_connection is for gRPC with engine: wire; HTTP/1.1 carries one request at a time, and grpcio decides itself"),
     # parameters of a request
     (HEAD + "workload: {parameters: {a: [1]}}\n", "s.yaml:3: workload.parameters.a: expected a number, text, true or false, found [1]"),
     (HEAD + "workload: {encoding: yaml}\n", "s.yaml:3: workload.encoding: expected 'auto', 'binary' or 'json', found 'yaml'"),

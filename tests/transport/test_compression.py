@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from perfkit.errors import ProtocolError
-from perfkit.protocol import rest
+from perfkit.protocol import protobuf, rest
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 from perfkit.transport.reference_http import ReferenceHttpTransport
 from perfkit.transport.rest import Answer
+from perfkit.transport.wire_grpc import WireGrpcTransport
 from perfkit.transport.wire_http import WireHttpTransport
 from tests.transport import servers
 
@@ -79,8 +80,9 @@ def test_an_answer_that_cannot_be_unpacked_is_broken():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("engine", [WireGrpcTransport, ReferenceGrpcTransport])
 @pytest.mark.parametrize("encoding", ["none", "gzip", "deflate"])
-def test_grpc_messages_are_packed(encoding):
+def test_grpc_messages_are_packed(engine, encoding):
     """Read from the frames: gRPC puts a byte before each message, 1 where it is packed, and its length."""
     messages: list[bytes] = []
 
@@ -98,13 +100,13 @@ def test_grpc_messages_are_packed(encoding):
 
     async def main():
         async with servers.scripted_server(read_message) as address:
-            transport = ReferenceGrpcTransport(address, 1, 10**10, time.monotonic_ns, encoding)
+            transport = engine(address, 1, 10**10, time.monotonic_ns, encoding)
             await transport.open(1)
             await transport.send(transport.prepare(REQUEST))
             await transport.aclose()
-            return bytes(transport.prepare(REQUEST).buffers[0])
 
-    plain = asyncio.run(main())
+    asyncio.run(main())
+    plain = protobuf.encode_infer_request(REQUEST)
     ((flag, *_),) = messages
     packed = messages[0][5:]
     assert flag == (encoding != "none")

@@ -7,6 +7,7 @@ import time
 
 from perfkit.address import Address
 from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.http1 import Connection
 from perfkit.transport.pool import ConnectionPool
 from perfkit.transport.wire_http import WireHttpTransport
 from tests.transport import servers
@@ -31,7 +32,7 @@ def test_each_request_has_its_whole_time_though_connections_keep_one_timer(run):
 
     async def main():
         async with servers.scripted_server(servers.answering(OK)) as address:
-            pool = ConnectionPool(address, 1, 30 * SECOND_NS, hands.read, None)
+            pool = ConnectionPool(address, 1, 30 * SECOND_NS, hands.read, None, Connection)
             connection = await pool.connect()
             first, second = pool.loop.create_future(), pool.loop.create_future()
             connection.send(PING.buffers, first)
@@ -59,7 +60,7 @@ def test_an_idle_connection_has_no_deadline(run):
 
     async def main():
         async with servers.scripted_server(servers.answering(OK, OK)) as address:
-            pool = ConnectionPool(address, 1, SECOND_NS, hands.read, None)
+            pool = ConnectionPool(address, 1, SECOND_NS, hands.read, None, Connection)
             connection = await pool.connect()
             for _ in range(2):
                 reply = pool.loop.create_future()

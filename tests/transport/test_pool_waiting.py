@@ -8,6 +8,7 @@ import pytest
 
 from perfkit.address import Address
 from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.http1 import Connection
 from perfkit.transport.pool import ConnectionPool
 from perfkit.transport.reaching import Backoff
 from perfkit.transport.wire_http import WireHttpTransport
@@ -38,11 +39,11 @@ class Endless(Backoff):
         return 3600.0
 
 
-class Pool(ConnectionPool):
+class Pool(ConnectionPool[Connection]):
     """A pool that counts its attempts to connect, and goes on after a failure when it is told to."""
 
     def __init__(self, address, limit=1, read=int):
-        super().__init__(address, limit, TIMEOUT_NS, read, None)
+        super().__init__(address, limit, TIMEOUT_NS, read, None, Connection)
         self.attempts = 0
         self._backoff = Endless()
 
@@ -146,7 +147,7 @@ def test_where_a_connection_stands_nobody_is_refused_because_no_other_opens(run)
         async with servers.scripted_server(once) as address:
             pool = Pool(address, limit=4)
             pool.give_back(await pool.connect())
-            pool._address = await nowhere()
+            pool.address = await nowhere()
             replies = [pool.ask() for _ in range(3)]
             await until(lambda: pool._pause is not None)
             assert not any(reply.done() for reply in replies)
@@ -256,7 +257,7 @@ def test_a_request_that_was_sent_and_finds_the_target_gone_is_broken(run):
         async with servers.scripted_server(keeping) as address:
             pool = Pool(address)
             await pool.ask()
-            pool._address = await nowhere()
+            pool.address = await nowhere()
             (stale,) = pool._all
             sent = pool.ask()
             stale._wire.abort()

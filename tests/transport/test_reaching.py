@@ -27,10 +27,17 @@ from perfkit.protocol.tensor import Datatype, Tensor
 from perfkit.transport.base import Outcome
 from perfkit.transport.reference_grpc import ReferenceGrpcTransport
 from perfkit.transport.reference_http import ReferenceHttpTransport
+from perfkit.transport.wire_grpc import WireGrpcTransport
 from perfkit.transport.wire_http import WireHttpTransport
 from tests.transport import servers
 
-ENGINES: dict[str, Any] = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport, "grpcio": ReferenceGrpcTransport}
+ENGINES: dict[str, Any] = {
+    "wire": WireHttpTransport,
+    "reference": ReferenceHttpTransport,
+    "wire-grpc": WireGrpcTransport,
+    "grpcio": ReferenceGrpcTransport,
+}
+GRPC = ("wire-grpc", "grpcio")
 NAME = "models.example"
 OUTPUT = Tensor("y", Datatype.INT8, (1,), b"\x05")
 
@@ -70,7 +77,7 @@ def engine(request):
 
 
 def serving(engine, seen, **how):
-    return _serving_grpc(seen, **how) if engine == "grpcio" else _serving_http(seen, **how)
+    return _serving_grpc(seen, **how) if engine in GRPC else _serving_http(seen, **how)
 
 
 @contextlib.asynccontextmanager
@@ -170,7 +177,7 @@ def test_an_ipv6_target_is_reached(engine, infer_request):
 
     seen, address = asyncio.run(main())
     assert len(seen) == 1
-    if engine != "grpcio":
+    if engine not in GRPC:
         assert seen[0].authority == f"[::1]:{address.port}"
 
 
@@ -181,9 +188,9 @@ def test_a_unix_socket_is_reached(run, engine, infer_request, tmp_path):
             transport = await ask(engine, address, infer_request)
             return seen, transport
 
-    seen, transport = asyncio.run(main()) if engine == "grpcio" else run(main())
+    seen, transport = asyncio.run(main()) if engine in GRPC else run(main())
     assert transport.counts.opened == 1
-    if engine != "grpcio":
+    if engine not in GRPC:
         assert seen[0].authority == "localhost"
 
 
@@ -194,7 +201,7 @@ def test_a_prefix_stands_before_the_protocol_s_path(engine, infer_request):
             await ask(engine, dataclasses.replace(address, base_path="/team/a"), infer_request)
             return seen
 
-    expected = "/team/a/inference.GRPCInferenceService/ModelInfer" if engine == "grpcio" else "/team/a/v2/models/my model/versions/3/infer"
+    expected = "/team/a/inference.GRPCInferenceService/ModelInfer" if engine in GRPC else "/team/a/v2/models/my model/versions/3/infer"
     assert [one.path for one in asyncio.run(main())] == [expected]
 
 
@@ -205,7 +212,7 @@ def test_tls_is_trusted_by_its_authority(run, engine, infer_request, papers):
             await ask(engine, dataclasses.replace(address, tls=Tls(ca=papers.ca)), infer_request)
             return seen
 
-    assert len(asyncio.run(main()) if engine == "grpcio" else run(main())) == 1
+    assert len(asyncio.run(main()) if engine in GRPC else run(main())) == 1
 
 
 def test_a_client_certificate_is_shown_to_a_server_that_asks(engine, infer_request, papers):
@@ -248,7 +255,7 @@ def test_another_name_than_the_address_s_is_asked_for_and_checked(engine, infer_
 
     seen = asyncio.run(main())
     assert len(seen) == 1
-    if engine != "grpcio":
+    if engine not in GRPC:
         assert seen[0].authority == NAME
 
 
@@ -311,7 +318,7 @@ def test_tls_files_that_are_none_are_named(engine, papers, tmp_path):
     own.write_bytes(papers.client.read_bytes().replace(b"PRIVATE KEY", b"PUBLIC TOY"))
 
     async def make(tls):
-        ENGINES[engine](Address("grpc" if engine == "grpcio" else "http", "127.0.0.1", 1, tls=tls), 1, 10**10, time.monotonic_ns)
+        ENGINES[engine](Address("grpc" if engine in GRPC else "http", "127.0.0.1", 1, tls=tls), 1, 10**10, time.monotonic_ns)
 
     for tls, key in ((Tls(ca=tmp_path / "junk.pem"), "ca"), (Tls(cert=tmp_path / "junk.pem"), "cert"), (Tls(cert=own), "cert")):
         with pytest.raises(UsageError, match=rf"^target\.tls\.{key}: .*\.pem"):

@@ -1,0 +1,276 @@
+"""Fuzzes the wire engine's gRPC with answers that are broken at random: frames, messages, whole exchanges over sockets.
+
+    python -m benchmarks.fuzz_http2 [--minutes 10] [--seed 0] [--out reports/fuzz-http2.md]
+
+Whatever a server writes, HTTP/2 is read or refused with `Http2Error`, a message is read or refused with `ProtocolError`,
+a stream comes to one end at most, and a request sent over a socket ends in exactly one outcome within its time-out.
+"""
+
+import argparse
+import asyncio
+import collections
+import contextlib
+import gzip
+import pathlib
+import platform
+import random
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+import uvloop
+
+from perfkit.address import Address
+from perfkit.errors import ProtocolError
+from perfkit.transport import http2
+from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.transport.grpc_messages import AnswerFields, judge, read_fields, read_message
+from perfkit.transport.http2 import BlockReader, Http2Error, frame
+from perfkit.transport.http2_client import ClientConnection
+from perfkit.transport.http2_stream import Listener, Stream, prepare
+from perfkit.transport.wire_grpc import WireGrpcTransport
+
+GREETING = frame(http2.SETTINGS, 0, 0)
+_REQUEST = prepare([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))
+_TIMEOUT_NS = 2_000_000_000
+_HEADERS = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")]
+_MESSAGE = b"\x00\x00\x00\x00\x06\x0a\x01m\x12\x011"
+
+
+class Kind(NamedTuple):
+    """One kind of trial: its name, and what runs one and says what came of it; a broken promise raises."""
+
+    name: str
+    trial: Callable[[random.Random], str]
+
+
+class Referee(Listener[Stream[AnswerFields], AnswerFields]):
+    """A connection's listener and writer: it holds each stream to one end."""
+
+    def __init__(self) -> None:
+        self.ended: collections.Counter[int] = collections.Counter()
+        self.written = bytearray()
+        self.connection = ClientConnection(self, self, BlockReader(read_fields, {}))
+
+    def write(self, data: bytes) -> None:
+        """As a transport has it."""
+        self.written += data
+
+    def writelines(self, list_of_data: object) -> None:
+        """As a transport has it."""
+        self.written += b"".join(list_of_data)  # type: ignore[arg-type] # buffers, whatever their type
+
+    def on_answer(self, stream: Stream[AnswerFields], trailers: AnswerFields | None) -> None:
+        """One end, which can be judged."""
+        self._end(stream)
+        outcome, text, _ = judge(stream.head, trailers, stream.chunks)
+        assert outcome is Outcome.OK or text, "a failure without a sentence"
+
+    def on_reset(self, stream: Stream[AnswerFields], code: int) -> None:
+        """One end."""
+        self._end(stream)
+        assert http2.error_name(code)
+
+    def on_untaken(self, stream: Stream[AnswerFields], why: str) -> None:
+        """One end."""
+        self._end(stream)
+        assert why
+
+    def on_settings(self) -> None:
+        """Nothing to hold."""
+
+    def on_goaway(self) -> None:
+        """Nothing to hold."""
+        assert self.connection.farewell
+
+    def _end(self, stream: Stream[AnswerFields]) -> None:
+        self.ended[stream.id] += 1
+        assert self.ended[stream.id] == 1, f"stream {stream.id} came to two ends"
+        assert stream.id not in self.connection.streams
+
+
+def broken_answer(chance: random.Random, streams: int) -> bytes:
+    """Frames as a server may write them for that many streams, with faults put into some of them."""
+    frames = []
+    for index in range(streams):
+        stream_id = 2 * index + 1
+        status = chance.choice(["0", "0", "3", "14", "99", "", "x", "00000000000013"])
+        frames += [
+            frame(http2.HEADERS, 4, stream_id, http2.encode_headers(_HEADERS)),
+            frame(http2.DATA, 0, stream_id, _MESSAGE),
+            frame(http2.HEADERS, 5, stream_id, http2.encode_headers([("grpc-status", status), ("grpc-message", "%zz\u00fc%C3")])),
+        ]
+    for _ in range(chance.randrange(4)):
+        frames.insert(chance.randrange(len(frames) + 1), _any_frame(chance, streams))
+    written = bytearray(b"".join(frames))
+    for _ in range(chance.choice([0, 1, 1, 2, 8])):
+        _harm(written, chance)
+    return bytes(written)
+
+
+def _any_frame(chance: random.Random, streams: int) -> bytes:
+    kind = chance.choice([*range(10), 0xFA])
+    payload = chance.choice([b"", chance.randbytes(4), chance.randbytes(8), chance.randbytes(6), chance.randbytes(chance.randrange(40))])
+    if kind == http2.SETTINGS and chance.random() < 0.7:
+        key, value = chance.randrange(8), chance.choice([0, 1, 10, 100, 65_535, 1 << 20, chance.randrange(1 << 32)])
+        payload = key.to_bytes(2) + value.to_bytes(4)
+    return frame(kind, chance.choice([0, 1, 4, 5, 8, 0x20, chance.randrange(256)]), chance.randrange(2 * streams + 3), payload)
+
+
+def _harm(written: bytearray, chance: random.Random) -> None:
+    if not written:
+        return
+    first = chance.randrange(len(written))
+    last = min(len(written), first + chance.randrange(1, 30))
+    match chance.randrange(5):
+        case 0:
+            written[first] ^= 1 << chance.randrange(8)
+        case 1:
+            del written[first:last]
+        case 2:
+            written[first:first] = written[chance.randrange(len(written)) : last]
+        case 3:
+            written[first:last] = chance.randbytes(last - first)
+        case _:
+            del written[first:]
+
+
+def try_frames(chance: random.Random) -> str:
+    """One connection of a few streams, given a broken answer in pieces."""
+    referee, streams = Referee(), chance.randrange(1, 5)
+    referee.connection.open()
+    referee.connection.receive(GREETING)
+    for _ in range(streams):
+        referee.connection.send(Stream(), _REQUEST)
+    answer = broken_answer(chance, streams)
+    position, outcome = 0, "read"
+    try:
+        while position < len(answer):
+            size = chance.choice([1, 2, 9, 30, len(answer)])
+            referee.connection.receive(answer[position : position + size])
+            position += size
+    except Http2Error as error:
+        outcome = f"refused: {http2.error_name(error.code)}"
+    assert len(referee.ended) + len(referee.connection.streams) == streams, "a stream is neither open nor ended"
+    _check_frames(bytes(referee.written))
+    return outcome
+
+
+def _check_frames(written: bytes) -> None:
+    position = len(http2.PREFACE)
+    while position < len(written):
+        upper, lower, kind, _, _ = http2.read_head(written, position)
+        assert kind <= http2.CONTINUATION, "what was written is no frame"
+        position += http2.HEAD_BYTES + (upper << 8 | lower)
+    assert position == len(written), "the last frame was not written whole"
+
+
+def try_message(chance: random.Random) -> str:
+    """One answer's data, broken, under some encoding."""
+    message = bytearray(chance.choice([_MESSAGE, b"\x01" + (30).to_bytes(4) + gzip.compress(b"0123456789")[:30], chance.randbytes(20)]))
+    for _ in range(chance.randrange(3)):
+        _harm(message, chance)
+    try:
+        read_message(bytes(message), chance.choice(["", "identity", "gzip", "deflate", "br"]))
+    except ProtocolError:
+        return "refused"
+    return "read"
+
+
+def try_exchange(chance: random.Random) -> str:
+    """A few requests over sockets, to a server whose connections answer with broken frames, and then close or hang."""
+    outcomes = uvloop.run(_exchange(chance))
+    return ", ".join(sorted({outcome.value for outcome in outcomes}))
+
+
+async def _exchange(chance: random.Random) -> list[Outcome]:
+    streams, count = chance.randrange(1, 4), chance.randrange(1, 6)
+    async with _answering(chance, streams) as address:
+        transport = WireGrpcTransport(address, 2, _TIMEOUT_NS // 20, time.monotonic_ns, streams_per_connection=streams)
+        replies = await asyncio.wait_for(asyncio.gather(*(_send(transport, Prepared(_REQUEST)) for _ in range(count))), _TIMEOUT_NS / 1e9)
+        await transport.aclose()
+    for reply in replies:
+        assert reply.started_ns <= reply.finished_ns
+        with contextlib.suppress(ProtocolError):
+            transport.decode(reply)
+    return [reply.outcome for reply in replies]
+
+
+async def _send(transport: WireGrpcTransport, prepared: Prepared) -> Reply:
+    return await transport.send(prepared)
+
+
+@contextlib.asynccontextmanager
+async def _answering(chance: random.Random, streams: int) -> AsyncIterator[Address]:
+    tasks: set[asyncio.Task[None] | None] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.current_task())
+        answer, is_hanging = broken_answer(chance, streams), chance.random() < 0.2
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            writer.write(GREETING if chance.random() < 0.9 else b"")
+            await reader.readexactly(chance.choice([1, 100, 200, 1000]))
+            writer.write(answer)
+            if is_hanging:
+                await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield Address("grpc", "127.0.0.1", server.sockets[0].getsockname()[1])
+    finally:
+        server.close()
+        running = [task for task in tasks if task is not None]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+KINDS = (Kind("frames", try_frames), Kind("messages", try_message), Kind("exchanges", try_exchange))
+
+
+def main() -> int:
+    """Prints what came of the trials; the exit code is 1 where a promise was broken, with the seed that shows it again."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=0, help="of the first trial; each after it has the next")
+    parser.add_argument("--out", type=pathlib.Path)
+    options = parser.parse_args()
+    ends = time.monotonic() + options.minutes * 60
+    counts = {kind.name: collections.Counter[str]() for kind in KINDS}
+    failures: list[str] = []
+    seed = options.seed
+    while time.monotonic() < ends and len(failures) < 10:
+        # frames and messages are cheap: most of the trials, in about half of the time
+        for kind in KINDS[: 3 if seed % 25 == 0 else 2]:
+            try:
+                counts[kind.name][kind.trial(random.Random(seed))] += 1
+            except Exception as error:  # noqa: BLE001 - any error but the expected ones is what this looks for
+                failures.append(f"{kind.name}, seed {seed}: {type(error).__name__}: {error}")
+        seed += 1
+    lines = [
+        "# gRPC's wire engine against answers broken at random",
+        "",
+        f"{options.minutes:g} minutes, seeds {options.seed} to {seed - 1}, Python {platform.python_version()}.",
+        "Whatever a server writes is read or refused; a stream comes to one end, a request sent over a socket to one outcome in time.",
+        "",
+        "| kind | trials | came to | how often |",
+        "|---|---:|---|---:|",
+        *(
+            f"| {name} | {counted.total():,} | {outcome} | {number:,} |"
+            for name, counted in counts.items()
+            for outcome, number in counted.most_common()
+        ),
+        "",
+        *(f"- broken: {failure}" for failure in failures),
+        "" if failures else "No promise was broken.",
+    ]
+    print("\n".join(lines))
+    if options.out:
+        options.out.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""What the HTTP/2 tests need: a listener that writes down what it is told, and a server of the h2 package."""
+
+import asyncio
+import contextlib
+import struct
+
+import h2.config
+import h2.connection
+import h2.errors
+import h2.events
+import h2.exceptions
+import h2.settings
+
+from perfkit.address import Address
+from perfkit.transport.grpc_messages import AnswerFields, read_fields
+from perfkit.transport.http2 import BlockReader
+from perfkit.transport.http2_client import ClientConnection
+from perfkit.transport.http2_stream import Listener, Stream
+from tests.transport import servers
+
+OK_HEADERS = [(":status", "200"), ("content-type", "application/grpc")]
+OK_TRAILERS = [("grpc-status", "0")]
+
+
+def packed(message, flag=0):
+    return struct.pack(">BI", flag, len(message)) + message
+
+
+class Told(Listener[Stream[AnswerFields], AnswerFields]):
+    """What became of each stream, in order; `written` is what the connection wrote."""
+
+    def __init__(self):
+        self.events = []
+        self.written = bytearray()
+        self.connection = ClientConnection(self, self, BlockReader(read_fields, {}))
+
+    def write(self, data):
+        self.written += data
+
+    def writelines(self, list_of_data):
+        self.written += b"".join(list_of_data)
+
+    def taken(self):
+        """What was written since it was last asked."""
+        taken, self.written = bytes(self.written), bytearray()
+        return taken
+
+    def on_answer(self, stream, trailers):
+        self.events.append(("answer", stream.id, stream.head, b"".join(stream.chunks), trailers))
+
+    def on_reset(self, stream, code):
+        self.events.append(("reset", stream.id, code))
+
+    def on_untaken(self, stream, why):
+        self.events.append(("untaken", stream.id, why))
+
+    def on_settings(self):
+        self.events.append(("settings",))
+
+    def on_goaway(self):
+        self.events.append(("goaway",))
+
+    def of_streams(self):
+        """The events of streams alone."""
+        return [event for event in self.events if event[0] in ("answer", "reset", "untaken")]
+
+    def send(self, buffers):
+        stream: Stream[AnswerFields] = Stream()
+        self.connection.send(stream, buffers)
+        return stream
+
+
+def make_h2(**settings):
+    """A server's side, which sends and checks headers as they are."""
+    config = h2.config.H2Configuration(client_side=False, header_encoding="utf-8", validate_outbound_headers=False)
+    connection = h2.connection.H2Connection(config)
+    codes = h2.settings.SettingCodes
+    connection.local_settings = h2.settings.Settings(
+        client=False, initial_values={codes[key.upper()]: value for key, value in settings.items()} | {codes.ENABLE_CONNECT_PROTOCOL: 0}
+    )
+    connection.max_inbound_frame_size = connection.local_settings.max_frame_size
+    connection.initiate_connection()
+    return connection
+
+
+class Peer:
+    """One connection of the h2 package, served to a script: `requests` are whole ones, as (stream, headers, data)."""
+
+    def __init__(self, reader, writer, **settings):
+        self.h2 = make_h2(**settings)
+        self.reader, self.writer = reader, writer
+        self.requests: asyncio.Queue[tuple[int, dict[str, str], bytes]] = asyncio.Queue()
+        self.events = []
+        self._parts = {}
+
+    async def serve(self, script):
+        """Runs the script beside reading; returns when either ends."""
+        self.flush()
+        tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(script(self))]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self):
+        while data := await self.reader.read(1 << 16):
+            for event in self.h2.receive_data(data):
+                self.events.append(event)
+                match event:
+                    case h2.events.RequestReceived():
+                        self._parts[event.stream_id] = (dict(event.headers), bytearray())
+                    case h2.events.DataReceived():
+                        self._parts[event.stream_id][1].extend(event.data)
+                        self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                    case h2.events.StreamEnded():
+                        headers, body = self._parts.pop(event.stream_id)
+                        self.requests.put_nowait((event.stream_id, headers, bytes(body)))
+            self.flush()
+
+    def flush(self):
+        self.writer.write(self.h2.data_to_send())
+
+    def answer(self, stream_id, message=b"", headers=None, trailers=None):
+        """A whole answer."""
+        self.h2.send_headers(stream_id, OK_HEADERS if headers is None else headers)
+        data, size = packed(message), self.h2.max_outbound_frame_size
+        for first in range(0, len(data), size):
+            self.h2.send_data(stream_id, data[first : first + size])
+        self.h2.send_headers(stream_id, OK_TRAILERS if trailers is None else trailers, end_stream=True)
+        self.flush()
+
+
+@contextlib.asynccontextmanager
+async def h2_server(*scripts, **settings):
+    """A loopback server; the n-th connection is served by the n-th script, a coroutine function of a Peer, the last by all that follow."""
+
+    def handler(script):
+        async def handle(reader, writer):
+            await Peer(reader, writer, **settings).serve(script)
+            await writer.drain()
+
+        return handle
+
+    async with servers.scripted_server(*map(handler, scripts)) as address:
+        yield Address("grpc", address.host, address.port)
+
+
+async def answering(peer):
+    """Answers every request with its own message."""
+    while True:
+        stream_id, _, body = await peer.requests.get()
+        peer.answer(stream_id, body[5:])
