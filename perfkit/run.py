@@ -218,15 +218,16 @@ class _Run:
                     return await run_point(
                         spec, transport, prepared, clock=self._clock, address=address, on_loop=on_loop, on_interval=log.add, check=reads
                     )
-        engine = self._scenario.target
+        wanted = self._scenario.target
         orders = [
             Order(
                 spec=shared,
                 address=address,
-                engine=engine.engine,
-                compression=engine.compression,
+                engine=wanted.engine,
+                compression=wanted.compression,
                 max_connections=max(1, part(self._max_connections(), shared.worker, workers)),
-                timeout_ns=engine.timeout_ns,
+                streams_per_connection=wanted.streams_per_connection or 1,
+                timeout_ns=wanted.timeout_ns,
                 requests=probed.requests,
                 expectation=probed.expectation,
                 check_share=check.share,

@@ -29,6 +29,7 @@ class Order:
     engine: Literal["wire", "reference"]
     compression: Compression
     max_connections: int
+    streams_per_connection: int
     timeout_ns: int
     requests: tuple[InferRequest, ...]
     expectation: Expectation

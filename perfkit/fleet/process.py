@@ -61,6 +61,7 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
             timeout_ns=order.timeout_ns,
             clock=clock,
             compression=order.compression,
+            streams_per_connection=order.streams_per_connection,
         )
         check = AnswerCheck(transport, order.expectation, share=order.check_share, at_most_per_s=order.check_at_most_per_s, seed=order.seed)
         tasks = [asyncio.ensure_future(listen()), asyncio.ensure_future(live())]
