@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
 
@@ -13,12 +14,10 @@ from perfkit.address import Protocol as WireProtocol
 from perfkit.bundled_server import BundledServer
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import TargetError
-from perfkit.fleet.answer_check import AnswerCheck
 from perfkit.fleet.local import LocalFleet, local_fleet
-from perfkit.fleet.messages import Order
+from perfkit.fleet.order import Order, carry_out
 from perfkit.fleet.placement import Placement, place
-from perfkit.fleet.point import PointRecording, PointSpec, part
-from perfkit.fleet.worker import run_point
+from perfkit.fleet.point import PointRecording, PointSpec
 from perfkit.load.interruption import Interruption
 from perfkit.load.loop import Loop
 from perfkit.load.plan import ClosedPlan, LoadPlan, plan_loads
@@ -207,38 +206,27 @@ class _Run:
 
     async def _load(self, spec: PointSpec, plan: _Plan, target: Target, log: IntervalLog) -> PointRecording:
         """Sends the load of one point: from this process, or from several."""
-        address, probed, check = target.addresses[plan.protocol], self._probed[plan.protocol], self._scenario.check
+        wanted, probed, check = self._scenario.target, self._probed[plan.protocol], self._scenario.check
+        order = Order(
+            spec=spec,
+            address=target.addresses[plan.protocol],
+            engine=wanted.engine,
+            compression=wanted.compression,
+            max_connections=self._max_connections(),
+            streams_per_connection=wanted.streams_per_connection or 1,
+            timeout_ns=wanted.timeout_ns,
+            requests=probed.requests,
+            expectation=probed.expectation,
+            check_share=check.share,
+            check_at_most_per_s=check.at_most_per_s,
+            seed=plan.index,
+        )
         asked = self._scenario.measure.workers
-        workers = min(1 if asked == "auto" else asked, spec.most_workers or asked if asked != "auto" else 1)
-        if workers == 1:
-            async with self._transport(address) as transport:
-                prepared = [transport.prepare(request) for request in probed.requests]
-                reads = AnswerCheck(transport, probed.expectation, share=check.share, at_most_per_s=check.at_most_per_s, seed=plan.index)
-                with self._watched(target.server) as on_loop:
-                    return await run_point(
-                        spec, transport, prepared, clock=self._clock, address=address, on_loop=on_loop, on_interval=log.add, check=reads
-                    )
-        wanted = self._scenario.target
-        orders = [
-            Order(
-                spec=shared,
-                address=address,
-                engine=wanted.engine,
-                compression=wanted.compression,
-                max_connections=max(1, part(self._max_connections(), shared.worker, workers)),
-                streams_per_connection=wanted.streams_per_connection or 1,
-                timeout_ns=wanted.timeout_ns,
-                requests=probed.requests,
-                expectation=probed.expectation,
-                check_share=check.share,
-                check_at_most_per_s=check.at_most_per_s / workers,
-                seed=plan.index * workers + shared.worker,
-                cpus=self._placement.driver[shared.worker % len(self._placement.driver) :][:1] if self._placement.driver else (),
-            )
-            for shared in spec.shared(workers)
-        ]
-        async with local_fleet(orders, self._clock, log.add) as fleet:
-            with self._watched(target.server) as on_loop:
+        workers = min(1 if asked == "auto" else asked, spec.most_workers or sys.maxsize)
+        with self._watched(target.server) as on_loop:
+            if workers == 1:
+                return await carry_out(order, self._clock, on_loop=on_loop, on_interval=log.add)
+            async with local_fleet(order.shared(workers, self._placement.driver), self._clock, log.add) as fleet:
                 on_loop(fleet)
                 return await fleet.run()
 

@@ -31,7 +31,7 @@ IMPORTERS = {
     "onnxruntime": {"server_stub.executors.onnx"},
     "psutil": {"perfkit.telemetry.host"},
     "rich": {"perfkit.report.text"},
-    "uvloop": {"perfkit.cli.run", "server_stub.__main__"},
+    "uvloop": {"perfkit.cli.run", "perfkit.fleet.process", "server_stub.__main__"},
     "yaml": {"perfkit.scenario.file"},
 }  # fmt: skip
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "manager"}

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, TargetError
-from perfkit.fleet.messages import Begin, Done, Failed, Logged, Order, Progress, Ready, Stop, message_bytes, read_message
+from perfkit.fleet.messages import Begin, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
+from perfkit.fleet.order import Order
 from perfkit.fleet.point import PointRecording, merge_points
 from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S

@@ -7,36 +7,13 @@ the end `Done` or `Failed`.
 import asyncio
 import dataclasses
 import pickle
-from typing import Any, Literal
+from typing import Any
 
-from perfkit.address import Address
 from perfkit.errors import PerfkitError
-from perfkit.fleet.point import PointRecording, PointSpec
-from perfkit.protocol.message import InferRequest
+from perfkit.fleet.point import PointRecording
 from perfkit.recorder.recording import Interval
-from perfkit.transport.base import Compression
-from perfkit.workload.expectation import Expectation
 
 _LENGTH_BYTES = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Order:
-    """All that a worker needs to know."""
-
-    spec: PointSpec
-    address: Address
-    engine: Literal["wire", "reference"]
-    compression: Compression
-    max_connections: int
-    streams_per_connection: int
-    timeout_ns: int
-    requests: tuple[InferRequest, ...]
-    expectation: Expectation
-    check_share: float
-    check_at_most_per_s: float
-    seed: int
-    cpus: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

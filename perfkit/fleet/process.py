@@ -11,12 +11,10 @@ from collections.abc import Callable
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
-from perfkit.fleet.answer_check import AnswerCheck
-from perfkit.fleet.messages import Begin, Done, Failed, Logged, Order, Progress, Ready, Stop, message_bytes, read_message
-from perfkit.fleet.worker import run_point
+from perfkit.fleet.messages import Begin, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
+from perfkit.fleet.order import Order, carry_out
 from perfkit.load.loop import Loop
 from perfkit.telemetry.host import pinned
-from perfkit.transport.engine import make_transport
 from perfkit.units import NS_PER_S
 
 
@@ -54,27 +52,13 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
         return await begin
 
     with pinned(order.cpus):
-        transport = make_transport(
-            order.address,
-            order.engine,
-            max_connections=order.max_connections,
-            timeout_ns=order.timeout_ns,
-            clock=clock,
-            compression=order.compression,
-            streams_per_connection=order.streams_per_connection,
-        )
-        check = AnswerCheck(transport, order.expectation, share=order.check_share, at_most_per_s=order.check_at_most_per_s, seed=order.seed)
         tasks = [asyncio.ensure_future(listen()), asyncio.ensure_future(live())]
         try:
-            point = await run_point(
-                order.spec,
-                transport,
-                [transport.prepare(request) for request in order.requests],
-                clock=clock,
-                address=order.address,
+            point = await carry_out(
+                order,
+                clock,
                 on_loop=loops.append,
                 on_interval=lambda start_ns, interval: send(Logged(start_ns, interval)),
-                check=check,
                 begin_at=begin_at,
             )
             send(Done(point))
@@ -83,7 +67,6 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
         finally:
             for task in tasks:
                 task.cancel()
-            await transport.aclose()
 
 
 async def _main() -> None:

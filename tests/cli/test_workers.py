@@ -1,5 +1,6 @@
 """Several worker processes under a real run: their sum, and what becomes of it when one of them ends or stands still."""
 
+import contextlib
 import os
 import signal
 
@@ -9,9 +10,13 @@ import pytest
 CLOSED, OPEN = {"closed": {"concurrency": 4}}, {"open": {"rate": 200, "arrivals": "constant"}}
 
 
-def workers_of(running):
-    """The worker processes of a run that measures."""
-    return [one for one in running.descendants() if "perfkit.fleet.process" in one.cmdline()]
+def two_workers_of(running):
+    """The worker processes of a run that measures, as soon as both are there."""
+    while True:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = [one for one in running.descendants() if "perfkit.fleet.process" in one.cmdline()]
+            if len(found) == 2:
+                return found
 
 
 def logged(finished, kind):
@@ -40,14 +45,13 @@ def test_what_the_workers_recorded_is_one_result(perfkit, write_scenario, load, 
 
 def test_a_worker_that_is_killed_is_named_and_the_others_data_are_kept(perfkit, write_scenario):
     scenario = write_scenario(
-        load=CLOSED, measure={"warmup": "0s", "duration": "4s", "repetitions": 1, "workers": 2}, check={"share": "100%"}
+        load=CLOSED, measure={"warmup": "0s", "duration": "6s", "repetitions": 1, "workers": 2}, check={"share": "100%"}
     )
     running = perfkit.start("run", scenario)
-    running.wait_for_line("[1/1]")
-    while len(workers := workers_of(running)) < 2:
-        pass
+    running.wait_for_line("target:")
+    workers = two_workers_of(running)
     victim = workers[0]
-    while victim.cpu_times().user < 0.7:  # it has imported what it needs, and sends
+    while not victim.net_connections():  # it has begun
         pass
     os.kill(victim.pid, signal.SIGKILL)
     finished = running.finish()
@@ -75,9 +79,8 @@ def test_an_interrupt_ends_all_workers_and_keeps_what_they_measured(perfkit, wri
 
 def test_workers_end_with_the_run_however_that_ends(perfkit, write_scenario):
     running = perfkit.start("run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}))
-    running.wait_for_line("[1/1]")
-    while len(workers := workers_of(running)) < 2:
-        pass
+    running.wait_for_line("target:")
+    workers = two_workers_of(running)
     running.signal(signal.SIGKILL)
     running.finish()
     gone, alive = psutil.wait_procs(workers, timeout=60)
