@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
@@ -82,7 +83,8 @@ async def run_point(
             task.cancel()
         pacer.close()
     recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
-    return PointRecording(recording, phases.start_ns, ending, transport.counts, shares)
+    counts = dataclasses.replace(transport.counts)  # closing it counts on
+    return PointRecording(recording, phases.start_ns, ending, counts, shares)
 
 
 def _make_loop(

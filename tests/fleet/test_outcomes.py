@@ -230,7 +230,9 @@ def test_a_fault_of_a_grpc_server_is_counted_as_what_it_is(engine, fault, load):
     assert sum(window.statuses.values()) == (FAULTY if outcome is Outcome.REJECTED else 0)
     if outcome is not Outcome.OK:
         assert all(point.recording.errors[outcome])
-    assert (point.connections.opened, point.connections.reconnects) == (4, 0)
+    if isinstance(load, ClosedPlan):  # an open loop opens more where answers are late
+        assert point.connections.opened == 4
+    assert point.connections.reconnects == 0
 
 
 @pytest.mark.parametrize("fault", GRPC_ENDS)
