@@ -13,6 +13,9 @@ class Clock:
     def now_ns(self):
         return self.ns
 
+    async def sleep_until_ns(self, instant_ns):
+        self.ns = max(self.ns, instant_ns)
+
 
 @pytest.mark.parametrize(("form", "unit_ns"), [(FIRST_VERSION, 1), (SECOND_VERSION, 1000)])
 def test_the_time_in_which_a_quota_stopped_us_is_read_in_both_versions(tmp_path, form, unit_ns):
