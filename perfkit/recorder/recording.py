@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.ma  # noqa: F401 - `np.unique` imports it when it is first called, which took 10 ms in the middle of a window
 import numpy.typing as npt
 
 from perfkit.load.phases import Phases
