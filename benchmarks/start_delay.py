@@ -4,8 +4,8 @@
 
 The start delay is started − intended. `perfkit run` is measured as it is used; beside it its own open loop without recorder
 (which tells what the recording takes) and its pacer without requests, both at the same rate. Wanted: p99 under 200 us in
-the median round, and over all rounds a rate within 0.5 % of the one asked for; else the exit code is 1. --realtime runs the
-clients before whatever else runs on the machine.
+the median round, and over all rounds a rate within 0.5 % of the one asked for; else the exit code is 1. --realtime runs
+server and clients, each on a CPU of its own, before whatever else runs on the machine.
 
 Then the gaps between arrivals are held against the exponential law by Kolmogorov and Smirnov's test, at many seeds: the
 intended ones at 10,000/s and 500/s, and at 500/s the ones between the instants at which requests were really sent. At a
@@ -18,6 +18,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -43,7 +44,8 @@ from perfkit.transport.wire_http import WireHttpTransport
 ROOT = pathlib.Path(__file__).parents[1]
 RATE, SLOW_RATE = 10_000, 500
 ALLOWED_P99_US, ALLOWED_RATE_SHARE = 200, 0.005
-LEVEL, INTENDED_SEEDS, STARTED_SEEDS = 0.05, 200, 10
+LEVEL, INTENDED_SEEDS, STARTED_SEEDS, STARTED_S = 0.05, 200, 10, 5
+REALTIME = ("chrt", "-f", "1")
 _LEAD_NS, _TIMEOUT_NS, _CONNECTIONS = 20_000_000, 10_000_000_000, 32
 Nanoseconds = npt.NDArray[np.int64]
 
@@ -133,7 +135,7 @@ class Bench:
 
     def __init__(self, port: int, *, realtime: bool) -> None:
         self._port = port
-        self._prefix = ("chrt", "-f", "1") if realtime else ()
+        self._prefix = REALTIME if realtime else ()
 
     def driven(self, rate: float, seconds: float, seed: int, *, with_requests: bool) -> Nanoseconds:
         """See `drive`."""
@@ -201,7 +203,7 @@ def gap_table(bench: Bench, seconds: float) -> tuple[list[str], bool]:
         intended = [np.concatenate([next(chunks) for _ in range(max(1, round(rate * seconds / 4096)))])
                     for chunks in (Schedule("poisson", constant_rate(rate), (seed,)).chunks() for seed in range(INTENDED_SEEDS))]  # fmt: skip
         p_values[f"intended, {rate:,}/s, {intended[0].size - 1:,} gaps"] = [ks_p_value(gaps_of(one), 1e9 / rate) for one in intended]
-    started = [bench.driven(SLOW_RATE, seconds, seed, with_requests=True)[1] for seed in range(STARTED_SEEDS)]
+    started = [bench.driven(SLOW_RATE, STARTED_S, seed, with_requests=True)[1] for seed in range(STARTED_SEEDS)]
     p_values[f"started, {SLOW_RATE}/s, about {started[0].size - 1:,} gaps"] = [ks_p_value(gaps_of(one), 1e9 / SLOW_RATE) for one in started]
     lines = ["| gaps | seeds | refused at 5 % | at most | lowest p | median p |", "|---|---:|---:|---:|---:|---:|"]
     is_right = True
@@ -217,7 +219,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--realtime", action="store_true", help="run the clients at real-time priority, before whatever else runs")
+    parser.add_argument("--realtime", action="store_true", help="run server and clients at real-time priority, before whatever else runs")
     parser.add_argument("--out", type=pathlib.Path)
     for name in ("--drive", "--rate", "--seed", "--port"):  # of the process that drives
         parser.add_argument(name, type=str if name == "--drive" else int, help=argparse.SUPPRESS)
@@ -229,10 +231,13 @@ def main() -> int:
         gc.freeze()  # as perfkit does before it sends load
         np.save(options.drive, uvloop.run(drive(options.rate, options.seconds, options.seed, options.port)))
         return 0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C, so that the server ends too
     load = os.getloadavg()[0]
     try:
-        with serving(cpus=sorted(os.sched_getaffinity(0))[:1]) as canned:
+        cpus = sorted(os.sched_getaffinity(0))
+        with serving(cpus=cpus[:1], prefix=REALTIME if options.realtime else ()) as canned:
             assert canned.http_port is not None
+            os.sched_setaffinity(0, cpus[-1:])  # for the clients, which inherit it
             bench = Bench(canned.http_port, realtime=options.realtime)
             delays, are_delays_right = delay_table(bench, options.rounds, options.seconds)
             print("\n".join(delays), flush=True)
@@ -244,8 +249,8 @@ def main() -> int:
     if options.out:
         setting = (
             f"{RATE:,} Poisson arrivals a second, 128 B each, to nginx answering from a file; {options.rounds} rounds of {options.seconds:g} s. "
-            f"{os.cpu_count()} CPUs shared with other work, load average {load:.1f} at the begin"
-            f"{'; clients at real-time priority (SCHED_FIFO)' if options.realtime else ''}. Start delay: started − intended."
+            f"{os.cpu_count()} CPUs shared with other work, one for the server and one for the client; load average {load:.1f} at the begin"
+            f"{'; both at real-time priority (SCHED_FIFO)' if options.realtime else ''}. Start delay: started − intended."
         )
         options.out.write_text(
             "\n".join(["# How well an open loop keeps to its schedule", "", setting, "", *delays, *gaps, ""]), encoding="utf-8"

@@ -107,15 +107,9 @@ def run_measured(command: Sequence[str], *, accepted: Sequence[int] = (0,)) -> U
 class Client(abc.ABC):
     """One way to send requests, and the files that it takes in a folder."""
 
-    def __init__(self, prefix: Sequence[str] = ()) -> None:
-        self._prefix = prefix
-
     @abc.abstractmethod
     def run(self, load: Load, folder: pathlib.Path) -> Said:
         """Raises ClientError."""
-
-    def _run(self, command: Sequence[str], accepted: Sequence[int] = (0,)) -> Usage:
-        return run_measured([*self._prefix, *command], accepted=accepted)
 
 
 class Wrk(Client):
@@ -129,7 +123,7 @@ class Wrk(Client):
         lines = ['wrk.method = "POST"', f'wrk.body = io.open("{body}", "rb"):read("*a")']
         script.write_text("\n".join([*lines, *(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())]), encoding="utf-8")
         seconds = str(max(1, round(load.seconds)))
-        usage = self._run(["wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--latency", "-s", str(script), load.url])
+        usage = run_measured(["wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--latency", "-s", str(script), load.url])
         return read_wrk(usage)
 
 
@@ -145,15 +139,14 @@ class H2load(Client):
         times = [f"--log-file={log}"] if load.concurrency == 1 else []
         headers = ("-H", "content-type: application/grpc", "-H", "te: trailers")
         seconds = str(max(1, round(load.seconds)))
-        usage = self._run(["h2load", f"-c{load.concurrency}", "-m1", f"-D{seconds}", f"-d{message}", *headers, *times, load.url])
+        usage = run_measured(["h2load", f"-c{load.concurrency}", "-m1", f"-D{seconds}", f"-d{message}", *headers, *times, load.url])
         return read_h2load(usage, log.read_text(encoding="ascii") if times else "")
 
 
 class PerfAnalyzer(Client):
     """Triton's own. It keeps a copy of every request that it sent, so it gets a number of them, not a time."""
 
-    def __init__(self, program: pathlib.Path, prefix: Sequence[str] = ()) -> None:
-        super().__init__(prefix)
+    def __init__(self, program: pathlib.Path) -> None:
         self._program = program
 
     def run(self, load: Load, folder: pathlib.Path) -> Said:
@@ -161,14 +154,13 @@ class PerfAnalyzer(Client):
         shapes = [part for name in INPUTS for part in ("--shape", f"{name}:1,{load.elements}")]
         asked = ["-m", load.model, "-x", VERSION, "-i", load.protocol, "-u", f"127.0.0.1:{load.port}", "--input-data", "zero", *shapes]
         limits = ["--concurrency-range", str(load.concurrency), "--request-count", str(load.requests)]
-        return read_perf_analyzer(self._run([str(self._program), *asked, *limits]))
+        return read_perf_analyzer(run_measured([str(self._program), *asked, *limits]))
 
 
 class Perfkit(Client):
     """`perfkit run` with one closed loop, as anybody would; the result comes out of its folder."""
 
-    def __init__(self, program: str | None, prefix: Sequence[str] = ()) -> None:
-        super().__init__(prefix)
+    def __init__(self, program: str | None) -> None:
         self._command = [sys.executable, "-m", "perfkit"] if program is None else [program]
 
     def run(self, load: Load, folder: pathlib.Path) -> Said:
@@ -185,7 +177,7 @@ class Perfkit(Client):
             file = pathlib.Path(name, "scenario.yaml")
             file.write_text(json.dumps(scenario), encoding="utf-8")  # JSON is YAML
             # 5: a server that does nothing leaves the generator as the bottleneck
-            usage = self._run([*self._command, "run", str(file), "--quiet", "--out", f"{name}/out"], accepted=(0, 5))
+            usage = run_measured([*self._command, "run", str(file), "--quiet", "--out", f"{name}/out"], accepted=(0, 5))
             (point,) = json.loads(pathlib.Path(name, "out", "result.json").read_text(encoding="utf-8"))["points"]
         requests = point["requests"]
         if requests["ok"] != requests["sent"]:

@@ -1,6 +1,6 @@
 """What a request costs perfkit, beside wrk, h2load and perf_analyzer, on servers that answer from a file.
 
-    python -m benchmarks.peers.compare [--case http-small …] [--rounds 5] [--seconds 6] [--perfkit PATH] [--realtime]
+    python -m benchmarks.peers.compare [--case http-small …] [--rounds 5] [--seconds 6] [--perfkit PATH]
                                        [--seed 0] [--out reports/peers.md]
 
 In every round each client is run three times, in a random order of the clients: for a third of the seconds, for all of
@@ -15,6 +15,7 @@ import dataclasses
 import os
 import pathlib
 import random
+import signal
 import statistics
 import sys
 import tempfile
@@ -40,7 +41,8 @@ kernel and whatever else runs on it, for all clients alike, and ratios are taken
 - *perfkit / peer*: the median of the rounds' ratios, and the lowest and highest round behind it.
 - Against such a server perfkit keeps its core busy all the time. It then calls its own run invalid (`generator_bound`, exit
   code 5), as it should: throughput here is the client's, not the server's. The comparison expects that.
-- perf_analyzer gets a number of requests instead of seconds, since it keeps a copy of each, and uses several threads.
+- perf_analyzer gets a number of requests instead of seconds, since it keeps a copy of each. It looks once a second whether
+  they are done, so the throughput it tells is too low, and no ratio is made of it.
 """
 
 
@@ -127,7 +129,8 @@ def judge(case: Case, rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
         p50s = tuple(own.p50_us / peer.p50_us for own, peer in pairs)
         low, high = (P50_FROM, P50_TO) if is_peer else (0.0, None)
         found.append(Ratio(f"p50 at concurrency 1, perfkit / {name}", p50s, low, high))
-        found.append(Ratio(f"throughput, perfkit / {name}", tuple(own.per_s / peer.per_s for own, peer in pairs)))
+        if name != ANALYZER:  # it looks once a second whether its requests are done, and counts that time as well
+            found.append(Ratio(f"throughput, perfkit / {name}", tuple(own.per_s / peer.per_s for own, peer in pairs)))
     return found
 
 
@@ -151,14 +154,12 @@ def tables(name: str, case: Case, rounds: Mapping[str, Sequence[Figures]]) -> tu
     return [*lines, ""], fits and all(one.is_reached for one in ratios)
 
 
-def run_case(
-    case: Case, clients: Mapping[str, Client], options: argparse.Namespace, prefix: Sequence[str], order: random.Random
-) -> dict[str, list[Figures]]:
+def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namespace, order: random.Random) -> dict[str, list[Figures]]:
     """All rounds of a case; raises ClientError, or CannedError."""
     rounds: dict[str, list[Figures]] = {name: [] for name in (case.peer, ANALYZER, OWN)}
     http_port, grpc_port = (0, None) if case.protocol == "http" else (None, 0)
     with (
-        serving(http_port=http_port, grpc_port=grpc_port, prefix=prefix) as canned,
+        serving(http_port=http_port, grpc_port=grpc_port) as canned,
         tempfile.TemporaryDirectory(prefix="perfkit-compare-") as name,
     ):
         port = canned.http_port or canned.grpc_port
@@ -188,18 +189,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6, help="of a client's long run")
     parser.add_argument("--perfkit", metavar="PATH", help="the perfkit to measure; left out, that of this tree")
-    parser.add_argument("--realtime", action="store_true", help="run servers and clients at real-time priority, before whatever else runs")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the clients")
     parser.add_argument("--peers", type=pathlib.Path, help="where the peers are installed")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
-    prefix = ("chrt", "-f", "1") if options.realtime else ()
-    analyzer = PerfAnalyzer(peers_folder(options.peers) / "bin" / ANALYZER, prefix)
-    clients = {"wrk": Wrk(prefix), "h2load": H2load(prefix), ANALYZER: analyzer, OWN: Perfkit(options.perfkit, prefix)}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C, so that clients and servers end too
+    analyzer = PerfAnalyzer(peers_folder(options.peers) / "bin" / ANALYZER)
+    clients = {"wrk": Wrk(), "h2load": H2load(), ANALYZER: analyzer, OWN: Perfkit(options.perfkit)}
     load, order, lines, is_reached = os.getloadavg()[0], random.Random(options.seed), [], True
     try:
         for name in options.case or CASES:
-            found, is_case_reached = tables(name, CASES[name], run_case(CASES[name], clients, options, prefix, order))
+            found, is_case_reached = tables(name, CASES[name], run_case(CASES[name], clients, options, order))
             print("\n".join(found), flush=True)
             lines += found
             is_reached = is_reached and is_case_reached
@@ -208,7 +208,7 @@ def main() -> int:
         return 1
     if options.out:
         setting = (
-            f"{os.cpu_count()} CPUs, shared by clients and servers{', all at real-time priority' if options.realtime else ''}; load average {load:.1f} "
+            f"{os.cpu_count()} CPUs, shared by clients and servers; load average {load:.1f} "
             f"at the begin. {options.rounds} rounds in random order, long runs of {options.seconds:g} s."
         )
         text = ["# What a request costs: perfkit beside wrk, h2load and perf_analyzer", "", HOW_TO_READ, setting, "", *lines]
