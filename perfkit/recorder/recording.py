@@ -5,25 +5,31 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.ma  # `np.unique` imports it when it is first called, which took 10 ms in the middle of a window
 import numpy.typing as npt
 
 from perfkit.load.phases import Phases
-from perfkit.recorder.batches import Batch, BatchRecorder
+from perfkit.recorder.batches import Batch, BatchRecorder, tally
 from perfkit.recorder.histogram import Histogram, Packed
 from perfkit.recorder.series import Instants, Series, SeriesRecorder
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
 
 _BATCH = 1024
+# an open loop's arrivals do not wait for a step to end: smaller batches have shorter steps, and cost some more in all
+_OPEN_BATCH = 256
+# answers come in bursts: a step with each of them would add up
+_STEP_EVERY = 8
 _OPEN_INTERVALS = 4
 _SAMPLED_ERRORS = 3
 
 # a distribution holds answers, and those that never came at their age, as lower bounds
 _IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
 _CODES = {outcome: code for code, outcome in enumerate(Outcome)}
-_KEPT_CODES = [_CODES[outcome] for outcome in _IN_DISTRIBUTION]
+# looked up by code: `np.isin` costs as much for a hundred requests as for a thousand
+_IS_KEPT = np.array([outcome in _IN_DISTRIBUTION for outcome in Outcome])
 # what came to an end by itself: a request timed out or unfinished is still somebody's work
-_ANSWERED_CODES = [_CODES[outcome] for outcome in Outcome if outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED)]
+_IS_ANSWERED = np.array([outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED) for outcome in Outcome])
 _OK = Outcome.OK
 
 
@@ -84,6 +90,7 @@ class Recorder:
         self._drops: list[tuple[Instants, bool]] = []
         self._work: Iterator[None] | None = None
         self._is_open = is_open
+        self._batch_size = _OPEN_BATCH if is_open else _BATCH
         self._series = SeriesRecorder(phases.start_ns if phases.finds_warm_up else phases.window_start_ns, phases.window_end_ns)
         window_ns = None if phases.window_end_ns is None else phases.window_end_ns - phases.window_start_ns
         self._batches = BatchRecorder(phases.window_start_ns, window_ns)
@@ -105,9 +112,9 @@ class Recorder:
             self._take_failure(reply)
         reply.payload = None
         self._batch.append(reply)
-        if self._work is not None and next(self._work, self) is self:
+        if self._work is not None and not len(self._batch) % _STEP_EVERY and next(self._work, self) is self:
             self._work = None
-        if len(self._batch) >= _BATCH:
+        if len(self._batch) >= self._batch_size:
             self._begin_work(self._window_end_ns)
 
     def drop(self, intended_ns: Instants, is_late: bool) -> None:
@@ -155,11 +162,12 @@ class Recorder:
         codes = np.array([_CODES[reply.outcome] for reply in batch], dtype=np.int64)
         intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
         yield
-        self._count_ended(finished, codes, finished - intended, window_end_ns)
+        yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
         yield
-        kept = np.isin(codes, _KEPT_CODES)
-        self._series.add_answered(finished[np.isin(codes, _ANSWERED_CODES)])
+        kept = _IS_KEPT[codes]
+        self._series.add_answered(finished[_IS_ANSWERED[codes]])
         self._series.add_scheduled(intended)
+        yield
         self._series.add_times(intended[kept], (finished - intended)[kept])
         yield
         inside = self._is_inside(intended, window_end_ns)
@@ -187,14 +195,15 @@ class Recorder:
             inside &= intended_ns < window_end_ns
         return inside
 
-    def _count_ended(self, finished_ns: Instants, codes: Instants, waited_ns: Instants, window_end_ns: int | None) -> None:
+    def _count_ended(self, finished_ns: Instants, codes: Instants, waited_ns: Instants, window_end_ns: int | None) -> Iterator[None]:
         inside = self._is_inside(finished_ns, window_end_ns)
         self._batches.count("ended", finished_ns[inside & (codes != _CODES[Outcome.UNFINISHED])])
         inside &= codes == _CODES[_OK]
         self._batches.count("finished", finished_ns[inside])
         seconds = (finished_ns[inside] - self._phases.window_start_ns) // NS_PER_S
-        for second, count in zip(*np.unique(seconds, return_counts=True), strict=True):
-            self._finished_per_s[int(second)] += int(count)
+        for second, count in tally(seconds):
+            self._finished_per_s[second] += count
+        yield
         good = inside if self._good_within_ns is None else inside & (waited_ns <= self._good_within_ns)
         self._batches.count("good", finished_ns[good])
         checked, self._checked = np.array(self._checked, dtype=np.int64), []
@@ -209,9 +218,9 @@ class Recorder:
 
     def _add_to_intervals(self, intended_ns: Instants, times: list[Instants]) -> Iterator[None]:
         indices = (intended_ns - self._phases.window_start_ns) // NS_PER_S
-        for index in np.unique(indices):
+        for index, _ in tally(indices):
             chosen = indices == index
-            for histogram, values_ns in zip(self._interval(int(index)), times, strict=True):
+            for histogram, values_ns in zip(self._interval(index), times, strict=True):
                 histogram.record_many(values_ns[chosen])
                 yield
 

@@ -108,7 +108,7 @@ def write_scenario(tmp_path):
     def write(**sections):
         document = {
             "target": {"model": "simple"},
-            "load": {"closed": {"concurrency": [1, 2]}},
+            "load": {"closed": {"concurrency": [1, 2], "think_time": "1ms"}},  # no machine is so busy that the generator is the bottleneck
             "measure": {"warmup": "50ms", "duration": "300ms", "repetitions": 1},
             **sections,
         }

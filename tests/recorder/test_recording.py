@@ -1,10 +1,12 @@
 """Windows, outcomes and intervals: where each reply is counted."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.load.phases import Phases
+from perfkit.recorder.batches import tally
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval, Recorder
 from perfkit.recorder.window import cut
@@ -155,3 +157,10 @@ def test_replies_let_go_of_their_payload():
     one = Reply(Outcome.OK, START, START + 1, [b"x" * 100])
     record(one)
     assert one.payload is None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "counted"), [([], []), ([7], [(7, 1)]), ([5, 3, 5, 9, 5], [(3, 1), (5, 3), (9, 1)]), ([2**40, 2**40 + 1], [(2**40, 1), (2**40 + 1, 1)])]
+)  # fmt: skip
+def test_numbers_are_tallied_in_ascending_order(numbers, counted):
+    assert tally(np.array(numbers, dtype=np.int64)) == counted

@@ -1,0 +1,257 @@
+"""Canned v2 servers: nginx (HTTP/1.1) and nghttpd (gRPC) answer every call from a file, so that the client is what is measured.
+
+    python -m benchmarks.peers.canned [--http-port 8900] [--grpc-port 8901]
+
+They run on the loopback until Ctrl-C, or for the length of a `with` block. Models: `simple`, and over HTTP `large`, both
+with INPUT0 and INPUT1 INT32 [1, -1] and, whatever was sent, OUTPUT0 and OUTPUT1 INT32 [1, 16]. nginx answers `simple` as
+soon as it has read the head of a request, which for a small one is all of it; for `large` it reads the whole body first,
+as nghttpd does always.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))  # the tree that this file is in, installed or not
+from benchmarks.peers.install import find_command
+from perfkit.protocol import protobuf, rest, v2_pb2
+from perfkit.protocol.message import InferResponse, ModelMetadata, TensorMetadata
+from perfkit.protocol.tensor import Datatype, tensor_from_array
+
+MODEL, LARGE_MODEL, VERSION = "simple", "large", "1"
+INPUTS, OUTPUTS = ("INPUT0", "INPUT1"), ("OUTPUT0", "OUTPUT1")
+WIDTH = 16
+_EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
+_START_WITHIN_S, _STOP_WITHIN_S = 10, 10
+
+# a POST to a file is a 405, which becomes the file: nginx has no shorter way to answer one with binary data.
+# `mirror` makes it read the whole body first; what the body is mirrored to does nothing
+_NGINX = """
+worker_processes 1; daemon off; master_process off; pid {root}/nginx.pid; error_log {root}/nginx.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; keepalive_requests 1000000000; keepalive_timeout 1h; types {{ }}
+  client_max_body_size 64m; client_body_buffer_size 4m; client_body_temp_path {root}/bodies;
+  proxy_temp_path {root}/proxy; fastcgi_temp_path {root}/fastcgi; uwsgi_temp_path {root}/uwsgi; scgi_temp_path {root}/scgi;
+  open_file_cache max=64 inactive=1d; open_file_cache_valid 1d;
+  server {{
+    listen 127.0.0.1:{port} backlog=4096; root {root}/http; default_type application/json; error_page 405 =200 $uri;
+    location = /v2 {{ try_files /server.json =404; }}
+    location /v2/health/ {{ return 200; }}
+    location ~ ^/v2/models/(?<model>simple|large)(/versions/1)?$ {{ try_files /$model.json =404; }}
+    location ~ ^/v2/models/(?<model>simple|large)(/versions/1)?/ready$ {{ return 200; }}
+    location ~ ^/v2/models/(?<model>simple|large)(/versions/1)?/config$ {{ try_files /$model-config.json =404; }}
+    location ~ ^/v2/models/(?<model>simple|large)(/versions/1)?/stats$ {{ try_files /$model-stats.json =404; }}
+    location ~ ^/v2/models/simple(/versions/1)?/infer$ {{ rewrite ^ /simple last; }}
+    location ~ ^/v2/models/large(/versions/1)?/infer$ {{ rewrite ^ /large last; }}
+    location = /simple {{ default_type application/octet-stream; add_header Inference-Header-Content-Length {simple}; }}
+    location = /large {{ default_type application/octet-stream; add_header Inference-Header-Content-Length {large}; mirror /nowhere; }}
+    location = /nowhere {{ internal; return 204; }}
+  }}
+}}
+"""
+
+
+class CannedError(Exception):
+    """A server is not installed, or did not start; the text is the sentence for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Canned:
+    """The running servers' ports; None where one was not asked for."""
+
+    http_port: int | None
+    grpc_port: int | None
+
+
+@contextlib.contextmanager
+def serving(
+    *, http_port: int | None = 0, grpc_port: int | None = None, prefix: Sequence[str] = (), cpus: Sequence[int] = ()
+) -> Iterator[Canned]:
+    """Runs nginx, nghttpd or both, ready; port 0 means a free one, None no server.
+
+    `prefix` is a command to start them with, such as `chrt -f 1`; `cpus` are the CPUs that they may use. Raises CannedError.
+    """
+    with tempfile.TemporaryDirectory(prefix="perfkit-canned-") as name, contextlib.ExitStack() as stack:
+        root = pathlib.Path(name)
+        root.chmod(0o755)  # nginx's worker may be another user
+        commands: dict[int, list[str]] = {}
+        ports = [None if port is None else port or _free_port() for port in (http_port, grpc_port)]
+        if ports[0] is not None:
+            commands[ports[0]] = [_found("nginx"), "-c", str(_write_http(root, ports[0]))]
+        if ports[1] is not None:
+            folder = _write_grpc(root)
+            commands[ports[1]] = [
+                _found("nghttpd"),
+                "--no-tls",
+                "-a",
+                "127.0.0.1",
+                "-d",
+                str(folder),
+                "--trailer=grpc-status: 0",
+                str(ports[1]),
+            ]
+        for port, command in commands.items():
+            stack.enter_context(_running([*prefix, *command], port, cpus, root / f"{port}.log"))
+        yield Canned(*ports)
+
+
+def http_answers() -> tuple[dict[str, bytes], dict[str, int]]:
+    """The files that nginx answers with, and by model the length of the JSON part of an inference's answer."""
+    files = {"server.json": _document({"name": "canned", "version": "1", "extensions": _EXTENSIONS})}
+    lengths = {}
+    for model in (MODEL, LARGE_MODEL):
+        described = {"name": model, "platform": "canned", "backend": "canned", "max_batch_size": 0}
+        tensors = {
+            "input": [{"name": one, "data_type": "TYPE_INT32", "dims": [1, -1]} for one in INPUTS],
+            "output": [{"name": one, "data_type": "TYPE_INT32", "dims": [1, WIDTH]} for one in OUTPUTS],
+        }
+        times = {one.name: {"count": 0, "ns": 0} for one in v2_pb2.InferStatistics.DESCRIPTOR.fields}
+        counts = {"name": model, "version": VERSION, "last_inference": 0, "inference_count": 0, "execution_count": 0}
+        files[f"{model}.json"] = _document(rest.encode_model_metadata(_metadata(model)))
+        files[f"{model}-config.json"] = _document({**described, **tensors})
+        files[f"{model}-stats.json"] = _document({"model_stats": [{**counts, "inference_stats": times, "batch_stats": []}]})
+        headers, body = rest.encode_infer_response(_answer(model), dict.fromkeys(OUTPUTS, True))
+        files[model], lengths[model] = b"".join(body), int(headers["Inference-Header-Content-Length"])
+    return files, lengths
+
+
+def grpc_answers() -> dict[str, bytes]:
+    """The files that nghttpd answers with, by the names of the calls: one message each, framed as gRPC frames it."""
+    tensors = {"input": (v2_pb2.ModelInput, INPUTS, -1), "output": (v2_pb2.ModelOutput, OUTPUTS, WIDTH)}
+    config = v2_pb2.ModelConfig(name=MODEL, platform="canned", backend="canned")
+    for field, (kind, names, width) in tensors.items():
+        getattr(config, field).extend(kind(name=one, data_type=v2_pb2.DataType.Value("TYPE_INT32"), dims=[1, width]) for one in names)
+    once = v2_pb2.StatisticDuration(count=1, ns=1)
+    times = v2_pb2.InferStatistics(**{one.name: once for one in v2_pb2.InferStatistics.DESCRIPTOR.fields})
+    counts = v2_pb2.ModelStatistics(name=MODEL, version=VERSION, inference_count=1, execution_count=1, inference_stats=times)
+    messages = {
+        "ServerLive": v2_pb2.ServerLiveResponse(live=True),
+        "ServerReady": v2_pb2.ServerReadyResponse(ready=True),
+        "ModelReady": v2_pb2.ModelReadyResponse(ready=True),
+        "ServerMetadata": v2_pb2.ServerMetadataResponse(name="canned", version="1", extensions=_EXTENSIONS),
+        "ModelMetadata": protobuf.model_metadata_message(_metadata(MODEL)),
+        "ModelConfig": v2_pb2.ModelConfigResponse(config=config),
+        "ModelStatistics": v2_pb2.ModelStatisticsResponse(model_stats=[counts]),
+    }
+    encoded = {name: message.SerializeToString() for name, message in messages.items()}
+    encoded["ModelInfer"] = protobuf.encode_infer_response(_answer(MODEL))
+    return {name: framed(message) for name, message in encoded.items()}
+
+
+def framed(message: bytes) -> bytes:
+    """A message as it travels in a gRPC stream: not compressed, its length, itself."""
+    return struct.pack(">BI", 0, len(message)) + message
+
+
+def _metadata(model: str) -> ModelMetadata:
+    inputs = tuple(TensorMetadata(name, "INT32", (1, -1)) for name in INPUTS)
+    outputs = tuple(TensorMetadata(name, "INT32", (1, WIDTH)) for name in OUTPUTS)
+    return ModelMetadata(model, (VERSION,), "canned", inputs, outputs)
+
+
+def _answer(model: str) -> InferResponse:
+    values = np.arange(WIDTH, dtype=np.int32).reshape(1, WIDTH)
+    return InferResponse(model, VERSION, tuple(tensor_from_array(name, Datatype.INT32, values) for name in OUTPUTS))
+
+
+def _document(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _write_http(root: pathlib.Path, port: int) -> pathlib.Path:
+    """Writes nginx's answers and its configuration; returns the latter."""
+    files, lengths = http_answers()
+    _write(root / "http", files)
+    configuration = root / "nginx.conf"
+    configuration.write_text(_NGINX.format(root=root, port=port, **lengths), encoding="utf-8")
+    return configuration
+
+
+def _write_grpc(root: pathlib.Path) -> pathlib.Path:
+    _write(root / "grpc" / protobuf.SERVICE, grpc_answers())
+    return root / "grpc"
+
+
+def _write(folder: pathlib.Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def _found(name: str) -> str:
+    path = find_command(name)
+    if path is None:
+        raise CannedError(f"{name} is not there: `python3 benchmarks/peers/install.py` installs it")
+    return path
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+    return port
+
+
+@contextlib.contextmanager
+def _running(command: Sequence[str], port: int, cpus: Sequence[int], log: pathlib.Path) -> Iterator[None]:
+    with log.open("wb") as stream:
+        # its own session: Ctrl-C is for the one who measures, who then stops it here
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
+    try:
+        if cpus:
+            os.sched_setaffinity(process.pid, cpus)
+        _wait_until_it_listens(process, port, log)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_it_listens(process: "subprocess.Popen[bytes]", port: int, log: pathlib.Path) -> None:
+    deadline_s = time.monotonic() + _START_WITHIN_S
+    while process.poll() is None and time.monotonic() < deadline_s:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.02)
+    how = f"ended with exit code {process.returncode}" if process.returncode is not None else f"was not ready in {_START_WITHIN_S} s"
+    said = log.read_text(encoding="utf-8", errors="replace").strip() or "nothing"
+    raise CannedError(f"the server for port {port} {how}; it said: {said}")
+
+
+def main() -> int:
+    """Serves until it is told to end."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--http-port", type=int, default=8900)
+    parser.add_argument("--grpc-port", type=int, default=8901)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C, so that the servers end too
+    try:
+        with contextlib.suppress(KeyboardInterrupt), serving(http_port=options.http_port, grpc_port=options.grpc_port) as canned:
+            print(f"http://127.0.0.1:{canned.http_port} and grpc://127.0.0.1:{canned.grpc_port}; Ctrl-C ends them", flush=True)
+            signal.pause()
+    except CannedError as error:
+        sys.stderr.write(f"canned: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

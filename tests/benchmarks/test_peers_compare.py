@@ -1,0 +1,116 @@
+import math
+import sys
+
+import pytest
+
+from benchmarks.peers.clients import ClientError, Load, Usage, duration_us, read_h2load, read_perf_analyzer, read_wrk, run_measured
+from benchmarks.peers.compare import ANALYZER, CASES, OWN, Figures, Ratio, judge
+
+WRK = """Running 1s test @ http://127.0.0.1:8900/v2/models/simple/versions/1/infer
+  1 threads and 1 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency    52.11us   30.01us   1.35ms   98.00%
+    Req/Sec    18.90k     1.20k   20.10k    70.00%
+  Latency Distribution
+     50%   48.00us
+     75%   55.00us
+     90%   70.00us
+     99%  110.00us
+  18832 requests in 1.00s, 10.00MB read
+Requests/sec:  18831.70
+Transfer/sec:     10.00MB
+"""
+H2LOAD = """finished in 1.01s, 18977.00 req/s, 4.18MB/s
+requests: 18977 total, 18978 started, 18977 done, 18977 succeeded, 0 failed, 0 errored, 0 timeout
+"""
+PERF_ANALYZER = """Request concurrency: 4
+  Client:
+    Request count: 10000
+    Throughput: 9958.5 infer/sec
+    Avg latency: 369 usec (standard deviation 782 usec)
+    p50 latency: 183 usec
+  Server:
+    Request count: 0
+"""
+
+
+def usage(output):
+    return Usage(output, 1.0, 5.0)
+
+
+def test_what_wrk_prints_is_read():
+    said = read_wrk(usage(WRK))
+    assert (said.requests, said.per_s, said.p50_us) == (18832, 18831.70, 48.0)
+
+
+@pytest.mark.parametrize("failure", ["  Non-2xx or 3xx responses: 7\n", "  Socket errors: connect 0, read 3, write 0, timeout 0\n"])
+def test_wrks_failures_are_none_of_its_figures(failure):
+    with pytest.raises(ClientError, match=r"wrk had failures: (Non-2xx|Socket errors)"):
+        read_wrk(usage(WRK + failure))
+
+
+def test_what_h2load_prints_is_read_and_its_median_from_its_log():
+    log = "1795267019595566\t200\t317\n1795267019595911\t200\t93\n1795267019596011\t200\t56\n"
+    said = read_h2load(usage(H2LOAD), log)
+    assert (said.requests, said.per_s, said.p50_us) == (18977, 18977.0, 93.0)
+    assert math.isnan(read_h2load(usage(H2LOAD), "").p50_us)
+
+
+def test_h2loads_failures_are_none_of_its_figures():
+    with pytest.raises(ClientError, match="18977 done, 18970 succeeded"):
+        read_h2load(usage(H2LOAD.replace("18977 succeeded, 0 failed", "18970 succeeded, 7 failed")), "")
+
+
+def test_what_perf_analyzer_prints_is_read():
+    said = read_perf_analyzer(usage(PERF_ANALYZER))
+    assert (said.requests, said.per_s, said.p50_us) == (10000, 9958.5, 183.0)
+
+
+def test_what_nobody_expected_is_said():
+    with pytest.raises(ClientError, match="something unexpected: unable to connect"):
+        read_wrk(usage("unable to connect"))
+
+
+@pytest.mark.parametrize(("text", "us"), [("48.00us", 48), ("1.35ms", 1350), ("2s", 2e6), ("1.5m", 90e6)])
+def test_durations_are_read(text, us):
+    assert duration_us(text) == pytest.approx(us)
+
+
+def test_only_a_large_body_needs_the_server_that_awaits_it():
+    assert Load("http", 16, 80, 1, 1, 1).url == "http://127.0.0.1:80/v2/models/simple/versions/1/infer"
+    assert Load("http", 75_264, 80, 1, 1, 1).url == "http://127.0.0.1:80/v2/models/large/versions/1/infer"
+    assert Load("grpc", 75_264, 80, 1, 1, 1).url == "http://127.0.0.1:80/inference.GRPCInferenceService/ModelInfer"
+
+
+def test_a_programs_children_count_as_its_own():
+    burn = "import time\nwhile time.process_time() < 0.2: pass"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}], check=True); print('done')"
+    taken = run_measured([sys.executable, "-c", parent])
+    assert taken.output == "done\n"
+    assert taken.cpu_s > 0.2
+
+
+def test_a_program_that_fails_is_told_with_its_last_words():
+    command = [sys.executable, "-c", "import sys; print('sorry'); sys.exit(5)"]
+    with pytest.raises(ClientError, match="exit code 5: sorry"):
+        run_measured(command)
+    assert run_measured(command, accepted=(0, 5)).output == "sorry\n"
+
+
+def test_ratios_are_taken_within_a_round_and_held_against_their_targets():
+    rounds = {
+        "wrk": [Figures(5, 100, 50, 1), Figures(10, 100, 60, 1), Figures(20, 100, 70, 1)],
+        ANALYZER: [Figures(100, 10, 100, 1)] * 3,
+        OWN: [Figures(6, 80, 50, 1), Figures(13, 80, 60, 1), Figures(40, 80, 70, 1)],
+    }
+    cost, p50, throughput, *of_analyzer = judge(CASES["http-small"], rounds)
+    assert cost.values == (6 / 5, 13 / 10, 40 / 20)
+    assert (cost.median, cost.is_reached) == (1.3, True)
+    assert (p50.median, p50.is_reached, throughput.median, throughput.is_reached) == (1, True, 0.8, True)
+    assert (of_analyzer[0].median, of_analyzer[0].is_reached) == (0.13, True)
+
+
+def test_a_median_outside_its_target_is_not_reached():
+    assert not Ratio("it", (1.5, 1.3, 1.6), high=1.4).is_reached
+    assert not Ratio("it", (0.7, 0.8, 1.0), 0.9, 1.1).is_reached
+    assert Ratio("it", (0.04, 0.05, 0.06), high=1 / 20).line == "| it | 0.05 | 0.04 to 0.06 | at most 1/20 | yes |"
