@@ -8,6 +8,7 @@ from google.protobuf import json_format
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype
+from server_stub.batching import BatchingPolicy, QueuePolicy
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,6 +38,9 @@ class ModelDefinition:
     outputs: tuple[TensorDefinition, ...]
     versions: tuple[str, ...] = ("1",)
     default_model_filename: str = ""
+    instances: int = 1
+    """How many executions there can be at a time."""
+    batching: BatchingPolicy | None = None
 
     def shape(self, tensor: TensorDefinition) -> tuple[int, ...]:
         """A tensor's shape in requests and replies: `dims` behind -1 for the batch, if there is one."""
@@ -51,22 +55,49 @@ class ModelDefinition:
 
     def config(self) -> dict[str, Any]:
         """What `GET /v2/models/NAME/config` answers: Triton's model configuration as JSON, numbers as numbers."""
-        return {
+        document: dict[str, Any] = {
             "name": self.name,
             "platform": self.platform,
             "backend": self.backend,
+            "version_policy": {"latest": {"num_versions": 1}},
             "max_batch_size": self.max_batch_size,
             "input": [
                 {**_common(one), "format": one.format, "allow_ragged_batch": False, "optional": False, "is_shape_tensor": False}
                 for one in self.inputs
             ],
             "output": [{**_common(one), "label_filename": one.label_filename, "is_shape_tensor": False} for one in self.outputs],
+            "instance_group": [{"name": f"{self.name}_0", "kind": "KIND_CPU", "count": self.instances, "gpus": []}],
             "default_model_filename": self.default_model_filename,
         }
+        # perf_analyzer takes the mere presence of a kind of batching for a yes
+        if self.batching is not None:
+            document["dynamic_batching"] = _batching(self.batching, self.max_batch_size)
+        return document
 
     def config_message(self) -> v2_pb2.ModelConfig:
         """The same configuration as a protobuf message."""
         return json_format.ParseDict(self.config(), v2_pb2.ModelConfig())
+
+
+def _batching(policy: BatchingPolicy, max_batch_size: int) -> dict[str, Any]:
+    return {
+        "preferred_batch_size": list(policy.preferred_sizes or (max_batch_size,)),
+        "max_queue_delay_microseconds": policy.max_delay_ns // 1000,
+        "preserve_ordering": False,
+        "priority_levels": policy.priority_levels,
+        "default_priority_level": policy.default_priority,
+        "default_queue_policy": _queue(policy.default_queue),
+        "priority_queue_policy": {str(level): _queue(queue) for level, queue in policy.queues.items()},
+    }
+
+
+def _queue(policy: QueuePolicy) -> dict[str, Any]:
+    return {
+        "timeout_action": "DELAY" if policy.delays else "REJECT",
+        "default_timeout_microseconds": policy.default_timeout_ns // 1000,
+        "allow_timeout_override": policy.allow_timeout_override,
+        "max_queue_size": policy.max_size,
+    }
 
 
 def _common(tensor: TensorDefinition) -> dict[str, Any]:

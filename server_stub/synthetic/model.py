@@ -1,6 +1,6 @@
 """The model `synthetic` as the fronts see it: an identity that answers when its declared queue says so."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from perfkit.errors import ProtocolError
@@ -8,7 +8,7 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype
 from server_stub import inference
 from server_stub.definition import ModelDefinition, TensorDefinition
-from server_stub.statistics import Statistics, Timing
+from server_stub.statistics import FailureReason, Statistics, Timing
 from server_stub.synthetic.departures import Departures
 from server_stub.synthetic.law import Law
 from server_stub.synthetic.queue import DeclaredQueue
@@ -46,15 +46,25 @@ class SyntheticModel:
         passage = self._queue.arrive(arrived_ns, batch_size)
         await self._departures.wait(passage.departed_ns - self._lead_ns)
         if passage.failure is not None:
-            self._statistics.add_failure(passage.departed_ns - arrived_ns)
+            self._statistics.add_failure(passage.departed_ns - arrived_ns, FailureReason.BACKEND)
             raise ProtocolError(f"model '{NAME}' failed, as its law declares for a share of requests", passage.failure)
-        timing = Timing(arrived_ns, passage.started_ns, passage.started_ns, passage.departed_ns, passage.departed_ns)
-        self._statistics.add_success(timing, batch_size)
+        timing = Timing(passage.started_ns, passage.started_ns, passage.departed_ns, passage.departed_ns)
+        self._statistics.add_success(arrived_ns, timing, batch_size)
         return answer
 
     def statistics(self) -> dict[str, Any]:
         """See `Model.statistics`; the times are the declared ones."""
         return self._statistics.document(self.definition.name, self.version)
+
+    @property
+    def failures(self) -> Mapping[FailureReason, int]:
+        """See `Model.failures`."""
+        return self._statistics.failures
+
+    @property
+    def pending(self) -> int:
+        """See `Model.pending`; who is being served does not wait."""
+        return 0
 
     def close(self) -> None:
         """Ends the waiting of those who have not departed yet."""
