@@ -30,6 +30,7 @@ def find_models(options: Options, threads: int) -> "Repository":
         loaders |= {name: _executed(identity.load, name) for name in identity.NAMES}
         loaders[SYNTHETIC] = functools.partial(SyntheticModel, options.synthetic or Law())
         loaders[densenet.NAME] = _executed(densenet.load, threads, options.densenet)
+        loaders[densenet.BATCH_NAME] = _executed(densenet.load_batched, threads)
     return Repository({name: loader for name, loader in loaders.items() if name in options.models or not options.models})
 
 

@@ -10,4 +10,5 @@ NAMES = (
     *(f"identity_{datatype}" for datatype in _DATATYPES),
     "synthetic",
     "densenet_onnx",
+    "densenet_batch",
 )

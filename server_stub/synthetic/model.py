@@ -9,6 +9,7 @@ from perfkit.protocol.tensor import Datatype
 from server_stub import inference
 from server_stub.definition import ModelDefinition, TensorDefinition
 from server_stub.statistics import FailureReason, Statistics, Timing
+from server_stub.synthetic.batched_line import BatchedLine, Execution
 from server_stub.synthetic.departures import Departures
 from server_stub.synthetic.law import Law
 from server_stub.synthetic.queue import DeclaredQueue
@@ -32,6 +33,7 @@ class SyntheticModel:
         self.definition = _DEFINITION
         self.version = _DEFINITION.versions[-1]
         self._queue = DeclaredQueue(law)
+        self._line = None if law.batch is None else BatchedLine(law, law.batch)
         self._lead_ns = law.lead_ns
         self._departures: Departures | None = None  # made with the first request, in whose loop it lives
         self._statistics = Statistics()
@@ -43,13 +45,22 @@ class SyntheticModel:
         answer = encode(inference.response(self.definition, self.version, request, {"OUTPUT0": arrays["INPUT0"]}))
         if self._departures is None:
             self._departures = Departures()
-        passage = self._queue.arrive(arrived_ns, batch_size)
-        await self._departures.wait(passage.departed_ns - self._lead_ns)
+        if self._line is None:
+            passage, execution = self._queue.arrive(arrived_ns, batch_size), Execution(1)
+        else:
+            passage, execution = await self._line.serve(arrived_ns, batch_size)
+        departs = False
+        try:
+            await self._departures.wait(passage.departed_ns - self._lead_ns)
+            departs = True
+        finally:
+            execution.leave((arrived_ns, batch_size) if departs and passage.failure is None else None)
+            if execution.is_over and execution.answered:
+                timing = Timing(passage.started_ns, passage.started_ns, passage.departed_ns, passage.departed_ns)
+                self._statistics.add_execution(timing, execution.answered)
         if passage.failure is not None:
             self._statistics.add_failure(passage.departed_ns - arrived_ns, FailureReason.BACKEND)
             raise ProtocolError(f"model '{NAME}' failed, as its law declares for a share of requests", passage.failure)
-        timing = Timing(passage.started_ns, passage.started_ns, passage.departed_ns, passage.departed_ns)
-        self._statistics.add_success(arrived_ns, timing, batch_size)
         return answer
 
     def statistics(self) -> dict[str, Any]:
@@ -63,10 +74,12 @@ class SyntheticModel:
 
     @property
     def pending(self) -> int:
-        """See `Model.pending`; who is being served does not wait."""
-        return 0
+        """See `Model.pending`; one by one it is declared on arrival when a request is served, and nobody waits."""
+        return 0 if self._line is None else self._line.pending
 
     def close(self) -> None:
         """Ends the waiting of those who have not departed yet."""
         if self._departures is not None:
             self._departures.close()
+        if self._line is not None:
+            self._line.close()
