@@ -9,6 +9,7 @@ from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.batching import BatchingPolicy, QueuePolicy
+from server_stub.sequences import Control, ControlKind, SequencePolicy
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ class ModelDefinition:
     default_model_filename: str = ""
     instances: int = 1
     """How many executions there can be at a time."""
-    batching: BatchingPolicy | None = None
+    scheduling: BatchingPolicy | SequencePolicy | None = None
+    is_decoupled: bool = False
+    """Whether a request has any number of responses."""
 
     def shape(self, tensor: TensorDefinition) -> tuple[int, ...]:
         """A tensor's shape in requests and replies: `dims` behind -1 for the batch, if there is one."""
@@ -70,8 +73,13 @@ class ModelDefinition:
             "default_model_filename": self.default_model_filename,
         }
         # perf_analyzer takes the mere presence of a kind of batching for a yes
-        if self.batching is not None:
-            document["dynamic_batching"] = _batching(self.batching, self.max_batch_size)
+        match self.scheduling:
+            case BatchingPolicy():
+                document["dynamic_batching"] = _batching(self.scheduling, self.max_batch_size)
+            case SequencePolicy():
+                document["sequence_batching"] = _sequence(self.scheduling)
+        if self.is_decoupled:
+            document["model_transaction_policy"] = {"decoupled": True}
         return document
 
     def config_message(self) -> v2_pb2.ModelConfig:
@@ -91,6 +99,31 @@ def _batching(policy: BatchingPolicy, max_batch_size: int) -> dict[str, Any]:
     }
 
 
+def _sequence(policy: SequencePolicy) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "max_sequence_idle_microseconds": policy.max_idle_ns // 1000,
+        "control_input": [{"name": one.name, "control": [_control(one)]} for one in policy.controls],
+    }
+    if policy.oldest is None:
+        document["direct"] = {"max_queue_delay_microseconds": 0, "minimum_slot_utilization": 0}
+    else:
+        document["oldest"] = {
+            "max_candidate_sequences": policy.max_candidates,
+            "preferred_batch_size": list(policy.oldest.preferred_sizes),
+            "max_queue_delay_microseconds": policy.oldest.max_delay_ns // 1000,
+        }
+    return document
+
+
+def _control(control: Control) -> dict[str, Any]:
+    document: dict[str, Any] = {"kind": f"CONTROL_SEQUENCE_{control.kind.value}"}
+    if control.kind is ControlKind.CORRID:
+        return {**document, "data_type": _data_type(control.datatype)}
+    values = {Datatype.INT32: "int32_false_true", Datatype.FP32: "fp32_false_true", Datatype.BOOL: "bool_false_true"}
+    kind = bool if control.datatype is Datatype.BOOL else float if control.datatype is Datatype.FP32 else int
+    return {**document, values[control.datatype]: [kind(value) for value in control.false_true], "data_type": "TYPE_INVALID"}
+
+
 def _queue(policy: QueuePolicy) -> dict[str, Any]:
     return {
         "timeout_action": "DELAY" if policy.delays else "REJECT",
@@ -101,8 +134,11 @@ def _queue(policy: QueuePolicy) -> dict[str, Any]:
 
 
 def _common(tensor: TensorDefinition) -> dict[str, Any]:
-    name = "STRING" if tensor.datatype is Datatype.BYTES else tensor.datatype.value
-    document: dict[str, Any] = {"name": tensor.name, "data_type": f"TYPE_{name}", "dims": list(tensor.dims)}
+    document: dict[str, Any] = {"name": tensor.name, "data_type": _data_type(tensor.datatype), "dims": list(tensor.dims)}
     if tensor.reshape is not None:
         document["reshape"] = {"shape": list(tensor.reshape)}
     return document
+
+
+def _data_type(datatype: Datatype) -> str:
+    return f"TYPE_{'STRING' if datatype is Datatype.BYTES else datatype.value}"

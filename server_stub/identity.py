@@ -6,7 +6,7 @@ from perfkit.protocol.message import ServerMetadata
 
 # tritonclient's examples insist on this name
 _NAME = "triton"
-_EXTENSIONS = ("classification", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+_EXTENSIONS = ("classification", "sequence", "schedule_policy", "model_configuration", "binary_tensor_data", "parameters", "statistics")
 
 
 def server_metadata() -> ServerMetadata:

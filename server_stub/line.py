@@ -21,7 +21,8 @@ class Waiting:
     """The values of a sequence's control inputs, by input."""
     deadline_ns: int | None = None
     place: Any = None
-    """Where it stands, for the line alone."""
+    """Where it stands, for the line alone; `sequence` likewise."""
+    sequence: Any = None
     is_delayed: bool = False
     """Whether it waited longer than it should have, and now does so behind all others."""
     is_gone: bool = False

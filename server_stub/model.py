@@ -6,12 +6,13 @@ from typing import Any, Protocol, TypeVar
 
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub import inference
-from server_stub.batching import BatchingLine
+from server_stub.batching import BatchingLine, BatchingPolicy
 from server_stub.definition import ModelDefinition
 from server_stub.execution import BatchExecution
 from server_stub.executors.base import Executor
 from server_stub.line import Fifo, Line, Waiting
 from server_stub.scheduler import InlineInstances, Instances, Scheduler, ThreadInstances
+from server_stub.sequences import SequenceLine, SequencePolicy
 from server_stub.statistics import FailureReason, Statistics
 
 _Answer = TypeVar("_Answer")
@@ -62,7 +63,7 @@ class ExecutedModel:
             instances = InlineInstances(execution)
         else:
             # one after the other, nobody who comes later can change what is next; a batch can still grow
-            instances = ThreadInstances(definition.instances, execution, definition.name, ahead=1 if definition.batching is None else 0)
+            instances = ThreadInstances(definition.instances, execution, definition.name, ahead=1 if definition.scheduling is None else 0)
         self._scheduler = Scheduler(_line(definition), instances, self._statistics)
 
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
@@ -90,7 +91,11 @@ class ExecutedModel:
 
 
 def _line(definition: ModelDefinition) -> Line:
-    if definition.batching is None:
-        return Fifo()
     open_inputs = [one.name for one in definition.inputs if -1 in one.dims]
-    return BatchingLine(definition.batching, definition.max_batch_size, open_inputs)
+    match definition.scheduling:
+        case BatchingPolicy() as policy:
+            return BatchingLine(policy, definition.max_batch_size, open_inputs)
+        case SequencePolicy() as policy:
+            return SequenceLine(definition.name, policy, definition.instances, definition.max_batch_size, open_inputs)
+        case None:
+            return Fifo()

@@ -131,19 +131,22 @@ class Scheduler:
             self._is_dispatching = False
 
     def _take_all(self) -> None:
-        while self._idle and len(self._line):
-            now_ns = self._now_ns()
-            taken = self._line.take(now_ns, self._idle[-1])
+        refused = 0  # idle instances for which the line has nothing
+        while refused < len(self._idle) and len(self._line):
+            instance, now_ns = self._idle[-1 - refused], self._now_ns()
+            taken = self._line.take(now_ns, instance)
             for waiting in taken.rejected:
                 self._reject(waiting, now_ns)
             if taken.batch:
-                self._start(taken.batch, self._idle.pop())
+                self._idle.remove(instance)
+                self._start(taken.batch, instance)
+                refused = 0
                 continue
+            refused += 1
             if taken.wake_ns is not None:
                 if self._alarm is None:
                     self._alarm = self._make_alarm(asyncio.get_running_loop(), self._dispatch)
                 self._alarm.set(taken.wake_ns)
-            return
 
     def _start(self, batch: Sequence[Waiting], instance: int) -> None:
         futures = []

@@ -8,6 +8,8 @@ NAMES = (
     "simple_string",
     "simple_identity",
     *(f"identity_{datatype}" for datatype in _DATATYPES),
+    "simple_sequence",
+    "simple_dyna_sequence",
     "synthetic",
     "densenet_onnx",
     "densenet_batch",

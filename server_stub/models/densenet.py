@@ -49,7 +49,7 @@ def load_batched(threads: int) -> tuple[ModelDefinition, OnnxExecutor]:
         inputs=(image,),
         outputs=(logits,),
         default_model_filename="model.onnx",
-        batching=BatchingPolicy(),
+        scheduling=BatchingPolicy(),
     )
     return definition, OnnxExecutor(seeded_file(BATCH_NAME), threads)
 

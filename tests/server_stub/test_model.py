@@ -87,7 +87,7 @@ def infer_together(function, *requests, is_brief):
         8,
         (TensorDefinition("x", Datatype.FP32, (-1,)),),
         (TensorDefinition("y", Datatype.FP32, (-1,)),),
-        batching=BatchingPolicy((3,), 10**12),
+        scheduling=BatchingPolicy((3,), 10**12),
     )
     model = ExecutedModel(definition, ArrayExecutor(function, is_brief=is_brief))
 
