@@ -3,7 +3,7 @@
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import grpc
@@ -13,7 +13,10 @@ from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, v2_pb2
+from perfkit.protocol.message import InferRequest, InferResponse
+from server_stub.grpc_stream import Stream, StreamFailureError
 from server_stub.identity import server_metadata
+from server_stub.model import Model
 from server_stub.repository import Repository
 
 _STATUS = {
@@ -36,6 +39,7 @@ _HEALTH_SERVICE = "grpc.health.v1.Health"
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+_GRPC_ERRORS = ("triton_grpc_error", "true")  # metadata that asks for a status where a stream would tell of a model's error
 _Method: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 
 
@@ -57,7 +61,14 @@ class GrpcFront:
             "ModelInfer": self._infer,
             "RepositoryIndex": self._index,
         }
-        self._server.add_generic_rpc_handlers([_handlers(protobuf.SERVICE, methods), _handlers(_HEALTH_SERVICE, {"Check": self._health})])
+        handlers = _handlers(methods)
+        handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
+        self._server.add_generic_rpc_handlers(
+            [
+                grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers),
+                grpc.method_handlers_generic_handler(_HEALTH_SERVICE, _handlers({"Check": self._health})),
+            ]
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listens, and gives the port; raises OSError where it cannot."""
@@ -118,14 +129,25 @@ class GrpcFront:
         arrived_ns = time.monotonic_ns()
         request = protobuf.decode_infer_request(encoded)
         model = self._repository.find(request.model, request.version)
+        if model.definition.is_decoupled:
+            raise ProtocolError("ModelInfer RPC doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
         return await model.infer(request, arrived_ns, protobuf.encode_infer_response)
 
+    def _open(self, encoded: bytes) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
+        request = protobuf.decode_infer_request(encoded)
+        return request, self._repository.find(request.model, request.version), lambda response: response
 
-def _handlers(service: str, methods: Mapping[str, _Method]) -> grpc.GenericRpcHandler:
-    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-        name: grpc.unary_unary_rpc_method_handler(_answering(method)) for name, method in methods.items()
-    }
-    return grpc.method_handlers_generic_handler(service, handlers)
+    async def _stream(self, requests: AsyncIterator[bytes], context: _Context) -> None:
+        metadata: Any = context.invocation_metadata() or ()
+        stream = Stream(self._open, context.write, ends_with_errors=_GRPC_ERRORS in {(key, value) for key, value in metadata})
+        try:
+            await stream.serve(requests)
+        except StreamFailureError as failure:
+            await context.abort(_STATUS[failure.error.kind], str(failure)[:_LONGEST_DETAILS])
+
+
+def _handlers(methods: Mapping[str, _Method]) -> "dict[str, grpc.RpcMethodHandler[bytes, bytes]]":
+    return {name: grpc.unary_unary_rpc_method_handler(_answering(method)) for name, method in methods.items()}
 
 
 def _answering(method: _Method) -> Callable[[bytes, _Context], Awaitable[bytes]]:

@@ -101,6 +101,8 @@ class HttpFront:
     async def _infer(self, request: web.Request) -> web.Response:
         with _early():
             model = self._model(request)
+            if model.definition.is_decoupled:
+                raise ProtocolError("HTTP end point doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
             if (request.content_length or 0) > MAX_BODY_BYTES:
                 raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
             encoded = await request.read()
@@ -171,7 +173,7 @@ async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamR
         # Triton's own HTTP layer answers early refusals, and knows of no other type for its JSON
         content_type = "text/plain" if isinstance(error, _EarlyError) else rest.JSON_TYPE
         answer = _error(_STATUS.get(error.kind, 400), str(error), content_type)
-        if error.kind is ErrorKind.UNSUPPORTED:
+        if error.kind is ErrorKind.UNSUPPORTED and "compression" in str(error):
             answer.headers["Accept-Encoding"] = ", ".join(ACCEPTED)
         return answer
     except web.HTTPRequestEntityTooLarge:

@@ -1,7 +1,7 @@
 """A model that is being served: what it is, what executes it, and what it has done."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from perfkit.protocol.message import InferRequest, InferResponse
@@ -29,6 +29,10 @@ class Model(Protocol):
 
         `arrived_ns` is the instant of the monotonic clock at which all of the request was there.
         """
+        ...
+
+    def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
+        """All responses of a request, each when it is there: one, but for a decoupled model. Raises as `infer` does."""
         ...
 
     def statistics(self) -> dict[str, Any]:
@@ -70,6 +74,10 @@ class ExecutedModel:
         """See `Model.infer`; what it counts begins when the request joins the line."""
         batch_size = inference.check_request(self.definition, request)
         return encode(await self._scheduler.submit(Waiting(request, batch_size, time.monotonic_ns())))
+
+    async def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
+        """See `Model.responses`."""
+        yield await self.infer(request, arrived_ns, lambda response: response)
 
     def statistics(self) -> dict[str, Any]:
         """See `Model.statistics`."""

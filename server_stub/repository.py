@@ -9,7 +9,7 @@ from server_stub.config import Options
 from server_stub.definition import ModelDefinition
 from server_stub.executors.base import Executor
 from server_stub.model import ExecutedModel, Model
-from server_stub.models import densenet, folder, identity, sequence, simple
+from server_stub.models import densenet, folder, identity, repeat, sequence, simple
 from server_stub.synthetic.law import Law
 from server_stub.synthetic.model import NAME as SYNTHETIC
 from server_stub.synthetic.model import SyntheticModel
@@ -29,6 +29,7 @@ def find_models(options: Options, threads: int) -> "Repository":
         loaders = {name: _executed(simple.load, name) for name in simple.NAMES}
         loaders |= {name: _executed(identity.load, name) for name in identity.NAMES}
         loaders |= {name: _executed(sequence.load, name) for name in sequence.NAMES}
+        loaders[repeat.NAME] = repeat.RepeatModel
         loaders[SYNTHETIC] = functools.partial(SyntheticModel, options.synthetic or Law())
         loaders[densenet.NAME] = _executed(densenet.load, threads, options.densenet)
         loaders[densenet.BATCH_NAME] = _executed(densenet.load_batched, threads)

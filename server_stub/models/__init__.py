@@ -10,6 +10,7 @@ NAMES = (
     *(f"identity_{datatype}" for datatype in _DATATYPES),
     "simple_sequence",
     "simple_dyna_sequence",
+    "repeat_int32",
     "synthetic",
     "densenet_onnx",
     "densenet_batch",

@@ -1,6 +1,6 @@
 """The model `synthetic` as the fronts see it: an identity that answers when its declared queue says so."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, TypeVar
 
 from perfkit.errors import ProtocolError
@@ -62,6 +62,10 @@ class SyntheticModel:
             self._statistics.add_failure(passage.departed_ns - arrived_ns, FailureReason.BACKEND)
             raise ProtocolError(f"model '{NAME}' failed, as its law declares for a share of requests", passage.failure)
         return answer
+
+    async def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
+        """See `Model.responses`."""
+        yield await self.infer(request, arrived_ns, lambda response: response)
 
     def statistics(self) -> dict[str, Any]:
         """See `Model.statistics`; the times are the declared ones."""
