@@ -23,6 +23,8 @@ class Options:
     threads: int | None = None
     cpus: frozenset[int] | None = None
     exit_with_stdin: bool = False
+    allow_client_shm: bool = False
+    """Whether clients may register regions of the system's shared memory."""
     models: tuple[str, ...] = ()
     """The models to load; none named means all."""
     model_repository: pathlib.Path | None = None
@@ -62,6 +64,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         threads=given.threads,
         cpus=None if given.cpus is None else parse_cpus(given.cpus),
         exit_with_stdin=given.exit_with_stdin,
+        allow_client_shm=given.allow_client_shm,
         models=tuple(dict.fromkeys(given.model or ())),
         model_repository=given.model_repository,
         densenet=given.densenet,
@@ -122,6 +125,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="LAW",
         help=f"the queue that the model synthetic answers by, such as {EXAMPLE.replace('%', '%%')}; "
         f"service is one of {', '.join(LAWS)} (default: service=constant:5ms,servers=1)",
+    )
+    parser.add_argument(
+        "--allow-client-shm",
+        action="store_true",
+        help="let clients register regions of shared memory: whoever reaches the ports then reads and writes what is in /dev/shm",
     )
     parser.add_argument("--exit-with-stdin", action="store_true", help="end when stdin reaches its end, as when the parent dies")
     return parser

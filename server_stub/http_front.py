@@ -6,7 +6,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from aiohttp import web
 
@@ -14,10 +14,13 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
 from perfkit.protocol.message import InferRequest, InferResponse
-from server_stub import inference
+from server_stub import inference, shared_requests
+from server_stub.http_administration import HttpAdministration
 from server_stub.identity import server_metadata
 from server_stub.model import Model
 from server_stub.repository import Repository
+from server_stub.settings import Settings
+from server_stub.shared_memory import Regions, Slot, without_slots
 
 MAX_BODY_BYTES = 2**30
 # what has to be held twice, parsed or unpacked; binary tensors behind the JSON part may be larger
@@ -32,10 +35,10 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class HttpFront:
     """Answers v2 over HTTP from a repository of models."""
 
-    def __init__(self, repository: Repository, *, shutdown_timeout_s: float) -> None:
-        self._repository = repository
+    def __init__(self, repository: Repository, regions: Regions, settings: Settings, *, shutdown_timeout_s: float) -> None:
+        self._repository, self._regions = repository, regions
         application = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
-        application.add_routes(self._routes())
+        application.add_routes([*self._routes(), *HttpAdministration(repository, regions, settings).routes()])
         self._runner = web.AppRunner(
             application, access_log=None, shutdown_timeout=shutdown_timeout_s, handle_signals=False, auto_decompress=False
         )
@@ -83,7 +86,7 @@ class HttpFront:
         return web.Response() if is_ready else _error(400, "Model version not ready", "text/plain")
 
     async def _server(self, request: web.Request) -> web.Response:
-        metadata = server_metadata()
+        metadata = server_metadata(is_shared_memory_allowed=self._regions.is_allowed)
         return _json({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
 
     async def _index(self, request: web.Request) -> web.Response:
@@ -114,12 +117,13 @@ class HttpFront:
                 raise ProtocolError(
                     f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes"
                 )
+        body, header_length, slots = shared_requests.read_http(body, header_length, self._regions)
         if header_length == 0 or not body:
             asked = inference.raw_request(model.definition, model.version, body)
         else:
             asked = rest.decode_infer_request(model.definition.name, model.version, body, header_length)
         encoding = choose_encoding(request.headers.get("Accept-Encoding", ""))
-        return await model.infer(asked, arrived_ns, functools.partial(_answer, asked, encoding))
+        return await model.infer(asked, arrived_ns, functools.partial(_answer, asked, encoding, slots))
 
 
 class _EarlyError(ProtocolError):
@@ -146,11 +150,13 @@ def _header_length(request: web.Request, body_bytes: int) -> int | None:
     return length
 
 
-def _answer(asked: InferRequest, encoding: str, response: InferResponse) -> web.Response:
+def _answer(asked: InferRequest, encoding: str, slots: Mapping[str, Slot], response: InferResponse) -> web.Response:
+    response = without_slots(response, slots)
     listed = {output.name: output.binary is True for output in reversed(asked.outputs)}
-    headers, buffers = rest.encode_infer_response(
+    encoded = rest.encode_infer_response(
         response, {tensor.name: listed.get(tensor.name, asked.binary_output) for tensor in response.outputs}
     )
+    headers, buffers = shared_requests.write_http(*encoded, slots)
     if encoding == "identity":
         return web.Response(body=b"".join(buffers), headers=headers)
     return web.Response(body=compress(buffers, encoding), headers={**headers, "Content-Encoding": encoding})

@@ -13,6 +13,8 @@ from server_stub.config import Options
 from server_stub.grpc_front import GrpcFront
 from server_stub.http_front import HttpFront
 from server_stub.repository import Repository, find_models
+from server_stub.settings import Settings
+from server_stub.shared_memory import Regions
 
 SHUTDOWN_TIMEOUT_S = 5.0
 
@@ -26,8 +28,9 @@ async def serve(options: Options) -> None:
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)
     repository = find_models(options, threads)
-    http = HttpFront(repository, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
-    grpc = GrpcFront(repository, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
+    regions, settings = Regions(is_allowed=options.allow_client_shm), Settings()
+    http = HttpFront(repository, regions, settings, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
+    grpc = GrpcFront(repository, regions, settings, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
     try:
         http_port = await _listen(http.start, "HTTP", options.host, options.http_port)
         grpc_port = await _listen(grpc.start, "gRPC", options.host, options.grpc_port)
@@ -42,6 +45,7 @@ async def serve(options: Options) -> None:
     finally:
         await asyncio.gather(http.stop(), grpc.stop())
         repository.close()
+        regions.close()
 
 
 async def _load(repository: Repository, stopped: asyncio.Event) -> bool:

@@ -14,6 +14,8 @@ from server_stub.http_front import HttpFront
 from server_stub.model import ExecutedModel
 from server_stub.models import simple
 from server_stub.repository import Repository
+from server_stub.settings import Settings
+from server_stub.shared_memory import Regions
 
 SERVICE, HEALTH = "/inference.GRPCInferenceService", "/grpc.health.v1.Health/Check"
 
@@ -47,7 +49,8 @@ def test_H2_G1_a_server_that_loads_lives_and_is_not_ready(slow):
     repository, reached, let_go = slow
 
     async def main():
-        http, rpc = HttpFront(repository, shutdown_timeout_s=5), GrpcFront(repository, shutdown_timeout_s=5)
+        parts = repository, Regions(is_allowed=False), Settings()
+        http, rpc = HttpFront(*parts, shutdown_timeout_s=5), GrpcFront(*parts, shutdown_timeout_s=5)
         port, rpc_port = await http.start("127.0.0.1", 0), await rpc.start("127.0.0.1", 0)
         loading = asyncio.ensure_future(asyncio.to_thread(repository.load))
         await asyncio.to_thread(reached.wait, 30)
