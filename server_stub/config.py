@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from server_stub.models import NAMES
 from server_stub.synthetic.declaration import EXAMPLE, LAWS, parse_law
 from server_stub.synthetic.law import Law
 
+_METRICS_PORT = 8002
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
@@ -20,6 +23,7 @@ class Options:
     host: str = "127.0.0.1"
     http_port: int = 8000
     grpc_port: int = 8001
+    metrics_port: int = _METRICS_PORT
     threads: int | None = None
     cpus: frozenset[int] | None = None
     exit_with_stdin: bool = False
@@ -39,11 +43,15 @@ def parse_options(arguments: Sequence[str]) -> Options:
     given = _parser().parse_args(arguments)
     if given.device == "cuda":
         raise UsageError("--device cuda: this version of the server runs on the CPU only; use --device cpu or auto.")
-    for option, port in (("--http-port", given.http_port), ("--grpc-port", given.grpc_port)):
+    if given.metrics_port is None:  # who takes free ports may have several servers
+        given.metrics_port = _METRICS_PORT if given.http_port and given.grpc_port else 0
+    ports = {"--http-port": given.http_port, "--grpc-port": given.grpc_port, "--metrics-port": given.metrics_port}
+    for option, port in ports.items():
         if not 0 <= port <= 65535:
             raise UsageError(f"{option} {port}: a port lies between 0 (a free one is chosen) and 65535.")
-    if given.http_port == given.grpc_port != 0:
-        raise UsageError(f"--http-port and --grpc-port are both {given.http_port}: each needs its own.")
+    for (first, port), (second, other) in itertools.combinations(ports.items(), 2):
+        if port == other != 0:
+            raise UsageError(f"{first} and {second} are both {port}: each needs its own.")
     if given.threads is not None and given.threads < 1:
         raise UsageError(f"--threads {given.threads}: ONNX Runtime needs at least 1 thread.")
     if given.model_repository is not None and not given.model_repository.is_dir():
@@ -61,6 +69,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         host=given.host,
         http_port=given.http_port,
         grpc_port=given.grpc_port,
+        metrics_port=given.metrics_port,
         threads=given.threads,
         cpus=None if given.cpus is None else parse_cpus(given.cpus),
         exit_with_stdin=given.exit_with_stdin,
@@ -103,6 +112,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
     parser.add_argument("--http-port", type=int, default=8000, metavar="PORT", help="0 takes a free one (default %(default)s)")
     parser.add_argument("--grpc-port", type=int, default=8001, metavar="PORT", help="0 takes a free one (default %(default)s)")
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="PORT",
+        help="for Prometheus; 0 takes a free one (default 8002, or a free one where another port is free to choose)",
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes the CPU in this version")
     parser.add_argument("--threads", type=int, metavar="N", help="threads for one inference (default: the CPUs it may use, less one)")
     parser.add_argument("--cpus", metavar="LIST", help="the CPUs to run on, such as 0,2-3 (default: all)")

@@ -65,6 +65,11 @@ class Repository:
         """Whether every model is loaded."""
         return len(self._models) == len(self._loaders)
 
+    @property
+    def loaded(self) -> tuple[Model, ...]:
+        """The models that can be used."""
+        return tuple(self._models.values())
+
     def find(self, name: str, version: str = "") -> Model:
         """The model of that name and version; raises ProtocolError for one that is unknown or not loaded yet."""
         if name not in self._loaders:
