@@ -33,6 +33,8 @@ class Options:
     """The models to load; none named means all."""
     model_repository: pathlib.Path | None = None
     """A folder of models in place of the built-in ones."""
+    is_explicit: bool = False
+    """Whether models are loaded and unloaded by clients; at the start only those that are named then are."""
     densenet: pathlib.Path | None = None
     synthetic: Law | None = None
     """What the model `synthetic` keeps to; None is the default law."""
@@ -76,6 +78,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         allow_client_shm=given.allow_client_shm,
         models=tuple(dict.fromkeys(given.model or ())),
         model_repository=given.model_repository,
+        is_explicit=given.model_control_mode == "explicit",
         densenet=given.densenet,
         synthetic=None if given.synthetic is None else parse_law(given.synthetic),
     )
@@ -126,7 +129,13 @@ def _parser() -> argparse.ArgumentParser:
         "--model-repository",
         type=pathlib.Path,
         metavar="DIR",
-        help="serve DIR/MODEL/VERSION/model.onnx, the highest version of each, in place of the built-in models; config.pbtxt is not read",
+        help="serve DIR/MODEL/VERSION/model.onnx, as DIR/MODEL/config.pbtxt says if there is one, in place of the built-in models",
+    )
+    parser.add_argument(
+        "--model-control-mode",
+        choices=("none", "explicit"),
+        default="none",
+        help="explicit lets clients load and unload models; at the start only those named by --model are loaded (default %(default)s)",
     )
     parser.add_argument(
         "--densenet",

@@ -10,6 +10,7 @@ from perfkit.protocol.message import ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.batching import BatchingPolicy, QueuePolicy
 from server_stub.sequences import Control, ControlKind, SequencePolicy
+from server_stub.versions import LATEST, VersionPolicy
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class ModelDefinition:
     instances: int = 1
     """How many executions there can be at a time."""
     scheduling: BatchingPolicy | SequencePolicy | None = None
+    version_policy: VersionPolicy = LATEST
     is_decoupled: bool = False
     """Whether a request has any number of responses."""
 
@@ -62,7 +64,7 @@ class ModelDefinition:
             "name": self.name,
             "platform": self.platform,
             "backend": self.backend,
-            "version_policy": {"latest": {"num_versions": 1}},
+            "version_policy": self.version_policy.config(),
             "max_batch_size": self.max_batch_size,
             "input": [
                 {**_common(one), "format": one.format, "allow_ragged_batch": False, "optional": False, "is_shape_tensor": False}

@@ -1,4 +1,4 @@
-"""What the server is told over gRPC beside inference: shared memory regions, trace and log settings."""
+"""What the server is told over gRPC beside inference: models to load, shared memory regions, trace and log settings."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
@@ -21,6 +21,8 @@ class GrpcAdministration:
     def methods(self) -> Mapping[str, Method]:
         """What a service adds."""
         return {
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
             "SystemSharedMemoryStatus": self._system_status,
             "SystemSharedMemoryRegister": self._system_register,
             "SystemSharedMemoryUnregister": self._system_unregister,
@@ -30,6 +32,25 @@ class GrpcAdministration:
             "TraceSetting": self._trace,
             "LogSettings": self._log,
         }
+
+    async def _load(self, encoded: bytes) -> bytes:
+        asked = v2_pb2.RepositoryModelLoadRequest.FromString(encoded)
+        for key in asked.parameters:
+            if key != "config":
+                raise ProtocolError(
+                    f"load parameter '{key}' is not supported: a model's files come from the repository", ErrorKind.UNSUPPORTED
+                )
+        config = None
+        if "config" in asked.parameters:
+            if asked.parameters["config"].WhichOneof("parameter_choice") != "string_param":
+                raise ProtocolError("invalid value type for load parameter 'config', expected string_param.")
+            config = asked.parameters["config"].string_param
+        await self._repository.load_model(asked.model_name, config)
+        return b""
+
+    async def _unload(self, encoded: bytes) -> bytes:
+        await self._repository.unload_model(v2_pb2.RepositoryModelUnloadRequest.FromString(encoded).model_name)
+        return b""
 
     async def _system_status(self, encoded: bytes) -> bytes:
         asked = v2_pb2.SystemSharedMemoryStatusRequest.FromString(encoded)

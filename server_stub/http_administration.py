@@ -1,4 +1,4 @@
-"""What the server is told over HTTP beside inference: shared memory regions, trace and log settings."""
+"""What the server is told over HTTP beside inference: models to load, shared memory regions, trace and log settings."""
 
 import json
 from typing import Any
@@ -22,6 +22,8 @@ class HttpAdministration:
         """What an application adds."""
         model = r"/v2/models/{model:[^{}/]+}"
         routes = [
+            web.post(r"/v2/repository/models/{model:[^{}/]+}/load", self._load),
+            web.post(r"/v2/repository/models/{model:[^{}/]+}/unload", self._unload),
             web.get("/v2/logging", self._log, allow_head=False),
             web.post("/v2/logging", self._set_log),
         ]
@@ -38,6 +40,24 @@ class HttpAdministration:
                     web.post(f"{path}/unregister", unregister),
                 ]
         return routes
+
+    async def _load(self, request: web.Request) -> web.Response:
+        parameters = await _parameters(request)
+        for key in parameters:
+            if key != "config":
+                raise ProtocolError(
+                    f"load parameter '{key}' is not supported: a model's files come from the repository", ErrorKind.UNSUPPORTED
+                )
+        config = parameters.get("config")
+        if config is not None and not isinstance(config, str):
+            raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+        await self._repository.load_model(request.match_info["model"], config)
+        return _json(None)
+
+    async def _unload(self, request: web.Request) -> web.Response:
+        await _parameters(request)  # no model depends on another here, so unload_dependents changes nothing
+        await self._repository.unload_model(request.match_info["model"])
+        return _json(None)
 
     async def _system_status(self, request: web.Request) -> web.Response:
         return _json(self._regions.status(request.match_info.get("region", "")))
@@ -96,6 +116,13 @@ def _region(request: web.Request, kind: str) -> str:
     if "region" not in request.match_info:
         raise ProtocolError(f"'region name' is necessary to register {kind} shared memory region")
     return request.match_info["region"]
+
+
+async def _parameters(request: web.Request) -> dict[str, Any]:
+    parameters = (await _document(request) if request.can_read_body else {}).get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise ProtocolError("attempt to get members for non-object", ErrorKind.INTERNAL)
+    return parameters
 
 
 async def _document(request: web.Request) -> dict[str, Any]:

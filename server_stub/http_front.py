@@ -117,6 +117,7 @@ class HttpFront:
                 raise ProtocolError(
                     f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes"
                 )
+        model = self._model(request)  # while the body came, another one may have taken its place
         body, header_length, slots = shared_requests.read_http(body, header_length, self._regions)
         if header_length == 0 or not body:
             asked = inference.raw_request(model.definition, model.version, body)

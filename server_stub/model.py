@@ -10,6 +10,7 @@ from server_stub.batching import BatchingLine, BatchingPolicy
 from server_stub.definition import ModelDefinition
 from server_stub.execution import BatchExecution
 from server_stub.executors.base import Executor
+from server_stub.in_flight import InFlight
 from server_stub.line import Fifo, Line, Waiting
 from server_stub.scheduler import InlineInstances, Instances, Scheduler, ThreadInstances
 from server_stub.sequences import SequenceLine, SequencePolicy
@@ -49,6 +50,10 @@ class Model(Protocol):
         """How many requests wait for their execution."""
         ...
 
+    async def drain(self) -> None:
+        """Returns when every request is answered; none may come any more."""
+        ...
+
     def close(self) -> None:
         """Drops what still waits; called in the event loop when the fronts are closed."""
         ...
@@ -57,10 +62,10 @@ class Model(Protocol):
 class ExecutedModel:
     """A model whose requests wait in line for its instances' threads, so the event loop stays free."""
 
-    def __init__(self, definition: ModelDefinition, executor: Executor) -> None:
+    def __init__(self, definition: ModelDefinition, executor: Executor, version: str = "") -> None:
         self.definition = definition
-        self.version = definition.versions[-1]
-        self._statistics = Statistics()
+        self.version = version or definition.versions[-1]
+        self._statistics, self._in_flight = Statistics(), InFlight()
         execution = BatchExecution(definition, self.version, executor)
         instances: Instances
         if executor.is_brief and definition.instances == 1:
@@ -73,7 +78,8 @@ class ExecutedModel:
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
         """See `Model.infer`; what it counts begins when the request joins the line."""
         batch_size = inference.check_request(self.definition, request)
-        return encode(await self._scheduler.submit(Waiting(request, batch_size, time.monotonic_ns())))
+        with self._in_flight:
+            return encode(await self._scheduler.submit(Waiting(request, batch_size, time.monotonic_ns())))
 
     async def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
         """See `Model.responses`."""
@@ -92,6 +98,10 @@ class ExecutedModel:
     def pending(self) -> int:
         """See `Model.pending`."""
         return self._scheduler.pending
+
+    async def drain(self) -> None:
+        """See `Model.drain`."""
+        await self._in_flight.drain()
 
     def close(self) -> None:
         """See `Model.close`; returns when the threads have ended."""

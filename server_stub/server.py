@@ -13,9 +13,10 @@ from server_stub.config import Options
 from server_stub.grpc_front import GrpcFront
 from server_stub.http_front import HttpFront
 from server_stub.metrics_front import MetricsFront
-from server_stub.repository import Repository, find_models
+from server_stub.repository import Repository
 from server_stub.settings import Settings
 from server_stub.shared_memory import Regions
+from server_stub.sources import find_models
 
 SHUTDOWN_TIMEOUT_S = 5.0
 

@@ -20,7 +20,7 @@ IMPORTERS = {
     "PIL": {"perfkit.workload.images"},
     "google": {  # protobuf: who speaks gRPC handles its messages and their errors
         "perfkit.protocol.protobuf", "perfkit.protocol.v2_pb2", "perfkit.transport.reference_grpc", "server_stub.definition", "server_stub.grpc_front",
-        "server_stub.grpc_stream", "server_stub.shared_requests",
+        "server_stub.grpc_stream", "server_stub.model_config", "server_stub.shared_requests",
     },
     "grpc": {"perfkit.transport.reference_grpc", "server_stub.grpc_front"},
     "hdrh": {"perfkit.recorder.histogram"},

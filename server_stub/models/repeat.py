@@ -12,6 +12,8 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype
 from server_stub import inference
 from server_stub.definition import ModelDefinition, TensorDefinition
+from server_stub.executors.base import Arrays
+from server_stub.in_flight import InFlight
 from server_stub.statistics import FailureReason, Statistics, Timing
 
 NAME = "repeat_int32"
@@ -38,7 +40,7 @@ class RepeatModel:
         self.definition = _DEFINITION
         self.version = _DEFINITION.versions[-1]
         self._sleep, self._now_ns = sleep, now_ns
-        self._statistics = Statistics()
+        self._statistics, self._in_flight = Statistics(), InFlight()
 
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
         """See `Model.infer`; it has no one answer."""
@@ -50,6 +52,11 @@ class RepeatModel:
         inputs = inference.input_arrays(self.definition, request)
         if inputs["IN"].shape != inputs["DELAY"].shape:
             raise ProtocolError(f"expected IN and DELAY of one shape, got {[*inputs['IN'].shape]} and {[*inputs['DELAY'].shape]}")
+        with self._in_flight:
+            async for response in self._repeated(request, inputs):
+                yield response
+
+    async def _repeated(self, request: InferRequest, inputs: Arrays) -> AsyncGenerator[InferResponse, None]:
         enqueued_ns = self._now_ns()
         try:
             for index, (value, delay_ms) in enumerate(zip(inputs["IN"], inputs["DELAY"].tolist(), strict=True)):
@@ -76,6 +83,10 @@ class RepeatModel:
     def pending(self) -> int:
         """See `Model.pending`."""
         return 0
+
+    async def drain(self) -> None:
+        """See `Model.drain`."""
+        await self._in_flight.drain()
 
     def close(self) -> None:
         """See `Model.close`; the streams that its responses go to end with their front."""

@@ -13,7 +13,7 @@ from server_stub.grpc_front import GrpcFront
 from server_stub.http_front import HttpFront
 from server_stub.model import ExecutedModel
 from server_stub.models import simple
-from server_stub.repository import Repository
+from server_stub.repository import Loaders, Repository
 from server_stub.settings import Settings
 from server_stub.shared_memory import Regions
 
@@ -30,7 +30,8 @@ def slow():
         assert let_go.wait(30)
         return ExecutedModel(*simple.load("simple_int8"))
 
-    repository = Repository({"simple": lambda: ExecutedModel(*simple.load("simple")), "simple_int8": load_slowly})
+    loaders = Loaders({"simple": lambda: ExecutedModel(*simple.load("simple")), "simple_int8": load_slowly})
+    repository = Repository(loaders, loaders.names())
     yield repository, reached, let_go
     let_go.set()
     repository.close()
@@ -102,7 +103,8 @@ def test_a_repository_that_is_closed_loads_no_further_model(slow):
         last.set()
         return simple.load("simple_string")
 
-    repository._loaders["simple_string"] = load_last
+    repository._source._loaders["simple_string"] = load_last
+    repository._first += ("simple_string",)
     loading = threading.Thread(target=repository.load)
     loading.start()
     assert reached.wait(30)
