@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import logging
 import sys
 import time
 import traceback
@@ -29,6 +30,9 @@ _STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILA
 _MODEL = r"/v2/models/{model:[^{}/]+}"
 _VERSIONS = ("", r"/versions/{version:[0-9]+}")
 
+# what fails here is told below; what aiohttp would log besides are bytes that are no HTTP, at a traceback each
+QUIET_LOGGER = logging.Logger("server_stub.http_front", logging.CRITICAL)  # noqa: LOG001 - one of its own, since the shared one is aiohttp's
+
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -40,7 +44,12 @@ class HttpFront:
         application = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
         application.add_routes([*self._routes(), *HttpAdministration(repository, regions, settings).routes()])
         self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=shutdown_timeout_s, handle_signals=False, auto_decompress=False
+            application,
+            access_log=None,
+            logger=QUIET_LOGGER,
+            shutdown_timeout=shutdown_timeout_s,
+            handle_signals=False,
+            auto_decompress=False,
         )
 
     async def start(self, host: str, port: int) -> int:

@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from server_stub.http_front import QUIET_LOGGER
 from server_stub.metrics import CONTENT_TYPE, render
 from server_stub.repository import Repository
 
@@ -13,7 +14,9 @@ class MetricsFront:
         self._repository = repository
         application = web.Application()
         application.add_routes([web.get("/metrics", self._metrics)])
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=shutdown_timeout_s, handle_signals=False)
+        self._runner = web.AppRunner(
+            application, access_log=None, logger=QUIET_LOGGER, shutdown_timeout=shutdown_timeout_s, handle_signals=False
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listens, and gives the port; raises OSError where it cannot."""
