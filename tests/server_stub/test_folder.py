@@ -15,15 +15,10 @@ from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException
 
 from perfkit.errors import UsageError
-from perfkit.protocol.tensor import Datatype
-from server_stub import model_config
-from server_stub.batching import BatchingPolicy, QueuePolicy
 from server_stub.config import Options
-from server_stub.definition import TensorDefinition
 from server_stub.in_flight import InFlight
 from server_stub.models import folder
 from server_stub.repository import Loaders, Repository
-from server_stub.sequences import Control, ControlKind, SequencePolicy
 from server_stub.sources import find_models
 from server_stub.versions import VersionPolicy
 
@@ -70,12 +65,6 @@ def test_G6_16_MiB_go_both_ways(start_server, tmp_path):
     assert started.end()[0] == 0
 
 
-def read(tmp_path, text, name="relu"):
-    (tmp_path / name).mkdir(exist_ok=True)
-    (tmp_path / name / "config.pbtxt").write_text(text)
-    return model_config.read_text(tmp_path / name / "config.pbtxt", name)
-
-
 def test_a_folder_without_models_is_refused(tmp_path):
     (tmp_path / "model" / "one").mkdir(parents=True)
     (tmp_path / "model" / "one" / "model.onnx").touch()
@@ -95,7 +84,7 @@ def test_tensors_that_have_no_datatype_here_are_refused(tmp_path):
         folder.load(tmp_path, "text", 1)
 
 
-BATCHED = """
+CONFIG = """
 name: "relu"
 backend: "onnxruntime"
 max_batch_size: 4
@@ -114,92 +103,18 @@ dynamic_batching {
 """
 
 
-def test_all_of_a_configuration_is_kept_to(tmp_path):
-    (tmp_path / "relu").mkdir()
-    (tmp_path / "relu" / "labels.txt").write_text("a\nb\nc\n")
-    written = read(tmp_path, BATCHED)
-    assert written.scheduling == BatchingPolicy(
-        (2, 4), 100_000, 2, 1, QueuePolicy(9, 7000, allow_timeout_override=True, delays=True), {2: QueuePolicy(1)}
-    )
-    assert (written.max_batch_size, written.instances, written.versions) == (4, 2, VersionPolicy(specific=(1, 3)))
-    assert written.outputs == (TensorDefinition("y", Datatype.FP32, (3,), labels=("a", "b", "c"), label_filename="labels.txt"),)
-
-
 def test_what_clients_are_told_is_what_was_written(tmp_path):
     for version in (1, 2, 3):
         write_model(tmp_path / "relu" / str(version) / "model.onnx")
     (tmp_path / "relu" / "labels.txt").write_text("a\nb\nc\n")
-    (tmp_path / "relu" / "config.pbtxt").write_text(BATCHED)
+    (tmp_path / "relu" / "config.pbtxt").write_text(CONFIG)
     loaded = folder.load(tmp_path, "relu", 1)
     assert [version for _, version, _ in loaded] == ["1", "3"]
-    theirs = text_format.Parse(BATCHED, model_config_pb2.ModelConfig())
+    theirs = text_format.Parse(CONFIG, model_config_pb2.ModelConfig())
     ours = model_config_pb2.ModelConfig.FromString(loaded[0][0].config_message().SerializeToString())
     for field in ("name", "backend", "max_batch_size", "input", "output", "version_policy", "dynamic_batching"):
         assert getattr(ours, field) == getattr(theirs, field), field
     assert (ours.instance_group[0].count, loaded[0][0].metadata().versions) == (2, ("1", "3"))
-
-
-SEQUENCE = """
-max_batch_size: 2
-sequence_batching {
-  max_sequence_idle_microseconds: 5
-  oldest { max_candidate_sequences: 3 preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 9 }
-  control_input [ { name: "s" control [ { kind: CONTROL_SEQUENCE_START fp32_false_true: [ 0, 1 ] } ] } ]
-  control_input [ { name: "i" control [ { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } ] } ]
-}
-"""
-
-
-def test_sequences_are_read_too(tmp_path):
-    controls = (Control("s", ControlKind.START, Datatype.FP32, (0.0, 1.0)), Control("i", ControlKind.CORRID, Datatype.BYTES))
-    assert read(tmp_path, SEQUENCE).scheduling == SequencePolicy(controls, 5000, BatchingPolicy((2,), 9000), 3)
-    direct = read(tmp_path, "sequence_batching { }").scheduling
-    assert direct == SequencePolicy((), 1_000_000_000)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("max_batch_size: x", "config.pbtxt cannot be read: 1:17 : "),
-        ("ensemble_scheduling { }", 'has no field named "ensemble_scheduling"'),
-        ('name: "other"', "name is 'other', but the model's folder is called 'relu'."),
-        ('backend: "python"', "platform '' with backend 'python' is not served here; only onnxruntime is."),
-        ("max_batch_size: -1", "max_batch_size is -1"),
-        ("dynamic_batching { }", "dynamic_batching needs a max_batch_size above 0."),
-        ("max_batch_size: 4 dynamic_batching { preferred_batch_size: 5 }", "preferred_batch_size 5 lies outside 1 to max_batch_size 4."),
-        (
-            "max_batch_size: 4 dynamic_batching { priority_levels: 2 }",
-            "default_priority_level is 0; it lies between 1 and priority_levels 2.",
-        ),
-        (
-            "max_batch_size: 4 dynamic_batching { preserve_ordering: true } instance_group { count: 2 }",
-            "dynamic_batching.preserve_ordering",
-        ),
-        ("instance_group { kind: KIND_GPU }", "instance_group asks for a GPU"),
-        ("instance_group { count: 65 }", "instance_group.count is 65; it lies between 1 and 64."),
-        ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled is not served"),
-        ('default_model_filename: "../x.onnx"', "default_model_filename '../x.onnx' has to be a name without folders."),
-        ('input { name: "x" }', "data_type of 'x' is missing."),
-        ("input { data_type: TYPE_FP32 }", "an input or output has no name."),
-        ('input { name: "x" data_type: TYPE_FP32 dims: 0 }', "dims of 'x' are [0]"),
-        ('input { name: "x" data_type: TYPE_FP32 optional: true }', "optional of 'x' is not served here"),
-        ('output { name: "y" data_type: TYPE_FP32 label_filename: "../a" }', "label_filename '../a' has to be a name without folders."),
-        ('output { name: "y" data_type: TYPE_FP32 label_filename: "none" }', "label_filename of 'y' cannot be read"),
-        ("version_policy { specific { } }", "version_policy.specific names no versions."),
-        ("sequence_batching { direct { minimum_slot_utilization: 0.5 } }", "sequence_batching.direct goes without delay and"),
-        ('sequence_batching { control_input { name: "s" } }', "the control_input 's' has 0 controls, where 1 is expected."),
-        ('sequence_batching { control_input { name: "s" control { int32_false_true: 1 } } }', "needs two values, for false and for true"),
-        (
-            'sequence_batching { control_input { name: "s" control { kind: CONTROL_SEQUENCE_CORRID } } }',
-            "TYPE_INVALID, which is no type of an id.",
-        ),
-    ],
-)
-def test_what_cannot_be_kept_to_is_named(tmp_path, text, sentence):
-    with pytest.raises(UsageError) as error:
-        read(tmp_path, text)
-    assert sentence in str(error.value)
-    assert str(tmp_path / "relu" / "config.pbtxt") in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
-"""Shared memory, and the settings beside it: rows X1 to X4, T1 and T2 of the conformance checklist."""
+"""Shared memory: rows X1 to X4 of the conformance checklist."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc
+import tritonclient.grpc.aio
 import tritonclient.http
+import tritonclient.http.aio
 from tritonclient.utils import InferenceServerException, shared_memory
 
 from perfkit.errors import ErrorKind, ProtocolError
@@ -91,6 +94,23 @@ def test_X1_tritonclient_registers_infers_and_unregisters(client):
             client.infer("simple", inputs, outputs=outputs)
     finally:
         shared_memory.destroy_shared_memory_region(handle)
+
+
+@pytest.mark.parametrize("library", [tritonclient.http.aio, tritonclient.grpc.aio], ids=["http.aio", "grpc.aio"])
+def test_X1_the_asynchronous_clients_do_so_too(allowing, region, library):
+    async def main():
+        port = allowing.http_port if library is tritonclient.http.aio else allowing.grpc_port
+        async with library.InferenceServerClient(f"127.0.0.1:{port}") as opened:
+            await opened.register_system_shared_memory("aio", region, 384)
+            inputs = [library.InferInput(one, [1, 16], "INT32") for one in ("INPUT0", "INPUT1")]
+            output = library.InferRequestedOutput("OUTPUT0")
+            for one, offset in ((inputs[0], 0), (inputs[1], 64), (output, 128)):
+                one.set_shared_memory("aio", 64, offset)
+            await opened.infer("simple", inputs, outputs=[output])
+            await opened.unregister_system_shared_memory("aio")
+
+    asyncio.run(main())
+    assert (FOLDER / region).read_bytes()[128:192] == (FIRST + SECOND).tobytes()
 
 
 def test_X1_regions_and_bodies_mix_over_http(to, region):
@@ -278,59 +298,3 @@ def test_a_region_that_is_let_go_stays_open_for_the_request_that_uses_it(tmp_pat
     with contextlib.closing(os.fdopen(os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR), "r+b")):
         assert slot.read() == b"345"
     regions.close()
-
-
-def test_T1_trace_settings_are_kept_and_told(to, client):
-    defaults = {
-        "trace_level": ["OFF"],
-        "trace_rate": "1000",
-        "trace_count": "-1",
-        "log_frequency": "0",
-        "trace_file": "",
-        "trace_mode": "triton",
-    }
-    post = lambda path, body: to.send("POST", path, json.dumps(body).encode())  # noqa: E731 - as short as what it stands for
-    assert post("/v2/trace/setting", {}).json == to.get("/v2/trace/setting").json == defaults
-    assert post("/v2/models/simple/trace/setting", {"trace_rate": "5"}).json == {**defaults, "trace_rate": "5"}
-    assert to.get("/v2/trace/setting").json == defaults
-    assert post("/v2/trace/setting", {"trace_count": "7"}).json["trace_count"] == "7"
-    assert to.get("/v2/models/simple/trace/setting").json == {**defaults, "trace_rate": "5", "trace_count": "7"}
-    assert post("/v2/models/simple/trace/setting", {"trace_rate": None}).json["trace_rate"] == "1000"
-    assert post("/v2/trace/setting", {"trace_count": None}).json == defaults
-    assert "trace_level" in json.dumps(
-        client.get_trace_settings("simple", **({} if client.library is tritonclient.http else {"as_json": True}))
-    )
-    client.update_trace_settings(settings={"trace_rate": "9"})
-    assert to.get("/v2/trace/setting").json["trace_rate"] == "9"
-    client.update_trace_settings(settings={"trace_rate": None})
-    assert to.get("/v2/trace/setting").json == defaults
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status", "text"),
-    [
-        ("trace/setting", {"trace_rate": 5}, 500, "attempt to access JSON non-string as string"),
-        ("trace/setting", {"trace_level": "OFF"}, 500, "attempt to access JSON non-array as array"),
-        ("trace/setting", {"trace_level": ["TIMESTAMPS"]}, 400, "Attempting to set invalid trace setting :trace file name is not given"),
-        ("trace/setting", {"trace_file": "/x"}, 501, "trace file location can not be updated through network protocol"),
-        ("trace/setting", {"trace_count": "-2"}, 400, "Unable to parse 'trace_count'. Expecting value >= -1, got:-2"),
-        ("trace/setting", {"trace_rate": "x"}, 400, "Unable to parse 'trace_rate', got: x"),
-        ("models/nope/trace/setting", {}, 400, "Request for unknown model : nope"),
-        ("logging", {"log_file": "x"}, 501, "log file location can not be updated through network protocol"),
-        ("logging", {"log_format": "x"}, 503, "invalid argument for --log_format, got: x"),
-        ("logging", {"log_info": "x"}, 500, "attempt to access JSON non-boolean as boolean"),
-        ("logging", {"log_verbose_level": -1}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
-    ],
-)  # as a real Triton 2.51 answers them
-def test_settings_that_cannot_be(to, path, body, status, text):
-    answer = to.send("POST", f"/v2/{path}", json.dumps(body).encode())
-    assert (answer.status, answer.json) == (status, {"error": text})
-
-
-def test_T2_log_settings_are_kept_and_told(to, client):
-    defaults = {"log_file": "", "log_info": True, "log_warning": True, "log_error": True, "log_verbose_level": 0, "log_format": "default"}
-    assert to.get("/v2/logging").json == defaults
-    assert to.send("POST", "/v2/logging", b'{"log_verbose_level":1,"foo":2}').json == {**defaults, "log_verbose_level": 1}
-    client.update_log_settings({"log_verbose_level": 0, "log_info": True})
-    assert to.get("/v2/logging").json == defaults
-    assert "log_verbose_level" in json.dumps(client.get_log_settings(**({} if client.library is tritonclient.http else {"as_json": True})))
