@@ -85,7 +85,7 @@ class Scheduler:
     ) -> None:
         self._line, self._instances, self._statistics, self._now_ns, self._make_alarm = line, instances, statistics, now_ns, make_alarm
         self._idle = list(reversed(range(instances.count + instances.ahead)))
-        self._is_dispatching = False
+        self._is_dispatching = self._is_closed = False
         self._alarm: Alarm | None = None  # made in the loop, and only for lines that let requests wait
         self._in_flight: set[asyncio.Future[InferResponse]] = set()
 
@@ -114,6 +114,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Drops what waits, and returns when nothing is being executed any more."""
+        self._is_closed = True
         if self._alarm is not None:
             self._alarm.close()
         for future in tuple(self._in_flight):
@@ -122,7 +123,7 @@ class Scheduler:
         self._instances.close()
 
     def _dispatch(self) -> None:
-        if self._is_dispatching:  # what ends at once calls this from within
+        if self._is_dispatching or self._is_closed:  # what ends at once calls this from within
             return
         self._is_dispatching = True
         try:

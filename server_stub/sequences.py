@@ -7,6 +7,7 @@ one request each at a time, first come first served. Pure: no clock, no threads.
 import collections
 import dataclasses
 import enum
+import itertools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -16,7 +17,9 @@ import numpy.typing as npt
 from perfkit.errors import ProtocolError
 from perfkit.protocol.tensor import Datatype, array_dtype
 from server_stub.batching import BatchingLine, BatchingPolicy
-from server_stub.line import Taken, Waiting
+from server_stub.line import Taken, Waiting, refusal
+
+_MOST_WAITING = 2**16  # more than any client that means well
 
 
 class ControlKind(enum.Enum):
@@ -53,12 +56,18 @@ class SequencePolicy:
 class _Sequence:
     """A sequence that goes on; `slots` are the ones that it has a place among, None while it waits for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
         self.slots: list[_Sequence] | None = None
         self.waiting: collections.deque[Waiting] = collections.deque()
         self.latest_ns = 0
         self.is_ending = False
         self.is_executing = False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing of it waits, or is with the batches."""
+        return not self.waiting and not self.is_executing
 
 
 class SequenceLine:
@@ -70,7 +79,7 @@ class SequenceLine:
         self._model, self._policy, self._is_batched = model, policy, max_batch_size > 0
         self._compatible_inputs = frozenset(compatible_inputs)
         self._count = 0
-        self._known: dict[Hashable, _Sequence] = {}  # those that can be continued
+        self._known: dict[Hashable, _Sequence] = {}  # those that can be continued, the one continued last behind the others
         self._backlog: collections.deque[_Sequence] = collections.deque()
         self._batches = None if policy.oldest is None else BatchingLine(policy.oldest, max_batch_size, compatible_inputs)
         # of the oldest strategy the candidates, of the direct one the slots of each instance
@@ -95,12 +104,14 @@ class SequenceLine:
                 f"inference request for sequence {key} to model '{self._model}' must specify the START flag on the first request "
                 "of the sequence"
             )
+        if self._count >= _MOST_WAITING:
+            raise refusal(waiting.request, "Exceeds maximum queue size")
         waiting.controls = {one.name: self._control(one, key, starts=starts, ends=ends) for one in self._policy.controls}
         if starts:
             self._start(key)
         waiting.sequence = sequence = self._known[key]
         sequence.waiting.append(waiting)
-        sequence.latest_ns = now_ns
+        self._touch(sequence, now_ns)
         self._count += 1
         if ends:
             sequence.is_ending = True
@@ -114,12 +125,15 @@ class SequenceLine:
         if self._batches is not None:
             taken = self._batches.take(now_ns, instance)
             self._count -= len(taken.batch)
+            for waiting in taken.batch:
+                self._touch(waiting.sequence, now_ns)
             wakes_ns = [one for one in (taken.wake_ns, self._next_idle_ns if self._backlog else None) if one is not None]
             return taken if taken.batch else Taken((), (), min(wakes_ns, default=None))
         batch: list[Waiting] = []
         for sequence in tuple(self._slots[instance]):
             if sequence.waiting and (not batch or self._shapes(sequence.waiting[0]) == self._shapes(batch[0])):
                 batch.append(sequence.waiting.popleft())
+                self._touch(sequence, now_ns)
                 self._free_if_over(sequence)
         self._count -= len(batch)
         return Taken(batch, (), self._next_idle_ns if self._backlog and not batch else None)
@@ -138,9 +152,8 @@ class SequenceLine:
 
     def executed(self, batch: Sequence[Waiting], now_ns: int) -> None:
         """See `Line.executed`: the sequences' next requests can follow."""
-        for sequence in (waiting.sequence for waiting in batch):
-            sequence.latest_ns = max(sequence.latest_ns, now_ns)
-            if self._batches is not None:
+        if self._batches is not None:
+            for sequence in (waiting.sequence for waiting in batch):
                 sequence.is_executing = False
                 self._offer(sequence)
                 self._free_if_over(sequence)
@@ -151,7 +164,7 @@ class SequenceLine:
     def _start(self, key: Hashable) -> None:
         """A new sequence; one of that id which still goes on ends with what it has."""
         before = self._known.get(key)
-        self._known[key] = _Sequence()
+        self._known[key] = _Sequence(key)
         self._backlog.append(self._known[key])
         if before is not None:
             before.is_ending = True
@@ -177,21 +190,27 @@ class SequenceLine:
             self._batches.add(waiting, waiting.enqueued_ns)
 
     def _free_if_over(self, sequence: _Sequence) -> None:
-        if sequence.is_ending and not sequence.waiting and not sequence.is_executing and sequence.slots is not None:
+        if sequence.is_ending and sequence.is_quiet and sequence.slots is not None:
             sequence.slots.remove(sequence)
             sequence.slots = None
             self._fill()
 
+    def _touch(self, sequence: _Sequence, now_ns: int) -> None:
+        sequence.latest_ns = now_ns
+        if self._known.get(sequence.key) is sequence:
+            self._known[sequence.key] = self._known.pop(sequence.key)
+
     def _end_idle(self, now_ns: int) -> None:
-        """Ends the sequences that nobody continued; looks at all of them only when the first may have come to that."""
+        """Ends the sequences that nobody continued; looks at them only when the first may have come to that."""
         if self._next_idle_ns is not None and now_ns < self._next_idle_ns:
             return
-        for key, sequence in tuple(self._known.items()):
-            if now_ns - sequence.latest_ns > self._policy.max_idle_ns and not sequence.waiting and not sequence.is_executing:
-                del self._known[key]
-                sequence.is_ending = True
-                self._free_if_over(sequence)
-        latest_ns = min((sequence.latest_ns for sequence in self._known.values()), default=now_ns)
+        idle = itertools.takewhile(lambda one: now_ns - one[1].latest_ns > self._policy.max_idle_ns, self._known.items())
+        for key, sequence in [one for one in idle if one[1].is_quiet]:
+            del self._known[key]
+            sequence.is_ending = True
+            self._free_if_over(sequence)
+        # who waits, however long, is not what the next look is for
+        latest_ns = next((sequence.latest_ns for sequence in self._known.values() if sequence.is_quiet), now_ns)
         self._next_idle_ns = latest_ns + self._policy.max_idle_ns + 1
 
     def _control(self, control: Control, key: Hashable, *, starts: bool, ends: bool) -> npt.NDArray[Any]:

@@ -202,6 +202,8 @@ def test_closing_tells_who_still_waits():
         tasks = [await send(hand, scheduler, name) for name in "ab"]
         scheduler.close()
         assert hand.is_closed
+        hand.finish()
+        assert hand.log == ["a"], "what ends beyond that is followed by nothing"
         for task in tasks:
             with pytest.raises(ProtocolError, match="shutting down"):
                 await task

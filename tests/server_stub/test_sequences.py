@@ -135,6 +135,23 @@ def test_an_idle_sequence_makes_room_for_one_that_waits():
     assert line.take(wake_ns) == "<2"
 
 
+def test_who_waits_longer_than_a_pause_may_be_is_kept_and_wakes_nobody_in_vain():
+    line = Driven(SequencePolicy(max_idle_ns=100), max_batch_size=1)
+    line.add("<1", 0)
+    line.add("<2", 0)
+    line.take(0)
+    for now_ns in (90, 180, 270):
+        line.add("1", now_ns)
+        assert line.take(now_ns) == "1"
+        assert line.take(now_ns) == ""
+        assert line.taken.wake_ns is not None
+        assert line.taken.wake_ns > now_ns
+    line.add("1>", 280)
+    assert (line.take(280), line.take(280)) == ("1>", "<2")
+    line.add("2", 285)
+    assert line.take(285) == "2"
+
+
 @pytest.mark.parametrize("policy", [DIRECT, OLDEST], ids=["direct", "oldest"])
 def test_who_has_left_is_passed_over_and_the_sequence_goes_on(policy):
     line = Driven(policy)
