@@ -47,7 +47,7 @@ class HttpFront:
             application,
             access_log=None,
             logger=QUIET_LOGGER,
-            shutdown_timeout=shutdown_timeout_s,
+            shutdown_timeout=shutdown_timeout_s / 2,  # it is waited for twice: for the handlers, then for them to be cancelled
             handle_signals=False,
             auto_decompress=False,
         )

@@ -52,7 +52,7 @@ class Repository:
             try:
                 models = _by_version(await asyncio.to_thread(self._source.load, name, config))
             except UsageError as error:
-                raise ProtocolError(f"load failed for model '{name}': {error}", ErrorKind.INTERNAL) from None
+                raise ProtocolError(f"load failed for model '{name}': {error}") from None
             before = self._models.pop(name, {})
             self._models[name] = models
             self._unloaded.pop(name, None)

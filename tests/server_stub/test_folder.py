@@ -190,8 +190,9 @@ def test_models_are_loaded_and_unloaded_while_it_serves(explicit, tmp_path, prot
         assert index() == [("relu", "1", "READY"), ("relu", "2", "READY")]
         assert client.infer("relu", [given], "1").as_numpy("y").tolist() == [[1, 0, -1]]
         assert client.infer("relu", [given]).as_numpy("y").tolist() == [[0, 0, 1]]
-        with pytest.raises(InferenceServerException, match="the given configuration of 'relu' cannot be read"):
+        with pytest.raises(InferenceServerException, match="load failed for model 'relu': the given configuration of 'relu'") as error:
             client.load_model("relu", config='{"max_batch_size": "many"}')
+        assert error.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
         assert client.is_model_ready("relu"), "what cannot be loaded leaves what is there"
         write_model(tmp_path / "late" / "1" / "model.onnx")
         client.load_model("late")
