@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import itertools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from server_stub.models import NAMES
 from server_stub.synthetic.declaration import EXAMPLE, LAWS, parse_law
 from server_stub.synthetic.law import Law
 
+_METRICS_PORT = 8002
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Options:
@@ -20,13 +23,18 @@ class Options:
     host: str = "127.0.0.1"
     http_port: int = 8000
     grpc_port: int = 8001
+    metrics_port: int = _METRICS_PORT
     threads: int | None = None
     cpus: frozenset[int] | None = None
     exit_with_stdin: bool = False
+    allow_client_shm: bool = False
+    """Whether clients may register regions of the system's shared memory."""
     models: tuple[str, ...] = ()
     """The models to load; none named means all."""
     model_repository: pathlib.Path | None = None
     """A folder of models in place of the built-in ones."""
+    is_explicit: bool = False
+    """Whether models are loaded and unloaded by clients; at the start only those that are named then are."""
     densenet: pathlib.Path | None = None
     synthetic: Law | None = None
     """What the model `synthetic` keeps to; None is the default law."""
@@ -37,11 +45,15 @@ def parse_options(arguments: Sequence[str]) -> Options:
     given = _parser().parse_args(arguments)
     if given.device == "cuda":
         raise UsageError("--device cuda: this version of the server runs on the CPU only; use --device cpu or auto.")
-    for option, port in (("--http-port", given.http_port), ("--grpc-port", given.grpc_port)):
+    if given.metrics_port is None:  # who takes free ports may have several servers
+        given.metrics_port = _METRICS_PORT if given.http_port and given.grpc_port else 0
+    ports = {"--http-port": given.http_port, "--grpc-port": given.grpc_port, "--metrics-port": given.metrics_port}
+    for option, port in ports.items():
         if not 0 <= port <= 65535:
             raise UsageError(f"{option} {port}: a port lies between 0 (a free one is chosen) and 65535.")
-    if given.http_port == given.grpc_port != 0:
-        raise UsageError(f"--http-port and --grpc-port are both {given.http_port}: each needs its own.")
+    for (first, port), (second, other) in itertools.combinations(ports.items(), 2):
+        if port == other != 0:
+            raise UsageError(f"{first} and {second} are both {port}: each needs its own.")
     if given.threads is not None and given.threads < 1:
         raise UsageError(f"--threads {given.threads}: ONNX Runtime needs at least 1 thread.")
     if given.model_repository is not None and not given.model_repository.is_dir():
@@ -59,11 +71,14 @@ def parse_options(arguments: Sequence[str]) -> Options:
         host=given.host,
         http_port=given.http_port,
         grpc_port=given.grpc_port,
+        metrics_port=given.metrics_port,
         threads=given.threads,
         cpus=None if given.cpus is None else parse_cpus(given.cpus),
         exit_with_stdin=given.exit_with_stdin,
+        allow_client_shm=given.allow_client_shm,
         models=tuple(dict.fromkeys(given.model or ())),
         model_repository=given.model_repository,
+        is_explicit=given.model_control_mode == "explicit",
         densenet=given.densenet,
         synthetic=None if given.synthetic is None else parse_law(given.synthetic),
     )
@@ -100,6 +115,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (default %(default)s)")
     parser.add_argument("--http-port", type=int, default=8000, metavar="PORT", help="0 takes a free one (default %(default)s)")
     parser.add_argument("--grpc-port", type=int, default=8001, metavar="PORT", help="0 takes a free one (default %(default)s)")
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="PORT",
+        help="for Prometheus; 0 takes a free one (default 8002, or a free one where another port is free to choose)",
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes the CPU in this version")
     parser.add_argument("--threads", type=int, metavar="N", help="threads for one inference (default: the CPUs it may use, less one)")
     parser.add_argument("--cpus", metavar="LIST", help="the CPUs to run on, such as 0,2-3 (default: all)")
@@ -108,7 +129,13 @@ def _parser() -> argparse.ArgumentParser:
         "--model-repository",
         type=pathlib.Path,
         metavar="DIR",
-        help="serve DIR/MODEL/VERSION/model.onnx, the highest version of each, in place of the built-in models; config.pbtxt is not read",
+        help="serve DIR/MODEL/VERSION/model.onnx, as DIR/MODEL/config.pbtxt says if there is one, in place of the built-in models",
+    )
+    parser.add_argument(
+        "--model-control-mode",
+        choices=("none", "explicit"),
+        default="none",
+        help="explicit lets clients load and unload models; at the start only those named by --model are loaded (default %(default)s)",
     )
     parser.add_argument(
         "--densenet",
@@ -122,6 +149,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="LAW",
         help=f"the queue that the model synthetic answers by, such as {EXAMPLE.replace('%', '%%')}; "
         f"service is one of {', '.join(LAWS)} (default: service=constant:5ms,servers=1)",
+    )
+    parser.add_argument(
+        "--allow-client-shm",
+        action="store_true",
+        help="let clients register regions of shared memory: whoever reaches the ports then reads and writes what is in /dev/shm",
     )
     parser.add_argument("--exit-with-stdin", action="store_true", help="end when stdin reaches its end, as when the parent dies")
     return parser

@@ -8,6 +8,9 @@ from google.protobuf import json_format
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype
+from server_stub.batching import BatchingPolicy, QueuePolicy
+from server_stub.sequences import Control, ControlKind, SequencePolicy
+from server_stub.versions import LATEST, VersionPolicy
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,6 +40,12 @@ class ModelDefinition:
     outputs: tuple[TensorDefinition, ...]
     versions: tuple[str, ...] = ("1",)
     default_model_filename: str = ""
+    instances: int = 1
+    """How many executions there can be at a time."""
+    scheduling: BatchingPolicy | SequencePolicy | None = None
+    version_policy: VersionPolicy = LATEST
+    is_decoupled: bool = False
+    """Whether a request has any number of responses."""
 
     def shape(self, tensor: TensorDefinition) -> tuple[int, ...]:
         """A tensor's shape in requests and replies: `dims` behind -1 for the batch, if there is one."""
@@ -51,27 +60,87 @@ class ModelDefinition:
 
     def config(self) -> dict[str, Any]:
         """What `GET /v2/models/NAME/config` answers: Triton's model configuration as JSON, numbers as numbers."""
-        return {
+        document: dict[str, Any] = {
             "name": self.name,
             "platform": self.platform,
             "backend": self.backend,
+            "version_policy": self.version_policy.config(),
             "max_batch_size": self.max_batch_size,
             "input": [
                 {**_common(one), "format": one.format, "allow_ragged_batch": False, "optional": False, "is_shape_tensor": False}
                 for one in self.inputs
             ],
             "output": [{**_common(one), "label_filename": one.label_filename, "is_shape_tensor": False} for one in self.outputs],
+            "instance_group": [{"name": f"{self.name}_0", "kind": "KIND_CPU", "count": self.instances, "gpus": []}],
             "default_model_filename": self.default_model_filename,
         }
+        # perf_analyzer takes the mere presence of a kind of batching for a yes
+        match self.scheduling:
+            case BatchingPolicy():
+                document["dynamic_batching"] = _batching(self.scheduling, self.max_batch_size)
+            case SequencePolicy():
+                document["sequence_batching"] = _sequence(self.scheduling)
+        if self.is_decoupled:
+            document["model_transaction_policy"] = {"decoupled": True}
+        return document
 
     def config_message(self) -> v2_pb2.ModelConfig:
         """The same configuration as a protobuf message."""
         return json_format.ParseDict(self.config(), v2_pb2.ModelConfig())
 
 
+def _batching(policy: BatchingPolicy, max_batch_size: int) -> dict[str, Any]:
+    return {
+        "preferred_batch_size": list(policy.preferred_sizes or (max_batch_size,)),
+        "max_queue_delay_microseconds": policy.max_delay_ns // 1000,
+        "preserve_ordering": False,
+        "priority_levels": policy.priority_levels,
+        "default_priority_level": policy.default_priority,
+        "default_queue_policy": _queue(policy.default_queue),
+        "priority_queue_policy": {str(level): _queue(queue) for level, queue in policy.queues.items()},
+    }
+
+
+def _sequence(policy: SequencePolicy) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "max_sequence_idle_microseconds": policy.max_idle_ns // 1000,
+        "control_input": [{"name": one.name, "control": [_control(one)]} for one in policy.controls],
+    }
+    if policy.oldest is None:
+        document["direct"] = {"max_queue_delay_microseconds": 0, "minimum_slot_utilization": 0}
+    else:
+        document["oldest"] = {
+            "max_candidate_sequences": policy.max_candidates,
+            "preferred_batch_size": list(policy.oldest.preferred_sizes),
+            "max_queue_delay_microseconds": policy.oldest.max_delay_ns // 1000,
+        }
+    return document
+
+
+def _control(control: Control) -> dict[str, Any]:
+    document: dict[str, Any] = {"kind": f"CONTROL_SEQUENCE_{control.kind.value}"}
+    if control.kind is ControlKind.CORRID:
+        return {**document, "data_type": _data_type(control.datatype)}
+    values = {Datatype.INT32: "int32_false_true", Datatype.FP32: "fp32_false_true", Datatype.BOOL: "bool_false_true"}
+    kind = bool if control.datatype is Datatype.BOOL else float if control.datatype is Datatype.FP32 else int
+    return {**document, values[control.datatype]: [kind(value) for value in control.false_true], "data_type": "TYPE_INVALID"}
+
+
+def _queue(policy: QueuePolicy) -> dict[str, Any]:
+    return {
+        "timeout_action": "DELAY" if policy.delays else "REJECT",
+        "default_timeout_microseconds": policy.default_timeout_ns // 1000,
+        "allow_timeout_override": policy.allow_timeout_override,
+        "max_queue_size": policy.max_size,
+    }
+
+
 def _common(tensor: TensorDefinition) -> dict[str, Any]:
-    name = "STRING" if tensor.datatype is Datatype.BYTES else tensor.datatype.value
-    document: dict[str, Any] = {"name": tensor.name, "data_type": f"TYPE_{name}", "dims": list(tensor.dims)}
+    document: dict[str, Any] = {"name": tensor.name, "data_type": _data_type(tensor.datatype), "dims": list(tensor.dims)}
     if tensor.reshape is not None:
         document["reshape"] = {"shape": list(tensor.reshape)}
     return document
+
+
+def _data_type(datatype: Datatype) -> str:
+    return f"TYPE_{'STRING' if datatype is Datatype.BYTES else datatype.value}"

@@ -3,7 +3,7 @@
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import grpc
@@ -13,8 +13,15 @@ from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, v2_pb2
+from perfkit.protocol.message import InferRequest, InferResponse
+from server_stub import shared_requests
+from server_stub.grpc_administration import GrpcAdministration, Method
+from server_stub.grpc_stream import Stream, StreamFailureError
 from server_stub.identity import server_metadata
+from server_stub.model import Model
 from server_stub.repository import Repository
+from server_stub.settings import Settings
+from server_stub.shared_memory import Regions, Slot, without_slots
 
 _STATUS = {
     ErrorKind.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
@@ -36,17 +43,17 @@ _HEALTH_SERVICE = "grpc.health.v1.Health"
 _SERVING, _NOT_SERVING = b"\x08\x01", b"\x08\x02"
 
 _Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
-_Method: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+_GRPC_ERRORS = ("triton_grpc_error", "true")  # metadata that asks for a status where a stream would tell of a model's error
 
 
 class GrpcFront:
     """Answers v2 over gRPC from a repository of models."""
 
-    def __init__(self, repository: Repository, *, shutdown_timeout_s: float) -> None:
-        self._repository = repository
+    def __init__(self, repository: Repository, regions: Regions, settings: Settings, *, shutdown_timeout_s: float) -> None:
+        self._repository, self._regions = repository, regions
         self._shutdown_timeout_s = shutdown_timeout_s
         self._server = grpc.aio.server(options=_OPTIONS)
-        methods: dict[str, _Method] = {
+        methods: dict[str, Method] = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
             "ModelReady": self._model_ready,
@@ -56,8 +63,16 @@ class GrpcFront:
             "ModelStatistics": self._statistics,
             "ModelInfer": self._infer,
             "RepositoryIndex": self._index,
+            **GrpcAdministration(repository, regions, settings).methods(),
         }
-        self._server.add_generic_rpc_handlers([_handlers(protobuf.SERVICE, methods), _handlers(_HEALTH_SERVICE, {"Check": self._health})])
+        handlers = _handlers(methods)
+        handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
+        self._server.add_generic_rpc_handlers(
+            [
+                grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers),
+                grpc.method_handlers_generic_handler(_HEALTH_SERVICE, _handlers({"Check": self._health})),
+            ]
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listens, and gives the port; raises OSError where it cannot."""
@@ -87,7 +102,7 @@ class GrpcFront:
         return v2_pb2.ModelReadyResponse(ready=self._repository.is_model_ready(asked.name, asked.version)).SerializeToString()
 
     async def _server_metadata(self, encoded: bytes) -> bytes:
-        metadata = server_metadata()
+        metadata = server_metadata(is_shared_memory_allowed=self._regions.is_allowed)
         return v2_pb2.ServerMetadataResponse(
             name=metadata.name, version=metadata.version, extensions=metadata.extensions
         ).SerializeToString()
@@ -116,19 +131,34 @@ class GrpcFront:
 
     async def _infer(self, encoded: bytes) -> bytes:
         arrived_ns = time.monotonic_ns()
+        request, model, slots = self._read(encoded)
+        if model.definition.is_decoupled:
+            raise ProtocolError("ModelInfer RPC doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
+        return await model.infer(request, arrived_ns, lambda response: protobuf.encode_infer_response(without_slots(response, slots)))
+
+    def _read(self, encoded: bytes) -> tuple[InferRequest, Model, Mapping[str, Slot]]:
+        encoded, slots = shared_requests.read_grpc(encoded, self._regions)
         request = protobuf.decode_infer_request(encoded)
-        model = self._repository.find(request.model, request.version)
-        return await model.infer(request, arrived_ns, protobuf.encode_infer_response)
+        return request, self._repository.find(request.model, request.version), slots
+
+    def _open(self, encoded: bytes) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
+        request, model, slots = self._read(encoded)
+        return request, model, lambda response: without_slots(response, slots)
+
+    async def _stream(self, requests: AsyncIterator[bytes], context: _Context) -> None:
+        metadata: Any = context.invocation_metadata() or ()
+        stream = Stream(self._open, context.write, ends_with_errors=_GRPC_ERRORS in {(key, value) for key, value in metadata})
+        try:
+            await stream.serve(requests)
+        except StreamFailureError as failure:
+            await context.abort(_STATUS[failure.error.kind], str(failure)[:_LONGEST_DETAILS])
 
 
-def _handlers(service: str, methods: Mapping[str, _Method]) -> grpc.GenericRpcHandler:
-    handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
-        name: grpc.unary_unary_rpc_method_handler(_answering(method)) for name, method in methods.items()
-    }
-    return grpc.method_handlers_generic_handler(service, handlers)
+def _handlers(methods: Mapping[str, Method]) -> "dict[str, grpc.RpcMethodHandler[bytes, bytes]]":
+    return {name: grpc.unary_unary_rpc_method_handler(_answering(method)) for name, method in methods.items()}
 
 
-def _answering(method: _Method) -> Callable[[bytes, _Context], Awaitable[bytes]]:
+def _answering(method: Method) -> Callable[[bytes, _Context], Awaitable[bytes]]:
     """The method with its failures turned into gRPC statuses."""
 
     async def answer(encoded: bytes, context: _Context) -> bytes:

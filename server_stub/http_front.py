@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import functools
 import json
+import logging
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from aiohttp import StreamReader, web
 
@@ -15,10 +16,13 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
 from perfkit.protocol.message import InferRequest, InferResponse
-from server_stub import inference
+from server_stub import inference, shared_requests
+from server_stub.http_administration import HttpAdministration
 from server_stub.identity import server_metadata
 from server_stub.model import Model
 from server_stub.repository import Repository
+from server_stub.settings import Settings
+from server_stub.shared_memory import Regions, Slot, without_slots
 
 MAX_BODY_BYTES = 2**30
 # what has to be held twice, parsed or unpacked; binary tensors behind the JSON part may be larger
@@ -27,20 +31,28 @@ _STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILA
 _MODEL = r"/v2/models/{model:[^{}/]+}"
 _VERSIONS = ("", r"/versions/{version:[0-9]+}")
 
+# what fails here is told below; what aiohttp would log besides are bytes that are no HTTP, at a traceback each
+QUIET_LOGGER = logging.Logger("server_stub.http_front", logging.CRITICAL)  # noqa: LOG001 - one of its own, since the shared one is aiohttp's
+
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpFront:
     """Answers v2 over HTTP from a repository of models."""
 
-    def __init__(self, repository: Repository, *, shutdown_timeout_s: float) -> None:
-        self._repository = repository
-        self._shutdown_timeout_s = shutdown_timeout_s
+    def __init__(self, repository: Repository, regions: Regions, settings: Settings, *, shutdown_timeout_s: float) -> None:
+        self._repository, self._regions = repository, regions
+        self._step_timeout_s = shutdown_timeout_s / 3  # it is waited for bodies, for the handlers, and for them to be cancelled
         self._being_read: set[StreamReader] = set()
         application = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
-        application.add_routes(self._routes())
+        application.add_routes([*self._routes(), *HttpAdministration(repository, regions, settings).routes()])
         self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=shutdown_timeout_s, handle_signals=False, auto_decompress=False
+            application,
+            access_log=None,
+            logger=QUIET_LOGGER,
+            shutdown_timeout=self._step_timeout_s,
+            handle_signals=False,
+            auto_decompress=False,
         )
 
     async def start(self, host: str, port: int) -> int:
@@ -59,7 +71,7 @@ class HttpFront:
     async def _await_bodies(self) -> None:
         arriving = asyncio.gather(*(body.wait_eof() for body in self._being_read), return_exceptions=True)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(arriving, self._shutdown_timeout_s)
+            await asyncio.wait_for(arriving, self._step_timeout_s)
 
     async def _read(self, request: web.Request) -> bytes:
         self._being_read.add(request.content)
@@ -101,7 +113,7 @@ class HttpFront:
         return web.Response() if is_ready else _error(400, "Model version not ready", "text/plain")
 
     async def _server(self, request: web.Request) -> web.Response:
-        metadata = server_metadata()
+        metadata = server_metadata(is_shared_memory_allowed=self._regions.is_allowed)
         return _json({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
 
     async def _index(self, request: web.Request) -> web.Response:
@@ -119,6 +131,8 @@ class HttpFront:
     async def _infer(self, request: web.Request) -> web.Response:
         with _early():
             model = self._model(request)
+            if model.definition.is_decoupled:
+                raise ProtocolError("HTTP end point doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
             if (request.content_length or 0) > MAX_BODY_BYTES:
                 raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
             encoded = await self._read(request)
@@ -130,12 +144,14 @@ class HttpFront:
                 raise ProtocolError(
                     f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes"
                 )
+        model = self._model(request)  # while the body came, another one may have taken its place
+        body, header_length, slots = shared_requests.read_http(body, header_length, self._regions)
         if header_length == 0 or not body:
             asked = inference.raw_request(model.definition, model.version, body)
         else:
             asked = rest.decode_infer_request(model.definition.name, model.version, body, header_length)
         encoding = choose_encoding(request.headers.get("Accept-Encoding", ""))
-        return await model.infer(asked, arrived_ns, functools.partial(_answer, asked, encoding))
+        return await model.infer(asked, arrived_ns, functools.partial(_answer, asked, encoding, slots))
 
 
 class _EarlyError(ProtocolError):
@@ -162,11 +178,13 @@ def _header_length(request: web.Request, body_bytes: int) -> int | None:
     return length
 
 
-def _answer(asked: InferRequest, encoding: str, response: InferResponse) -> web.Response:
+def _answer(asked: InferRequest, encoding: str, slots: Mapping[str, Slot], response: InferResponse) -> web.Response:
+    response = without_slots(response, slots)
     listed = {output.name: output.binary is True for output in reversed(asked.outputs)}
-    headers, buffers = rest.encode_infer_response(
+    encoded = rest.encode_infer_response(
         response, {tensor.name: listed.get(tensor.name, asked.binary_output) for tensor in response.outputs}
     )
+    headers, buffers = shared_requests.write_http(*encoded, slots)
     if encoding == "identity":
         return web.Response(body=b"".join(buffers), headers=headers)
     return web.Response(body=compress(buffers, encoding), headers={**headers, "Content-Encoding": encoding})
@@ -189,7 +207,7 @@ async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamR
         # Triton's own HTTP layer answers early refusals, and knows of no other type for its JSON
         content_type = "text/plain" if isinstance(error, _EarlyError) else rest.JSON_TYPE
         answer = _error(_STATUS.get(error.kind, 400), str(error), content_type)
-        if error.kind is ErrorKind.UNSUPPORTED:
+        if error.kind is ErrorKind.UNSUPPORTED and "compression" in str(error):
             answer.headers["Accept-Encoding"] = ", ".join(ACCEPTED)
         return answer
     except web.HTTPRequestEntityTooLarge:

@@ -6,9 +6,22 @@ from perfkit.protocol.message import ServerMetadata
 
 # tritonclient's examples insist on this name
 _NAME = "triton"
-_EXTENSIONS = ("classification", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+_EXTENSIONS = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
 
 
-def server_metadata() -> ServerMetadata:
+def server_metadata(*, is_shared_memory_allowed: bool) -> ServerMetadata:
     """Name, version and the protocol extensions on offer."""
-    return ServerMetadata(_NAME, importlib.metadata.version("perfkit"), _EXTENSIONS)
+    extensions = tuple(one for one in _EXTENSIONS if is_shared_memory_allowed or one != "system_shared_memory")
+    return ServerMetadata(_NAME, importlib.metadata.version("perfkit"), extensions)

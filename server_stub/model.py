@@ -1,17 +1,20 @@
 """A model that is being served: what it is, what executes it, and what it has done."""
 
-import asyncio
-import concurrent.futures
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub import inference
+from server_stub.batching import BatchingLine, BatchingPolicy
 from server_stub.definition import ModelDefinition
+from server_stub.execution import BatchExecution
 from server_stub.executors.base import Executor
-from server_stub.statistics import Statistics, Timing
+from server_stub.in_flight import InFlight
+from server_stub.line import Fifo, Line, Waiting
+from server_stub.scheduler import InlineInstances, Instances, Scheduler, ThreadInstances
+from server_stub.sequences import SequenceLine, SequencePolicy
+from server_stub.statistics import FailureReason, Statistics
 
 _Answer = TypeVar("_Answer")
 
@@ -29,8 +32,26 @@ class Model(Protocol):
         """
         ...
 
+    def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
+        """All responses of a request, each when it is there: one, but for a decoupled model. Raises as `infer` does."""
+        ...
+
     def statistics(self) -> dict[str, Any]:
         """The model's entry in `model_stats`."""
+        ...
+
+    @property
+    def failures(self) -> Mapping[FailureReason, int]:
+        """Failures by reason, which `model_stats` does not tell apart."""
+        ...
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait for their execution."""
+        ...
+
+    async def drain(self) -> None:
+        """Returns when every request is answered; none may come any more."""
         ...
 
     def close(self) -> None:
@@ -39,43 +60,60 @@ class Model(Protocol):
 
 
 class ExecutedModel:
-    """A model with one instance: requests wait in line for its thread, so the event loop stays free."""
+    """A model whose requests wait in line for its instances' threads, so the event loop stays free."""
 
-    def __init__(self, definition: ModelDefinition, executor: Executor) -> None:
+    def __init__(self, definition: ModelDefinition, executor: Executor, version: str = "") -> None:
         self.definition = definition
-        self.version = definition.versions[-1]
-        self._executor = executor
-        self._statistics = Statistics()
-        self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix=definition.name)
+        self.version = version or definition.versions[-1]
+        self._statistics, self._in_flight = Statistics(), InFlight()
+        execution = BatchExecution(definition, self.version, executor)
+        instances: Instances
+        if executor.is_brief and definition.instances == 1:
+            instances = InlineInstances(execution)
+        else:
+            # one after the other, nobody who comes later can change what is next; a batch can still grow
+            instances = ThreadInstances(definition.instances, execution, definition.name, ahead=1 if definition.scheduling is None else 0)
+        self._scheduler = Scheduler(_line(definition), instances, self._statistics)
 
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
         """See `Model.infer`; what it counts begins when the request joins the line."""
         batch_size = inference.check_request(self.definition, request)
-        enqueued_ns = time.monotonic_ns()
-        loop = asyncio.get_running_loop()
-        return encode(await loop.run_in_executor(self._thread, self._execute, request, batch_size, enqueued_ns))
+        with self._in_flight:
+            return encode(await self._scheduler.submit(Waiting(request, batch_size, time.monotonic_ns())))
+
+    async def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
+        """See `Model.responses`."""
+        yield await self.infer(request, arrived_ns, lambda response: response)
 
     def statistics(self) -> dict[str, Any]:
         """See `Model.statistics`."""
         return self._statistics.document(self.definition.name, self.version)
 
-    def close(self) -> None:
-        """See `Model.close`; returns when the thread has ended."""
-        self._thread.shutdown(cancel_futures=True)
+    @property
+    def failures(self) -> Mapping[FailureReason, int]:
+        """See `Model.failures`."""
+        return self._statistics.failures
 
-    def _execute(self, request: InferRequest, batch_size: int, enqueued_ns: int) -> InferResponse:
-        started_ns = time.monotonic_ns()
-        try:
-            inputs = inference.input_arrays(self.definition, request)
-            input_ready_ns = time.monotonic_ns()
-            outputs = self._executor.execute(inputs)
-            inferred_ns = time.monotonic_ns()
-            response = inference.response(self.definition, self.version, request, outputs)
-        except ProtocolError:  # the model's own sentence
-            self._statistics.add_failure(time.monotonic_ns() - enqueued_ns)
-            raise
-        except Exception as error:  # whatever a model raises is an answer to its client, not the server's end
-            self._statistics.add_failure(time.monotonic_ns() - enqueued_ns)
-            raise ProtocolError(f"model '{self.definition.name}' failed: {error}", ErrorKind.INTERNAL) from error
-        self._statistics.add_success(Timing(enqueued_ns, started_ns, input_ready_ns, inferred_ns, time.monotonic_ns()), batch_size)
-        return response
+    @property
+    def pending(self) -> int:
+        """See `Model.pending`."""
+        return self._scheduler.pending
+
+    async def drain(self) -> None:
+        """See `Model.drain`."""
+        await self._in_flight.drain()
+
+    def close(self) -> None:
+        """See `Model.close`; returns when the threads have ended."""
+        self._scheduler.close()
+
+
+def _line(definition: ModelDefinition) -> Line:
+    open_inputs = [one.name for one in definition.inputs if -1 in one.dims]
+    match definition.scheduling:
+        case BatchingPolicy() as policy:
+            return BatchingLine(policy, definition.max_batch_size, open_inputs)
+        case SequencePolicy() as policy:
+            return SequenceLine(definition.name, policy, definition.instances, definition.max_batch_size, open_inputs)
+        case None:
+            return Fifo()

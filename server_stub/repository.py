@@ -1,81 +1,106 @@
-"""The models a server offers, found by name and version."""
+"""The models a server offers, found by name and version, loaded at its start and where allowed while it serves."""
 
-import functools
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeAlias
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from perfkit.errors import ErrorKind, ProtocolError
-from server_stub.config import Options
-from server_stub.definition import ModelDefinition
-from server_stub.executors.base import Executor
-from server_stub.model import ExecutedModel, Model
-from server_stub.models import densenet, folder, identity, simple
-from server_stub.synthetic.law import Law
-from server_stub.synthetic.model import NAME as SYNTHETIC
-from server_stub.synthetic.model import SyntheticModel
+from perfkit.errors import ErrorKind, ProtocolError, UsageError
+from server_stub.model import Model
 
 _INT64_DIGITS = 19
-Loader: TypeAlias = Callable[[], Model]
-_Arguments = ParamSpec("_Arguments")
 
 
-def find_models(options: Options, threads: int) -> "Repository":
-    """The models that the options name, not loaded yet; raises UsageError where a folder holds none of them."""
-    loaders: dict[str, Loader]
-    if options.model_repository is not None:
-        files = folder.find_files(options.model_repository, options.models)
-        loaders = {name: _executed(folder.load, name, file, threads) for name, file in files.items()}
-    else:
-        loaders = {name: _executed(simple.load, name) for name in simple.NAMES}
-        loaders |= {name: _executed(identity.load, name) for name in identity.NAMES}
-        loaders[SYNTHETIC] = functools.partial(SyntheticModel, options.synthetic or Law())
-        loaders[densenet.NAME] = _executed(densenet.load, threads, options.densenet)
-    return Repository({name: loader for name, loader in loaders.items() if name in options.models or not options.models})
+class Source(Protocol):
+    """Where models come from."""
 
+    def names(self) -> Sequence[str]:
+        """Those that are there now."""
+        ...
 
-def _executed(load: Callable[_Arguments, tuple[ModelDefinition, Executor]], *args: _Arguments.args, **keys: _Arguments.kwargs) -> Loader:
-    return lambda: ExecutedModel(*load(*args, **keys))
+    def load(self, name: str, config: str | None = None) -> Sequence[Model]:
+        """The versions of one, by `config` in place of its own configuration; raises UsageError where it cannot be loaded."""
+        ...
 
 
 class Repository:
-    """Models that are loaded one after the other; what is loaded can be used while others still are not."""
+    """Models by name and version; what is loaded can be used while others still are not.
 
-    def __init__(self, loaders: Mapping[str, Loader]) -> None:
-        self._loaders = dict(loaders)
-        self._models: dict[str, Model] = {}
-        self._is_closed = False
+    `names` are loaded at the start. Where it `is_explicit`, others of the source can be loaded, and all be unloaded, later.
+    """
+
+    def __init__(self, source: Source, names: Sequence[str], *, is_explicit: bool = False) -> None:
+        self._source, self._first, self._is_explicit = source, tuple(names), is_explicit
+        self._models: dict[str, dict[int, Model]] = {}
+        self._unloaded: dict[str, tuple[int, ...]] = {}
+        self._is_closed = self._has_loaded = False
+        self._changing = asyncio.Lock()
 
     def load(self) -> None:
-        """Loads every model, in a thread of its own if the fronts are open; raises UsageError where one cannot be loaded."""
-        for name, loader in self._loaders.items():
+        """Loads the first models, in a thread of its own if the fronts are open; raises UsageError where one cannot be loaded."""
+        for name in self._first:
             if self._is_closed:
                 return
-            self._models[name] = loader()
+            self._models[name] = _by_version(self._source.load(name))
+        self._has_loaded = True
+
+    async def load_model(self, name: str, config: str | None = None) -> None:
+        """Loads a model, or loads it anew: what it is answering is answered. Raises ProtocolError where that cannot be."""
+        self._check_explicit()
+        async with self._changing:
+            if name not in await asyncio.to_thread(self._source.names):
+                raise ProtocolError(f"failed to load '{name}', failed to poll from model repository", ErrorKind.INTERNAL)
+            try:
+                models = _by_version(await asyncio.to_thread(self._source.load, name, config))
+            except UsageError as error:
+                raise ProtocolError(f"load failed for model '{name}': {error}") from None
+            before = self._models.pop(name, {})
+            self._models[name] = models
+            self._unloaded.pop(name, None)
+            await _let_go(before)
+
+    async def unload_model(self, name: str) -> None:
+        """Lets go a model when it has answered what it is answering; one that is not loaded is let go already."""
+        self._check_explicit()
+        async with self._changing:
+            before = self._models.pop(name, {})
+            if before:
+                self._unloaded[name] = tuple(before)
+            await _let_go(before)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The models' names."""
-        return tuple(self._loaders)
+        """The names of the models that are loaded, or will be at the start."""
+        return tuple(dict.fromkeys([*(() if self._has_loaded else self._first), *self._models]))
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model is loaded."""
-        return len(self._models) == len(self._loaders)
+        """Whether every model of the start is loaded."""
+        return self._has_loaded
+
+    @property
+    def loaded(self) -> tuple[Model, ...]:
+        """The models that can be used, in all their versions."""
+        return tuple(model for versions in tuple(self._models.values()) for model in versions.values())
 
     def find(self, name: str, version: str = "") -> Model:
-        """The model of that name and version; raises ProtocolError for one that is unknown or not loaded yet."""
-        if name not in self._loaders:
-            raise ProtocolError(f"Request for unknown model: '{name}' is not found", ErrorKind.NOT_FOUND)
-        model = self._models.get(name)
-        if model is None:
+        """The model of that name and version, the highest one where none is given; raises ProtocolError for one that is not there."""
+        versions = self._models.get(name)
+        if versions is None:
+            if name in self._unloaded:
+                raise ProtocolError(f"Request for unknown model: '{name}' has no available versions", ErrorKind.NOT_FOUND)
+            if self._has_loaded or name not in self._first:
+                raise ProtocolError(f"Request for unknown model: '{name}' is not found", ErrorKind.NOT_FOUND)
             raise ProtocolError(f"Request for unknown model: '{name}' version {version or 1} is not at ready state", ErrorKind.UNAVAILABLE)
-        if version and not (version.isascii() and version.lstrip("-").isdigit() and len(version) < _INT64_DIGITS):
+        if not version:
+            return versions[max(versions)]
+        if not (version.isascii() and version.lstrip("-").isdigit() and len(version) < _INT64_DIGITS):
             raise ProtocolError(
                 f"failed to get model version from specified version string '{version}' (details: stol), version should be an integral value > 0"
             )
         if version.startswith("-"):
             raise ProtocolError(f"invalid model version specified '{version}' , version should be an integral value > 0")
-        if version and str(int(version)) != model.version:
+        model = versions.get(int(version))
+        if model is None:
             raise ProtocolError(f"Request for unknown model: '{name}' version {version} is not found", ErrorKind.NOT_FOUND)
         return model
 
@@ -90,24 +115,67 @@ class Repository:
         return True
 
     def index(self, *, ready: bool = False) -> list[dict[str, str]]:
-        """Every model with its version and state, or only those that are `ready`."""
-        loading = [] if ready else [{"name": name, "state": "LOADING"} for name in self._loaders if name not in self._models]
-        loaded = [{"name": name, "version": model.version, "state": "READY"} for name, model in tuple(self._models.items())]
-        return [*loaded, *loading]
+        """Every model with its versions and states, or only those that are `ready`."""
+        index = [{"name": model.definition.name, "version": model.version, "state": "READY"} for model in self.loaded]
+        if ready:
+            return index
+        index += [{"name": name, "state": "LOADING"} for name in self.names if name not in self._models]
+        index += [
+            {"name": name, "version": str(version), "state": "UNAVAILABLE", "reason": "unloaded"}
+            for name, versions in self._unloaded.items()
+            for version in versions
+        ]
+        if self._is_explicit:
+            known = {one["name"] for one in index}
+            index += [{"name": name} for name in self._source.names() if name not in known]
+        return index
 
     def statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        """`model_stats` of one model, or of all where no name is given."""
+        """`model_stats` of a model's version, of all its versions, or of all models where no name is given."""
         if not name:
-            return {"model_stats": [model.statistics() for model in tuple(self._models.values())]}
+            return {"model_stats": [model.statistics() for model in self.loaded]}
         try:
-            return {"model_stats": [self.find(name, version).statistics()]}
+            asked = self.find(name, version)
         except ProtocolError:
             if name in self._models:
                 raise ProtocolError(f"requested model version is not available for model '{name}'") from None
             raise ProtocolError(f"requested model '{name}' is not available") from None
+        models = [asked] if version else self._models[name].values()
+        return {"model_stats": [model.statistics() for model in models]}
 
     def close(self) -> None:
         """Ends the models' threads, and loading after the model that is being loaded."""
         self._is_closed = True
-        for model in tuple(self._models.values()):
+        for model in self.loaded:
             model.close()
+
+    def _check_explicit(self) -> None:
+        if not self._is_explicit:
+            raise ProtocolError("explicit model load / unload is not allowed if polling is enabled", ErrorKind.UNAVAILABLE)
+
+
+class Loaders:
+    """A source of models that are made by functions, each with one version."""
+
+    def __init__(self, loaders: Mapping[str, Callable[[], Model]]) -> None:
+        self._loaders = dict(loaders)
+
+    def names(self) -> Sequence[str]:
+        """See `Source.names`."""
+        return tuple(self._loaders)
+
+    def load(self, name: str, config: str | None = None) -> Sequence[Model]:
+        """See `Source.load`."""
+        if config is not None:
+            raise UsageError(f"'{name}' is built in: it takes no other configuration.")
+        return (self._loaders[name](),)
+
+
+def _by_version(models: Sequence[Model]) -> dict[int, Model]:
+    return {int(model.version): model for model in models}
+
+
+async def _let_go(models: Mapping[int, Model]) -> None:
+    for model in models.values():
+        await model.drain()
+        model.close()

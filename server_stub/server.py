@@ -12,7 +12,11 @@ from perfkit.errors import TargetError
 from server_stub.config import Options
 from server_stub.grpc_front import GrpcFront
 from server_stub.http_front import HttpFront
-from server_stub.repository import Repository, find_models
+from server_stub.metrics_front import MetricsFront
+from server_stub.repository import Repository
+from server_stub.settings import Settings
+from server_stub.shared_memory import Regions
+from server_stub.sources import find_models
 
 SHUTDOWN_TIMEOUT_S = 5.0
 
@@ -26,22 +30,27 @@ async def serve(options: Options) -> None:
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)
     repository = find_models(options, threads)
-    http = HttpFront(repository, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
-    grpc = GrpcFront(repository, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
+    regions, settings = Regions(is_allowed=options.allow_client_shm), Settings()
+    http = HttpFront(repository, regions, settings, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
+    grpc = GrpcFront(repository, regions, settings, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
+    metrics = MetricsFront(repository, shutdown_timeout_s=SHUTDOWN_TIMEOUT_S)
     try:
         http_port = await _listen(http.start, "HTTP", options.host, options.http_port)
         grpc_port = await _listen(grpc.start, "gRPC", options.host, options.grpc_port)
+        metrics_port = await _listen(metrics.start, "metrics", options.host, options.metrics_port)
         # the ports are open by now: who asks meanwhile is told that the server is not ready
         if not await _load(repository, stopped):
             return
-        ready = {"event": "ready", "http_port": http_port, "grpc_port": grpc_port, "pid": os.getpid()}
-        sys.stderr.write(f"serving {', '.join(repository.names)} on {options.host}: HTTP {http_port}, gRPC {grpc_port}\n")
+        ready = {"event": "ready", "http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port, "pid": os.getpid()}
+        ports = f"HTTP {http_port}, gRPC {grpc_port}, metrics {metrics_port}"
+        sys.stderr.write(f"serving {', '.join(repository.names)} on {options.host}: {ports}\n")
         sys.stdout.write(json.dumps({**ready, "device": "cpu", "threads": threads, "cpus": cpus}) + "\n")
         sys.stdout.flush()
         await stopped.wait()
     finally:
-        await asyncio.gather(http.stop(), grpc.stop())
+        await asyncio.gather(http.stop(), grpc.stop(), metrics.stop())
         repository.close()
+        regions.close()
 
 
 async def _load(repository: Repository, stopped: asyncio.Event) -> bool:

@@ -1,20 +1,29 @@
-"""What a model has done since it was loaded, counted as Triton counts."""
+"""What a model has done since it was loaded, counted as Triton counts; from the event loop alone."""
 
 import dataclasses
-import threading
+import enum
 import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Timing:
-    """The instants of one request, monotonic, in nanoseconds."""
+    """The instants of one execution, monotonic, in nanoseconds; all requests of a batch share them."""
 
-    enqueued_ns: int
     started_ns: int
     input_ready_ns: int
     inferred_ns: int
     finished_ns: int
+
+
+class FailureReason(enum.Enum):
+    """Why a request that was in line was not answered; the value is Triton's label."""
+
+    REJECTED = "REJECTED"
+    CANCELED = "CANCELED"
+    BACKEND = "BACKEND"
+    OTHER = "OTHER"
 
 
 @dataclasses.dataclass(slots=True)
@@ -32,49 +41,64 @@ _DURATIONS = ("success", "fail", "queue", *_PHASES, "cache_hit", "cache_miss")
 
 
 class Statistics:
-    """Cumulative counts of one model; the model's thread adds to them, the fronts read them."""
+    """Cumulative counts of one model."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, epoch_ns: Callable[[], int] = time.time_ns) -> None:
+        self._epoch_ns = epoch_ns
         self._durations = {name: _Duration() for name in _DURATIONS}
-        self._batches: dict[int, dict[str, _Duration]] = {}
+        self._phases = tuple(self._durations[name] for name in _PHASES)
+        self._batches: dict[int, tuple[_Duration, ...]] = {}
+        self._failures = dict.fromkeys(FailureReason, 0)
         self._inference_count = self._execution_count = self._last_inference_ms = 0
 
-    def add_success(self, timing: Timing, batch_size: int) -> None:
+    def add_success(self, enqueued_ns: int, timing: Timing, batch_size: int) -> None:
         """Counts a request that was answered, executed on its own."""
+        self.add_execution(timing, ((enqueued_ns, batch_size),))
+
+    def add_execution(self, timing: Timing, requests: Iterable[tuple[int, int]]) -> None:
+        """Counts one execution, and its requests by when they joined the line and their batch sizes: each one bears all of the times."""
         phases_ns = (
             timing.input_ready_ns - timing.started_ns,
             timing.inferred_ns - timing.input_ready_ns,
             timing.finished_ns - timing.inferred_ns,
         )
-        with self._lock:
-            batch = self._batches.setdefault(batch_size, {name: _Duration() for name in _PHASES})
-            self._durations["success"].add(timing.finished_ns - timing.enqueued_ns)
-            self._durations["queue"].add(timing.started_ns - timing.enqueued_ns)
-            for name, ns in zip(_PHASES, phases_ns, strict=True):
-                self._durations[name].add(ns)
-                batch[name].add(ns)
-            self._inference_count += batch_size
-            self._execution_count += 1
-            self._last_inference_ms = time.time_ns() // 1_000_000
+        executed = 0
+        for enqueued_ns, batch_size in requests:
+            self._durations["success"].add(timing.finished_ns - enqueued_ns)
+            self._durations["queue"].add(timing.started_ns - enqueued_ns)
+            for duration, ns in zip(self._phases, phases_ns, strict=True):
+                duration.add(ns)
+            executed += batch_size
+        batch = self._batches.get(executed)
+        if batch is None:
+            batch = self._batches[executed] = tuple(_Duration() for _ in _PHASES)
+        for duration, ns in zip(batch, phases_ns, strict=True):
+            duration.add(ns)
+        self._inference_count += executed
+        self._execution_count += 1
+        self._last_inference_ms = self._epoch_ns() // 1_000_000
 
-    def add_failure(self, duration_ns: int) -> None:
-        """Counts a request that was accepted and then failed."""
-        with self._lock:
-            self._durations["fail"].add(duration_ns)
+    def add_failure(self, duration_ns: int, reason: FailureReason) -> None:
+        """Counts a request that was in line and then failed."""
+        self._durations["fail"].add(duration_ns)
+        self._failures[reason] += 1
+
+    @property
+    def failures(self) -> Mapping[FailureReason, int]:
+        """Failures by reason."""
+        return self._failures
 
     def document(self, name: str, version: str) -> dict[str, Any]:
         """The entry of `model_stats` for this model; `ParseDict` turns it into a message."""
-        with self._lock:
-            return {
-                "name": name,
-                "version": version,
-                "last_inference": self._last_inference_ms,
-                "inference_count": self._inference_count,
-                "execution_count": self._execution_count,
-                "inference_stats": {key: dataclasses.asdict(one) for key, one in self._durations.items()},
-                "batch_stats": [
-                    {"batch_size": size, **{key: dataclasses.asdict(one) for key, one in phases.items()}}
-                    for size, phases in sorted(self._batches.items())
-                ],
-            }
+        return {
+            "name": name,
+            "version": version,
+            "last_inference": self._last_inference_ms,
+            "inference_count": self._inference_count,
+            "execution_count": self._execution_count,
+            "inference_stats": {key: dataclasses.asdict(one) for key, one in self._durations.items()},
+            "batch_stats": [
+                {"batch_size": size, **{key: dataclasses.asdict(one) for key, one in zip(_PHASES, phases, strict=True)}}
+                for size, phases in sorted(self._batches.items())
+            ],
+        }

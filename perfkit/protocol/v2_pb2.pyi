@@ -643,6 +643,29 @@ class ModelInferResponse(_message.Message):
 Global___ModelInferResponse: _TypeAlias = ModelInferResponse  # noqa: Y015
 
 @_typing.final
+class ModelStreamInferResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    INFER_RESPONSE_FIELD_NUMBER: _builtins.int
+    error_message: _builtins.str
+    @_builtins.property
+    def infer_response(self) -> Global___ModelInferResponse: ...
+    def __init__(
+        self,
+        *,
+        error_message: _builtins.str = ...,
+        infer_response: Global___ModelInferResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["infer_response", b"infer_response"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_message", b"error_message", "infer_response", b"infer_response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelStreamInferResponse: _TypeAlias = ModelStreamInferResponse  # noqa: Y015
+
+@_typing.final
 class ModelConfigRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -798,41 +821,502 @@ class ModelOutput(_message.Message):
 Global___ModelOutput: _TypeAlias = ModelOutput  # noqa: Y015
 
 @_typing.final
+class ModelVersionPolicy(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Latest(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NUM_VERSIONS_FIELD_NUMBER: _builtins.int
+        num_versions: _builtins.int
+        def __init__(
+            self,
+            *,
+            num_versions: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["num_versions", b"num_versions"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class All(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        def __init__(
+            self,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Specific(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VERSIONS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            versions: _abc.Iterable[_builtins.int] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    LATEST_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
+    SPECIFIC_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def latest(self) -> Global___ModelVersionPolicy.Latest: ...
+    @_builtins.property
+    def all(self) -> Global___ModelVersionPolicy.All: ...
+    @_builtins.property
+    def specific(self) -> Global___ModelVersionPolicy.Specific: ...
+    def __init__(
+        self,
+        *,
+        latest: Global___ModelVersionPolicy.Latest | None = ...,
+        all: Global___ModelVersionPolicy.All | None = ...,
+        specific: Global___ModelVersionPolicy.Specific | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "latest", b"latest", "policy_choice", b"policy_choice", "specific", b"specific"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "latest", b"latest", "policy_choice", b"policy_choice", "specific", b"specific"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_policy_choice: _TypeAlias = _typing.Literal["latest", "all", "specific"]  # noqa: Y015
+    _WhichOneofArgType_policy_choice: _TypeAlias = _typing.Literal["policy_choice", b"policy_choice"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_policy_choice) -> _WhichOneofReturnType_policy_choice | None: ...
+
+Global___ModelVersionPolicy: _TypeAlias = ModelVersionPolicy  # noqa: Y015
+
+@_typing.final
+class ModelInstanceGroup(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ModelInstanceGroup._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_AUTO: ModelInstanceGroup._Kind.ValueType  # 0
+        KIND_GPU: ModelInstanceGroup._Kind.ValueType  # 1
+        KIND_CPU: ModelInstanceGroup._Kind.ValueType  # 2
+        KIND_MODEL: ModelInstanceGroup._Kind.ValueType  # 3
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+    KIND_AUTO: ModelInstanceGroup.Kind.ValueType  # 0
+    KIND_GPU: ModelInstanceGroup.Kind.ValueType  # 1
+    KIND_CPU: ModelInstanceGroup.Kind.ValueType  # 2
+    KIND_MODEL: ModelInstanceGroup.Kind.ValueType  # 3
+
+    NAME_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    count: _builtins.int
+    kind: Global___ModelInstanceGroup.Kind.ValueType
+    @_builtins.property
+    def gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        count: _builtins.int = ...,
+        gpus: _abc.Iterable[_builtins.int] | None = ...,
+        kind: Global___ModelInstanceGroup.Kind.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "gpus", b"gpus", "kind", b"kind", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelInstanceGroup: _TypeAlias = ModelInstanceGroup  # noqa: Y015
+
+@_typing.final
+class ModelQueuePolicy(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _TimeoutAction:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _TimeoutActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ModelQueuePolicy._TimeoutAction.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        REJECT: ModelQueuePolicy._TimeoutAction.ValueType  # 0
+        DELAY: ModelQueuePolicy._TimeoutAction.ValueType  # 1
+
+    class TimeoutAction(_TimeoutAction, metaclass=_TimeoutActionEnumTypeWrapper): ...
+    REJECT: ModelQueuePolicy.TimeoutAction.ValueType  # 0
+    DELAY: ModelQueuePolicy.TimeoutAction.ValueType  # 1
+
+    TIMEOUT_ACTION_FIELD_NUMBER: _builtins.int
+    DEFAULT_TIMEOUT_MICROSECONDS_FIELD_NUMBER: _builtins.int
+    ALLOW_TIMEOUT_OVERRIDE_FIELD_NUMBER: _builtins.int
+    MAX_QUEUE_SIZE_FIELD_NUMBER: _builtins.int
+    timeout_action: Global___ModelQueuePolicy.TimeoutAction.ValueType
+    default_timeout_microseconds: _builtins.int
+    allow_timeout_override: _builtins.bool
+    max_queue_size: _builtins.int
+    def __init__(
+        self,
+        *,
+        timeout_action: Global___ModelQueuePolicy.TimeoutAction.ValueType = ...,
+        default_timeout_microseconds: _builtins.int = ...,
+        allow_timeout_override: _builtins.bool = ...,
+        max_queue_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_timeout_override", b"allow_timeout_override", "default_timeout_microseconds", b"default_timeout_microseconds", "max_queue_size", b"max_queue_size", "timeout_action", b"timeout_action"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelQueuePolicy: _TypeAlias = ModelQueuePolicy  # noqa: Y015
+
+@_typing.final
+class ModelDynamicBatching(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class PriorityQueuePolicyEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        @_builtins.property
+        def value(self) -> Global___ModelQueuePolicy: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: Global___ModelQueuePolicy | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PREFERRED_BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    MAX_QUEUE_DELAY_MICROSECONDS_FIELD_NUMBER: _builtins.int
+    PRESERVE_ORDERING_FIELD_NUMBER: _builtins.int
+    PRIORITY_LEVELS_FIELD_NUMBER: _builtins.int
+    DEFAULT_PRIORITY_LEVEL_FIELD_NUMBER: _builtins.int
+    DEFAULT_QUEUE_POLICY_FIELD_NUMBER: _builtins.int
+    PRIORITY_QUEUE_POLICY_FIELD_NUMBER: _builtins.int
+    max_queue_delay_microseconds: _builtins.int
+    preserve_ordering: _builtins.bool
+    priority_levels: _builtins.int
+    default_priority_level: _builtins.int
+    @_builtins.property
+    def preferred_batch_size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def default_queue_policy(self) -> Global___ModelQueuePolicy: ...
+    @_builtins.property
+    def priority_queue_policy(self) -> _containers.MessageMap[_builtins.int, Global___ModelQueuePolicy]: ...
+    def __init__(
+        self,
+        *,
+        preferred_batch_size: _abc.Iterable[_builtins.int] | None = ...,
+        max_queue_delay_microseconds: _builtins.int = ...,
+        preserve_ordering: _builtins.bool = ...,
+        priority_levels: _builtins.int = ...,
+        default_priority_level: _builtins.int = ...,
+        default_queue_policy: Global___ModelQueuePolicy | None = ...,
+        priority_queue_policy: _abc.Mapping[_builtins.int, Global___ModelQueuePolicy] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["default_queue_policy", b"default_queue_policy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_priority_level", b"default_priority_level", "default_queue_policy", b"default_queue_policy", "max_queue_delay_microseconds", b"max_queue_delay_microseconds", "preferred_batch_size", b"preferred_batch_size", "preserve_ordering", b"preserve_ordering", "priority_levels", b"priority_levels", "priority_queue_policy", b"priority_queue_policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelDynamicBatching: _TypeAlias = ModelDynamicBatching  # noqa: Y015
+
+@_typing.final
+class ModelSequenceBatching(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Control(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        class _Kind:
+            ValueType = _typing.NewType("ValueType", _builtins.int)
+            V: _TypeAlias = ValueType  # noqa: Y015
+
+        class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ModelSequenceBatching.Control._Kind.ValueType], _builtins.type):
+            DESCRIPTOR: _descriptor.EnumDescriptor
+            CONTROL_SEQUENCE_START: ModelSequenceBatching.Control._Kind.ValueType  # 0
+            CONTROL_SEQUENCE_READY: ModelSequenceBatching.Control._Kind.ValueType  # 1
+            CONTROL_SEQUENCE_END: ModelSequenceBatching.Control._Kind.ValueType  # 2
+            CONTROL_SEQUENCE_CORRID: ModelSequenceBatching.Control._Kind.ValueType  # 3
+
+        class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
+        CONTROL_SEQUENCE_START: ModelSequenceBatching.Control.Kind.ValueType  # 0
+        CONTROL_SEQUENCE_READY: ModelSequenceBatching.Control.Kind.ValueType  # 1
+        CONTROL_SEQUENCE_END: ModelSequenceBatching.Control.Kind.ValueType  # 2
+        CONTROL_SEQUENCE_CORRID: ModelSequenceBatching.Control.Kind.ValueType  # 3
+
+        KIND_FIELD_NUMBER: _builtins.int
+        INT32_FALSE_TRUE_FIELD_NUMBER: _builtins.int
+        FP32_FALSE_TRUE_FIELD_NUMBER: _builtins.int
+        DATA_TYPE_FIELD_NUMBER: _builtins.int
+        BOOL_FALSE_TRUE_FIELD_NUMBER: _builtins.int
+        kind: Global___ModelSequenceBatching.Control.Kind.ValueType
+        data_type: Global___DataType.ValueType
+        @_builtins.property
+        def int32_false_true(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        @_builtins.property
+        def fp32_false_true(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+        @_builtins.property
+        def bool_false_true(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+        def __init__(
+            self,
+            *,
+            kind: Global___ModelSequenceBatching.Control.Kind.ValueType = ...,
+            int32_false_true: _abc.Iterable[_builtins.int] | None = ...,
+            fp32_false_true: _abc.Iterable[_builtins.float] | None = ...,
+            data_type: Global___DataType.ValueType = ...,
+            bool_false_true: _abc.Iterable[_builtins.bool] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bool_false_true", b"bool_false_true", "data_type", b"data_type", "fp32_false_true", b"fp32_false_true", "int32_false_true", b"int32_false_true", "kind", b"kind"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class ControlInput(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        CONTROL_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        @_builtins.property
+        def control(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelSequenceBatching.Control]: ...
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            control: _abc.Iterable[Global___ModelSequenceBatching.Control] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["control", b"control", "name", b"name"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class StrategyDirect(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MAX_QUEUE_DELAY_MICROSECONDS_FIELD_NUMBER: _builtins.int
+        MINIMUM_SLOT_UTILIZATION_FIELD_NUMBER: _builtins.int
+        max_queue_delay_microseconds: _builtins.int
+        minimum_slot_utilization: _builtins.float
+        def __init__(
+            self,
+            *,
+            max_queue_delay_microseconds: _builtins.int = ...,
+            minimum_slot_utilization: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["max_queue_delay_microseconds", b"max_queue_delay_microseconds", "minimum_slot_utilization", b"minimum_slot_utilization"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class StrategyOldest(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        MAX_CANDIDATE_SEQUENCES_FIELD_NUMBER: _builtins.int
+        PREFERRED_BATCH_SIZE_FIELD_NUMBER: _builtins.int
+        MAX_QUEUE_DELAY_MICROSECONDS_FIELD_NUMBER: _builtins.int
+        max_candidate_sequences: _builtins.int
+        max_queue_delay_microseconds: _builtins.int
+        @_builtins.property
+        def preferred_batch_size(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+        def __init__(
+            self,
+            *,
+            max_candidate_sequences: _builtins.int = ...,
+            preferred_batch_size: _abc.Iterable[_builtins.int] | None = ...,
+            max_queue_delay_microseconds: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["max_candidate_sequences", b"max_candidate_sequences", "max_queue_delay_microseconds", b"max_queue_delay_microseconds", "preferred_batch_size", b"preferred_batch_size"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MAX_SEQUENCE_IDLE_MICROSECONDS_FIELD_NUMBER: _builtins.int
+    CONTROL_INPUT_FIELD_NUMBER: _builtins.int
+    DIRECT_FIELD_NUMBER: _builtins.int
+    OLDEST_FIELD_NUMBER: _builtins.int
+    max_sequence_idle_microseconds: _builtins.int
+    @_builtins.property
+    def control_input(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelSequenceBatching.ControlInput]: ...
+    @_builtins.property
+    def direct(self) -> Global___ModelSequenceBatching.StrategyDirect: ...
+    @_builtins.property
+    def oldest(self) -> Global___ModelSequenceBatching.StrategyOldest: ...
+    def __init__(
+        self,
+        *,
+        max_sequence_idle_microseconds: _builtins.int = ...,
+        control_input: _abc.Iterable[Global___ModelSequenceBatching.ControlInput] | None = ...,
+        direct: Global___ModelSequenceBatching.StrategyDirect | None = ...,
+        oldest: Global___ModelSequenceBatching.StrategyOldest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["direct", b"direct", "oldest", b"oldest", "strategy_choice", b"strategy_choice"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["control_input", b"control_input", "direct", b"direct", "max_sequence_idle_microseconds", b"max_sequence_idle_microseconds", "oldest", b"oldest", "strategy_choice", b"strategy_choice"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_strategy_choice: _TypeAlias = _typing.Literal["direct", "oldest"]  # noqa: Y015
+    _WhichOneofArgType_strategy_choice: _TypeAlias = _typing.Literal["strategy_choice", b"strategy_choice"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_strategy_choice) -> _WhichOneofReturnType_strategy_choice | None: ...
+
+Global___ModelSequenceBatching: _TypeAlias = ModelSequenceBatching  # noqa: Y015
+
+@_typing.final
+class ModelParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRING_VALUE_FIELD_NUMBER: _builtins.int
+    string_value: _builtins.str
+    def __init__(
+        self,
+        *,
+        string_value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["string_value", b"string_value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelParameter: _TypeAlias = ModelParameter  # noqa: Y015
+
+@_typing.final
+class ModelTransactionPolicy(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECOUPLED_FIELD_NUMBER: _builtins.int
+    decoupled: _builtins.bool
+    def __init__(
+        self,
+        *,
+        decoupled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoupled", b"decoupled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelTransactionPolicy: _TypeAlias = ModelTransactionPolicy  # noqa: Y015
+
+@_typing.final
 class ModelConfig(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ParametersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___ModelParameter: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___ModelParameter | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     PLATFORM_FIELD_NUMBER: _builtins.int
+    VERSION_POLICY_FIELD_NUMBER: _builtins.int
     MAX_BATCH_SIZE_FIELD_NUMBER: _builtins.int
     INPUT_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    INSTANCE_GROUP_FIELD_NUMBER: _builtins.int
     DEFAULT_MODEL_FILENAME_FIELD_NUMBER: _builtins.int
+    DYNAMIC_BATCHING_FIELD_NUMBER: _builtins.int
+    SEQUENCE_BATCHING_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
+    MODEL_TRANSACTION_POLICY_FIELD_NUMBER: _builtins.int
+    RUNTIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     platform: _builtins.str
     max_batch_size: _builtins.int
     default_model_filename: _builtins.str
     backend: _builtins.str
+    runtime: _builtins.str
+    @_builtins.property
+    def version_policy(self) -> Global___ModelVersionPolicy: ...
     @_builtins.property
     def input(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelInput]: ...
     @_builtins.property
     def output(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelOutput]: ...
+    @_builtins.property
+    def instance_group(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelInstanceGroup]: ...
+    @_builtins.property
+    def dynamic_batching(self) -> Global___ModelDynamicBatching: ...
+    @_builtins.property
+    def sequence_batching(self) -> Global___ModelSequenceBatching: ...
+    @_builtins.property
+    def parameters(self) -> _containers.MessageMap[_builtins.str, Global___ModelParameter]: ...
+    @_builtins.property
+    def model_transaction_policy(self) -> Global___ModelTransactionPolicy: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         platform: _builtins.str = ...,
+        version_policy: Global___ModelVersionPolicy | None = ...,
         max_batch_size: _builtins.int = ...,
         input: _abc.Iterable[Global___ModelInput] | None = ...,
         output: _abc.Iterable[Global___ModelOutput] | None = ...,
+        instance_group: _abc.Iterable[Global___ModelInstanceGroup] | None = ...,
         default_model_filename: _builtins.str = ...,
+        dynamic_batching: Global___ModelDynamicBatching | None = ...,
+        sequence_batching: Global___ModelSequenceBatching | None = ...,
+        parameters: _abc.Mapping[_builtins.str, Global___ModelParameter] | None = ...,
         backend: _builtins.str = ...,
+        model_transaction_policy: Global___ModelTransactionPolicy | None = ...,
+        runtime: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dynamic_batching", b"dynamic_batching", "model_transaction_policy", b"model_transaction_policy", "scheduling_choice", b"scheduling_choice", "sequence_batching", b"sequence_batching", "version_policy", b"version_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "default_model_filename", b"default_model_filename", "input", b"input", "max_batch_size", b"max_batch_size", "name", b"name", "output", b"output", "platform", b"platform"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "default_model_filename", b"default_model_filename", "dynamic_batching", b"dynamic_batching", "input", b"input", "instance_group", b"instance_group", "max_batch_size", b"max_batch_size", "model_transaction_policy", b"model_transaction_policy", "name", b"name", "output", b"output", "parameters", b"parameters", "platform", b"platform", "runtime", b"runtime", "scheduling_choice", b"scheduling_choice", "sequence_batching", b"sequence_batching", "version_policy", b"version_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_scheduling_choice: _TypeAlias = _typing.Literal["dynamic_batching", "sequence_batching"]  # noqa: Y015
+    _WhichOneofArgType_scheduling_choice: _TypeAlias = _typing.Literal["scheduling_choice", b"scheduling_choice"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_scheduling_choice) -> _WhichOneofReturnType_scheduling_choice | None: ...
 
 Global___ModelConfig: _TypeAlias = ModelConfig  # noqa: Y015
 
@@ -1085,3 +1569,733 @@ class RepositoryIndexResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RepositoryIndexResponse: _TypeAlias = RepositoryIndexResponse  # noqa: Y015
+
+@_typing.final
+class ModelRepositoryParameter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOL_PARAM_FIELD_NUMBER: _builtins.int
+    INT64_PARAM_FIELD_NUMBER: _builtins.int
+    STRING_PARAM_FIELD_NUMBER: _builtins.int
+    BYTES_PARAM_FIELD_NUMBER: _builtins.int
+    bool_param: _builtins.bool
+    int64_param: _builtins.int
+    string_param: _builtins.str
+    bytes_param: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        bool_param: _builtins.bool = ...,
+        int64_param: _builtins.int = ...,
+        string_param: _builtins.str = ...,
+        bytes_param: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "bytes_param", b"bytes_param", "int64_param", b"int64_param", "parameter_choice", b"parameter_choice", "string_param", b"string_param"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "bytes_param", b"bytes_param", "int64_param", b"int64_param", "parameter_choice", b"parameter_choice", "string_param", b"string_param"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_parameter_choice: _TypeAlias = _typing.Literal["bool_param", "int64_param", "string_param", "bytes_param"]  # noqa: Y015
+    _WhichOneofArgType_parameter_choice: _TypeAlias = _typing.Literal["parameter_choice", b"parameter_choice"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_parameter_choice) -> _WhichOneofReturnType_parameter_choice | None: ...
+
+Global___ModelRepositoryParameter: _TypeAlias = ModelRepositoryParameter  # noqa: Y015
+
+@_typing.final
+class RepositoryModelLoadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ParametersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___ModelRepositoryParameter: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___ModelRepositoryParameter | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    REPOSITORY_NAME_FIELD_NUMBER: _builtins.int
+    MODEL_NAME_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    repository_name: _builtins.str
+    model_name: _builtins.str
+    @_builtins.property
+    def parameters(self) -> _containers.MessageMap[_builtins.str, Global___ModelRepositoryParameter]: ...
+    def __init__(
+        self,
+        *,
+        repository_name: _builtins.str = ...,
+        model_name: _builtins.str = ...,
+        parameters: _abc.Mapping[_builtins.str, Global___ModelRepositoryParameter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_name", b"model_name", "parameters", b"parameters", "repository_name", b"repository_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepositoryModelLoadRequest: _TypeAlias = RepositoryModelLoadRequest  # noqa: Y015
+
+@_typing.final
+class RepositoryModelLoadResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepositoryModelLoadResponse: _TypeAlias = RepositoryModelLoadResponse  # noqa: Y015
+
+@_typing.final
+class RepositoryModelUnloadRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ParametersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___ModelRepositoryParameter: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___ModelRepositoryParameter | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    REPOSITORY_NAME_FIELD_NUMBER: _builtins.int
+    MODEL_NAME_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    repository_name: _builtins.str
+    model_name: _builtins.str
+    @_builtins.property
+    def parameters(self) -> _containers.MessageMap[_builtins.str, Global___ModelRepositoryParameter]: ...
+    def __init__(
+        self,
+        *,
+        repository_name: _builtins.str = ...,
+        model_name: _builtins.str = ...,
+        parameters: _abc.Mapping[_builtins.str, Global___ModelRepositoryParameter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_name", b"model_name", "parameters", b"parameters", "repository_name", b"repository_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepositoryModelUnloadRequest: _TypeAlias = RepositoryModelUnloadRequest  # noqa: Y015
+
+@_typing.final
+class RepositoryModelUnloadResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepositoryModelUnloadResponse: _TypeAlias = RepositoryModelUnloadResponse  # noqa: Y015
+
+@_typing.final
+class SystemSharedMemoryStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SystemSharedMemoryStatusRequest: _TypeAlias = SystemSharedMemoryStatusRequest  # noqa: Y015
+
+@_typing.final
+class SystemSharedMemoryStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RegionStatus(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        KEY_FIELD_NUMBER: _builtins.int
+        OFFSET_FIELD_NUMBER: _builtins.int
+        BYTE_SIZE_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        key: _builtins.str
+        offset: _builtins.int
+        byte_size: _builtins.int
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            key: _builtins.str = ...,
+            offset: _builtins.int = ...,
+            byte_size: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "key", b"key", "name", b"name", "offset", b"offset"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class RegionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___SystemSharedMemoryStatusResponse.RegionStatus: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___SystemSharedMemoryStatusResponse.RegionStatus | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    REGIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def regions(self) -> _containers.MessageMap[_builtins.str, Global___SystemSharedMemoryStatusResponse.RegionStatus]: ...
+    def __init__(
+        self,
+        *,
+        regions: _abc.Mapping[_builtins.str, Global___SystemSharedMemoryStatusResponse.RegionStatus] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["regions", b"regions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SystemSharedMemoryStatusResponse: _TypeAlias = SystemSharedMemoryStatusResponse  # noqa: Y015
+
+@_typing.final
+class SystemSharedMemoryRegisterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    BYTE_SIZE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    key: _builtins.str
+    offset: _builtins.int
+    byte_size: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        key: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        byte_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "key", b"key", "name", b"name", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SystemSharedMemoryRegisterRequest: _TypeAlias = SystemSharedMemoryRegisterRequest  # noqa: Y015
+
+@_typing.final
+class SystemSharedMemoryRegisterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SystemSharedMemoryRegisterResponse: _TypeAlias = SystemSharedMemoryRegisterResponse  # noqa: Y015
+
+@_typing.final
+class SystemSharedMemoryUnregisterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SystemSharedMemoryUnregisterRequest: _TypeAlias = SystemSharedMemoryUnregisterRequest  # noqa: Y015
+
+@_typing.final
+class SystemSharedMemoryUnregisterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SystemSharedMemoryUnregisterResponse: _TypeAlias = SystemSharedMemoryUnregisterResponse  # noqa: Y015
+
+@_typing.final
+class CudaSharedMemoryStatusRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CudaSharedMemoryStatusRequest: _TypeAlias = CudaSharedMemoryStatusRequest  # noqa: Y015
+
+@_typing.final
+class CudaSharedMemoryStatusResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RegionStatus(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        DEVICE_ID_FIELD_NUMBER: _builtins.int
+        BYTE_SIZE_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        device_id: _builtins.int
+        byte_size: _builtins.int
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            device_id: _builtins.int = ...,
+            byte_size: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "device_id", b"device_id", "name", b"name"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class RegionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___CudaSharedMemoryStatusResponse.RegionStatus: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___CudaSharedMemoryStatusResponse.RegionStatus | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    REGIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def regions(self) -> _containers.MessageMap[_builtins.str, Global___CudaSharedMemoryStatusResponse.RegionStatus]: ...
+    def __init__(
+        self,
+        *,
+        regions: _abc.Mapping[_builtins.str, Global___CudaSharedMemoryStatusResponse.RegionStatus] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["regions", b"regions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CudaSharedMemoryStatusResponse: _TypeAlias = CudaSharedMemoryStatusResponse  # noqa: Y015
+
+@_typing.final
+class CudaSharedMemoryRegisterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RAW_HANDLE_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    BYTE_SIZE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    raw_handle: _builtins.bytes
+    device_id: _builtins.int
+    byte_size: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        raw_handle: _builtins.bytes = ...,
+        device_id: _builtins.int = ...,
+        byte_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["byte_size", b"byte_size", "device_id", b"device_id", "name", b"name", "raw_handle", b"raw_handle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CudaSharedMemoryRegisterRequest: _TypeAlias = CudaSharedMemoryRegisterRequest  # noqa: Y015
+
+@_typing.final
+class CudaSharedMemoryRegisterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CudaSharedMemoryRegisterResponse: _TypeAlias = CudaSharedMemoryRegisterResponse  # noqa: Y015
+
+@_typing.final
+class CudaSharedMemoryUnregisterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CudaSharedMemoryUnregisterRequest: _TypeAlias = CudaSharedMemoryUnregisterRequest  # noqa: Y015
+
+@_typing.final
+class CudaSharedMemoryUnregisterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CudaSharedMemoryUnregisterResponse: _TypeAlias = CudaSharedMemoryUnregisterResponse  # noqa: Y015
+
+@_typing.final
+class TraceSettingRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SettingValue(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VALUE_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            value: _abc.Iterable[_builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class SettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___TraceSettingRequest.SettingValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___TraceSettingRequest.SettingValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    MODEL_NAME_FIELD_NUMBER: _builtins.int
+    model_name: _builtins.str
+    @_builtins.property
+    def settings(self) -> _containers.MessageMap[_builtins.str, Global___TraceSettingRequest.SettingValue]: ...
+    def __init__(
+        self,
+        *,
+        settings: _abc.Mapping[_builtins.str, Global___TraceSettingRequest.SettingValue] | None = ...,
+        model_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model_name", b"model_name", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceSettingRequest: _TypeAlias = TraceSettingRequest  # noqa: Y015
+
+@_typing.final
+class TraceSettingResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SettingValue(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        VALUE_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            value: _abc.Iterable[_builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class SettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___TraceSettingResponse.SettingValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___TraceSettingResponse.SettingValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> _containers.MessageMap[_builtins.str, Global___TraceSettingResponse.SettingValue]: ...
+    def __init__(
+        self,
+        *,
+        settings: _abc.Mapping[_builtins.str, Global___TraceSettingResponse.SettingValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TraceSettingResponse: _TypeAlias = TraceSettingResponse  # noqa: Y015
+
+@_typing.final
+class LogSettingsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SettingValue(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BOOL_PARAM_FIELD_NUMBER: _builtins.int
+        UINT32_PARAM_FIELD_NUMBER: _builtins.int
+        STRING_PARAM_FIELD_NUMBER: _builtins.int
+        bool_param: _builtins.bool
+        uint32_param: _builtins.int
+        string_param: _builtins.str
+        def __init__(
+            self,
+            *,
+            bool_param: _builtins.bool = ...,
+            uint32_param: _builtins.int = ...,
+            string_param: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "parameter_choice", b"parameter_choice", "string_param", b"string_param", "uint32_param", b"uint32_param"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "parameter_choice", b"parameter_choice", "string_param", b"string_param", "uint32_param", b"uint32_param"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType_parameter_choice: _TypeAlias = _typing.Literal["bool_param", "uint32_param", "string_param"]  # noqa: Y015
+        _WhichOneofArgType_parameter_choice: _TypeAlias = _typing.Literal["parameter_choice", b"parameter_choice"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType_parameter_choice) -> _WhichOneofReturnType_parameter_choice | None: ...
+
+    @_typing.final
+    class SettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___LogSettingsRequest.SettingValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___LogSettingsRequest.SettingValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> _containers.MessageMap[_builtins.str, Global___LogSettingsRequest.SettingValue]: ...
+    def __init__(
+        self,
+        *,
+        settings: _abc.Mapping[_builtins.str, Global___LogSettingsRequest.SettingValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogSettingsRequest: _TypeAlias = LogSettingsRequest  # noqa: Y015
+
+@_typing.final
+class LogSettingsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SettingValue(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        BOOL_PARAM_FIELD_NUMBER: _builtins.int
+        UINT32_PARAM_FIELD_NUMBER: _builtins.int
+        STRING_PARAM_FIELD_NUMBER: _builtins.int
+        bool_param: _builtins.bool
+        uint32_param: _builtins.int
+        string_param: _builtins.str
+        def __init__(
+            self,
+            *,
+            bool_param: _builtins.bool = ...,
+            uint32_param: _builtins.int = ...,
+            string_param: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "parameter_choice", b"parameter_choice", "string_param", b"string_param", "uint32_param", b"uint32_param"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "parameter_choice", b"parameter_choice", "string_param", b"string_param", "uint32_param", b"uint32_param"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        _WhichOneofReturnType_parameter_choice: _TypeAlias = _typing.Literal["bool_param", "uint32_param", "string_param"]  # noqa: Y015
+        _WhichOneofArgType_parameter_choice: _TypeAlias = _typing.Literal["parameter_choice", b"parameter_choice"]  # noqa: Y015
+        def WhichOneof(self, oneof_group: _WhichOneofArgType_parameter_choice) -> _WhichOneofReturnType_parameter_choice | None: ...
+
+    @_typing.final
+    class SettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___LogSettingsResponse.SettingValue: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___LogSettingsResponse.SettingValue | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> _containers.MessageMap[_builtins.str, Global___LogSettingsResponse.SettingValue]: ...
+    def __init__(
+        self,
+        *,
+        settings: _abc.Mapping[_builtins.str, Global___LogSettingsResponse.SettingValue] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogSettingsResponse: _TypeAlias = LogSettingsResponse  # noqa: Y015

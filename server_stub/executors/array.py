@@ -8,8 +8,8 @@ from server_stub.executors.base import Arrays
 class ArrayExecutor:
     """Executes a model that is a plain function."""
 
-    def __init__(self, function: Callable[[Arrays], Arrays]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[[Arrays], Arrays], *, is_brief: bool = True) -> None:
+        self._function, self.is_brief = function, is_brief
 
     def execute(self, inputs: Arrays) -> Arrays:
         """See `Executor.execute`."""

@@ -9,7 +9,10 @@ Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
 class Executor(Protocol):
-    """A loaded model; called from one thread at a time."""
+    """A loaded model; called from as many threads at a time as it has instances."""
+
+    is_brief: bool
+    """Whether it takes microseconds, so that it is executed where its requests are read."""
 
     def execute(self, inputs: Arrays) -> Arrays:
         """All outputs by name, from all inputs by name; inputs may be read-only and unaligned."""

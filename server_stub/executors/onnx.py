@@ -32,6 +32,8 @@ class OnnxExecutor:
     `inputs` and `outputs` are the graph's own tensors, with -1 for a size that it leaves open.
     """
 
+    is_brief = False
+
     def __init__(self, file: pathlib.Path, threads: int) -> None:
         try:
             import onnxruntime

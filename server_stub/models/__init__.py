@@ -8,6 +8,10 @@ NAMES = (
     "simple_string",
     "simple_identity",
     *(f"identity_{datatype}" for datatype in _DATATYPES),
+    "simple_sequence",
+    "simple_dyna_sequence",
+    "repeat_int32",
     "synthetic",
     "densenet_onnx",
+    "densenet_batch",
 )

@@ -1,4 +1,7 @@
-"""`densenet_onnx`: the image classifier of Triton's quick start, with weights from a seed or from a trained file."""
+"""`densenet_onnx`: the image classifier of Triton's quick start, with weights from a seed or from a trained file.
+
+`densenet_batch` is the same one with a batch dimension and dynamic batching, always with the weights from the seed.
+"""
 
 import os
 import pathlib
@@ -10,13 +13,15 @@ import platformdirs
 from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
+from server_stub.batching import BatchingPolicy
 from server_stub.definition import ModelDefinition, TensorDefinition
 from server_stub.executors.onnx import OnnxExecutor
 from server_stub.models import densenet_graph
 
-NAME = "densenet_onnx"
+NAME, BATCH_NAME = "densenet_onnx", "densenet_batch"
 LABEL_FILENAME = "densenet_labels.txt"
 _CLASSES = 1000
+_MAX_BATCH_SIZE = 8
 _INPUT = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), reshape=(1, 3, 224, 224), format="FORMAT_NCHW")
 
 
@@ -28,6 +33,25 @@ def load(threads: int, trained: pathlib.Path | None = None) -> tuple[ModelDefini
     if found != expected:
         raise UsageError(f"{trained} is not the model zoo's densenet-7: it has {_listed(found)}, where {_listed(expected)} are expected.")
     return definition(read_labels(trained.with_name(LABEL_FILENAME)) if trained else neutral_labels()), executor
+
+
+def load_batched(threads: int) -> tuple[ModelDefinition, OnnxExecutor]:
+    """The model with a batch dimension, ready to execute."""
+    image = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), format="FORMAT_NCHW")
+    logits = TensorDefinition(
+        "fc6_1", Datatype.FP32, (_CLASSES,), reshape=(_CLASSES, 1, 1), labels=neutral_labels(), label_filename=LABEL_FILENAME
+    )
+    definition = ModelDefinition(
+        BATCH_NAME,
+        "onnxruntime_onnx",
+        "onnxruntime",
+        max_batch_size=_MAX_BATCH_SIZE,
+        inputs=(image,),
+        outputs=(logits,),
+        default_model_filename="model.onnx",
+        scheduling=BatchingPolicy(),
+    )
+    return definition, OnnxExecutor(seeded_file(BATCH_NAME), threads)
 
 
 def definition(labels: tuple[str, ...]) -> ModelDefinition:
@@ -55,25 +79,25 @@ def read_labels(file: pathlib.Path) -> tuple[str, ...]:
     return labels
 
 
-def seeded_file() -> pathlib.Path:
-    """The file with the weights from the seed, made on first use and kept; PERFKIT_CACHE_DIR says where."""
+def seeded_file(name: str = NAME) -> pathlib.Path:
+    """The model's file with the weights from the seed, made on first use and kept; PERFKIT_CACHE_DIR says where."""
     folder = pathlib.Path(os.environ.get("PERFKIT_CACHE_DIR") or platformdirs.user_cache_dir("perfkit")) / "models"
-    file = folder / f"{NAME}-{densenet_graph.BUILDER_VERSION}.onnx"
+    file = folder / f"{name}-{densenet_graph.BUILDER_VERSION}.onnx"
     if file.exists():
         return file
-    sys.stderr.write(f"making the weights of {NAME} (once; kept in {file})\n")
+    sys.stderr.write(f"making the weights of {name} (once; kept in {file})\n")
     try:
-        encoded = densenet_graph.build_model().SerializeToString(deterministic=True)
+        encoded = densenet_graph.build_model(is_batched=name == BATCH_NAME).SerializeToString(deterministic=True)
         folder.mkdir(parents=True, exist_ok=True)
         # written aside and moved into place, so that a second server never reads half a file
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{NAME}-", suffix=".part", delete=False) as part:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{name}-", suffix=".part", delete=False) as part:
             part.write(encoded)
         pathlib.Path(part.name).replace(file)
     except ImportError as error:
-        raise UsageError(f"making {NAME} needs the onnx package ({error}): pip install 'perfkit[server]'") from None
+        raise UsageError(f"making {name} needs the onnx package ({error}): pip install 'perfkit[server]'") from None
     except OSError as error:
         raise UsageError(
-            f"the weights of {NAME} cannot be kept in {folder} ({error}): set PERFKIT_CACHE_DIR to a writable folder."
+            f"the weights of {name} cannot be kept in {folder} ({error}): set PERFKIT_CACHE_DIR to a writable folder."
         ) from None
     return file
 

@@ -27,8 +27,8 @@ _POOL_GAIN = 1.4  # averaging four values that are partly alike takes about a th
 _LOGIT_GAIN = 5.0  # averaging over 7 x 7 leaves little: spread the logits over some units, as trained ones are
 
 
-def build_model() -> Any:
-    """The model as an `onnx.ModelProto`."""
+def build_model(*, is_batched: bool = False) -> Any:
+    """The model as an `onnx.ModelProto`; batched, it takes any number of images, with the same weights."""
     graph = _Graph()
     graph.conv("conv1_w_0", (_FIRST_CHANNELS, 3, 7, 7), _UNIFORM_GAIN, stride=2, pad=3)
     graph.normalize_and_relu("conv1/bn", _FIRST_CHANNELS)
@@ -46,7 +46,7 @@ def build_model() -> Any:
     graph.node("GlobalAveragePool")
     graph.vector("fc6_b_0", _CLASSES, center=0.0, radius=0.1)
     graph.conv("fc6_w_0", (_CLASSES, channels, 1, 1), _LOGIT_GAIN, bias="fc6_b_0", output="fc6_1")
-    return graph.model()
+    return graph.model("batch" if is_batched else 1)
 
 
 def _dense_layer(graph: "_Graph", name: str, channels: int) -> None:
@@ -109,13 +109,13 @@ class _Graph:
         """Adds a constant vector, uniform around `center`."""
         self._constant(name, (center + self._integers(size) * (radius / 2**23)).astype(np.float32))
 
-    def model(self) -> Any:
-        """All that was added, as a model from `data_0` to `fc6_1`."""
+    def model(self, batch: int | str) -> Any:
+        """All that was added, as a model from `data_0` to `fc6_1`; a batch with a name is left open."""
         import onnx
 
         image, logits = (
             onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
-            for name, shape in (("data_0", (1, 3, 224, 224)), ("fc6_1", (1, _CLASSES, 1, 1)))
+            for name, shape in (("data_0", (batch, 3, 224, 224)), ("fc6_1", (batch, _CLASSES, 1, 1)))
         )
         graph = onnx.helper.make_graph(self._nodes, "densenet121", [image], [logits], self._initializers)
         opset = onnx.helper.make_opsetid("", _OPSET)

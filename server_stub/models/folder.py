@@ -1,44 +1,115 @@
-"""Models from a folder laid out as `MODEL/VERSION/model.onnx`."""
+"""Models from a folder laid out as Triton's: `MODEL/VERSION/model.onnx`, with or without `MODEL/config.pbtxt`."""
 
+import dataclasses
 import pathlib
-from collections.abc import Collection
 
 from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
+from server_stub import model_config
 from server_stub.definition import ModelDefinition, TensorDefinition
 from server_stub.executors.onnx import OnnxExecutor
+from server_stub.model_config import WrittenConfig
+from server_stub.sequences import SequencePolicy
 
-_FILENAME = "model.onnx"
+_CONFIG, _LAYOUT = "config.pbtxt", "MODEL/VERSION/model.onnx, such as my_model/1/model.onnx"
 
 
-def find_files(folder: pathlib.Path, names: Collection[str] = ()) -> dict[str, pathlib.Path]:
-    """The file of each model, of its highest version as Triton has it by default; only those of `names`, if there are any.
+def find_names(folder: pathlib.Path) -> tuple[str, ...]:
+    """The models that are there: every folder with a version in it."""
+    try:
+        return tuple(sorted(one.name for one in folder.iterdir() if one.is_dir() and _versions(one)))
+    except OSError as error:
+        raise UsageError(f"--model-repository {folder}: it cannot be read: {error}") from None
 
-    Raises UsageError where there are no models, or not one of those names.
+
+def load(folder: pathlib.Path, name: str, threads: int, config: str | None = None) -> list[tuple[ModelDefinition, str, OnnxExecutor]]:
+    """The versions of a model that its policy names, ready to execute; `config` is JSON in place of its config.pbtxt.
+
+    Without either, a batch is a dimension like others. Raises UsageError for a model that is not there, or is not as it says.
     """
-    versions: dict[str, list[pathlib.Path]] = {}
-    for file in folder.glob(f"*/*/{_FILENAME}"):
-        if file.parent.name.isascii() and file.parent.name.isdigit():
-            versions.setdefault(file.parent.parent.name, []).append(file)
-    found = {name: max(files, key=lambda file: int(file.parent.name)) for name, files in sorted(versions.items())}
-    if not found:
-        raise UsageError(
-            f"--model-repository {folder}: it holds no model; they are expected as MODEL/VERSION/{_FILENAME}, such as my_model/1/{_FILENAME}."
-        )
-    for name in names:
-        if name not in found:
-            raise UsageError(f"--model {name}: {folder} holds no such model; choose from {', '.join(found)}.")
-    return {name: file for name, file in found.items() if not names or name in names}
+    place = folder / name
+    if config is not None:
+        written = model_config.read_json(config, name, place)
+    elif (place / _CONFIG).exists():
+        written = model_config.read_text(place / _CONFIG, name)
+    else:
+        written = WrittenConfig()
+    found = _versions(place)
+    versions = written.versions.choose(found)
+    if not versions:
+        raise UsageError(f"{place}: no version is there that the version policy names; models are expected as {_LAYOUT}.")
+    loaded = []
+    for version in versions:
+        file = place / found[version] / written.filename
+        executor = OnnxExecutor(file, threads)
+        definition = _definition(name, written, file, executor)
+        loaded.append((dataclasses.replace(definition, versions=tuple(map(str, versions))), str(version), executor))
+    return loaded
 
 
-def load(name: str, file: pathlib.Path, threads: int) -> tuple[ModelDefinition, OnnxExecutor]:
-    """A model, ready to execute; its definition is the graph's own, so a batch is a dimension like others."""
-    executor = OnnxExecutor(file, threads)
-    inputs, outputs = (tuple(_definition(one) for one in some) for some in (executor.inputs, executor.outputs))
-    version = str(int(file.parent.name))
-    return ModelDefinition(name, "onnxruntime_onnx", "onnxruntime", 0, inputs, outputs, (version,), _FILENAME), executor
+def _versions(place: pathlib.Path) -> dict[int, str]:
+    """The folders that are versions, by number."""
+    names = [one.name for one in place.iterdir() if one.is_dir()] if place.is_dir() else []
+    return {
+        int(name): name
+        for name in names
+        if name.isascii() and name.isdigit() and int(name) > 0 and len(name) < 19 and any((place / name).iterdir())
+    }
 
 
-def _definition(tensor: TensorMetadata) -> TensorDefinition:
-    return TensorDefinition(tensor.name, Datatype(tensor.datatype), tensor.shape)
+def _definition(name: str, written: WrittenConfig, file: pathlib.Path, executor: OnnxExecutor) -> ModelDefinition:
+    controls = written.scheduling.controls if isinstance(written.scheduling, SequencePolicy) else ()
+    graph_inputs = {one.name: one for one in executor.inputs}
+    for control in controls:
+        if control.name not in graph_inputs:
+            raise UsageError(f"{file} has no input '{control.name}', which its configuration has as a control_input.")
+        if graph_inputs[control.name].datatype != control.datatype.value:
+            raise UsageError(
+                f"{file} has '{control.name}' as {graph_inputs[control.name].datatype}, its configuration as {control.datatype.value}."
+            )
+        del graph_inputs[control.name]
+    inputs = _tensors(file, written.inputs, tuple(graph_inputs.values()), written.max_batch_size)
+    outputs = _tensors(file, written.outputs, executor.outputs, written.max_batch_size)
+    if len(inputs) != len(graph_inputs):
+        missing = sorted(set(graph_inputs) - {one.name for one in inputs})
+        raise UsageError(f"{file} has the input '{missing[0]}', which its configuration leaves out.")
+    return ModelDefinition(
+        name,
+        "onnxruntime_onnx",
+        "onnxruntime",
+        written.max_batch_size,
+        inputs,
+        outputs,
+        default_model_filename=written.filename,
+        instances=written.instances,
+        scheduling=written.scheduling,
+        version_policy=written.versions,
+    )
+
+
+def _tensors(
+    file: pathlib.Path, written: tuple[TensorDefinition, ...], graph: tuple[TensorMetadata, ...], max_batch_size: int
+) -> tuple[TensorDefinition, ...]:
+    """What is written, held against the graph; or the graph's own, without the batch that its first dimension then is."""
+    by_name = {one.name: one for one in graph}
+    for one in graph:
+        if max_batch_size and (not one.shape or one.shape[0] != -1):
+            raise UsageError(
+                f"{file} has '{one.name}' of shape {list(one.shape)}: with a max_batch_size above 0 the first size has to be open."
+            )
+    if not written:
+        return tuple(TensorDefinition(one.name, Datatype(one.datatype), one.shape[1:] if max_batch_size else one.shape) for one in graph)
+    for tensor in written:
+        found = by_name.get(tensor.name)
+        if found is None:
+            raise UsageError(f"{file} has no '{tensor.name}', which its configuration names; it has {', '.join(by_name)}.")
+        if found.datatype != tensor.datatype.value:
+            raise UsageError(f"{file} has '{tensor.name}' as {found.datatype}, its configuration as {tensor.datatype.value}.")
+        dims = tensor.dims if tensor.reshape is None else tensor.reshape
+        expected = found.shape[1:] if max_batch_size else found.shape
+        if len(dims) != len(expected) or any(size != given and -1 not in (size, given) for size, given in zip(expected, dims, strict=True)):
+            raise UsageError(
+                f"{file} has '{tensor.name}' of shape {list(found.shape)}, which does not fit its configuration's {list(dims)}."
+            )
+    return written

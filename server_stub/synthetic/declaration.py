@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from perfkit.errors import ErrorKind, UsageError
-from server_stub.synthetic.law import Exponential, Failures, Law, Linear, Lognormal, ServiceTime, SlowStart, Stall
+from server_stub.synthetic.law import Batch, Exponential, Failures, Law, Linear, Lognormal, ServiceTime, SlowStart, Stall
 
 _Value = TypeVar("_Value")
 
@@ -19,7 +19,7 @@ _NS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10
 _NUMBER = r"(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})"
 _DURATION = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h)", re.ASCII)
 _SHARE = re.compile(rf"([+-]?{_NUMBER})(%?)", re.ASCII)
-_LONGEST_NS, _LONGEST_LEAD_NS, _MOST_SERVERS, _WIDEST_SIGMA = 24 * _NS["h"], 10 * _NS["ms"], 10_000, 5.0
+_LONGEST_NS, _LONGEST_LEAD_NS, _MOST_SERVERS, _WIDEST_SIGMA, _LARGEST_BATCH = 24 * _NS["h"], 10 * _NS["ms"], 10_000, 5.0, 64
 
 
 def parse_law(text: str) -> Law:
@@ -44,6 +44,8 @@ def parse_law(text: str) -> Law:
                 f"--synthetic drain={given['drain']}: it says how a stall ends, and there is none; add one such as stall=1s/10s."
             )
         read["stall"] = Stall(read["stall"].duration_ns, read["stall"].period_ns, drains_at_once)
+    if "batch" in read and "stall" in read:
+        raise UsageError(f"--synthetic stall={given['stall']}: there are no stalls where requests are batched; leave batch or stall out.")
     return Law(**{_FIELDS.get(key, key): value for key, value in read.items()})
 
 
@@ -104,6 +106,13 @@ def _drain(text: str) -> bool:
     if text not in ("at-once", "at-pace"):
         raise ValueError("a backlog leaves at-once when the stall ends, or is served on at-pace; use one of the two")
     return text == "at-once"
+
+
+def _batch(text: str) -> Batch:
+    number = text.removeprefix("upto:")
+    if not (number.isascii() and number.isdigit() and len(number) <= 3 and 1 <= int(number) <= _LARGEST_BATCH):
+        raise ValueError(f"expected a size from 1 to {_LARGEST_BATCH} that is waited for, or such as upto:8, found {text!r}")
+    return Batch(int(number), is_awaited=number == text)
 
 
 def _failures(text: str) -> Failures:
@@ -178,6 +187,7 @@ _LAWS: Mapping[str, Callable[[str], ServiceTime]] = {
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "service": _service,
     "servers": _whole(1, _MOST_SERVERS),
+    "batch": _batch,
     "stall": _stall,
     "drain": _drain,
     "errors": _failures,

@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable
 
-from server_stub.synthetic.timer import MakeAlarm, make_alarm
+from server_stub.timer import MakeAlarm, make_alarm
 
 SPIN_NS = 150_000
 """How long before a departure the alarm is set: a wake-up takes some tens of microseconds, the rest is spun away."""

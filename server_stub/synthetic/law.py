@@ -104,11 +104,21 @@ class SlowStart:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Batch:
+    """Requests that a server takes at a time, counted in rows: all who are there up to `size`, or not before so many are there."""
+
+    size: int
+    is_awaited: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Law:
     """All that is declared; periods, slow start and drift begin with the first request."""
 
     service: ServiceTime = Linear(5_000_000)
     servers: int = 1
+    batch: Batch | None = None
+    """None serves requests one by one, however many rows they have."""
     stall: Stall | None = None
     failures: Failures | None = None
     slow_start: SlowStart | None = None

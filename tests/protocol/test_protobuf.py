@@ -73,7 +73,18 @@ def test_an_empty_version_and_id_take_no_bytes():
         "ModelInfer",
         "ModelConfig",
         "ModelStatistics",
+        "ModelStreamInfer",
         "RepositoryIndex",
+        "RepositoryModelLoad",
+        "RepositoryModelUnload",
+        "SystemSharedMemoryStatus",
+        "SystemSharedMemoryRegister",
+        "SystemSharedMemoryUnregister",
+        "CudaSharedMemoryStatus",
+        "CudaSharedMemoryRegister",
+        "CudaSharedMemoryUnregister",
+        "TraceSetting",
+        "LogSettings",
     ],
 )
 def test_every_call_of_ours_is_one_of_tritonclients_with_the_same_messages(rpc):
@@ -82,11 +93,11 @@ def test_every_call_of_ours_is_one_of_tritonclients_with_the_same_messages(rpc):
     assert protobuf.method_path(rpc) == f"/{theirs.containing_service.full_name}/{rpc}"
     assert ours.full_name == theirs.full_name
     assert (ours.input_type.full_name, ours.output_type.full_name) == (theirs.input_type.full_name, theirs.output_type.full_name)
-    assert [theirs.client_streaming, theirs.server_streaming] == [False, False]
+    assert (ours.client_streaming, ours.server_streaming) == (theirs.client_streaming, theirs.server_streaming)
 
 
 def test_our_service_has_no_other_calls():
-    assert len(v2_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods) == 9
+    assert len(v2_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods) == 20
 
 
 # typed contents

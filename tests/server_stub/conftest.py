@@ -39,6 +39,10 @@ class StartedServer:
     def grpc_port(self) -> int:
         return int(self.ready["grpc_port"])
 
+    @property
+    def metrics_port(self) -> int:
+        return int(self.ready["metrics_port"])
+
     def end(self) -> tuple[int, str, str]:
         """Closes its stdin and waits: the exit code, the rest of stdout, and stderr."""
         stdout, stderr = self.process.communicate(timeout=30)

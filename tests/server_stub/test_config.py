@@ -22,6 +22,7 @@ def test_everything_given(tmp_path):
         host="::1",
         http_port=0,
         grpc_port=0,
+        metrics_port=0,
         threads=2,
         cpus=frozenset({cpu}),
         exit_with_stdin=True,
@@ -39,6 +40,8 @@ def test_everything_given(tmp_path):
         ("--grpc-port -1", "--grpc-port -1: a port lies between 0"),
         ("--grpc-port x", "Argument --grpc-port: invalid int value: 'x'"),
         ("--http-port 8001", "--http-port and --grpc-port are both 8001: each needs its own."),
+        ("--metrics-port 70000", "--metrics-port 70000: a port lies between 0"),
+        ("--metrics-port 8001", "--grpc-port and --metrics-port are both 8001: each needs its own."),
         ("--threads 0", "--threads 0: ONNX Runtime needs at least 1 thread."),
         ("--model nope", "--model nope: there is no such built-in model; choose from simple, simple_int8, simple_string,"),
         ("--model-repository /nowhere", "--model-repository /nowhere: there is no such folder."),
@@ -56,6 +59,11 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(text, sentence):
     with pytest.raises(UsageError) as error:
         parse_options(text.split())
     assert sentence in str(error.value)
+
+
+def test_who_takes_free_ports_has_a_free_one_for_metrics_too():
+    assert [parse_options(text.split()).metrics_port for text in ("--http-port 0", "--grpc-port 0", "--http-port 9000")] == [0, 0, 8002]
+    assert parse_options(["--http-port", "0", "--metrics-port", "9002"]).metrics_port == 9002
 
 
 def test_cpus_are_numbers_and_ranges(monkeypatch):

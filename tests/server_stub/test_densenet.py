@@ -85,6 +85,18 @@ def test_inputs_that_differ_give_outputs_that_differ_and_stay_in_bounds(seeded_f
     assert definition.outputs[0].labels[504] == "CLASS 504"
 
 
+def test_batched_it_gives_each_image_what_the_other_one_gives_it_alone(seeded_file, environment, monkeypatch):
+    monkeypatch.setenv("PERFKIT_CACHE_DIR", environment["PERFKIT_CACHE_DIR"])
+    images = np.random.Generator(np.random.Philox(2)).random((3, 3, 224, 224), np.float32)
+    _, alone = densenet.load(1, seeded_file)
+    definition, batched = densenet.load_batched(1)
+    logits = batched.execute({"data_0": images})["fc6_1"]
+    assert logits.shape == (3, 1000, 1, 1)
+    for image, row in zip(images, logits, strict=True):
+        np.testing.assert_allclose(row, alone.execute({"data_0": image[np.newaxis]})["fc6_1"][0], rtol=1e-3, atol=1e-3)
+    assert (definition.max_batch_size, definition.config()["dynamic_batching"]["preferred_batch_size"]) == (8, [8])
+
+
 def test_labels_beside_the_trained_file_name_the_classes(seeded_file, tmp_path):
     file = tmp_path / "trained.onnx"
     file.symlink_to(seeded_file)

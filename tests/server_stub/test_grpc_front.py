@@ -102,7 +102,7 @@ def test_bytes_that_are_no_message(call):
 
 
 def test_a_method_that_is_not_there(call):
-    assert refused(call, "ModelStreamInfer", b"")[0] is grpc.StatusCode.UNIMPLEMENTED
+    assert refused(call, "ModelThink", b"")[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_metadata_is_the_same_as_over_http(triton_grpc, triton_http):

@@ -27,13 +27,14 @@ def test_the_ready_line_is_all_that_stdout_gets(start_server):
         "event": "ready",
         "http_port": started.http_port,
         "grpc_port": started.grpc_port,
+        "metrics_port": started.metrics_port,
         "pid": started.process.pid,
         "device": "cpu",
         "threads": 3,
         "cpus": [cpu],
     }
     assert (code, stdout) == (0, "")
-    assert stderr == f"serving simple on 127.0.0.1: HTTP {started.http_port}, gRPC {started.grpc_port}\n"
+    assert stderr == f"serving simple on 127.0.0.1: HTTP {started.http_port}, gRPC {started.grpc_port}, metrics {started.metrics_port}\n"
 
 
 def test_the_threads_leave_a_cpu_free(server):
@@ -80,12 +81,12 @@ def test_an_idle_connection_does_not_keep_it(start_server):
     connection.close()
 
 
-@pytest.mark.parametrize("option", ["--http-port", "--grpc-port"])
+@pytest.mark.parametrize("option", ["--http-port", "--grpc-port", "--metrics-port"])
 def test_a_port_in_use_is_named(option):
-    other = "--grpc-port" if option == "--http-port" else "--http-port"
+    others = [word for other in ("--http-port", "--grpc-port", "--metrics-port") if other != option for word in (other, "0")]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = run("--model", "simple", option, str(port), other, "0")
+        ended = run("--model", "simple", option, str(port), *others)
     assert (ended.returncode, ended.stdout) == (1, "")
     assert f"server_stub: Port {port} on 127.0.0.1 cannot be opened" in ended.stderr
     assert ended.stderr.count("\n") == 1
@@ -109,6 +110,8 @@ def test_help_names_every_option():
     for option in (
         "--http-port",
         "--grpc-port",
+        "--metrics-port",
+        "--allow-client-shm",
         "--device",
         "--threads",
         "--cpus",

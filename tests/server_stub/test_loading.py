@@ -13,7 +13,9 @@ from server_stub.grpc_front import GrpcFront
 from server_stub.http_front import HttpFront
 from server_stub.model import ExecutedModel
 from server_stub.models import simple
-from server_stub.repository import Repository
+from server_stub.repository import Loaders, Repository
+from server_stub.settings import Settings
+from server_stub.shared_memory import Regions
 
 SERVICE, HEALTH = "/inference.GRPCInferenceService", "/grpc.health.v1.Health/Check"
 
@@ -28,7 +30,8 @@ def slow():
         assert let_go.wait(30)
         return ExecutedModel(*simple.load("simple_int8"))
 
-    repository = Repository({"simple": lambda: ExecutedModel(*simple.load("simple")), "simple_int8": load_slowly})
+    loaders = Loaders({"simple": lambda: ExecutedModel(*simple.load("simple")), "simple_int8": load_slowly})
+    repository = Repository(loaders, loaders.names())
     yield repository, reached, let_go
     let_go.set()
     repository.close()
@@ -47,7 +50,8 @@ def test_H2_G1_a_server_that_loads_lives_and_is_not_ready(slow):
     repository, reached, let_go = slow
 
     async def main():
-        http, rpc = HttpFront(repository, shutdown_timeout_s=5), GrpcFront(repository, shutdown_timeout_s=5)
+        parts = repository, Regions(is_allowed=False), Settings()
+        http, rpc = HttpFront(*parts, shutdown_timeout_s=5), GrpcFront(*parts, shutdown_timeout_s=5)
         port, rpc_port = await http.start("127.0.0.1", 0), await rpc.start("127.0.0.1", 0)
         loading = asyncio.ensure_future(asyncio.to_thread(repository.load))
         await asyncio.to_thread(reached.wait, 30)
@@ -99,7 +103,8 @@ def test_a_repository_that_is_closed_loads_no_further_model(slow):
         last.set()
         return simple.load("simple_string")
 
-    repository._loaders["simple_string"] = load_last
+    repository._source._loaders["simple_string"] = load_last
+    repository._first += ("simple_string",)
     loading = threading.Thread(target=repository.load)
     loading.start()
     assert reached.wait(30)

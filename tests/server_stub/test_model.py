@@ -8,6 +8,7 @@ import pytest
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, RequestedOutput
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
+from server_stub.batching import BatchingPolicy
 from server_stub.definition import ModelDefinition, TensorDefinition
 from server_stub.executors.array import ArrayExecutor
 from server_stub.model import ExecutedModel
@@ -75,3 +76,52 @@ def test_classes_without_labels_have_an_index_alone():
 def test_an_output_that_is_not_what_the_definition_says_is_the_models_fault():
     error, _ = infer(lambda _: {"y": np.array([1.5])}, request([1.0]), datatype=Datatype.INT32)
     assert error.kind is ErrorKind.INTERNAL
+
+
+def infer_together(function, *requests, is_brief):
+    """Three rows in two requests are what the batch waits for, far longer than a test may take."""
+    definition = ModelDefinition(
+        "m",
+        "",
+        "array",
+        8,
+        (TensorDefinition("x", Datatype.FP32, (-1,)),),
+        (TensorDefinition("y", Datatype.FP32, (-1,)),),
+        scheduling=BatchingPolicy((3,), 10**12),
+    )
+    model = ExecutedModel(definition, ArrayExecutor(function, is_brief=is_brief))
+
+    async def main():
+        return await asyncio.gather(*(model.infer(one, 0, lambda response: response) for one in requests), return_exceptions=True)
+
+    try:
+        return asyncio.run(main()), model.statistics()
+    finally:
+        model.close()
+
+
+@pytest.mark.parametrize("is_brief", [True, False])
+def test_S5_requests_are_executed_together_and_each_gets_its_own_rows(is_brief):
+    seen = []
+
+    def double(inputs):
+        seen.append(inputs["x"].tolist())
+        return {"y": inputs["x"] * 2}
+
+    (first, second), statistics = infer_together(double, request([[1, 2], [3, 4]]), request([[5, 6]]), is_brief=is_brief)
+    assert seen == [[[1, 2], [3, 4], [5, 6]]]
+    assert tensor_to_array(first.outputs[0]).tolist() == [[2, 4], [6, 8]]
+    assert tensor_to_array(second.outputs[0]).tolist() == [[10, 12]]
+    assert (statistics["execution_count"], statistics["inference_count"]) == (1, 3)
+    assert statistics["inference_stats"]["success"]["count"] == 2
+    assert [(one["batch_size"], one["compute_infer"]["count"]) for one in statistics["batch_stats"]] == [(3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"), [(lambda _: 1 / 0, "failed: division"), (lambda inputs: {"y": inputs["x"][:2]}, "2 rows of 'y' for 3")]
+)
+def test_what_a_model_does_wrong_with_a_batch_all_of_its_requests_hear(function, sentence):
+    errors, statistics = infer_together(function, request([[1], [2]]), request([[3]]), is_brief=True)
+    assert [error.kind for error in errors] == [ErrorKind.INTERNAL] * 2
+    assert all(sentence in str(error) for error in errors)
+    assert statistics["inference_stats"]["fail"]["count"] == 2

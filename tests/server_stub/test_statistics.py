@@ -1,7 +1,7 @@
 """What a model has done: rows S1 to S4 of the conformance checklist, and the counting by itself."""
 
 from server_stub.models import NAMES
-from server_stub.statistics import Statistics, Timing
+from server_stub.statistics import FailureReason, Statistics, Timing
 
 DURATIONS = {"success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"}
 
@@ -72,9 +72,9 @@ def test_tritonclient_reads_the_same_over_both_protocols(wire, triton_http, trit
 
 def test_a_success_is_split_into_its_phases():
     statistics = Statistics()
-    timing = Timing(enqueued_ns=100, started_ns=110, input_ready_ns=130, inferred_ns=170, finished_ns=250)
-    statistics.add_success(timing, batch_size=4)
-    statistics.add_success(timing, batch_size=4)
+    timing = Timing(started_ns=110, input_ready_ns=130, inferred_ns=170, finished_ns=250)
+    statistics.add_success(100, timing, batch_size=4)
+    statistics.add_success(100, timing, batch_size=4)
     entry = statistics.document("m", "1")
     assert {key: one["ns"] for key, one in entry["inference_stats"].items()} == {
         "success": 300,
@@ -90,9 +90,24 @@ def test_a_success_is_split_into_its_phases():
     assert [(one["batch_size"], one["compute_infer"]) for one in entry["batch_stats"]] == [(4, {"count": 2, "ns": 80})]
 
 
+def test_a_batch_counts_once_as_an_execution_and_each_of_its_requests_bears_all_of_the_times():
+    statistics = Statistics(epoch_ns=lambda: 7_000_000)
+    statistics.add_execution(Timing(started_ns=110, input_ready_ns=130, inferred_ns=170, finished_ns=250), [(100, 2), (60, 1), (90, 1)])
+    entry = statistics.document("m", "1")
+    assert {key: (one["count"], one["ns"]) for key, one in entry["inference_stats"].items() if one["count"]} == {
+        "success": (3, 150 + 190 + 160),
+        "queue": (3, 10 + 50 + 20),
+        "compute_input": (3, 60),
+        "compute_infer": (3, 120),
+        "compute_output": (3, 240),
+    }
+    assert (entry["inference_count"], entry["execution_count"], entry["last_inference"]) == (4, 1, 7)
+    assert [(one["batch_size"], one["compute_output"]) for one in entry["batch_stats"]] == [(4, {"count": 1, "ns": 80})]
+
+
 def test_a_failure_counts_as_nothing_else():
     statistics = Statistics()
-    statistics.add_failure(50)
+    statistics.add_failure(50, FailureReason.BACKEND)
     entry = statistics.document("m", "1")
     assert entry["inference_stats"]["fail"] == {"count": 1, "ns": 50}
     assert entry["inference_stats"]["success"]["count"] == entry["execution_count"] == entry["last_inference"] == 0

@@ -7,7 +7,7 @@ import pytest
 from perfkit.errors import ErrorKind, UsageError
 from server_stub.config import parse_options
 from server_stub.synthetic.declaration import EXAMPLE, LAWS, parse_law
-from server_stub.synthetic.law import Exponential, Failures, Law, Linear, Lognormal, SlowStart, Stall
+from server_stub.synthetic.law import Batch, Exponential, Failures, Law, Linear, Lognormal, SlowStart, Stall
 
 MS, S = 10**6, 10**9
 
@@ -45,6 +45,8 @@ def test_the_example_reads_as_it_says():
         ("drift=0.02/s", Law(drift_per_s=0.02)),
         ("seed=18446744073709551615", Law(seed=2**64 - 1)),
         ("lead=0s", Law(lead_ns=0)),
+        ("batch=4", Law(batch=Batch(4, is_awaited=True))),
+        ("batch=upto:64", Law(batch=Batch(64))),
     ],
 )
 def test_what_can_be_written(text, law):
@@ -58,13 +60,16 @@ def test_every_law_that_help_names_can_be_written():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("batch=0", "--synthetic batch=0: expected a size from 1 to 64 that is waited for, or such as upto:8, found '0'."),
+        ("batch=upto:65", "expected a size from 1 to 64"),
+        ("batch=4,stall=1s/10s", "--synthetic stall=1s/10s: there are no stalls where requests are batched; leave batch or stall out."),
         ("", "--synthetic: '' is not KEY=VALUE; an example is service=exponential:10ms"),
         ("service", "--synthetic: 'service' is not KEY=VALUE"),
         ("service=", "--synthetic: 'service=' is not KEY=VALUE"),
         ("servers=1,", "--synthetic: '' is not KEY=VALUE"),
         (
             "server=1",
-            "--synthetic server=1: there is no key 'server'; did you mean 'servers'? Known are service, servers, stall, drain, errors,",
+            "--synthetic server=1: there is no key 'server'; did you mean 'servers'? Known are service, servers, batch, stall, drain, errors,",
         ),
         ("colour=red", "--synthetic colour=red: there is no key 'colour'; Known are service,"),
         ("seed=1,seed=2", "--synthetic seed=2: seed is given twice; leave one of the two out."),

@@ -7,9 +7,9 @@ import time
 import pytest
 import uvloop
 
-from server_stub.synthetic import timer
+from server_stub import timer
 from server_stub.synthetic.departures import SPIN_NS, Departures
-from server_stub.synthetic.timer import LoopAlarm, TimerfdAlarm, make_alarm
+from server_stub.timer import LoopAlarm, TimerfdAlarm, make_alarm
 from tests.conditions import until
 
 MS = 10**6

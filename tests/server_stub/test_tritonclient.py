@@ -254,6 +254,19 @@ def test_G7_a_compressed_call_is_answered(server, algorithm):
     assert (proxy.sent_bytes < zeros.nbytes / 10) == (algorithm is not None)
 
 
+@pytest.mark.parametrize(
+    ("model", "key", "last"), [("simple_sequence", 77, 7), ("simple_sequence", "text", 7), ("simple_dyna_sequence", 78, 85)]
+)
+def test_Q2_sequences(flavour, model, key, last):
+    key = f"{key}-{flavour.name}" if isinstance(key, str) else key
+    answers = []
+    for index, value in enumerate((0, 11, 7)):
+        given = flavour.input("INPUT", np.array([[value]], np.int32), "INT32")
+        answer = flavour.call("infer", model, [given], sequence_id=key, sequence_start=index == 0, sequence_end=index == 2)
+        answers.append(answer.as_numpy("OUTPUT").item())
+    assert answers == [1, 11, last]
+
+
 def test_what_the_server_says_of_itself_and_its_models(flavour):
     assert flavour.call("is_server_live")
     assert flavour.call("is_server_ready")

@@ -1,0 +1,141 @@
+"""What the server is told over HTTP beside inference: models to load, shared memory regions, trace and log settings."""
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol import rest
+from server_stub.repository import Repository
+from server_stub.settings import Settings
+from server_stub.shared_memory import Regions
+
+
+class HttpAdministration:
+    """The handlers, and the paths that they stand behind."""
+
+    def __init__(self, repository: Repository, regions: Regions, settings: Settings) -> None:
+        self._repository, self._regions, self._settings = repository, regions, settings
+
+    def routes(self) -> list[web.RouteDef]:
+        """What an application adds."""
+        model = r"/v2/models/{model:[^{}/]+}"
+        routes = [
+            web.post(r"/v2/repository/models/{model:[^{}/]+}/load", self._load),
+            web.post(r"/v2/repository/models/{model:[^{}/]+}/unload", self._unload),
+            web.get("/v2/logging", self._log, allow_head=False),
+            web.post("/v2/logging", self._set_log),
+        ]
+        for path in ("/v2/trace/setting", f"{model}/trace/setting"):
+            routes += [web.get(path, self._trace, allow_head=False), web.post(path, self._set_trace)]
+        for kind, status, register, unregister in (
+            ("system", self._system_status, self._system_register, self._system_unregister),
+            ("cuda", self._cuda_status, self._cuda_register, self._cuda_unregister),
+        ):
+            for path in (f"/v2/{kind}sharedmemory", f"/v2/{kind}sharedmemory/region/{{region:[^{{}}/]+}}"):
+                routes += [
+                    web.get(f"{path}/status", status, allow_head=False),
+                    web.post(f"{path}/register", register),
+                    web.post(f"{path}/unregister", unregister),
+                ]
+        return routes
+
+    async def _load(self, request: web.Request) -> web.Response:
+        parameters = await _parameters(request)
+        for key in parameters:
+            if key != "config":
+                raise ProtocolError(
+                    f"load parameter '{key}' is not supported: a model's files come from the repository", ErrorKind.UNSUPPORTED
+                )
+        config = parameters.get("config")
+        if config is not None and not isinstance(config, str):
+            raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+        await self._repository.load_model(request.match_info["model"], config)
+        return _json(None)
+
+    async def _unload(self, request: web.Request) -> web.Response:
+        await _parameters(request)  # no model depends on another here, so unload_dependents changes nothing
+        await self._repository.unload_model(request.match_info["model"])
+        return _json(None)
+
+    async def _system_status(self, request: web.Request) -> web.Response:
+        return _json(self._regions.status(request.match_info.get("region", "")))
+
+    async def _system_register(self, request: web.Request) -> web.Response:
+        name = _region(request, "system")
+        document = await _document(request)
+        for key in ("key", "byte_size"):
+            if key not in document:
+                raise ProtocolError(f"Shared memory register request has no '{key}' field")
+        key = document["key"]
+        if not isinstance(key, str):
+            raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+        sizes = [document.get("offset", 0), document["byte_size"]]
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
+            raise ProtocolError("attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
+        self._regions.register(name, key, *sizes)
+        return _json(None)
+
+    async def _system_unregister(self, request: web.Request) -> web.Response:
+        self._regions.unregister(request.match_info.get("region", ""))
+        return _json(None)
+
+    async def _cuda_status(self, request: web.Request) -> web.Response:
+        if "region" in request.match_info:
+            raise ProtocolError(f"Unable to find cuda shared memory region: '{request.match_info['region']}'", ErrorKind.NOT_FOUND)
+        return _json([])
+
+    async def _cuda_register(self, request: web.Request) -> web.Response:
+        name = _region(request, "cuda")
+        raise ProtocolError(f"failed to register CUDA shared memory region: '{name}', GPUs not supported")
+
+    async def _cuda_unregister(self, request: web.Request) -> web.Response:
+        return _json(None)
+
+    async def _trace(self, request: web.Request) -> web.Response:
+        return _json(self._settings.trace(self._traced_model(request)))
+
+    async def _set_trace(self, request: web.Request) -> web.Response:
+        return _json(self._settings.set_trace(self._traced_model(request), await _document(request)))
+
+    async def _log(self, request: web.Request) -> web.Response:
+        return _json(self._settings.log)
+
+    async def _set_log(self, request: web.Request) -> web.Response:
+        return _json(self._settings.set_log(await _document(request)))
+
+    def _traced_model(self, request: web.Request) -> str:
+        name = request.match_info.get("model", "")
+        if name and name not in self._repository.names:
+            raise ProtocolError(f"Request for unknown model : {name}")
+        return name
+
+
+def _region(request: web.Request, kind: str) -> str:
+    if "region" not in request.match_info:
+        raise ProtocolError(f"'region name' is necessary to register {kind} shared memory region")
+    return request.match_info["region"]
+
+
+async def _parameters(request: web.Request) -> dict[str, Any]:
+    parameters = (await _document(request) if request.can_read_body else {}).get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise ProtocolError("attempt to get members for non-object", ErrorKind.INTERNAL)
+    return parameters
+
+
+async def _document(request: web.Request) -> dict[str, Any]:
+    body = await request.read()
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"failed to parse the request JSON buffer: {error}", ErrorKind.INTERNAL) from None
+    if not isinstance(document, dict):
+        raise ProtocolError("failed to parse the request JSON buffer: not an object", ErrorKind.INTERNAL)
+    return document
+
+
+def _json(document: object) -> web.Response:
+    body = b"" if document is None else json.dumps(document, separators=(",", ":")).encode()
+    return web.Response(body=body, content_type=rest.JSON_TYPE)

@@ -1,0 +1,110 @@
+"""Trace and log settings: kept and told as Triton does. This server writes neither traces nor a log, whatever they say."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perfkit.errors import ErrorKind, ProtocolError
+
+_TRACE: dict[str, Any] = {
+    "trace_level": ["OFF"],
+    "trace_rate": "1000",
+    "trace_count": "-1",
+    "log_frequency": "0",
+    "trace_file": "",
+    "trace_mode": "triton",
+}
+_LEAST = {"trace_rate": 1, "trace_count": -1, "log_frequency": 0}
+_LOG: dict[str, Any] = {
+    "log_file": "",
+    "log_info": True,
+    "log_warning": True,
+    "log_error": True,
+    "log_verbose_level": 0,
+    "log_format": "default",
+}
+
+
+class Settings:
+    """The server's settings; a model's trace settings are the server's where it has none of its own."""
+
+    def __init__(self) -> None:
+        self._trace: dict[str, dict[str, Any]] = {"": dict(_TRACE)}
+        self._log = dict(_LOG)
+
+    def trace(self, model: str = "") -> dict[str, Any]:
+        """A model's trace settings, or the server's."""
+        return {**self._trace[""], **self._trace.get(model, {})}
+
+    def set_trace(self, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Takes what is given, None for what holds otherwise; raises ProtocolError with Triton's texts. Unknown keys are passed over."""
+        new = dict(self._trace.get(model, {}))
+        for key, value in given.items():
+            if key == "trace_file":
+                raise ProtocolError("trace file location can not be updated through network protocol", ErrorKind.UNSUPPORTED)
+            if value is None and key in _TRACE:
+                new.pop(key, None)
+            elif key == "trace_level":
+                new[key] = _levels(value)
+            elif key in _LEAST:
+                new[key] = _number(key, value)
+        self._trace[model] = {**_TRACE, **new} if not model else new
+        return self.trace(model)
+
+    @property
+    def log(self) -> dict[str, Any]:
+        """The log settings."""
+        return dict(self._log)
+
+    def set_log(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Takes what is given; raises ProtocolError with Triton's texts. Unknown keys are passed over."""
+        new = {}
+        for key, value in given.items():
+            if key == "log_file":
+                raise ProtocolError("log file location can not be updated through network protocol", ErrorKind.UNSUPPORTED)
+            if key in _LOG:
+                new[key] = _LOG_READERS[type(_LOG[key])](value)
+                if key == "log_format" and value not in ("default", "ISO8601"):
+                    raise ProtocolError(f"invalid argument for --log_format, got: {value}", ErrorKind.UNAVAILABLE)
+        self._log.update(new)
+        return self.log
+
+
+def _levels(value: object) -> list[str]:
+    if not isinstance(value, list):
+        raise ProtocolError("attempt to access JSON non-array as array", ErrorKind.INTERNAL)
+    levels = [_text(one) for one in value]
+    if any(level in ("TIMESTAMPS", "TENSORS") for level in levels):
+        raise ProtocolError("Attempting to set invalid trace setting :trace file name is not given")
+    return ["OFF"]
+
+
+def _number(key: str, value: object) -> str:
+    text = _text(value)
+    try:
+        number = int(text)
+    except ValueError:
+        raise ProtocolError(f"Unable to parse '{key}', got: {text}") from None
+    if number < _LEAST[key]:
+        raise ProtocolError(f"Unable to parse '{key}'. Expecting value >= {_LEAST[key]}, got:{text}")
+    return str(number)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+    return value
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ProtocolError("attempt to access JSON non-boolean as boolean", ErrorKind.INTERNAL)
+    return value
+
+
+def _unsigned(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ProtocolError("attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
+    return value
+
+
+_LOG_READERS: Mapping[type, Callable[[object], Any]] = {str: _text, bool: _boolean, int: _unsigned}
