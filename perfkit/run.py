@@ -128,7 +128,7 @@ class _Run:
         self._environment: dict[str, Any] = {}
         self._host = describe_host()
         self._status: tuple[Status, str] = ("complete", "")
-        self._planned = 0
+        self._plans = self._planned_points()
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
 
     async def prepare(self, target: Target) -> None:
@@ -146,8 +146,7 @@ class _Run:
 
     async def measure(self, target: Target) -> None:
         """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
-        plans = self._plans(target)
-        self._planned = len(plans)
+        plans = self._plans
         spec_s = [self._point_s() for _ in plans]
         for index, plan in enumerate(plans):
             left_s = None if None in spec_s else sum(seconds or 0.0 for seconds in spec_s[index:])
@@ -198,7 +197,7 @@ class _Run:
         elif recorded.ending.aborted:
             self.end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.reason:
-            self.end("interrupted", f"in load point {len(self.points) + 1} of {self._planned}")
+            self.end("interrupted", f"in load point {len(self.points) + 1} of {len(self._plans)}")
         measured = self._measured_point(plan, recorded)
         log.settle((measured.window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if measured.window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
@@ -267,7 +266,7 @@ class _Run:
             faults=tuple(RunWarning(code="worker_lost", message=f"{lost}: its share of the load is missing.") for lost in recorded.lost),
         )
 
-    def _plans(self, target: Target) -> list[_Plan]:
+    def _planned_points(self) -> list[_Plan]:
         scenario, plans = self._scenario, []
         for repetition in range(scenario.measure.repetitions):
             loads = plan_loads(
@@ -276,9 +275,10 @@ class _Run:
                 repetition=repetition,
                 warmup_ns=scenario.warmup_ns,
                 window_ns=scenario.window_ns,
+                requests=scenario.measure.requests,
                 folder=self._loaded.folder,
             )
-            pairs = itertools.product(target.addresses, loads)
+            pairs = itertools.product(scenario.target.load_protocols, loads)
             plans += [_Plan(index, protocol, load, repetition) for index, (protocol, load) in enumerate(pairs)]
         return plans
 

@@ -14,12 +14,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.address import redacted_url
+    from perfkit.load.plan import plan_loads
     from perfkit.scenario.credentials import resolve_address
     from perfkit.scenario.file import read_scenario
 
     loaded = read_scenario(options.scenario, options.settings)
-    target = loaded.scenario.target
+    scenario, target = loaded.scenario, loaded.scenario.target
     resolve_address(target, target.url or "http://127.0.0.1", loaded.folder)
+    plan_loads(
+        scenario.load,
+        seed=scenario.workload.seed,
+        repetition=0,
+        warmup_ns=scenario.warmup_ns,
+        window_ns=scenario.window_ns,
+        requests=scenario.measure.requests,
+        folder=loaded.folder,
+    )
     where = redacted_url(target.url) if target.url else f"the bundled server over {' and '.join(target.load_protocols)}"
     print(f"{options.scenario}: valid; model {target.model} of {where}")
     return ExitCode.DONE

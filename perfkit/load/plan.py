@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import warnings
 from typing import TypeAlias
 
 import numpy as np
@@ -12,6 +13,8 @@ from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
 from perfkit.scenario.load import ClosedLoad, Load, OpenLoop, Shape
 from perfkit.units import NS_PER_S
+
+_LONGEST_S = 1e9  # some thirty years, and exact to the nanosecond's part that a float has there
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,20 +40,25 @@ LoadPlan: TypeAlias = ClosedPlan | OpenPlan
 
 
 def plan_loads(
-    load: Load, *, seed: int, repetition: int, warmup_ns: int, window_ns: int | None, folder: pathlib.Path
+    load: Load, *, seed: int, repetition: int, warmup_ns: int, window_ns: int | None, requests: int | None, folder: pathlib.Path
 ) -> tuple[LoadPlan, ...]:
     """The load points of one repetition; each has arrivals of its own, and another repetition others.
 
-    Raises ScenarioError where a trace cannot be read.
+    Raises ScenarioError where a trace cannot be read, or holds fewer arrivals than are asked for.
     """
     if isinstance(load, ClosedLoad):
         return tuple(ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency)
     given = load.open
     if given.trace is not None:
-        return (_traced(given, folder / given.trace, warmup_ns),)
+        return (_traced(given, folder / given.trace, warmup_ns, requests),)
+
+    def length_s(rate_per_s: float) -> float:
+        """Of the window; where a number of requests ends it, longer than it will be."""
+        return 2 * (requests or 0) / rate_per_s if window_ns is None else window_ns / NS_PER_S
+
     plans = []
     for index, rate_per_s in enumerate(given.rates_per_s):
-        segments = arrivals.constant_rate(rate_per_s) if given.shape is None else _shaped(given.shape, rate_per_s, window_ns)
+        segments = arrivals.constant_rate(rate_per_s) if given.shape is None else _shaped(given.shape, rate_per_s, length_s(rate_per_s))
         segments = arrivals.lead_in(segments, warmup_ns / NS_PER_S)
         law: arrivals.Law = "poisson" if given.arrivals == "trace" else given.arrivals
         schedule = Schedule(law, segments, (seed, index, repetition), given.burstiness or 1.0)
@@ -58,7 +66,7 @@ def plan_loads(
     return tuple(plans)
 
 
-def _shaped(shape: Shape, rate_per_s: float, window_ns: int | None) -> tuple[Segment, ...]:
+def _shaped(shape: Shape, rate_per_s: float, length_s: float) -> tuple[Segment, ...]:
     if shape.ramp is not None:
         return arrivals.ramp(rate_per_s, shape.ramp.to, shape.ramp.over_ns / NS_PER_S)
     if shape.steps is not None:
@@ -67,17 +75,19 @@ def _shaped(shape: Shape, rate_per_s: float, window_ns: int | None) -> tuple[Seg
         return arrivals.spike(rate_per_s, shape.spike.to, shape.spike.at_ns / NS_PER_S, shape.spike.length_ns / NS_PER_S)
     assert shape.sine is not None
     period_s = shape.sine.period_ns / NS_PER_S
-    return arrivals.sine(rate_per_s, shape.sine.amplitude, period_s, period_s if window_ns is None else window_ns / NS_PER_S)
+    return arrivals.sine(rate_per_s, shape.sine.amplitude, period_s, length_s)
 
 
-def _traced(given: OpenLoop, file: pathlib.Path, warmup_ns: int) -> OpenPlan:
+def _traced(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: int | None) -> OpenPlan:
     """A trace, whose beginning is the window's: there is nothing to warm up with that would not be part of it."""
     if warmup_ns:
         raise ScenarioError("load.open.trace: a trace has no arrivals to warm up with: set measure.warmup to 0s or auto")
     try:
-        numbers = np.loadtxt(file, dtype=np.float64, comments="#", ndmin=1)
-        if numbers.ndim != 1 or not np.isfinite(numbers).all():
-            raise ValueError("it is not one finite number a line")  # noqa: TRY301 - said with the file's name, as what NumPy finds is
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # NumPy's for an empty file, of which we have our own
+            numbers = np.loadtxt(file, dtype=np.float64, comments="#", ndmin=2, encoding="utf-8-sig")
+        if numbers.size and (numbers.shape[1] != 1 or not (np.abs(numbers) <= _LONGEST_S).all()):
+            raise ValueError(f"it is not one number a line, between -{_LONGEST_S:g} and {_LONGEST_S:g}")  # noqa: TRY301 - said with the file's name, as what NumPy finds is
+        numbers = numbers.ravel()
         trace = (arrivals.from_timestamps if given.trace_holds == "timestamps" else arrivals.from_intervals)(numbers)
     except FileNotFoundError:
         raise ScenarioError(f"load.open.trace: there is no file {file}") from None
@@ -85,6 +95,8 @@ def _traced(given: OpenLoop, file: pathlib.Path, warmup_ns: int) -> OpenPlan:
         raise ScenarioError(f"load.open.trace: {file} is no list of seconds, one a line: {error}") from None
     if not trace.instants_ns:
         raise ScenarioError(f"load.open.trace: {file} holds no arrivals")
+    if requests is not None and requests > len(trace.instants_ns):
+        raise ScenarioError(f"measure.requests: {requests} are asked for, and {file} holds {len(trace.instants_ns)} arrivals")
     length_s = trace.instants_ns[-1] / NS_PER_S
     rate_per_s = len(trace.instants_ns) / length_s if length_s else math.inf
     return OpenPlan(rate_per_s if math.isfinite(rate_per_s) else 0.0, "trace", trace, None, given.max_in_flight)

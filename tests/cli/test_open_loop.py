@@ -55,15 +55,22 @@ def test_a_trace_is_sent_as_it_is_written(perfkit, write_scenario, tmp_path):
         ("", {"warmup": "0s"}, "holds no arrivals"),
         ("1\n0.5\n", {"warmup": "0s"}, "the timestamps go back"),
         ("a\n", {"warmup": "0s"}, "no list of seconds, one a line"),
+        ("1 2\n", {"warmup": "0s"}, "it is not one number a line"),
+        ("1\n1e300\n", {"warmup": "0s"}, "it is not one number a line, between -1e+09 and 1e+09"),
+        ("1\nnan\n", {"warmup": "0s"}, "it is not one number a line"),
+        ("1\n2\n", {"warmup": "0s", "requests": 3}, "3 are asked for, and"),
         ("1\n", {"warmup": "1s"}, "set measure.warmup to 0s"),
     ],
 )
 def test_a_trace_that_cannot_be_used_is_told(perfkit, write_scenario, tmp_path, text, measure, message):
     (tmp_path / "trace.txt").write_text(text)
-    finished = perfkit.run("run", write_scenario(load={"open": {"arrivals": "trace", "trace": "trace.txt"}}, measure=measure))
-    assert finished.code == 2, finished.stderr
-    assert message in finished.stderr
-    assert "Traceback" not in finished.stderr
+    scenario = write_scenario(load={"open": {"arrivals": "trace", "trace": "trace.txt"}}, measure=measure)
+    for command in ("run", "validate"):
+        finished = perfkit.run(command, scenario)
+        assert finished.code == 2, finished.stderr
+        assert message in finished.stderr
+        assert "Traceback" not in finished.stderr
+        assert "server:" not in finished.stderr, "it is told before anything is started"
 
 
 @pytest.mark.parametrize(
