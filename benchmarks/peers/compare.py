@@ -11,6 +11,7 @@ is 1 where one is not reached. README.md beside this file says how to install th
 """
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -34,7 +35,8 @@ SMALL, LARGE = 16, 75_264  # INT32 an input: 128 B and 602,112 B a request, whic
 HOW_TO_READ = """\
 Every client drives the same canned servers (nginx, nghttpd) on the loopback with the same request. They do nothing for a
 request, so what is seen is the client. **Only the ratios mean something**: absolute figures move with the machine, its
-kernel and whatever else runs on it, for all clients alike, and ratios are taken between runs a few seconds apart.
+kernel and whatever else runs on it, for all clients alike, and ratios are taken between runs a few seconds apart. Server and
+clients have CPUs of their own, since a round trip on one CPU takes half as long as one between two.
 
 - *CPU a request*: user and system time of the client's processes, the slope between a short and a long run.
 - *p50 at concurrency 1*: what the client itself reports as the median time of a request, one after the other.
@@ -158,12 +160,17 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
     """All rounds of a case; raises ClientError, or CannedError."""
     rounds: dict[str, list[Figures]] = {name: [] for name in (case.peer, ANALYZER, OWN)}
     http_port, grpc_port = (0, None) if case.protocol == "http" else (None, 0)
+    cpus = sorted(os.sched_getaffinity(0))
     with (
-        serving(http_port=http_port, grpc_port=grpc_port) as canned,
+        serving(http_port=http_port, grpc_port=grpc_port, cpus=cpus[:1]) as canned,
         tempfile.TemporaryDirectory(prefix="perfkit-compare-") as name,
+        contextlib.ExitStack() as stack,
     ):
         port = canned.http_port or canned.grpc_port
         assert port is not None
+        if len(cpus) > 1:
+            stack.callback(os.sched_setaffinity, 0, cpus)
+            os.sched_setaffinity(0, cpus[1:])  # for the clients, which inherit it
         for number in range(options.rounds):
             names = list(rounds)
             order.shuffle(names)
@@ -208,7 +215,7 @@ def main() -> int:
         return 1
     if options.out:
         setting = (
-            f"{os.cpu_count()} CPUs, shared by clients and servers; load average {load:.1f} "
+            f"{os.cpu_count()} CPUs, shared with other work: the server on the first, the clients on the others; load average {load:.1f} "
             f"at the begin. {options.rounds} rounds in random order, long runs of {options.seconds:g} s."
         )
         text = ["# What a request costs: perfkit beside wrk, h2load and perf_analyzer", "", HOW_TO_READ, setting, "", *lines]
