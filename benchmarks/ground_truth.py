@@ -100,7 +100,7 @@ CASES = (
         5,
         "invalid, with the reason",
         lambda point: f"valid: {point['valid']}, {', '.join(sorted(codes(point)))}",
-        lambda point: not point["valid"] and "behind_schedule" in codes(point),
+        lambda point: not point["valid"] and bool({"behind_schedule", "late_starts", "generator_bound"} & codes(point)),
     ),
 )
 
