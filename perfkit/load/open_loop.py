@@ -32,8 +32,8 @@ _PIECE = 4096
 class OpenLoop(Loop):
     """See `Loop`. `arrivals` are instants from `origin_ns`; of a schedule that n workers share, worker k has the arrivals k mod n.
 
-    `on_drop` is given those that are not sent, many at a time, and whether the loop never came to them. `max_in_flight`
-    is `MOST_IN_FLIGHT` where it is left out.
+    `on_drop` is given those that are not sent, many at a time, and whether that is the loop's own doing: it never came to
+    them, or `max_in_flight` was left out and more than `MOST_IN_FLIGHT` would have been under way.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class OpenLoop(Loop):
         self._without_room: list[int] = []
         self._pacer = pacer
         self._max_in_flight = MOST_IN_FLIGHT if max_in_flight is None else max_in_flight
+        self._is_bound_ours = max_in_flight is None
         self._worker, self._workers = worker, workers
         self._in_flight = 0
         self._all_sent = False
@@ -136,7 +137,7 @@ class OpenLoop(Loop):
     def _drop_without_room(self) -> None:
         dropped, self._without_room = self._without_room, []
         if dropped:
-            self._on_drop(np.array(dropped, dtype=np.int64), False)
+            self._on_drop(np.array(dropped, dtype=np.int64), self._is_bound_ours)
 
     async def _drop_the_rest(self) -> None:
         """Counts those of the window that the loop never came to, since it could not keep up; they may be millions."""

@@ -94,7 +94,7 @@ class OpenLoop(Part):
     """For arrivals from a file: one number of seconds a line."""
     trace_holds: Literal["timestamps", "intervals"] = "timestamps"
     max_in_flight: Count | None = None
-    """Arrivals that find so many in flight are dropped, and counted; 65,536 where it is left out."""
+    """Arrivals that find so many in flight are dropped, and counted. Where it is left out 65,536 are held, and a point that would need more is not valid."""
 
     @pydantic.model_validator(mode="after")
     def _fitting_together(self) -> Self:

@@ -131,7 +131,10 @@ def _judge_schedule(loop: OpenLoopFigures) -> list[RunWarning]:
     handled = loop.sent + loop.dropped
     if handled < SENT_SHARE * loop.scheduled:
         share = handled / loop.scheduled
-        message = f"The load generator fell behind: it came to {share:.1%} of the {loop.scheduled:,} requests of its schedule."
+        message = (
+            f"The load generator fell behind: it could send {share:.1%} of the {loop.scheduled:,} requests of its schedule. Lower the "
+            "rate, use more workers, or bound with max_in_flight what may be under way."
+        )
         found.append(_warning("behind_schedule", message))
     limit_ns = max(START_DELAY_NS, START_DELAY_SHARE * loop.response_p50_ns)
     if loop.lag.count_above(int(limit_ns)) > max(1, LATE_SHARE * loop.lag.count):
