@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
 
@@ -13,7 +12,7 @@ from perfkit.address import Address
 from perfkit.address import Protocol as WireProtocol
 from perfkit.bundled_server import BundledServer
 from perfkit.clock import Clock, MonotonicClock, utc_now
-from perfkit.errors import TargetError
+from perfkit.errors import MeasurementError, TargetError
 from perfkit.fleet.local import LocalFleet, local_fleet
 from perfkit.fleet.order import Order, carry_out
 from perfkit.fleet.placement import Placement, place
@@ -94,12 +93,15 @@ async def run_scenario(
             with pinned(placement.driver):  # not earlier: a server started here would inherit it
                 await run.prepare(target)
                 await run.measure(target)
-    except (TargetError, asyncio.CancelledError) as error:
+    except (TargetError, MeasurementError, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and not interruption.count:
             raise
-        if not run.points and isinstance(error, TargetError):
+        if not run.points and not isinstance(error, asyncio.CancelledError):
             raise
-        run.end("interrupted" if interruption.count else "incomplete", str(error))
+        if interruption.count:
+            run.end("interrupted", str(error))
+        else:
+            run.end("incomplete" if isinstance(error, TargetError) else "invalid", str(error))
     result = run.result()
     writer.save(result)
     return result
@@ -218,14 +220,14 @@ class _Run:
             expectation=probed.expectation,
             check_share=check.share,
             check_at_most_per_s=check.at_most_per_s,
-            seed=plan.index,
+            seed=plan.repetition * len(self._plans) + plan.index,
         )
         asked = self._scenario.measure.workers
-        workers = min(1 if asked == "auto" else asked, spec.most_workers or sys.maxsize)
+        workers = min(1 if asked == "auto" else asked, order.most_workers)
         with self._watched(target.server) as on_loop:
             if workers == 1:
                 return await carry_out(order, self._clock, on_loop=on_loop, on_interval=log.add)
-            async with local_fleet(order.shared(workers, self._placement.driver), self._clock, log.add) as fleet:
+            async with local_fleet(order.shared(workers, self._placement.driver), self._clock, log.add, log.add_lost) as fleet:
                 on_loop(fleet)
                 return await fleet.run()
 

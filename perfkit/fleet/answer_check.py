@@ -1,5 +1,6 @@
 """A sample of the answers, read while the load goes on."""
 
+import math
 import random
 
 from perfkit.errors import ProtocolError
@@ -19,7 +20,7 @@ class AnswerCheck:
 
     def __init__(self, transport: Transport, expectation: Expectation, *, share: float, at_most_per_s: float, seed: int = 0) -> None:
         self._transport, self._expectation = transport, expectation
-        self._longest_gap = 2 / share - 1 if share else 0.0
+        self._share = share
         self._pause_ns = int(NS_PER_S / at_most_per_s)
         self._random = random.Random(seed)
         self._left = self._gap()
@@ -49,5 +50,7 @@ class AnswerCheck:
         return f"the answer {wrong}" if wrong else ""
 
     def _gap(self) -> int:
-        """Of mean 1/share; 0 for never."""
-        return round(self._random.uniform(1, self._longest_gap)) if self._longest_gap else 0
+        """The number of answers up to the next one that is read, geometric, so that each is read with that chance; 0 for never."""
+        if self._share in (0, 1):
+            return int(self._share)
+        return 1 + int(math.log(1 - self._random.random()) / math.log(1 - self._share))

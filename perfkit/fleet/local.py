@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, TargetError
-from perfkit.fleet.messages import Begin, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
+from perfkit.fleet.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
 from perfkit.fleet.order import Order
 from perfkit.fleet.point import PointRecording, merge_points
 from perfkit.recorder.recording import Interval
@@ -34,6 +34,7 @@ class _Worker:
     point: PointRecording | None = None
     error: PerfkitError | None = None
     lost: str = ""
+    logged: list[tuple[int, Interval]] = dataclasses.field(default_factory=list)
     has_spoken: bool = False
     is_ready: bool = False
 
@@ -46,10 +47,17 @@ class _Worker:
 class LocalFleet:
     """The workers of one load point. `stop` is a `Loop`'s, for all of them."""
 
-    def __init__(self, workers: Sequence[_Worker], clock: Clock, on_interval: Callable[[int, Interval], None]) -> None:
+    def __init__(
+        self,
+        workers: Sequence[_Worker],
+        clock: Clock,
+        on_interval: Callable[[int, Interval], None],
+        on_lost_interval: Callable[[int, Interval], None],
+    ) -> None:
         self._workers = workers
         self._clock = clock
         self._on_interval = on_interval
+        self._on_lost_interval = on_lost_interval
         self._heard = asyncio.Event()
         self._stopped: Stop | None = None
         self._failure: Exception | None = None
@@ -85,6 +93,9 @@ class LocalFleet:
             for task in (*listening, watching):
                 task.cancel()
         self._raise_errors()
+        for worker in self._workers:  # the log of the point holds what its figures hold
+            for logged in worker.logged:
+                (self._on_interval if worker.point else self._on_lost_interval)(*logged)
         lost = [worker.lost for worker in self._workers if worker.lost]
         points = [worker.point for worker in self._workers if worker.point]
         if not points:
@@ -113,7 +124,7 @@ class LocalFleet:
     def _take(self, worker: _Worker, message: object) -> None:
         match message:
             case Logged(window_start_ns, interval):
-                self._on_interval(window_start_ns, interval)
+                worker.logged.append((window_start_ns, interval))
             case Ready():
                 worker.is_ready = True
                 self._heard.set()
@@ -123,6 +134,8 @@ class LocalFleet:
                     self.stop(point.ending.reason, target_lost=point.ending.target_lost, aborted=point.ending.aborted)
             case Failed(error):
                 worker.error = error
+            case Crashed(traceback):
+                raise RuntimeError(f"{self._name(worker)} failed:\n{traceback}")
             case Progress():
                 pass
 
@@ -135,6 +148,7 @@ class LocalFleet:
                 allowed_ns = _SILENT_AFTER_NS if worker.has_spoken else _STARTS_WITHIN_NS
                 if not (worker.point or worker.error or worker.lost) and now_ns - worker.heard_ns > allowed_ns:
                     worker.lost = f"{self._name(worker)} said nothing for {(now_ns - worker.heard_ns) / NS_PER_S:.0f} s"
+                    worker.process.kill()  # what it may still bring would be counted, and missing, at once
                     self._heard.set()
 
     def _name(self, worker: _Worker) -> str:
@@ -149,14 +163,23 @@ class LocalFleet:
 
 
 @contextlib.asynccontextmanager
-async def local_fleet(orders: Sequence[Order], clock: Clock, on_interval: Callable[[int, Interval], None]) -> AsyncIterator[LocalFleet]:
-    """A process for each order, for the length of the block; `on_interval` as for `run_point`, from all of them."""
+async def local_fleet(
+    orders: Sequence[Order],
+    clock: Clock,
+    on_interval: Callable[[int, Interval], None],
+    on_lost_interval: Callable[[int, Interval], None],
+) -> AsyncIterator[LocalFleet]:
+    """A process for each order, for the length of the block.
+
+    `on_interval` as for `run_point`, from all workers, at the end; `on_lost_interval` is given those of lost ones, whose
+    requests stand in no figure.
+    """
     workers: list[_Worker] = []
     try:
         for number, order in enumerate(orders):
             workers.append(await _start(number, clock.now_ns()))
             workers[-1].send(order)
-        yield LocalFleet(workers, clock, on_interval)
+        yield LocalFleet(workers, clock, on_interval, on_lost_interval)
     finally:
         await asyncio.gather(*(_end(worker) for worker in workers))
 

@@ -1,7 +1,7 @@
 """What crosses between a fleet and the processes of its workers: plain values, pickled behind their length.
 
 Down go an `Order`, then `Begin` and perhaps `Stop`; up come `Ready`, `Logged` intervals, `Progress` once a second, and at
-the end `Done` or `Failed`.
+the end `Done`, `Failed` or `Crashed`.
 """
 
 import asyncio
@@ -63,6 +63,13 @@ class Failed:
     """From the worker: it could not measure."""
 
     error: PerfkitError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Crashed:
+    """From the worker: a bug, with its traceback."""
+
+    traceback: str
 
 
 async def read_message(reader: asyncio.StreamReader) -> Any:

@@ -36,13 +36,18 @@ class Order:
     cpus: tuple[int, ...] = ()
     """To be pinned to, where the worker is a process of its own."""
 
+    @property
+    def most_workers(self) -> int:
+        """How many workers have something to do, and a connection for it."""
+        return min(self.spec.most_workers or self.max_connections, self.max_connections)
+
     def shared(self, workers: int, cpus: Sequence[int]) -> "list[Order]":
         """The orders of so many workers, who together do what one would, on a CPU each as long as there are enough."""
         return [
             dataclasses.replace(
                 self,
                 spec=spec,
-                max_connections=max(1, part(self.max_connections, worker, workers)),
+                max_connections=part(self.max_connections, worker, workers),
                 check_at_most_per_s=self.check_at_most_per_s / workers,
                 seed=self.seed * workers + worker,
                 cpus=(cpus[worker % len(cpus)],) if cpus else (),

@@ -44,8 +44,9 @@ class PointSpec:
                 requests = share_of_count(load.schedule.chunks(), self.warmup_ns, requests, worker, workers)
             if load.max_in_flight is not None:
                 load = dataclasses.replace(load, max_in_flight=part(load.max_in_flight, worker, workers))
-        elif requests is not None:
-            requests = part(requests, worker, workers)
+        elif requests is not None:  # as many as its slots will come to, so that no worker ends long before the others
+            slots = [len(range(one, load.concurrency, workers)) for one in range(worker + 1)]
+            requests = requests * sum(slots) // load.concurrency - requests * sum(slots[:-1]) // load.concurrency
         connections = part(self.connections, worker, workers)
         return dataclasses.replace(self, load=load, requests=requests, connections=connections, worker=worker, workers=workers)
 

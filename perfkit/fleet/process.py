@@ -7,11 +7,12 @@ import asyncio
 import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Callable
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
-from perfkit.fleet.messages import Begin, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
+from perfkit.fleet.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
 from perfkit.fleet.order import Order, carry_out
 from perfkit.load.loop import Loop
 from perfkit.telemetry.host import pinned
@@ -22,6 +23,7 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
     """Takes one order and carries it out; `write` takes bytes."""
     order: Order = await read_message(reader)
     loops: list[Loop] = []
+    stops: list[Stop] = []
     begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     clock = MonotonicClock()
     measuring = asyncio.current_task()
@@ -36,8 +38,10 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
                 match await read_message(reader):
                     case Begin(at_ns):
                         begin.set_result(at_ns)
-                    case Stop(reason, drain, target_lost, aborted) if loops and begin.done():
-                        loops[0].stop(reason, drain=drain, target_lost=target_lost, aborted=aborted)
+                    case Stop() as stop if begin.done():
+                        stops.append(stop)
+                        if loops:
+                            _stop(loops[0], stop)
                     case Stop():
                         break
         measuring.cancel()  # nobody waits for us any more
@@ -46,6 +50,11 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
         while True:
             send(Progress())
             await clock.sleep_until_ns(clock.now_ns() + NS_PER_S)
+
+    def on_loop(loop: Loop) -> None:
+        loops.append(loop)
+        for stop in stops:  # they may come right behind the beginning
+            _stop(loop, stop)
 
     async def begin_at() -> int:
         send(Ready())
@@ -57,16 +66,22 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
             point = await carry_out(
                 order,
                 clock,
-                on_loop=loops.append,
+                on_loop=on_loop,
                 on_interval=lambda start_ns, interval: send(Logged(start_ns, interval)),
                 begin_at=begin_at,
             )
             send(Done(point))
         except PerfkitError as error:
             send(Failed(error))
+        except Exception:  # noqa: BLE001 - whatever it is, perfkit shows it whole
+            send(Crashed(traceback.format_exc()))
         finally:
             for task in tasks:
                 task.cancel()
+
+
+def _stop(loop: Loop, stop: Stop) -> None:
+    loop.stop(stop.reason, drain=stop.drain, target_lost=stop.target_lost, aborted=stop.aborted)
 
 
 async def _main() -> None:

@@ -50,39 +50,39 @@ async def run_point(
     arrivals: Iterator[Instants] = iter(())
     if isinstance(spec.load, OpenPlan):
         arrivals = begun(share(spec.load.schedule.chunks(), spec.worker, spec.workers))
-    lead_ns = _OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0
-    phases = Phases.plan(
-        await begin_at() if begin_at else clock.now_ns() + lead_ns,
-        warmup_ns=spec.warmup_ns,
-        window_ns=spec.window_ns,
-        requests=spec.requests,
-        drain_ns=spec.drain_ns,
-        finds_warm_up=spec.finds_warm_up,
-    )
-    recorder = Recorder(
-        phases,
-        lambda interval: on_interval(phases.window_start_ns, interval),
-        lambda reply: address.presentable(_failure(transport, reply)),
-        is_open=isinstance(spec.load, OpenPlan),
-        check=check,
-        good_within_ns=spec.good_within_ns,
-    )
-    pacer = make_pacer(clock)
-    loop = _make_loop(spec, arrivals, transport, requests, recorder, phases, clock, pacer)
-    on_loop(loop)
-    busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
-    early = asyncio.ensure_future(_end_early(loop, phases, recorder))
-    abort = asyncio.ensure_future(_abort(loop, recorder, clock, spec.abort_error_rate))
-    try:
-        with _quiet_collector():
+    with _quiet_collector():  # before the start is fixed: collecting takes tens of milliseconds
+        lead_ns = _OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0
+        phases = Phases.plan(
+            await begin_at() if begin_at else clock.now_ns() + lead_ns,
+            warmup_ns=spec.warmup_ns,
+            window_ns=spec.window_ns,
+            requests=spec.requests,
+            drain_ns=spec.drain_ns,
+            finds_warm_up=spec.finds_warm_up,
+        )
+        recorder = Recorder(
+            phases,
+            lambda interval: on_interval(phases.window_start_ns, interval),
+            lambda reply: address.presentable(_failure(transport, reply)),
+            is_open=isinstance(spec.load, OpenPlan),
+            check=check,
+            good_within_ns=spec.good_within_ns,
+        )
+        pacer = make_pacer(clock)
+        loop = _make_loop(spec, arrivals, transport, requests, recorder, phases, clock, pacer)
+        on_loop(loop)
+        busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
+        early = asyncio.ensure_future(_end_early(loop, phases, recorder))
+        abort = asyncio.ensure_future(_abort(loop, recorder, clock, spec.abort_error_rate))
+        try:
             await clock.sleep_until_ns(phases.start_ns - lead_ns)
             ending = await loop.run()
-        shares = await busy if clock.now_ns() >= phases.window_start_ns else BusyShares()
-    finally:
-        for task in (early, busy, abort):
-            task.cancel()
-        pacer.close()
-    recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
+            shares = await busy if clock.now_ns() >= phases.window_start_ns else BusyShares()
+        finally:
+            for task in (early, busy, abort):
+                task.cancel()
+            pacer.close()
+        recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
     counts = dataclasses.replace(transport.counts)  # closing it counts on
     return PointRecording(recording, phases.start_ns, ending, counts, shares)
 

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.recorder.batches import Batch
-from perfkit.recorder.recording import Recording
+from perfkit.recorder.recording import SAMPLED_ERRORS, Recording
 from perfkit.recorder.series import Instants, Series
 from perfkit.transport.base import Outcome
-
-_SAMPLED_ERRORS = 3
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
@@ -41,7 +39,7 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         batches={number: Batch.merged(parts) for number, parts in batches.items()},
         series=_added([one.series for one in recordings]),
         finished_per_s=finished_per_s,
-        errors={outcome: texts[:_SAMPLED_ERRORS] for outcome, texts in errors.items()},
+        errors={outcome: texts[:SAMPLED_ERRORS] for outcome, texts in errors.items()},
     )
 
 

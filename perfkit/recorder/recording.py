@@ -21,7 +21,7 @@ _OPEN_BATCH = 256
 # answers come in bursts: a step with each of them would add up
 _STEP_EVERY = 8
 _OPEN_INTERVALS = 4
-_SAMPLED_ERRORS = 3
+SAMPLED_ERRORS = 3
 
 # a distribution holds answers, and those that never came at their age, as lower bounds
 _IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
@@ -238,5 +238,5 @@ class Recorder:
     def _take_failure(self, reply: Reply) -> None:
         self.failed += 1
         texts = self._errors.setdefault(reply.outcome, [])
-        if len(texts) < _SAMPLED_ERRORS and reply.started_ns >= self._phases.window_start_ns:
+        if len(texts) < SAMPLED_ERRORS and reply.started_ns >= self._phases.window_start_ns:
             texts.append(self._describe_failure(reply))

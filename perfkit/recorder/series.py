@@ -31,6 +31,11 @@ class Series:
         parts = (one[first:last] for one in (self.scheduled, self.answered, self.time_sum_ns, self.timed))
         return Series(self.origin_ns + first * self.interval_ns, self.interval_ns, *parts)
 
+    def offered(self) -> "Series":
+        """The intervals up to the last one in which a request was meant to start."""
+        last = np.flatnonzero(self.scheduled)
+        return self.between(self.origin_ns, self.origin_ns + (int(last[-1]) + 1 if last.size else 0) * self.interval_ns)
+
     def coarser(self, factor: int) -> "Series":
         """Intervals that many times as long; those left over at the end are left out."""
         number = self.timed.size // factor

@@ -120,6 +120,10 @@ class IntervalLog:
         else:
             self._write(window_start_ns, interval)
 
+    def add_lost(self, window_start_ns: int, interval: Interval) -> None:
+        """Takes an interval of requests that stand in no figure: it is logged under a tag of its own, `….lost.service` and so on."""
+        self._writer.log_interval(f"{self._tag}.lost", (window_start_ns - self._started_ns) / 1e9, interval)
+
     def settle(self, first_s: int) -> None:
         """Logs those held back that belong to the window, which begins so many seconds later."""
         for window_start_ns, interval in self._held:

@@ -4,6 +4,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from perfkit.recorder.series import Series
 from perfkit.result.model import RunWarning
 from perfkit.stats.overload import judge_overload
@@ -36,14 +38,17 @@ def judge_course(series: Series, *, is_open: bool) -> tuple[SteadyState, int] | 
 
     Judged are the throughput and the mean time of the requests that belong to an interval. What is in flight is their
     product (Little's law), and nothing of its own; the throughput of an open loop is its schedule's, which may well move,
-    so that its times alone are judged.
+    so that its times alone are judged. An interval without requests, while a target answers nothing, goes on with the mean
+    time of the one before.
     """
     timed = int(series.timed.sum())
     factor = max(1, math.ceil(_REQUESTS_AN_INTERVAL * series.timed.size / max(timed, 1)))
     coarse = series.coarser(factor)
-    if coarse.timed.size < _FEWEST_INTERVALS or not coarse.timed.all():
+    if coarse.timed.size < _FEWEST_INTERVALS or not timed:
         return None
-    mean_time = {"mean time": coarse.time_sum_ns / coarse.timed}
+    filled = np.flatnonzero(coarse.timed)
+    latest = filled[np.maximum(np.searchsorted(filled, np.arange(coarse.timed.size), side="right") - 1, 0)]
+    mean_time = {"mean time": coarse.time_sum_ns[latest] / coarse.timed[latest]}
     judged = judge(mean_time if is_open else {"throughput": coarse.answered.astype(float), **mean_time})
     return judged, coarse.interval_ns
 
@@ -52,7 +57,8 @@ def course_warnings(courses: Sequence[Course]) -> list[RunWarning]:
     """What became of the target in the course of the windows: a backlog that grew, a drift; each is said once."""
     warnings: dict[str, str] = {}
     for course in courses:
-        series = course.series
+        # a window that a number of requests ends goes on until their answers: its backlog is none by then
+        series = course.series.offered() if course.is_open else course.series
         if not series.timed.size:
             continue
         if course.is_open:

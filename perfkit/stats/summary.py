@@ -73,6 +73,8 @@ def point(measured: Measured) -> Point:
 def pooled(repetitions: Sequence[Measured], slo: Slo | None = None) -> Point:
     """The point of all repetitions of one load: histograms and counts added, percentiles never averaged; judged by the SLO."""
     found = _point(repetitions, None, None)
+    if found.valid and not all(point(one).valid for one in repetitions):
+        found = found.model_copy(update={"valid": False})
     if slo is None:
         return found
     times = _pooled(repetitions, "response_time") or _pooled(repetitions, "service_time")
@@ -105,7 +107,7 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
     errors = {
         outcome.value: tuple(dict.fromkeys(text for window in windows for text in window.errors.get(outcome, ())))
         for outcome in Outcome
-        if any(outcome in window.errors for window in windows)
+        if outcomes[outcome] and any(outcome in window.errors for window in windows)
     }
     intervals, faults = _intervals(parts), tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
     return Point(
@@ -201,7 +203,8 @@ def _judge_generator(
             mean_think_time_ns=parts[0].think_time_ns,
         )
     busiest = max(part.generator.cpu_share for part in parts)
-    return judge_generator(busiest, generator.steal_share, generator.throttled_share, loop)
+    throttled = max(part.generator.throttled_share for part in parts)
+    return judge_generator(busiest, generator.steal_share, throttled, loop)
 
 
 def _load_warnings(without_room: int, scheduled: int, lag: Histogram | None) -> list[RunWarning]:
@@ -230,7 +233,7 @@ def _outcome_warnings(outcomes: Mapping[Outcome, int], errors: Mapping[str, tupl
     warnings = []
     failed = {outcome.value: number for outcome, number in outcomes.items() if number and outcome is not Outcome.OK}
     if failed:
-        text = next((texts[0] for texts in errors.values() if texts and texts[0]), "")
+        text = next((texts[0] for name in failed if (texts := errors.get(name)) and texts[0]), "")
         listed = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in failed.items())
         warnings.append(
             RunWarning(code="failed_requests", message=f"Some requests failed: {listed}{f'; for one: {text}' if text else ''}.")

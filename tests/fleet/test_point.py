@@ -1,6 +1,7 @@
 """Workers share a load point: together they offer what one would, and record what one would."""
 
 import asyncio
+import dataclasses
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from perfkit.address import Address
 from perfkit.clock import ManualClock
+from perfkit.fleet.order import Order
 from perfkit.fleet.point import PointSpec, merge_points, part
 from perfkit.fleet.worker import run_point
 from perfkit.load import arrivals
@@ -66,7 +68,14 @@ def measure(whole, workers, *, service_ns=20 * MS, variants=3):
 
 @pytest.mark.parametrize("workers", [2, 3, 5])
 @pytest.mark.parametrize(
-    "whole", [spec(poisson()), spec(poisson(), window_ns=None, requests=777), spec(ClosedPlan(7, 0)), spec(ClosedPlan(5, 30 * MS))]
+    "whole",
+    [
+        spec(poisson()),
+        spec(poisson(), window_ns=None, requests=777),
+        spec(ClosedPlan(7, 0)),
+        spec(ClosedPlan(7, 0), window_ns=None, requests=777),
+        spec(ClosedPlan(5, 30 * MS)),
+    ],
 )
 def test_several_workers_send_and_record_exactly_what_one_does(whole, workers):
     _, expected, sent_by_one = measure(whole, 1)
@@ -80,9 +89,41 @@ def test_several_workers_send_and_record_exactly_what_one_does(whole, workers):
 
 
 def test_room_in_flight_is_shared():
-    _, window, _ = measure(spec(poisson(1000.0, max_in_flight=7)), 2, service_ns=S)
-    assert window.dropped > 0
-    assert window.dropped + sum(window.outcomes.values()) == pytest.approx(10_000, abs=300)
+    _, window, sent = measure(spec(poisson(1000.0, max_in_flight=7)), 2, service_ns=20 * S)
+    assert len(sent) == 7, "none of them is answered before the end"
+    assert window.dropped == pytest.approx(10_000, abs=300)
+
+
+def order(**changes):
+    return Order(
+        spec=spec(ClosedPlan(9, 0)),
+        address=Address("http", "h", 1),
+        engine="wire",
+        compression="none",
+        max_connections=8,
+        streams_per_connection=1,
+        timeout_ns=S,
+        requests=(),
+        expectation=None,  # type: ignore[arg-type]  # nothing is checked here
+        check_share=1.0,
+        check_at_most_per_s=20.0,
+        seed=3,
+        **changes,
+    )
+
+
+def test_what_workers_share_adds_up_to_what_one_has():
+    shared = order().shared(3, (4, 5))
+    assert [one.max_connections for one in shared] == [3, 3, 2]
+    assert sum(one.check_at_most_per_s for one in shared) == pytest.approx(20)
+    assert len({one.seed for one in shared}) == 3
+    assert [one.cpus for one in shared] == [(4,), (5,), (4,)]
+    assert [one.spec.worker for one in shared] == [0, 1, 2]
+
+
+def test_there_are_no_more_workers_than_connections():
+    assert order().most_workers == 8
+    assert dataclasses.replace(order(), spec=spec(ClosedPlan(3, 0))).most_workers == 3
 
 
 @given(st.integers(0, 10**6), st.integers(1, 64))

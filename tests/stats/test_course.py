@@ -9,6 +9,7 @@ from perfkit.load.phases import Phases
 from perfkit.recorder.recording import Recorder
 from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, Generator, OpenLoad
+from perfkit.stats.course import Course, course_warnings
 from perfkit.stats.slo import Slo
 from perfkit.stats.summary import Measured, point, pooled
 from perfkit.transport.base import Outcome, Reply
@@ -64,6 +65,17 @@ def test_a_backlog_that_grows_is_told_and_leaves_the_point_valid(open_point):
     assert "overloaded" in codes(found)
     assert "not_steady" not in codes(found)
     assert found.throughput_per_s == pytest.approx(50, rel=0.15)
+
+
+def test_a_backlog_is_told_also_where_a_number_of_requests_ends_the_window():
+    """Offered 100/s for 60 s and answered at half of that: the window goes on until the last answer."""
+    recorder = Recorder(Phases(0, 0, None, 6000, S), lambda _: None, is_open=True)
+    for index in range(6000):
+        reply = Reply(Outcome.OK, index * 10 * MS, index * 20 * MS + 10 * MS)
+        reply.intended_ns = reply.paced_ns = index * 10 * MS
+        recorder.add(reply)
+    window = cut(recorder.finish(None), 0, is_open=True)
+    assert [warning.code for warning in course_warnings([Course(window.series, is_open=True)])] == ["overloaded"]
 
 
 def test_a_drift_is_told(open_point):

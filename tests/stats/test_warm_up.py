@@ -69,6 +69,15 @@ def test_a_target_that_never_gets_steady_is_left_as_it_is():
     assert warmup_s <= 41
 
 
+@pytest.mark.parametrize("silent_s", [3, 10, 30])
+def test_a_target_that_answers_nothing_at_first_is_cut_behind_that(silent_s):
+    """All requests of the first seconds wait until it is there."""
+    random = np.random.default_rng(4)
+    window, warmup_s = measure(ClosedPlan(4, 0), lambda at_s: max(silent_s - at_s, 0) * S + 20 * MS * random.uniform(0.8, 1.2))
+    assert silent_s <= warmup_s <= silent_s + 8
+    assert window.finished / window.length_ns * S == pytest.approx(200, rel=0.02)
+
+
 @pytest.mark.parametrize(("intervals", "requests"), [(59, 100), (200, 1), (200, 0)])
 def test_of_few_intervals_or_requests_nothing_is_cut(intervals, requests):
     falling = np.linspace(90, 10, intervals).astype(np.int64) * MS

@@ -85,8 +85,15 @@ def test_failures_are_listed_with_one_of_their_sentences(measured):
 
 
 def test_sentences_of_failures_stand_once_for_all_repetitions(measured):
-    parts = [measured([MS], errors={"rejected": ["a", "b"]}), measured([MS], errors={"rejected": ["b", "c"]}), measured([MS])]
-    assert pooled(parts).errors == {"rejected": ("a", "b", "c")}
+    rejected = {"rejected": [MS]}
+    parts = [measured([MS], others=rejected, errors={"rejected": texts}) for texts in (["a", "b"], ["b", "c"])]
+    assert pooled([*parts, measured([MS])]).errors == {"rejected": ("a", "b", "c")}
+
+
+def test_sentences_of_what_lies_in_the_warm_up_are_left_out(measured):
+    found = point(measured([MS], others={"rejected": [MS]}, errors={"timed_out": ["too slow"], "rejected": ["no"]}))
+    assert found.errors == {"rejected": ("no",)}
+    assert texts(found)["failed_requests"].endswith("for one: no.")
 
 
 def test_a_run_without_failures_does_not_speak_of_them(measured):
