@@ -29,9 +29,11 @@ class BareClient(abc.ABC):
         """Sends the request, and returns when the whole answer is there."""
 
     def times_ns(self, now_ns: Callable[[], int], length_ns: int) -> list[int]:
-        """How long exchanges took, one after the other for that long."""
-        times, end_ns = [], now_ns() + length_ns
-        while (started_ns := now_ns()) < end_ns:
+        """How long exchanges took, one after the other for that long; one at least."""
+        times: list[int] = []
+        end_ns = now_ns() + length_ns
+        while not times or now_ns() < end_ns:
+            started_ns = now_ns()
             self.exchange()
             times.append(now_ns() - started_ns)
         return times

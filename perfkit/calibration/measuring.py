@@ -1,6 +1,5 @@
 """Measures this machine as a load generator: a few short rounds against the lean server, interleaved, and their medians."""
 
-import asyncio
 import dataclasses
 import pathlib
 import random
@@ -33,7 +32,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.stats.summary import distribution
 from perfkit.stats.validity import BUSY_CORE_SHARE
 from perfkit.telemetry.host import describe_host, pinned, usable_cpus
-from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.base import Outcome
 from perfkit.transport.engine import make_transport
 from perfkit.units import NS_PER_S
 from perfkit.workload.expectation import Expectation
@@ -55,7 +54,9 @@ class Lengths:
     warmup_ns: int = NS_PER_S // 5
     window_ns: int = 7 * NS_PER_S // 10
     open_ns: int = 3 * NS_PER_S
-    timer_waits: int = 1000
+    timer_waits: int = 500
+    requests: int | None = None
+    """So many end each window, in place of its length."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,9 +119,16 @@ def cost(protocol: Protocol, tensor_bytes: int, rounds: list[tuple[float, int, i
 
 async def _round(address: Address, request: InferRequest, lengths: Lengths, clock: Clock) -> _Round:
     busy, cpu_ns = await _load(address, request, ClosedPlan(_CONCURRENCY, 0), lengths.window_ns, lengths, clock)
-    alone, _ = await _load(address, request, ClosedPlan(1, 0), lengths.window_ns, lengths, clock)
+    bare = _bare_client(address, request, clock)
+    try:  # half of it before and half behind: what slows the machine meanwhile falls on both alike
+        bare.times_ns(clock.now_ns, lengths.warmup_ns)
+        bare_ns = bare.times_ns(clock.now_ns, lengths.window_ns // 2)
+        alone, _ = await _load(address, request, ClosedPlan(1, 0), lengths.window_ns, lengths, clock)
+        bare_ns += bare.times_ns(clock.now_ns, lengths.window_ns // 2)
+    finally:
+        bare.close()
     (service_p50_ns,) = Histogram.unpacked(alone.times["service_time"]).values_at([0.5])
-    return _Round(cpu_ns / busy.finished, service_p50_ns, await _bare_p50_ns(address, request, lengths, clock))
+    return _Round(cpu_ns / busy.finished, service_p50_ns, round(statistics.median(bare_ns)))
 
 
 async def _load(
@@ -128,7 +136,14 @@ async def _load(
 ) -> tuple[Window, float]:
     """The window of a load, and this process's CPU time in it."""
     connections = plan.concurrency if isinstance(plan, ClosedPlan) else _CONCURRENCY
-    spec = PointSpec(plan, lengths.warmup_ns, window_ns, requests=None, drain_ns=_TIMEOUT_NS, connections=connections)
+    spec = PointSpec(
+        load=plan,
+        warmup_ns=lengths.warmup_ns,
+        window_ns=window_ns if lengths.requests is None else None,
+        requests=lengths.requests,
+        drain_ns=_TIMEOUT_NS,
+        connections=connections,
+    )
     order = Order(
         spec=spec,
         address=address,
@@ -152,20 +167,10 @@ async def _load(
     return window, recorded.shares.cpu * window.length_ns
 
 
-async def _bare_p50_ns(address: Address, request: InferRequest, lengths: Lengths, clock: Clock) -> int:
-    buffers = _prepared(address, request, clock).buffers
-    client: BareClient = BareHttp(address, buffers) if address.protocol == "http" else BareGrpc(address, buffers)
-    try:
-        client.times_ns(clock.now_ns, lengths.warmup_ns)
-        times_ns = client.times_ns(clock.now_ns, lengths.window_ns)
-    finally:
-        client.close()
-    await asyncio.sleep(0)  # it held the event loop: an interruption comes through here
-    return round(statistics.median(times_ns))
-
-
-def _prepared(address: Address, request: InferRequest, clock: Clock) -> Prepared:
-    return make_transport(address, "wire", max_connections=1, timeout_ns=_TIMEOUT_NS, clock=clock).prepare(request)
+def _bare_client(address: Address, request: InferRequest, clock: Clock) -> BareClient:
+    transport = make_transport(address, "wire", max_connections=1, timeout_ns=_TIMEOUT_NS, clock=clock)  # never opened
+    buffers = transport.prepare(request).buffers
+    return BareHttp(address, buffers) if address.protocol == "http" else BareGrpc(address, buffers)
 
 
 async def _lateness(waits: int, clock: Clock) -> Distribution:
