@@ -19,7 +19,10 @@ class BareClient(abc.ABC):
     """One connection, one request at a time. Raises MeasurementError where the server goes away, or does not answer."""
 
     def __init__(self, address: Address) -> None:
-        self._socket = socket.create_connection((address.host, address.port))
+        try:
+            self._socket = socket.create_connection((address.host, address.port))
+        except OSError as error:
+            raise _lost(f"cannot be reached: {error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # not settimeout, which would add a poll to each read
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWERS_WITHIN_S, 0))
@@ -42,13 +45,19 @@ class BareClient(abc.ABC):
         """Closes the connection."""
         self._socket.close()
 
+    def _send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise _lost(f"takes no more requests: {error}") from None
+
     def _read(self) -> bytes:
         try:
             data = self._socket.recv(_READ_BYTES)
         except OSError as error:  # a time-out among them
-            raise MeasurementError(f"the server that perfkit calibrates against does not answer: {error}") from None
+            raise _lost(f"does not answer: {error}") from None
         if not data:
-            raise MeasurementError("the server that perfkit calibrates against closed the connection")
+            raise _lost("closed the connection")
         return data
 
 
@@ -62,7 +71,7 @@ class BareHttp(BareClient):
 
     def exchange(self) -> None:
         """See `BareClient.exchange`; answers have the length of the first one."""
-        self._socket.sendall(self._request)
+        self._send(self._request)
         data = self._read()
         while not self._answer_bytes:
             head, end, _ = data.partition(b"\r\n\r\n")
@@ -89,19 +98,19 @@ class BareGrpc(BareClient):
         self._unread = b""
         settings = {http2.HEADER_TABLE_SIZE: 0, http2.ENABLE_PUSH: 0, http2.INITIAL_WINDOW_SIZE: _WINDOW_BYTES}
         wider = http2.number_frame(http2.WINDOW_UPDATE, 0, _WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES)
-        self._socket.sendall(http2.PREFACE + http2.settings(settings) + wider)
+        self._send(http2.PREFACE + http2.settings(settings) + wider)
         while self._next_frame()[0] != http2.SETTINGS:  # which allow the large requests
             pass
-        self._socket.sendall(http2.frame(http2.SETTINGS, http2.ACK, 0))
+        self._send(http2.frame(http2.SETTINGS, http2.ACK, 0))
 
     def exchange(self) -> None:
         """See `BareClient.exchange`; the server's windows are taken to be wide enough for one request."""
         pieces = self._first_pieces if self._stream_id == 1 else self._pieces
-        self._socket.sendall(self._stream_id.to_bytes(4).join(pieces))
+        self._send(self._stream_id.to_bytes(4).join(pieces))
         while True:
             kind, flags, stream_id = self._next_frame()
             if kind in (http2.RST_STREAM, http2.GOAWAY):
-                raise MeasurementError("the server that perfkit calibrates against refused a call")
+                raise _lost("refused a call")
             if kind == http2.HEADERS and flags & http2.END_STREAM and stream_id == self._stream_id:
                 break
         self._stream_id += 2
@@ -116,3 +125,7 @@ class BareGrpc(BareClient):
                     self._unread = self._unread[stop:]
                     return kind, flags, stream_id
             self._unread += self._read()
+
+
+def _lost(what: str) -> MeasurementError:
+    return MeasurementError(f"the server that perfkit calibrates against {what}")

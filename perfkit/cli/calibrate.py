@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -32,9 +33,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
     from perfkit.calibration.kept import calibration_path, read_calibration, write_calibration
     from perfkit.calibration.measuring import Lengths, calibrate
-    from perfkit.calibration.model import calibration_document
     from perfkit.clock import MonotonicClock
-    from perfkit.report.text import print_calibration
     from perfkit.telemetry.host import describe_host
 
     def say(text: str) -> None:
@@ -61,14 +60,26 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     try:
         calibration = uvloop.run(run())
     except asyncio.CancelledError:
+        if not caught:
+            raise
         say("interrupted; nothing is kept")
         return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
-    if options.format == "json":
-        print(json.dumps(calibration_document(calibration), indent=1), flush=True)
-    else:
-        print_calibration(calibration)
+    _show(calibration, as_json=options.format == "json")
     write_calibration(path, calibration)
     say(f"kept in {path}")
     for warning in calibration.warnings:
         say(f"warning: {warning}")
     return ExitCode.DONE
+
+
+def _show(calibration: "Calibration", *, as_json: bool) -> None:
+    from perfkit.calibration.model import calibration_document
+    from perfkit.report.text import print_calibration
+
+    try:
+        if as_json:
+            print(json.dumps(calibration_document(calibration), indent=1), flush=True)
+        else:
+            print_calibration(calibration)
+    except BrokenPipeError:  # the reader left; what was measured is kept all the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

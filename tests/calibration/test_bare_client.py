@@ -107,3 +107,10 @@ def test_a_server_that_goes_away_is_an_error():
             client.exchange()
         accepted.close()
         client.close()
+
+
+def test_a_server_that_is_not_there_is_an_error():
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))  # and does not listen
+        with pytest.raises(MeasurementError, match="cannot be reached"):
+            BareHttp(Address("http", *unheard.getsockname()), [b""])
