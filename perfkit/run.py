@@ -13,7 +13,7 @@ from perfkit.address import Address
 from perfkit.address import Protocol as WireProtocol
 from perfkit.bundled_server import BundledServer
 from perfkit.calibration.model import Calibration, calibration_document
-from perfkit.calibration.workers import highest_rate_per_s, workers_needed
+from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import TargetError
 from perfkit.fleet.local import LocalFleet, local_fleet
@@ -319,6 +319,7 @@ class _Run:
             tensor_bytes=max(sum(len(tensor.raw) for tensor in request.inputs) for request in probed.requests),
             rate_per_s=highest_rate_per_s(plan.load, probed.try_ns),
             most=len(self._placement.driver or usable_cpus()),
+            spin_ns=spin_ns_per_request(plan.load),
         )
 
     def _streams(self, plan: _Plan) -> int:

@@ -17,7 +17,7 @@ class Cost(Part):
     cpu_ns_per_request: float
     """User and system time, the kernel's part in the sockets among it."""
     ceiling_per_s: float
-    """The rate at which a worker's core is as busy as a valid point allows."""
+    """The rate at which a worker's core is as busy as a valid point allows, in a closed loop; an open one spins as well."""
     service_time_p50_ns: int
     """With one request in flight."""
     bare_p50_ns: int

@@ -30,7 +30,7 @@ def calibration_facts(calibration: Calibration) -> Iterator[tuple[str, str]]:
 def ceilings(calibration: Calibration) -> str:
     """The ceilings in a sentence."""
     listed = "; ".join(f"{cost.protocol}, {size(cost)}: {format_rate_per_s(cost.ceiling_per_s)}" for cost in calibration.costs)
-    return f"Calibrated ceiling of one worker: {listed}."
+    return f"Calibrated ceiling of one worker in a closed loop: {listed}."
 
 
 def size(cost: Cost) -> str:

@@ -44,7 +44,7 @@ def print_calibration(calibration: Calibration) -> None:
             format_rate_per_s(cost.ceiling_per_s),
             *map(format_duration_ns, times),
         )
-    table.caption = "overhead in p50 against a bare blocking socket, one request in flight"
+    table.caption = "ceiling in a closed loop; overhead in p50 against a bare blocking socket, one request in flight"
     table.caption_justify = "left"
     console = _console(sys.stdout)
     with console.capture() as captured:

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.calibration.model import Cost
-from perfkit.calibration.workers import highest_rate_per_s, workers_needed
+from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, from_timestamps
 from perfkit.load.plan import ClosedPlan, OpenPlan
@@ -38,6 +38,18 @@ COSTS = (cost("http", 128, 20), cost("http", 602_112, 200), cost("grpc", 128, 25
 )
 def test_workers_by_cost_and_rate(protocol, tensor_bytes, rate_per_s, most, workers):
     assert workers_needed(COSTS, protocol=protocol, tensor_bytes=tensor_bytes, rate_per_s=rate_per_s, most=most) == workers
+
+
+@pytest.mark.parametrize(
+    ("rate_per_s", "workers"), [(11_600, 1), (11_700, 2), (23_400, 3)]
+)  # 20 µs and 40 µs of spinning: 11,667/s a worker
+def test_an_open_loop_spins_before_each_arrival(rate_per_s, workers):
+    spin_ns = spin_ns_per_request(open_plan(arrivals.constant_rate(rate_per_s)))
+    assert workers_needed(COSTS, protocol="http", tensor_bytes=128, rate_per_s=rate_per_s, most=8, spin_ns=spin_ns) == workers
+
+
+def test_a_closed_loop_does_not_spin():
+    assert spin_ns_per_request(ClosedPlan(16, 0)) == 0
 
 
 def test_a_protocol_that_was_not_calibrated_gets_one():

@@ -69,7 +69,7 @@ def test_a_calibration_is_printed_kept_and_shown_in_results(perfkit, write_scena
     assert len(kept["costs"]) == 4
     run = perfkit.run("run", write_scenario(measure={"warmup": "0s", "requests": 50, "repetitions": 1}), environ=environ)
     assert run.result["environment"]["generator"]["calibration"] == kept
-    assert "Calibrated ceiling of one worker: http, 128 bytes: " in (run.folder / "report.md").read_text()
+    assert "Calibrated ceiling of one worker in a closed loop: http, 128 bytes: " in (run.folder / "report.md").read_text()
 
 
 def test_an_interrupt_keeps_what_was_kept_and_leaves_no_process(perfkit, cache):

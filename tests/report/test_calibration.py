@@ -35,7 +35,7 @@ def with_calibration(result, calibration):
 
 def test_ceilings_overhead_and_delays_are_shown(synthetic):
     result = with_calibration(synthetic().write(), CALIBRATION)
-    assert "\nCalibrated ceiling of one worker: grpc, 602,112 bytes: 4,250/s.\n" in render_markdown(result)
+    assert "\nCalibrated ceiling of one worker in a closed loop: grpc, 602,112 bytes: 4,250/s.\n" in render_markdown(result)
     page = render_html(result, {})
     assert "<h3>Calibration</h3>" in page
     assert "at most 4,250/s a worker: 200 µs of CPU time a request; overhead in p50 -10.0 µs" in page
