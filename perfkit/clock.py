@@ -39,6 +39,11 @@ def utc_now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
+def resolution_ns() -> float:
+    """The smallest step of the monotonic clock, as the system says."""
+    return time.get_clock_info("monotonic").resolution * 1e9
+
+
 def cpu_ns() -> int:
     """User and system CPU time of this process, all threads, in nanoseconds."""
     return time.process_time_ns()

@@ -5,12 +5,15 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
 
 from perfkit.address import Address
 from perfkit.address import Protocol as WireProtocol
 from perfkit.bundled_server import BundledServer
+from perfkit.calibration.model import Calibration, calibration_document
+from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import MeasurementError, TargetError
 from perfkit.fleet.local import LocalFleet, local_fleet
@@ -76,8 +79,11 @@ async def run_scenario(
     observer: Observer,
     interruption: Interruption,
     clock: Clock | None = None,
+    calibration: Calibration | None = None,
 ) -> Result:
     """Measures every load point and writes the result as it grows; the caller commits it.
+
+    `calibration` is this machine's, by which `measure.workers: auto` is decided.
 
     Raises ModelMismatchError, ScenarioError and TargetError as long as nothing was measured; later failures end in a
     result whose status says so.
@@ -87,7 +93,7 @@ async def run_scenario(
     assert task is not None
     interruption.cancel_between_points(task)
     placement = place(scenario, usable_cpus())
-    run = _Run(loaded, writer, observer, interruption, clock, placement)
+    run = _Run(loaded, writer, observer, interruption, clock, placement, calibration)
     try:
         async with open_target(loaded, placement.server, observer.server_line) as target:
             with pinned(placement.driver):  # not earlier: a server started here would inherit it
@@ -118,11 +124,12 @@ class _Run:
         interruption: Interruption,
         clock: Clock,
         placement: Placement,
+        calibration: Calibration | None,
     ) -> None:
         self.points: list[Point] = []
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
-        self._placement = placement
+        self._placement, self._calibration = placement, calibration
         self._warnings = [RunWarning(code="shared_cpus", message=placement.conflict)] if placement.conflict else []
         self._probed: dict[WireProtocol, Probed] = {}
         self._measured: dict[tuple[str, Load], list[Measured]] = {}
@@ -136,7 +143,8 @@ class _Run:
     async def prepare(self, target: Target) -> None:
         """Asks the target for the model over each protocol, makes the requests, and sends one."""
         engine = self._scenario.target.engine
-        self._environment = {"generator": self._host}
+        calibration = None if self._calibration is None else calibration_document(self._calibration)
+        self._environment = {"generator": {**self._host, "calibration": calibration}}
         for protocol, address in target.addresses.items():
             async with self._transport(address) as transport:
                 probed = await probe(transport, address, self._loaded)
@@ -193,19 +201,20 @@ class _Run:
             abort_error_rate=measure.abort_error_rate,
         )
         log = self._writer.interval_log(f"p{plan.index}.r{plan.repetition}", self._started_ns, self._held_s())
-        recorded = await self._load(spec, plan, target, log)
+        workers = min(self._workers(plan), spec.most_workers or sys.maxsize, self._max_connections())
+        recorded = await self._load(spec, workers, plan, target, log)
         if recorded.ending.target_lost:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.aborted:
             self.end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.reason:
             self.end("interrupted", f"in load point {len(self.points) + 1} of {len(self._plans)}")
-        measured = self._measured_point(plan, recorded)
+        measured = self._measured_point(plan, recorded, workers)
         log.settle((measured.window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if measured.window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
             self._keep(measured)
 
-    async def _load(self, spec: PointSpec, plan: _Plan, target: Target, log: IntervalLog) -> PointRecording:
+    async def _load(self, spec: PointSpec, workers: int, plan: _Plan, target: Target, log: IntervalLog) -> PointRecording:
         """Sends the load of one point: from this process, or from several."""
         wanted, probed, check = self._scenario.target, self._probed[plan.protocol], self._scenario.check
         order = Order(
@@ -222,8 +231,6 @@ class _Run:
             check_at_most_per_s=check.at_most_per_s,
             seed=plan.repetition * len(self._plans) + plan.index,
         )
-        asked = self._scenario.measure.workers
-        workers = min(1 if asked == "auto" else asked, order.most_workers)
         with self._watched(target.server) as on_loop:
             if workers == 1:
                 return await carry_out(order, self._clock, on_loop=on_loop, on_interval=log.add)
@@ -240,7 +247,7 @@ class _Run:
         self._writer.save(self.result())
         self._observer.point_finished(self.points[-1])
 
-    def _measured_point(self, plan: _Plan, recorded: PointRecording) -> Measured:
+    def _measured_point(self, plan: _Plan, recorded: PointRecording, workers: int) -> Measured:
         recording, is_open = recorded.recording, not isinstance(plan.load, ClosedPlan)
         whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
         steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if self._scenario.finds_warm_up else 0)
@@ -260,7 +267,10 @@ class _Run:
                 opened=recorded.connections.opened, reconnects=recorded.connections.reconnects, retried=recorded.connections.retried
             ),
             generator=Generator(
-                cpu_share=recorded.shares.cpu, steal_share=recorded.shares.steal, throttled_share=recorded.shares.throttled
+                workers=workers,
+                cpu_share=recorded.shares.cpu,
+                steal_share=recorded.shares.steal,
+                throttled_share=recorded.shares.throttled,
             ),
             warnings=tuple(warnings),
             think_time_ns=plan.load.think_time_ns if isinstance(plan.load, ClosedPlan) else 0,
@@ -297,6 +307,23 @@ class _Run:
         else:
             in_flight = max(4, math.ceil(2 * plan.load.rate_per_s * self._probed[plan.protocol].try_ns / NS_PER_S))
         return math.ceil(in_flight / self._streams(plan))
+
+    def _workers(self, plan: _Plan) -> int:
+        """As many as the scenario says; for `auto` what the calibration says is needed, on the CPUs that are the driver's."""
+        asked = self._scenario.measure.workers
+        if asked != "auto":
+            return asked
+        if self._calibration is None or self._scenario.target.engine != "wire":  # no other engine was calibrated
+            return 1
+        probed = self._probed[plan.protocol]
+        return workers_needed(
+            self._calibration.costs,
+            protocol=plan.protocol,
+            tensor_bytes=max(sum(len(tensor.raw) for tensor in request.inputs) for request in probed.requests),
+            rate_per_s=highest_rate_per_s(plan.load, probed.try_ns),
+            most=len(self._placement.driver or usable_cpus()),
+            spin_ns=spin_ns_per_request(plan.load),
+        )
 
     def _streams(self, plan: _Plan) -> int:
         return (self._scenario.target.streams_per_connection or 1) if plan.protocol == "grpc" else 1

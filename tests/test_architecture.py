@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # a module imports only what stands before it, and modules of its own part
 ORDER = [
     "errors", "units", "clock", "address", "scenario", "protocol", "workload", "transport", "load", "recorder", "telemetry", "fleet", "result", "stats",
-    "bundled_server", "target", "run", "report", "cli", "__main__",
+    "calibration", "bundled_server", "target", "run", "report", "cli", "__main__",
 ]  # fmt: skip
 # what the order alone would allow
 FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("protocol", "scenario"), ("stats", "clock")}
@@ -32,7 +32,7 @@ IMPORTERS = {
     "onnxruntime": {"server_stub.executors.onnx"},
     "psutil": {"perfkit.telemetry.host"},
     "rich": {"perfkit.report.text"},
-    "uvloop": {"perfkit.cli.run", "perfkit.fleet.process", "server_stub.__main__"},
+    "uvloop": {"perfkit.calibration.lean_server", "perfkit.cli.calibrate", "perfkit.cli.run", "perfkit.fleet.process", "server_stub.__main__"},
     "yaml": {"perfkit.scenario.file"},
 }  # fmt: skip
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "manager"}

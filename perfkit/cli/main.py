@@ -16,6 +16,7 @@ _COMMANDS = {
     "run": "measure every load point of a scenario and write a result folder",
     "validate": "check a scenario without sending anything",
     "schema": "print the JSON Schema of scenarios or results",
+    "calibrate": "measure what this machine can do as a load generator, and keep that for later runs",
     "serve": "start the bundled v2 server",
     "report": "draw the report of a result again, from its files alone",
 }

@@ -38,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> ExitCode:
     import uvloop
 
+    from perfkit.calibration.kept import calibration_path, read_calibration
     from perfkit.clock import utc_now
     from perfkit.load.interruption import Interruption
     from perfkit.report.live import LiveReport
@@ -45,12 +46,14 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.result.file import ResultWriter
     from perfkit.run import run_scenario
     from perfkit.scenario.file import read_scenario
+    from perfkit.telemetry.host import describe_host
 
     loaded = read_scenario(options.scenario, options.settings)
     now = utc_now()
     folder = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-{now:%Y%m%dT%H%M%SZ}"
     live, interruption = LiveReport(quiet=options.quiet), Interruption()
     writer = ResultWriter(folder, now.timestamp())
+    calibration = read_calibration(calibration_path(), describe_host()).calibration
     caught: list[signal.Signals] = []
 
     def on_signal(number: signal.Signals) -> None:
@@ -64,7 +67,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         for number in _SIGNALS:
             loop.add_signal_handler(number, on_signal, number)
         try:
-            return await run_scenario(loaded, writer, live, interruption)
+            return await run_scenario(loaded, writer, live, interruption, calibration=calibration)
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)

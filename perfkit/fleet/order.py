@@ -36,11 +36,6 @@ class Order:
     cpus: tuple[int, ...] = ()
     """To be pinned to, where the worker is a process of its own."""
 
-    @property
-    def most_workers(self) -> int:
-        """How many workers have something to do, and a connection for it."""
-        return min(self.spec.most_workers or self.max_connections, self.max_connections)
-
     def shared(self, workers: int, cpus: Sequence[int]) -> "list[Order]":
         """The orders of so many workers, who together do what one would, on a CPU each as long as there are enough."""
         return [

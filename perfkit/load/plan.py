@@ -35,6 +35,13 @@ class OpenPlan:
     burstiness: float | None
     max_in_flight: int | None
 
+    @property
+    def peak_rate_per_s(self) -> float:
+        """The highest rate that the shape comes to; of a trace the mean."""
+        if isinstance(self.schedule, Trace):
+            return self.rate_per_s
+        return max(max(segment.from_per_s, segment.to_per_s) for segment in self.schedule.segments)
+
 
 LoadPlan: TypeAlias = ClosedPlan | OpenPlan
 

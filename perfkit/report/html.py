@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from perfkit.report.calibration import calibration_facts, read_kept
 from perfkit.report.markdown import (
     ENDING,
     PERCENTILES,
@@ -74,7 +75,7 @@ def render_html(result: Result, plots: Mapping[str, str]) -> str:
         warnings=grouped_warnings(result.summary),
         failures=_failures(result.summary),
         plots=[_plot(name, svg, result.summary[0]) for name, svg in plots.items()],
-        environment=[(title, list(_facts(facts))) for title, facts in _environment(result.environment)],
+        environment=[(title, list(facts)) for title, facts in _environment(result.environment)],
         scenario="\n".join(_yaml_lines(result.scenario)),
         busy_share=f"{BUSY_CORE_SHARE:.0%}",
     )
@@ -115,16 +116,18 @@ def _failures(points: Sequence[Point]) -> list[tuple[Point, list[tuple[str, int,
     return listed
 
 
-def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Title and facts: the generator's machine, the target, the bundled server, and whatever else there is."""
+def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
+    """Title and facts: the generator's machine and its calibration, the target, the bundled server, and whatever else there is."""
     titles = {"generator": "Load generator", "target": "Target", "bundled_server": "Bundled server"}
     for key, value in environment.items():
         facts = value if isinstance(value, Mapping) else {key: value}
-        yield titles.get(key, key), {name: fact for name, fact in facts.items() if name != "bundled_server"}
+        yield titles.get(key, key), _facts({name: fact for name, fact in facts.items() if name not in ("bundled_server", "calibration")})
+        if calibration := read_kept(facts):
+            yield "Calibration", calibration_facts(calibration)
         server = facts.get("bundled_server")
         if server:
             facts = server if isinstance(server, Mapping) else {"description": server}
-            yield titles["bundled_server"], {name: fact for name, fact in facts.items() if name != "event"}  # always "ready"
+            yield titles["bundled_server"], _facts({name: fact for name, fact in facts.items() if name != "event"})  # always "ready"
 
 
 def _facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from perfkit.report.calibration import ceilings, read_kept
 from perfkit.result.model import Point, Result
 from perfkit.stats.summary import QUANTILES
 from perfkit.stats.validity import is_withheld
@@ -53,6 +54,9 @@ def render_markdown(result: Result) -> str:
         lines += ["", f"p50 to max are {TIMES[result.summary[0].times_name]}; – marks percentiles that too few samples carry."]
     else:
         lines += ["No load point was measured."]
+    generator = result.environment.get("generator")
+    if isinstance(generator, Mapping) and (calibration := read_kept(generator)):
+        lines += ["", ceilings(calibration)]
     warnings = grouped_warnings(result.summary)
     if warnings:
         lines += ["", "## Warnings", ""]

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from perfkit.calibration.model import Calibration
+from perfkit.report.calibration import size, spread
 from perfkit.report.markdown import TIMES, grouped_warnings
 from perfkit.result.model import Point, Result
 from perfkit.units import format_duration_ns, format_rate_per_s
@@ -26,6 +28,33 @@ def print_summary(result: Result) -> None:
         with console.capture() as captured:
             console.print(_table(result.summary))
         sys.stdout.write(captured.get())  # rich would end the process where the reader has left
+
+
+def print_calibration(calibration: Calibration) -> None:
+    """Prints a calibration on stdout: a row a protocol and tensor size, and how exact the timers are."""
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("protocol", "tensors", "CPU a request", "ceiling of a worker", "p50", "bare p50", "overhead"):
+        table.add_column(column, justify="left" if column == "protocol" else "right", no_wrap=True)
+    for cost in calibration.costs:
+        times = (cost.service_time_p50_ns, cost.bare_p50_ns, cost.overhead_p50_ns)
+        table.add_row(
+            cost.protocol,
+            size(cost),
+            format_duration_ns(cost.cpu_ns_per_request),
+            format_rate_per_s(cost.ceiling_per_s),
+            *map(format_duration_ns, times),
+        )
+    table.caption = "ceiling in a closed loop; overhead in p50 against a bare blocking socket, one request in flight"
+    table.caption_justify = "left"
+    console = _console(sys.stdout)
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write(captured.get())
+    rate = format_rate_per_s(calibration.start_delay_rate_per_s)
+    lines = [f"start delay at {rate}: {spread(calibration.start_delay_ns)}", f"timer late by: {spread(calibration.timer_late_ns)}"]
+    lines += [f"resolution of the clock: {format_duration_ns(calibration.clock_resolution_ns)}"]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
 
 
 def print_warnings(result: Result) -> None:

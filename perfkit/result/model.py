@@ -119,6 +119,8 @@ class Connections(Part):
 class Generator(Part):
     """The load generator itself: its busy share of one core, and the share of the machine that others took."""
 
+    workers: int = 1
+    """So many processes sent the load; where repetitions are pooled, the most."""
     cpu_share: float
     event_loop_lag_ns: Distribution | None = None
     steal_share: float

@@ -42,7 +42,7 @@ class Measure(Part):
     abort_error_rate: Share | None = None
     """The run ends where a larger share of a load point's requests failed; of the first twenty at the earliest."""
     workers: Literal["auto"] | Count = "auto"
-    """Load-generating processes; one for `auto`."""
+    """Load-generating processes; for `auto` as many as the machine's calibration says are needed, one without."""
     cpus: Cpus | None = None
 
     @pydantic.model_validator(mode="after")

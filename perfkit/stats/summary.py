@@ -98,6 +98,7 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
     scheduled, checked = sent + dropped, sum(window.checked for window in windows)
     throughput = _rate(sum(window.finished for window in windows), window_s)
     generator = Generator(
+        workers=max(part.generator.workers for part in parts),
         cpu_share=_mean(parts, "cpu_share"),
         event_loop_lag_ns=distribution(lag) if lag is not None and lag.count else None,
         steal_share=_mean(parts, "steal_share"),

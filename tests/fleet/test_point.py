@@ -1,7 +1,6 @@
 """Workers share a load point: together they offer what one would, and record what one would."""
 
 import asyncio
-import dataclasses
 
 import numpy as np
 import pytest
@@ -119,11 +118,6 @@ def test_what_workers_share_adds_up_to_what_one_has():
     assert len({one.seed for one in shared}) == 3
     assert [one.cpus for one in shared] == [(4,), (5,), (4,)]
     assert [one.spec.worker for one in shared] == [0, 1, 2]
-
-
-def test_there_are_no_more_workers_than_connections():
-    assert order().most_workers == 8
-    assert dataclasses.replace(order(), spec=spec(ClosedPlan(3, 0))).most_workers == 3
 
 
 @given(st.integers(0, 10**6), st.integers(1, 64))

@@ -34,7 +34,7 @@ POINT = {
     "effective_samples": {},
     "slo": None,
     "connections": {"opened": 2, "reconnects": 0, "retried": 0},
-    "generator": {"cpu_share": 0.4, "event_loop_lag_ns": None, "steal_share": 0.0, "throttled_share": 0.0},
+    "generator": {"workers": 1, "cpu_share": 0.4, "event_loop_lag_ns": None, "steal_share": 0.0, "throttled_share": 0.0},
     "server": None,
     "gpus": [],
     "throughput_series_per_s": [1, 2],

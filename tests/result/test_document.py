@@ -26,7 +26,7 @@ KEYS = {
     ("points", 0, "service_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
     ("points", 0, "failure_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
     ("points", 0, "connections"): {"opened", "reconnects", "retried"},
-    ("points", 0, "generator"): {"cpu_share", "event_loop_lag_ns", "steal_share", "throttled_share"},
+    ("points", 0, "generator"): {"workers", "cpu_share", "event_loop_lag_ns", "steal_share", "throttled_share"},
 }  # fmt: skip
 
 

@@ -1,5 +1,7 @@
 """From hand-made recordings to points: sums, rates, pooled percentiles."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -170,6 +172,15 @@ def test_pooled_counts_and_windows_are_added_and_shares_weighted_by_the_windows(
     assert (found.connections.opened, found.connections.reconnects) == (9, 1)
     assert found.failure_time_ns is not None
     assert found.failure_time_ns.count == 6
+
+
+def test_of_repetitions_with_different_workers_the_most_count(measured):
+    parts = [measured([MS] * 10, repetition=index) for index in range(3)]
+    several = [
+        dataclasses.replace(part, generator=part.generator.model_copy(update={"workers": workers}))
+        for part, workers in zip(parts, (2, 4, 3), strict=True)
+    ]
+    assert (pooled(parts).generator.workers, pooled(several).generator.workers) == (1, 4)
 
 
 def test_making_a_point_leaves_the_recordings_as_they_were(measured):

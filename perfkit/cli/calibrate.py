@@ -1,0 +1,85 @@
+"""`perfkit calibrate`: measures this machine as a load generator, and keeps what it finds in the user's cache."""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from perfkit.cli.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    from perfkit.calibration.model import Calibration
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    parser.add_argument("--rounds", type=_count, default=3, metavar="N", help="figures are medians of so many; default 3")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="what stdout gets: tables, or calibration.json")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.set_defaults(execute=_execute)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 100):
+        raise argparse.ArgumentTypeError(f"expected a number from 1 to 100, found {text!r}")
+    return int(text)
+
+
+def _execute(options: argparse.Namespace) -> ExitCode:
+    import uvloop
+
+    from perfkit.calibration.kept import calibration_path, read_calibration, write_calibration
+    from perfkit.calibration.measuring import Lengths, calibrate
+    from perfkit.clock import MonotonicClock
+    from perfkit.telemetry.host import describe_host
+
+    def say(text: str) -> None:
+        if not options.quiet:
+            print(f"perfkit: {text}", file=sys.stderr)
+
+    path = calibration_path()
+    if unusable := read_calibration(path, describe_host()).unusable:
+        say(f"the calibration that is kept is not used, and will be replaced: {unusable}")
+    caught: list[signal.Signals] = []
+
+    async def run() -> "Calibration":
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def on_signal(number: signal.Signals) -> None:
+            caught.append(number)
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal, number)
+        return await calibrate(Lengths(rounds=options.rounds), MonotonicClock(), say)
+
+    try:
+        calibration = uvloop.run(run())
+    except asyncio.CancelledError:
+        if not caught:
+            raise
+        say("interrupted; nothing is kept")
+        return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
+    _show(calibration, as_json=options.format == "json")
+    write_calibration(path, calibration)
+    say(f"kept in {path}")
+    for warning in calibration.warnings:
+        say(f"warning: {warning}")
+    return ExitCode.DONE
+
+
+def _show(calibration: "Calibration", *, as_json: bool) -> None:
+    from perfkit.calibration.model import calibration_document
+    from perfkit.report.text import print_calibration
+
+    try:
+        if as_json:
+            print(json.dumps(calibration_document(calibration), indent=1), flush=True)
+        else:
+            print_calibration(calibration)
+    except BrokenPipeError:  # the reader left; what was measured is kept all the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

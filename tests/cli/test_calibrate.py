@@ -1,0 +1,132 @@
+"""`perfkit calibrate` as a person runs it, and what a run makes of what was kept."""
+
+import json
+import signal
+
+import psutil
+import pytest
+
+from perfkit.calibration.kept import identity
+from perfkit.telemetry.host import describe_host, usable_cpus
+
+SPREAD = {
+    "count": 9,
+    "min": 1,
+    "mean": 2.0,
+    "stddev": 1.0,
+    "p50": 2,
+    "p90": 3,
+    "p95": 4,
+    "p99": None,
+    "p99_9": None,
+    "p99_99": None,
+    "max": 7,
+}
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """The folder of the user's cache, and the environment that says so."""
+    return tmp_path / "cache", {"PERFKIT_CACHE_DIR": str(tmp_path / "cache")}
+
+
+def document(**host):
+    """A calibration of this machine, on which a request costs a second."""
+    costs = [
+        {
+            "protocol": protocol, "tensor_bytes": 128, "cpu_ns_per_request": 1e9, "ceiling_per_s": 0.85, "service_time_p50_ns": 11_000_000,
+            "bare_p50_ns": 1_000_000, "overhead_p50_ns": 10_000_000,
+        }
+        for protocol in ("http", "grpc")
+    ]  # fmt: skip
+    return {
+        "schema": "perfkit.calibration/1",
+        "measured_at": "2026-01-02T03:04:05+00:00",
+        "host": {**identity(describe_host()), **host},
+        "server_cpus": [],
+        "driver_cpus": [],
+        "warnings": [],
+        "rounds": 3,
+        "costs": costs,
+        "start_delay_rate_per_s": 1000.0,
+        "start_delay_ns": SPREAD,
+        "timer_late_ns": SPREAD,
+        "clock_resolution_ns": 1.0,
+    }
+
+
+def keep(folder, **host):
+    folder.mkdir()
+    (folder / "calibration.json").write_text(json.dumps(document(**host)))
+
+
+def test_a_calibration_is_printed_kept_and_shown_in_results(perfkit, write_scenario, cache):
+    folder, environ = cache
+    finished = perfkit.run("calibrate", "--rounds", "1", "--format", "json", environ=environ)
+    assert finished.code == 0, finished.stderr
+    kept = json.loads((folder / "calibration.json").read_text())
+    assert kept == json.loads(finished.stdout)
+    assert len(kept["costs"]) == 4
+    run = perfkit.run("run", write_scenario(measure={"warmup": "0s", "requests": 50, "repetitions": 1}), environ=environ)
+    assert run.result["environment"]["generator"]["calibration"] == kept
+    assert "Calibrated ceiling of one worker in a closed loop: http, 128 bytes: " in (run.folder / "report.md").read_text()
+
+
+def test_an_interrupt_keeps_what_was_kept_and_leaves_no_process(perfkit, cache):
+    folder, environ = cache
+    keep(folder, kernel="another one")
+    before = (folder / "calibration.json").read_text()
+    running = perfkit.start("calibrate", environ=environ)
+    running.wait_for_line("is not used, and will be replaced: ")
+    assert "is of another kernel: another one, here " in running.seen[-1]
+    running.wait_for_line("round 1 of 3: http")
+    servers = running.descendants()
+    running.signal(signal.SIGINT)
+    finished = running.finish()
+    assert finished.code == 130, finished.stderr
+    assert (folder / "calibration.json").read_text() == before
+    assert psutil.wait_procs(servers, timeout=60)[1] == []
+
+
+def test_sigterm_says_143(perfkit, cache):
+    running = perfkit.start("calibrate", environ=cache[1])
+    running.wait_for_line("round 1 of 3: http")
+    running.signal(signal.SIGTERM)
+    assert running.finish().code == 143
+
+
+@pytest.mark.parametrize("rounds", ["0", "-1", "x", "1000"])
+def test_a_number_of_rounds_that_is_none_is_refused(perfkit, cache, rounds):
+    finished = perfkit.run("calibrate", f"--rounds={rounds}", environ=cache[1])
+    assert finished.code == 2
+    assert "expected a number from 1 to 100" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    "load", [{"open": {"rate": 500, "arrivals": "constant"}}, {"closed": {"concurrency": 64, "think_time": "1ms"}}], ids=["open", "closed"]
+)
+def test_auto_takes_the_workers_that_the_calibration_says(perfkit, write_scenario, cache, load):
+    folder, environ = cache
+    keep(folder)
+    cpus = usable_cpus()[:2]
+    measure = {"warmup": "0s", "requests": 60, "repetitions": 1, "cpus": ",".join(map(str, cpus))}
+    finished = perfkit.run("run", write_scenario(load=load, measure=measure), environ=environ)
+    (point,) = finished.result["points"]
+    # 500/s of one second each need hundreds; the closed loop more than one, unless the first answer took a minute
+    assert point["generator"]["workers"] == len(cpus), finished.stderr
+    assert finished.result["summary"][0]["generator"]["workers"] == len(cpus)
+
+
+def test_a_number_of_workers_is_what_it_says(perfkit, write_scenario, cache):
+    folder, environ = cache
+    keep(folder)
+    measure = {"warmup": "0s", "requests": 60, "repetitions": 1, "workers": 3}
+    finished = perfkit.run("run", write_scenario(load={"open": {"rate": 500}}, measure=measure), environ=environ)
+    assert [point["generator"]["workers"] for point in finished.result["points"]] == [3]
+
+
+def test_without_a_calibration_auto_is_one_and_the_result_says_so(perfkit, write_scenario, cache):
+    measure = {"warmup": "0s", "requests": 60, "repetitions": 1, "cpus": ",".join(map(str, usable_cpus()[:2]))}
+    finished = perfkit.run("run", write_scenario(load={"open": {"rate": 500}}, measure=measure), environ=cache[1])
+    assert finished.result["environment"]["generator"]["calibration"] is None
+    assert [point["generator"]["workers"] for point in finished.result["points"]] == [1]

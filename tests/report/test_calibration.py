@@ -1,0 +1,50 @@
+"""What a report says of the machine's calibration, and that it says nothing of one that it cannot read."""
+
+import pytest
+
+from perfkit.report.html import render_html
+from perfkit.report.markdown import render_markdown
+
+SPREAD = {
+    "count": 900, "min": 1, "mean": 2.0, "stddev": 1.0, "p50": 21_000, "p90": 3, "p95": 4, "p99": 150_000, "p99_9": None, "p99_99": None, "max": 1_200_000,
+}  # fmt: skip
+CALIBRATION = {
+    "schema": "perfkit.calibration/1",
+    "measured_at": "2026-01-02T03:04:05+00:00",
+    "host": {},
+    "server_cpus": [0],
+    "driver_cpus": [1],
+    "rounds": 3,
+    "costs": [
+        {
+            "protocol": "grpc", "tensor_bytes": 602_112, "cpu_ns_per_request": 200_000.0, "ceiling_per_s": 4250.0,
+            "service_time_p50_ns": 240_000, "bare_p50_ns": 230_000, "overhead_p50_ns": -10_000,
+        }
+    ],
+    "start_delay_rate_per_s": 1000.0,
+    "start_delay_ns": SPREAD,
+    "timer_late_ns": SPREAD,
+    "clock_resolution_ns": 1.0,
+}  # fmt: skip
+
+
+def with_calibration(result, calibration):
+    generator = {**result.environment["generator"], "calibration": calibration}
+    return result.model_copy(update={"environment": {**result.environment, "generator": generator}})
+
+
+def test_ceilings_overhead_and_delays_are_shown(synthetic):
+    result = with_calibration(synthetic().write(), CALIBRATION)
+    assert "\nCalibrated ceiling of one worker in a closed loop: grpc, 602,112 bytes: 4,250/s.\n" in render_markdown(result)
+    page = render_html(result, {})
+    assert "<h3>Calibration</h3>" in page
+    assert "at most 4,250/s a worker: 200 µs of CPU time a request; overhead in p50 -10.0 µs" in page
+    assert "p50 21.0 µs, p99 150 µs, max 1.20 ms" in page
+    assert "schema" not in page.split("<h3>Calibration</h3>")[1].split("</dl>")[0]
+
+
+@pytest.mark.parametrize("calibration", [None, {}, "of a later version", {"schema": "perfkit.calibration/2"}, {**CALIBRATION, "costs": 1}])
+def test_without_one_that_can_be_read_nothing_is_said(synthetic, calibration):
+    result = with_calibration(synthetic().write(), calibration)
+    assert "alibrat" not in render_markdown(result)
+    assert "alibrat" not in render_html(result, {})
