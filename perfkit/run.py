@@ -2,10 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
-import itertools
-import math
-import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Protocol
 
@@ -13,27 +9,27 @@ from perfkit.address import Address
 from perfkit.address import Protocol as WireProtocol
 from perfkit.bundled_server import BundledServer
 from perfkit.calibration.model import Calibration, calibration_document
-from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import MeasurementError, TargetError
 from perfkit.fleet.local import LocalFleet, local_fleet
-from perfkit.fleet.order import Order, carry_out
+from perfkit.fleet.order import carry_out
 from perfkit.fleet.placement import Placement, place
-from perfkit.fleet.point import PointRecording, PointSpec
+from perfkit.fleet.point import PointRecording
 from perfkit.load.interruption import Interruption
 from perfkit.load.loop import Loop
-from perfkit.load.plan import ClosedPlan, LoadPlan, plan_loads
+from perfkit.load.plan import ClosedPlan
+from perfkit.load_point import LoadPoint, count_workers, load_points, make_order, max_connections, streams_per_connection
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.window import cut, cut_step_ns
-from perfkit.result.file import IntervalLog, ResultWriter
-from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point, Result, RunWarning, Status
+from perfkit.result.file import ResultWriter
+from perfkit.result.model import Connections, Generator, Load, Point, Result, RunWarning, Status
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
 from perfkit.stats.course import warm_up_ns
 from perfkit.stats.slo import Slo
 from perfkit.stats.summary import QUANTILES, Measured, point, pooled
 from perfkit.target import Probed, Target, describe_target, open_target, probe
-from perfkit.telemetry.host import describe_host, open_file_limit, pinned, usable_cpus
+from perfkit.telemetry.host import describe_host, pinned, usable_cpus
 from perfkit.transport.base import Transport
 from perfkit.transport.engine import make_transport
 from perfkit.units import NS_PER_S
@@ -53,24 +49,6 @@ class Observer(Protocol):
 
     def point_finished(self, finished: Point) -> None:
         """A load point of one repetition was measured."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plan:
-    """One load point of one repetition."""
-
-    index: int
-    protocol: WireProtocol
-    load: LoadPlan
-    repetition: int
-
-    @property
-    def described(self) -> Load:
-        """The load as a result names it."""
-        if isinstance(self.load, ClosedPlan):
-            return ClosedLoad(concurrency=self.load.concurrency)
-        load = self.load
-        return OpenLoad(rate_per_s=load.rate_per_s, arrivals=load.law, burstiness=load.burstiness, max_in_flight=load.max_in_flight)
 
 
 async def run_scenario(
@@ -137,7 +115,7 @@ class _Run:
         self._environment: dict[str, Any] = {}
         self._host = describe_host()
         self._status: tuple[Status, str] = ("complete", "")
-        self._plans = self._planned_points()
+        self._plans = load_points(loaded)
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
 
     async def prepare(self, target: Target) -> None:
@@ -187,56 +165,29 @@ class _Run:
             summary=tuple(self._summary.values()),
         )
 
-    async def _measure_one(self, plan: _Plan, target: Target) -> None:
-        scenario, measure, slo = self._scenario, self._scenario.measure, self._scenario.slo
-        spec = PointSpec(
-            load=plan.load,
-            warmup_ns=scenario.warmup_ns,
-            window_ns=scenario.window_ns,
-            requests=measure.requests,
-            drain_ns=scenario.drain_ns,
-            connections=min(self._wanted_connections(plan), self._max_connections()),
-            finds_warm_up=scenario.finds_warm_up,
-            good_within_ns=slo.good_within_ns if slo else None,
-            abort_error_rate=measure.abort_error_rate,
-        )
-        log = self._writer.interval_log(f"p{plan.index}.r{plan.repetition}", self._started_ns, self._held_s())
-        workers = min(self._workers(plan), spec.most_workers or sys.maxsize, self._max_connections())
-        recorded = await self._load(spec, workers, plan, target, log)
+    async def _measure_one(self, planned: LoadPoint, target: Target) -> None:
+        probed = self._probed[planned.protocol]
+        order = make_order(self._scenario, planned, target.addresses[planned.protocol], probed)
+        cpus = self._placement.driver
+        workers = count_workers(self._scenario, planned, probed, order, self._calibration, len(cpus or usable_cpus()))
+        log = self._writer.interval_log(planned.tag, self._started_ns, self._held_s())
+        with self._watched(target.server) as on_loop:
+            if workers == 1:
+                recorded = await carry_out(order, self._clock, on_loop=on_loop, on_interval=log.add)
+            else:
+                async with local_fleet(order.shared(workers, cpus), self._clock, log.add, log.add_lost) as fleet:
+                    on_loop(fleet)
+                    recorded = await fleet.run()
         if recorded.ending.target_lost:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.aborted:
             self.end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.reason:
             self.end("interrupted", f"in load point {len(self.points) + 1} of {len(self._plans)}")
-        measured = self._measured_point(plan, recorded, workers)
+        measured = self._measured_point(planned, recorded, workers)
         log.settle((measured.window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if measured.window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
             self._keep(measured)
-
-    async def _load(self, spec: PointSpec, workers: int, plan: _Plan, target: Target, log: IntervalLog) -> PointRecording:
-        """Sends the load of one point: from this process, or from several."""
-        wanted, probed, check = self._scenario.target, self._probed[plan.protocol], self._scenario.check
-        order = Order(
-            spec=spec,
-            address=target.addresses[plan.protocol],
-            engine=wanted.engine,
-            compression=wanted.compression,
-            max_connections=self._max_connections(),
-            streams_per_connection=wanted.streams_per_connection or 1,
-            timeout_ns=wanted.timeout_ns,
-            requests=probed.requests,
-            expectation=probed.expectation,
-            check_share=check.share,
-            check_at_most_per_s=check.at_most_per_s,
-            seed=plan.repetition * len(self._plans) + plan.index,
-        )
-        with self._watched(target.server) as on_loop:
-            if workers == 1:
-                return await carry_out(order, self._clock, on_loop=on_loop, on_interval=log.add)
-            async with local_fleet(order.shared(workers, self._placement.driver), self._clock, log.add, log.add_lost) as fleet:
-                on_loop(fleet)
-                return await fleet.run()
 
     def _keep(self, measured: Measured) -> None:
         """Adds a point to the result, and writes that."""
@@ -247,14 +198,14 @@ class _Run:
         self._writer.save(self.result())
         self._observer.point_finished(self.points[-1])
 
-    def _measured_point(self, plan: _Plan, recorded: PointRecording, workers: int) -> Measured:
+    def _measured_point(self, plan: LoadPoint, recorded: PointRecording, workers: int) -> Measured:
         recording, is_open = recorded.recording, not isinstance(plan.load, ClosedPlan)
         whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
         steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if self._scenario.finds_warm_up else 0)
         window = cut(recording, steady_from_ns, is_open=is_open)
-        warnings = [*self._warnings]
-        if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > self._max_connections() * self._streams(plan):
-            message = f"Only {self._max_connections()} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
+        warnings, most = [*self._warnings], max_connections(self._scenario)
+        if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > most * streams_per_connection(self._scenario, plan.protocol):
+            message = f"Only {most} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
             warnings.append(RunWarning(code="connections_limited", message=message))
         return Measured(
             protocol=plan.protocol,
@@ -278,55 +229,11 @@ class _Run:
             faults=tuple(RunWarning(code="worker_lost", message=f"{lost}: its share of the load is missing.") for lost in recorded.lost),
         )
 
-    def _planned_points(self) -> list[_Plan]:
-        scenario, plans = self._scenario, []
-        for repetition in range(scenario.measure.repetitions):
-            loads = plan_loads(
-                scenario.load,
-                seed=scenario.workload.seed,
-                repetition=repetition,
-                warmup_ns=scenario.warmup_ns,
-                window_ns=scenario.window_ns,
-                requests=scenario.measure.requests,
-                folder=self._loaded.folder,
-            )
-            pairs = itertools.product(scenario.target.load_protocols, loads)
-            plans += [_Plan(index, protocol, load, repetition) for index, (protocol, load) in enumerate(pairs)]
-        return plans
-
     def _slo(self) -> Slo | None:
         given = self._scenario.slo
         if given is None:
             return None
         return Slo({QUANTILES[name]: limit_ns for name, limit_ns in given.percentiles_ns.items()}, given.error_rate)
-
-    def _wanted_connections(self, plan: _Plan) -> int:
-        """Opened ahead: what a closed loop needs, and in an open one twice what Little's law expects of the first answer's time."""
-        if isinstance(plan.load, ClosedPlan):
-            in_flight = plan.load.concurrency
-        else:
-            in_flight = max(4, math.ceil(2 * plan.load.rate_per_s * self._probed[plan.protocol].try_ns / NS_PER_S))
-        return math.ceil(in_flight / self._streams(plan))
-
-    def _workers(self, plan: _Plan) -> int:
-        """As many as the scenario says; for `auto` what the calibration says is needed, on the CPUs that are the driver's."""
-        asked = self._scenario.measure.workers
-        if asked != "auto":
-            return asked
-        if self._calibration is None or self._scenario.target.engine != "wire":  # no other engine was calibrated
-            return 1
-        probed = self._probed[plan.protocol]
-        return workers_needed(
-            self._calibration.costs,
-            protocol=plan.protocol,
-            tensor_bytes=max(sum(len(tensor.raw) for tensor in request.inputs) for request in probed.requests),
-            rate_per_s=highest_rate_per_s(plan.load, probed.try_ns),
-            most=len(self._placement.driver or usable_cpus()),
-            spin_ns=spin_ns_per_request(plan.load),
-        )
-
-    def _streams(self, plan: _Plan) -> int:
-        return (self._scenario.target.streams_per_connection or 1) if plan.protocol == "grpc" else 1
 
     def _point_s(self) -> float | None:
         window_ns = self._scenario.window_ns
@@ -339,16 +246,13 @@ class _Run:
             return 0
         return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
 
-    def _max_connections(self) -> int:
-        return self._scenario.target.max_connections or min(1024, open_file_limit() * 4 // 5)
-
     @contextlib.asynccontextmanager
     async def _transport(self, address: Address) -> AsyncIterator[Transport]:
         target = self._scenario.target
         transport = make_transport(
             address,
             target.engine,
-            max_connections=self._max_connections(),
+            max_connections=max_connections(self._scenario),
             timeout_ns=target.timeout_ns,
             clock=self._clock,
             compression=target.compression,

@@ -14,22 +14,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.address import redacted_url
-    from perfkit.load.plan import plan_loads
+    from perfkit.load_point import load_points
     from perfkit.scenario.credentials import resolve_address
     from perfkit.scenario.file import read_scenario
 
     loaded = read_scenario(options.scenario, options.settings)
-    scenario, target = loaded.scenario, loaded.scenario.target
+    target = loaded.scenario.target
     resolve_address(target, target.url or "http://127.0.0.1", loaded.folder)
-    plan_loads(
-        scenario.load,
-        seed=scenario.workload.seed,
-        repetition=0,
-        warmup_ns=scenario.warmup_ns,
-        window_ns=scenario.window_ns,
-        requests=scenario.measure.requests,
-        folder=loaded.folder,
-    )
+    load_points(loaded)
     where = redacted_url(target.url) if target.url else f"the bundled server over {' and '.join(target.load_protocols)}"
     print(f"{options.scenario}: valid; model {target.model} of {where}")
     return ExitCode.DONE
