@@ -30,6 +30,15 @@ class CountedModel:
         """See `Model.pending`; nobody waits where a model has no line."""
         return 0
 
+    @property
+    def max_queue(self) -> int:
+        """See `Model.max_queue`."""
+        return self._in_flight.most
+
+    @max_queue.setter
+    def max_queue(self, count: int) -> None:
+        self._in_flight.most = count
+
     async def drain(self) -> None:
         """See `Model.drain`."""
         await self._in_flight.drain()

@@ -24,6 +24,8 @@ class Model(Protocol):
 
     definition: ModelDefinition
     version: str
+    max_queue: int
+    """How many requests it has at a time, waiting or being answered; more are refused."""
 
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
         """What a front makes of the response, by `encode`; raises ProtocolError where it does not fit the model or the model fails.
