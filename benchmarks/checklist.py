@@ -163,7 +163,7 @@ def write(rows: dict[str, Row]) -> str:
     lines = [
         "# The v2 conformance checklist on the bundled server",
         "",
-        f"{passed} of {len(rows)} rows passed, in {sum(row.outcomes.total() for row in rows.values())} runs of tests. "
+        f"{passed} of {len(rows)} rows passed, in {sum(row.outcomes.total() for row in rows.values())} runs of tests.",
         f"{clients}, Python {platform.python_version()}.",
         "Made by `python -m benchmarks.checklist` from a run of the tests that carry the rows' ids.",
         "",

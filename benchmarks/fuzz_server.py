@@ -64,8 +64,8 @@ class Ports(NamedTuple):
 
 
 @contextlib.contextmanager
-def running_server(*options: str) -> Iterator[tuple["subprocess.Popen[str]", Ports]]:
-    """The server on free ports; it raises where the server ends badly, or has told of a fault."""
+def running_server(log: list[str], *options: str) -> Iterator[tuple["subprocess.Popen[str]", Ports]]:
+    """The server on free ports; it raises where the server ends badly, or has told of a fault, and adds to `log` what it said."""
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
@@ -75,6 +75,7 @@ def running_server(*options: str) -> Iterator[tuple["subprocess.Popen[str]", Por
         yield process, Ports(ready["http_port"], ready["grpc_port"])
     finally:
         _, stderr = process.communicate(timeout=_HANGS_AFTER_S)
+    log.append(stderr)
     if process.returncode != 0 or "Traceback" in stderr:
         raise BrokenPromiseError(f"the server ended with exit code {process.returncode}:\n{stderr[-5000:]}")
 
@@ -147,13 +148,15 @@ async def _call(call: Call, ports: Ports) -> str:
         path = f"/inference.GRPCInferenceService/{call.method}"
         try:
             if call.is_stream:
-                answers = [one async for one in channel.stream_stream(path)(iter(call.messages), timeout=_HANGS_AFTER_S)]
+                answers = [
+                    one async for one in channel.stream_stream(path)(iter(call.messages), timeout=_HANGS_AFTER_S, wait_for_ready=True)
+                ]
                 for answer in answers:
                     message = v2_pb2.ModelStreamInferResponse.FromString(answer)
                     if message.error_message.startswith(_FAULT):
                         raise BrokenPromiseError(f"stream: {message.error_message[:300]}")
             else:
-                await channel.unary_unary(path)(call.messages[0], timeout=_HANGS_AFTER_S)
+                await channel.unary_unary(path)(call.messages[0], timeout=_HANGS_AFTER_S, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED) or (error.details() or "").startswith(_FAULT):
                 raise BrokenPromiseError(f"{call.method}: {error.code()}: {error.details()}") from None
@@ -164,7 +167,7 @@ async def _call(call: Call, ports: Ports) -> str:
 async def try_frames(chance: random.Random, ports: Ports) -> str:
     """One connection of HTTP/2 frames, broken in their order, their heads or their bytes."""
     written = any_frames(chance)
-    reader, writer = await asyncio.open_connection("127.0.0.1", ports.grpc)
+    reader, writer = await _connect(ports.grpc)
     came = b""
     try:
         writer.write(written)
@@ -180,6 +183,15 @@ async def try_frames(chance: random.Random, ports: Ports) -> str:
         writer.close()
     kinds = _ended_streams(came)
     return f"frames: {kinds}" if kinds else "frames: nothing ended"
+
+
+async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection, also to a server that grpcio ended a moment ago, and that is listening again soon."""
+    while True:
+        try:
+            return await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            await asyncio.sleep(_PATIENCE_S / 10)
 
 
 def _ended_streams(came: bytes) -> str:
@@ -282,10 +294,11 @@ def main() -> int:
     """Prints what came of the trials; the exit code is 1 where a promise was broken, with the seed that shows it again."""
     options = fuzzing.parse(__doc__)
     failures: list[str] = []
+    log: list[str] = []
     fuzz = None
     try:
         limits = ("--max-body=8388608", "--head-timeout=5", "--body-timeout=5", "--allow-client-shm")
-        with running_server("--model", *MODELS, *limits) as (process, ports):
+        with running_server(log, "--model", *MODELS, *limits) as (process, ports):
             fuzz = asyncio.run(_fuzz(options, ports, psutil.Process(process.pid)))
             failures = fuzz.failures
     except BrokenPromiseError as error:
@@ -294,11 +307,11 @@ def main() -> int:
     grown = growth_bytes(fuzz.memory_bytes)
     if grown > _GROWTH_BYTES:
         failures.append(f"the server's memory grew by {grown / 2**20:.1f} MiB after the warm-up")
-    _tell(options, fuzz, grown, failures)
+    _tell(options, fuzz, grown, failures, restarts="".join(log).count("is started again"))
     return 1 if failures else 0
 
 
-def _tell(options: argparse.Namespace, fuzz: Fuzzing, grown: int, failures: list[str]) -> None:
+def _tell(options: argparse.Namespace, fuzz: Fuzzing, grown: int, failures: list[str], *, restarts: int) -> None:
     sampled = fuzz.memory_bytes[:: max(1, len(fuzz.memory_bytes) // 10)]
     lines = [
         "# The bundled server against requests broken at random",
@@ -313,6 +326,8 @@ def _tell(options: argparse.Namespace, fuzz: Fuzzing, grown: int, failures: list
         "",
         f"Resident memory, every tenth of the time: {', '.join(f'{one / 2**20:.0f}' for one in sampled)} MiB;",
         f"from the end of the warm-up (30 %) to the end it grew by {grown / 2**20:.1f} MiB.",
+        "",
+        f"grpcio's server ended {restarts} times at method names that are no UTF-8, and was started again.",
         "",
         *(f"- broken: {failure}" for failure in failures),
         "" if failures else "No promise was broken.",

@@ -29,6 +29,7 @@ async def serve(options: Options) -> None:
     settings = Settings()
     log = Log(settings, is_json=options.log_format == "json")
     tls = None if options.tls_cert is None or options.tls_key is None else read_identity(options.tls_cert, options.tls_key)
+    asyncio.get_running_loop().set_exception_handler(log.loop_fault)
     stopped = _stop_event(options, log)
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)
