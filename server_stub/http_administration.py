@@ -126,14 +126,7 @@ async def _parameters(request: web.Request) -> dict[str, Any]:
 
 
 async def _document(request: web.Request) -> dict[str, Any]:
-    body = await request.read()
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"failed to parse the request JSON buffer: {error}", ErrorKind.INTERNAL) from None
-    if not isinstance(document, dict):
-        raise ProtocolError("failed to parse the request JSON buffer: not an object", ErrorKind.INTERNAL)
-    return document
+    return rest.decode_object(await request.read())
 
 
 def _json(document: object) -> web.Response:

@@ -62,16 +62,14 @@ class Line(Protocol):
 
 
 class Fifo:
-    """First come first served, one request at a time; so many can wait that a client which means well does not meet the end."""
+    """First come first served, one request at a time."""
 
-    def __init__(self, max_size: int = 2**16) -> None:
+    def __init__(self) -> None:
         self._waiting: collections.deque[Waiting] = collections.deque()
-        self._count, self._max_size = 0, max_size
+        self._count = 0
 
     def add(self, waiting: Waiting, now_ns: int) -> None:
         """See `Line.add`."""
-        if self._count >= self._max_size:
-            raise refusal(waiting.request, "Exceeds maximum queue size")
         self._waiting.append(waiting)
         self._count += 1
 

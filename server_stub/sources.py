@@ -9,6 +9,7 @@ from perfkit.errors import UsageError
 from server_stub.config import Options
 from server_stub.definition import ModelDefinition
 from server_stub.executors.base import Executor
+from server_stub.log import Log
 from server_stub.model import ExecutedModel, Model
 from server_stub.models import densenet, folder, identity, repeat, sequence, simple
 from server_stub.repository import Loaders, Repository
@@ -19,12 +20,12 @@ from server_stub.synthetic.model import SyntheticModel
 _Arguments = ParamSpec("_Arguments")
 
 
-def find_models(options: Options, threads: int) -> Repository:
+def find_models(options: Options, threads: int, log: Log | None = None) -> Repository:
     """The models that the options name, not loaded yet; raises UsageError where a folder holds none of them."""
     if options.model_repository is not None:
         source = FolderSource(options.model_repository, threads)
         names = _chosen(source, options)
-        return Repository(source, names, is_explicit=options.is_explicit)
+        return Repository(source, names, is_explicit=options.is_explicit, max_queue=options.limits.max_queue, log=log)
     loaders: dict[str, Callable[[], Model]] = {name: _executed(simple.load, name) for name in simple.NAMES}
     loaders |= {name: _executed(identity.load, name) for name in identity.NAMES}
     loaders |= {name: _executed(sequence.load, name) for name in sequence.NAMES}
@@ -33,7 +34,7 @@ def find_models(options: Options, threads: int) -> Repository:
     loaders[densenet.NAME] = _executed(densenet.load, threads, options.densenet)
     loaders[densenet.BATCH_NAME] = _executed(densenet.load_batched, threads)
     first = [name for name in loaders if name in options.models or not (options.models or options.is_explicit)]
-    return Repository(Loaders(loaders), first, is_explicit=options.is_explicit)
+    return Repository(Loaders(loaders), first, is_explicit=options.is_explicit, max_queue=options.limits.max_queue, log=log)
 
 
 class FolderSource:

@@ -16,7 +16,10 @@ ORDER = [
 FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("protocol", "scenario"), ("stats", "clock")}
 SERVER_STUB_USES = {"errors", "protocol"}
 IMPORTERS = {
-    "aiohttp": {"perfkit.transport.reference_http", "server_stub.http_administration", "server_stub.http_front", "server_stub.metrics_front"},
+    "aiohttp": {
+        "perfkit.transport.reference_http", "server_stub.http_administration", "server_stub.http_connections", "server_stub.http_front", "server_stub.http_generate",
+        "server_stub.metrics_front",
+    },
     "PIL": {"perfkit.workload.images"},
     "google": {  # protobuf: who speaks gRPC handles its messages and their errors
         "perfkit.protocol.protobuf", "perfkit.protocol.v2_pb2", "perfkit.transport.rpc", "server_stub.definition", "server_stub.grpc_front",

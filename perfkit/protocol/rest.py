@@ -111,6 +111,11 @@ def decode_infer_response(body: Buffer, header_length: int | None) -> InferRespo
     )
 
 
+def decode_object(body: Buffer) -> dict[str, Any]:
+    """The JSON object that a request's body is; raises ProtocolError for anything else."""
+    return _load(body, "request")
+
+
 def decode_index_request(body: Buffer) -> bool:
     """Whether only models that are ready are asked for; the body may be empty."""
     ready = (_load(body, "request") if len(body) else {}).get("ready", False)
