@@ -156,7 +156,7 @@ def _check_input(definition: ModelDefinition, expected: TensorDefinition, tensor
 def _fits(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     if len(given) != len(shape):
         return False
-    for size, expected in zip(given, shape, strict=True):  # a loop, since a generator takes longer than all of it
+    for size, expected in zip(given, shape, strict=True):  # noqa: SIM110 - a generator would take longer than all of it
         if size != expected and (expected != -1 or size < 0):
             return False
     return True
