@@ -13,6 +13,8 @@ from typing import Any, cast
 from aiohttp import StreamReader, web
 
 from perfkit.protocol import rest
+from server_stub.http_brief import AnswerBrief, BriefExchange, Heads
+from server_stub.http_inference import slow_body_text
 from server_stub.limits import Limits
 
 # what fails is told by the fronts; what aiohttp would log besides are bytes that are no HTTP, at a traceback each
@@ -50,7 +52,10 @@ class _Handler(web.RequestHandler):
 
 
 class _Connection(asyncio.Protocol):
-    """What stands between a socket and aiohttp's protocol; `inner` is None where there are too many already."""
+    """What stands between a socket and aiohttp's protocol, `inner`, which there is from the first request on that is not brief.
+
+    Where there are too many connections already there is neither.
+    """
 
     def __init__(self, port: "HttpPort") -> None:
         self._port = port
@@ -59,19 +64,25 @@ class _Connection(asyncio.Protocol):
         self._arriving: asyncio.TimerHandle | None = None
         self._leaving: asyncio.TimerHandle | None = None
         self._is_answering = False
+        self.brief: BriefExchange | None = None
         self.body: StreamReader | None = None
         """The body of the request that is being answered."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio's callback."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
-        self._await_head()
-        self._inner = self._port.enter(self)
-        if self._inner is not None:
-            self._inner.connection_made(transport)
+        if not self._port.enter(self):
+            self._await_head()
+        elif self._port.answer_brief is None:
+            self._pass_on(b"")
+        else:
+            self.brief = BriefExchange(self._port.heads, self._port.answer_brief, self._port.limits, self._transport, self._pass_on)
 
     def data_received(self, data: bytes) -> None:
         """Asyncio's callback."""
+        if self.brief is not None:
+            self.brief.receive(data)
+            return
         if self._inner is None:
             self._refuse()
             return
@@ -87,6 +98,8 @@ class _Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Asyncio's callback: the client does not read as fast as it is answered."""
         self._await_reader()
+        if self.brief is not None:
+            self.brief.pause()
         if self._inner is not None:
             self._inner.pause_writing()
 
@@ -94,6 +107,8 @@ class _Connection(asyncio.Protocol):
         """Asyncio's callback."""
         if self._leaving is not None:
             self._leaving.cancel()
+        if self.brief is not None:
+            self.brief.resume()
         if self._inner is not None:
             self._inner.resume_writing()
 
@@ -103,6 +118,8 @@ class _Connection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._port.leave(self, self._inner)
+        if self.brief is not None:
+            self.brief.close()
         if self._inner is not None:
             self._inner.connection_lost(exc)
 
@@ -123,6 +140,16 @@ class _Connection(asyncio.Protocol):
         """Closes the connection, whatever is under way."""
         if self._transport is not None:
             self._transport.abort()
+
+    def _pass_on(self, data: bytes) -> None:
+        """From here on requests are aiohttp's."""
+        assert self._transport is not None
+        self.brief = None
+        self._await_head()
+        self._inner = self._port.inner(self)
+        self._inner.connection_made(self._transport)
+        if data:
+            self._inner.data_received(data)
 
     def _await_head(self) -> None:
         self._arriving = asyncio.get_running_loop().call_later(self._port.limits.head_timeout_s, self.abort)
@@ -145,7 +172,7 @@ class _Connection(asyncio.Protocol):
 
     def _end_body(self, body: StreamReader) -> None:
         if not body.is_eof():
-            body.set_exception(SlowBodyError(f"the body of the request did not arrive within {self._port.limits.body_timeout_s:g} s"))
+            body.set_exception(SlowBodyError(slow_body_text(self._port.limits.body_timeout_s)))
 
     def _refuse(self) -> None:
         """Answers what is asked on a connection too many; before it is asked the answer would be lost."""
@@ -158,12 +185,17 @@ class HttpPort:
     """A port on which an application is served."""
 
     def __init__(
-        self, routes: list[web.RouteDef], answer: Callable[[web.Request, Handler], Awaitable[web.StreamResponse]], limits: Limits
+        self,
+        routes: list[web.RouteDef],
+        answer: Callable[[web.Request, Handler], Awaitable[web.StreamResponse]],
+        limits: Limits,
+        answer_brief: AnswerBrief | None = None,
     ) -> None:
-        """`answer` calls a handler, and turns what it raises into answers."""
-        self.limits = limits
+        """`answer` calls a handler, and turns what it raises into answers; `answer_brief` is for infer requests, where there are any."""
+        self.limits, self.answer_brief, self.heads = limits, answer_brief, Heads()
         self._answer = answer
-        self._connections: dict[web.RequestHandler, _Connection] = {}
+        self._connections: set[_Connection] = set()
+        self._handled: dict[web.RequestHandler, _Connection] = {}
         self._refused: set[_Connection] = set()
 
         @web.middleware
@@ -203,31 +235,37 @@ class HttpPort:
             self._server.close()
         await self._await_bodies()  # from `cleanup` on aiohttp takes no more bytes, also of a request that it has begun
         await self._runner.cleanup()
-        for connection in (*self._refused, *self._connections.values()):
+        for connection in (*self._refused, *self._connections):
             connection.abort()
 
-    def enter(self, connection: _Connection) -> web.RequestHandler | None:
-        """Counts a connection, and gives aiohttp's protocol for it; None where there are too many."""
+    def enter(self, connection: _Connection) -> bool:
+        """Counts a connection; False where there are too many."""
         if len(self._connections) < self.limits.max_connections:
-            server = self._runner.server
-            assert server is not None, "the runner was set up before it listened"
-            inner = _Handler(server, loop=asyncio.get_running_loop(), **self._options)
-            self._connections[inner] = connection
-            return inner
+            self._connections.add(connection)
+            return True
         if len(self._refused) < self.limits.max_connections:
             self._refused.add(connection)
         else:
             connection.abort()
-        return None
+        return False
+
+    def inner(self, connection: _Connection) -> web.RequestHandler:
+        """Aiohttp's protocol for a connection."""
+        server = self._runner.server
+        assert server is not None, "the runner was set up before it listened"
+        handler = _Handler(server, loop=asyncio.get_running_loop(), **self._options)
+        self._handled[handler] = connection
+        return handler
 
     def leave(self, connection: _Connection, inner: web.RequestHandler | None) -> None:
         """Counts it no more."""
         if inner is not None:
-            self._connections.pop(inner, None)
+            self._handled.pop(inner, None)
+        self._connections.discard(connection)
         self._refused.discard(connection)
 
     async def _hold(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        connection = self._connections.get(request.protocol)
+        connection = self._handled.get(request.protocol)
         if connection is None:  # gone before its request was looked at
             return await self._answer(request, handler)
         connection.begin(request.content)
@@ -237,7 +275,8 @@ class HttpPort:
             connection.end()
 
     async def _await_bodies(self) -> None:
-        bodies = [connection.body for connection in self._connections.values() if connection.body is not None]
-        arriving = asyncio.gather(*(body.wait_eof() for body in bodies), return_exceptions=True)
+        bodies = [connection.body for connection in self._connections if connection.body is not None]
+        brief = [connection.brief for connection in self._connections if connection.brief is not None]
+        arriving = asyncio.gather(*(body.wait_eof() for body in bodies), *(one.end() for one in brief), return_exceptions=True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(arriving, self._step_timeout_s)

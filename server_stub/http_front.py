@@ -1,32 +1,26 @@
 """The server's HTTP side: v2 paths, with the binary data extension, on aiohttp."""
 
-import contextlib
-import functools
 import json
 import ssl
 import time
-from collections.abc import Iterator, Mapping
 
 from aiohttp import web
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
-from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
-from perfkit.protocol.message import InferRequest, InferResponse
-from server_stub import inference, shared_requests
 from server_stub.http_administration import HttpAdministration
+from server_stub.http_brief import Head
 from server_stub.http_connections import Handler, HttpPort, SlowBodyError
-from server_stub.http_generate import HttpGenerate, http_status
+from server_stub.http_generate import HttpGenerate
+from server_stub.http_inference import HttpAnswer, HttpInference, refusal
 from server_stub.identity import server_metadata
 from server_stub.limits import Limits
 from server_stub.log import Log
 from server_stub.model import Model
 from server_stub.repository import Repository
 from server_stub.settings import Settings
-from server_stub.shared_memory import Regions, Slot, without_slots
+from server_stub.shared_memory import Regions
 
-# what has to be held twice, parsed or unpacked; binary tensors behind the JSON part may be larger
-MAX_JSON_BYTES = 2**26
 _MODEL = r"/v2/models/{model:[^{}/]+}"
 _VERSIONS = ("", r"/versions/{version:[0-9]+}")
 
@@ -40,7 +34,8 @@ class HttpFront:
         self._repository, self._regions, self._limits = repository, regions, limits or Limits()
         self._log = log or Log(settings)
         routes = [*self._routes(), *HttpGenerate(repository).routes(), *HttpAdministration(repository, regions, settings).routes()]
-        self._port = HttpPort(routes, self._answer, self._limits)
+        self._inference = HttpInference(repository, regions)
+        self._port = HttpPort(routes, self._answer, self._limits, self._answer_brief)
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listens, and gives the port; raises OSError where it cannot."""
@@ -80,12 +75,7 @@ class HttpFront:
         try:
             return await handler(request)
         except ProtocolError as error:
-            # Triton's own HTTP layer answers early refusals, and knows of no other type for its JSON
-            content_type = "text/plain" if isinstance(error, _EarlyError) else rest.JSON_TYPE
-            answer = _error(http_status(error), str(error), content_type)
-            if error.kind is ErrorKind.UNSUPPORTED and "compression" in str(error):
-                answer.headers["Accept-Encoding"] = ", ".join(ACCEPTED)
-            return answer
+            return _response(refusal(error))
         except web.HTTPRequestEntityTooLarge:
             # Triton answers 400 where others say 413
             return _error(400, f"request size exceeds the maximum allowed input size of {self._limits.max_body_bytes} bytes")
@@ -129,65 +119,34 @@ class HttpFront:
         return _json(self._repository.statistics(request.match_info.get("model", ""), request.match_info.get("version", "")))
 
     async def _infer(self, request: web.Request) -> web.Response:
-        with _early():
-            model = self._model(request)
-            if model.definition.is_decoupled:
-                raise ProtocolError("HTTP end point doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
-            if (request.content_length or 0) > self._limits.max_body_bytes:
-                raise web.HTTPRequestEntityTooLarge(self._limits.max_body_bytes)
-            encoded = await request.read()
-            arrived_ns = time.monotonic_ns()
-            body = decompress(encoded, request.headers.get("Content-Encoding", ""), MAX_JSON_BYTES)
-            header_length = _header_length(request, len(body))
-            json_bytes = header_length or len(body)  # without a header, or with 0, it is all of the body
-            if json_bytes > MAX_JSON_BYTES:
-                raise ProtocolError(
-                    f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes"
-                )
-        model = self._model(request)  # while the body came, another one may have taken its place
-        body, header_length, slots = shared_requests.read_http(body, header_length, self._regions)
-        if header_length == 0 or not body:
-            asked = inference.raw_request(model.definition, model.version, body)
-        else:
-            asked = rest.decode_infer_request(model.definition.name, model.version, body, header_length)
-        encoding = choose_encoding(request.headers.get("Accept-Encoding", ""))
-        return await model.infer(asked, arrived_ns, functools.partial(_encoded, asked, encoding, slots))
+        self._inference.find(request.match_info["model"], request.match_info.get("version", ""))  # before its body is waited for
+        if (request.content_length or 0) > self._limits.max_body_bytes:
+            raise web.HTTPRequestEntityTooLarge(self._limits.max_body_bytes)
+        answer = await self._inference.answer(
+            request.match_info["model"],
+            request.match_info.get("version", ""),
+            await request.read(),
+            request.headers.get(rest.HEADER_LENGTH),
+            request.headers.get("Content-Encoding", ""),
+            request.headers.get("Accept-Encoding", ""),
+        )
+        return _response(answer)
+
+    async def _answer_brief(self, head: Head, body: bytes) -> HttpAnswer:
+        arrived_ns = time.monotonic_ns()
+        try:
+            answer = await self._inference.answer(head.model, head.version, body, head.header_length)
+        except ProtocolError as error:
+            answer = refusal(error)
+        except Exception as error:  # noqa: BLE001 - a fault in one request must not end the server
+            self._log.fault(error)
+            answer = refusal(ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL))
+        self._log.request("HTTP", head.line, str(answer.status), time.monotonic_ns() - arrived_ns)
+        return answer
 
 
-class _EarlyError(ProtocolError):
-    """A refusal before the request itself is looked at."""
-
-
-@contextlib.contextmanager
-def _early() -> Iterator[None]:
-    try:
-        yield
-    except ProtocolError as error:
-        raise _EarlyError(str(error), error.kind) from None
-
-
-def _header_length(request: web.Request, body_bytes: int) -> int | None:
-    text = request.headers.get(rest.HEADER_LENGTH)
-    if text is None:
-        return None
-    if not (text.isascii() and text.removeprefix("-").isdigit()):
-        raise ProtocolError(f"Unable to parse {rest.HEADER_LENGTH}, got: {text}")
-    length = int(text)
-    if not 0 <= length <= body_bytes:
-        raise ProtocolError(f"inference header size should be in range (0, {body_bytes}), got: {length}")
-    return length
-
-
-def _encoded(asked: InferRequest, encoding: str, slots: Mapping[str, Slot], response: InferResponse) -> web.Response:
-    response = without_slots(response, slots)
-    listed = {output.name: output.binary is True for output in reversed(asked.outputs)}
-    encoded = rest.encode_infer_response(
-        response, {tensor.name: listed.get(tensor.name, asked.binary_output) for tensor in response.outputs}
-    )
-    headers, buffers = shared_requests.write_http(*encoded, slots)
-    if encoding == "identity":
-        return web.Response(body=b"".join(buffers), headers=headers)
-    return web.Response(body=compress(buffers, encoding), headers={**headers, "Content-Encoding": encoding})
+def _response(answer: HttpAnswer) -> web.Response:
+    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
 
 def _json(document: object) -> web.Response:

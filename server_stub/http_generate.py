@@ -16,15 +16,9 @@ from server_stub.definition import ModelDefinition, TensorDefinition
 from server_stub.model import Model
 from server_stub.repository import Repository
 
-_STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILABLE: 503, ErrorKind.UNSUPPORTED: 501}
 _EVENTS_TYPE = "text/event-stream; charset=utf-8"
 # of inference alone: here they are parameters like others, which no model looks at
 _MEANINGLESS = {"binary_data_output", "sequence_id", "sequence_start", "sequence_end", "priority", "timeout"}
-
-
-def http_status(error: ProtocolError) -> int:
-    """The status that an error is answered with over HTTP."""
-    return _STATUS.get(error.kind, 400)
 
 
 def read_generate(definition: ModelDefinition, version: str, body: bytes) -> InferRequest:

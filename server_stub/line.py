@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest
@@ -29,8 +29,7 @@ class Waiting:
     """Whether its client has left: it is passed over."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """What is to be executed now, who waited too long, and when to ask again although nothing new has come."""
 
     batch: Sequence[Waiting] = ()

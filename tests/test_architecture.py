@@ -28,7 +28,7 @@ IMPORTERS = {
     "grpc": {"perfkit.transport.reference_grpc", "server_stub.grpc_front", "server_stub.grpc_server"},
     "hpack": {"perfkit.transport.http2"},
     "hdrh": {"perfkit.recorder.histogram"},
-    "httptools": {"perfkit.transport.http1"},
+    "httptools": {"perfkit.transport.http1", "server_stub.http_brief"},
     "jinja2": {"perfkit.report.html"},
     "matplotlib": {"perfkit.report.plots"},
     "onnx": {"server_stub.models.densenet_graph"},

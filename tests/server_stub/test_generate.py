@@ -2,6 +2,7 @@
 
 import json
 import socket
+from typing import Any
 
 import h11
 import pytest
@@ -23,7 +24,7 @@ def events(answer):
     return [json.loads(part.removeprefix(b"data: ")) for part in parts]
 
 
-GENERATED = {
+GENERATED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "vectors": (
         "simple",
         {"INPUT0": VALUES, "INPUT1": VALUES},
@@ -45,7 +46,7 @@ GENERATED = {
 @pytest.mark.parametrize("case", GENERATED)
 def test_members_are_tensors_and_the_answer_is_flat(wire, case):
     model, document, expected = GENERATED[case]
-    expected = {"model_name": model, "model_version": "1", **expected}
+    expected = dict(expected, model_name=model, model_version="1")
     answer = ask(wire, model, document)
     assert (answer.status, answer.headers["Content-Type"], answer.json) == (200, "application/json", expected)
     assert events(ask(wire, model, document, "generate_stream")) == [expected]
