@@ -21,6 +21,7 @@ IMPORTERS = {
         "server_stub.metrics_front",
     },
     "PIL": {"perfkit.workload.images"},
+    "cupy": {"server_stub.executors.array"},
     "google": {  # protobuf: who speaks gRPC handles its messages and their errors
         "perfkit.protocol.protobuf", "perfkit.protocol.v2_pb2", "perfkit.transport.rpc", "server_stub.definition", "server_stub.grpc_front",
         "server_stub.grpc_stream", "server_stub.model_config", "server_stub.shared_requests",
@@ -32,8 +33,9 @@ IMPORTERS = {
     "jinja2": {"perfkit.report.html"},
     "matplotlib": {"perfkit.report.plots"},
     "onnx": {"server_stub.models.densenet_graph"},
-    "onnxruntime": {"server_stub.executors.onnx"},
+    "onnxruntime": {"server_stub.devices", "server_stub.executors.onnx"},
     "psutil": {"perfkit.telemetry.host"},
+    "pynvml": {"server_stub.gpu_metrics"},
     "rich": {"perfkit.report.text"},
     "uvloop": {"perfkit.calibration.lean_server", "perfkit.cli.calibrate", "perfkit.cli.run", "perfkit.fleet.process", "server_stub.__main__"},
     "yaml": {"perfkit.scenario.file"},

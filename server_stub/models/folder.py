@@ -8,6 +8,7 @@ from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub import model_config
 from server_stub.definition import ModelDefinition, TensorDefinition
+from server_stub.devices import Kind
 from server_stub.executors.onnx import OnnxExecutor
 from server_stub.model_config import WrittenConfig
 from server_stub.sequences import SequencePolicy
@@ -23,18 +24,20 @@ def find_names(folder: pathlib.Path) -> tuple[str, ...]:
         raise UsageError(f"--model-repository {folder}: it cannot be read: {error}") from None
 
 
-def load(folder: pathlib.Path, name: str, threads: int, config: str | None = None) -> list[tuple[ModelDefinition, str, OnnxExecutor]]:
+def load(
+    folder: pathlib.Path, name: str, threads: int, config: str | None = None, device: Kind = "cpu"
+) -> list[tuple[ModelDefinition, str, OnnxExecutor]]:
     """The versions of a model that its policy names, ready to execute; `config` is JSON in place of its config.pbtxt.
 
     Without either, a batch is a dimension like others. Raises UsageError for a model that is not there, or is not as it says.
     """
     place = folder / name
     if config is not None:
-        written = model_config.read_json(config, name, place)
+        written = model_config.read_json(config, name, place, device)
     elif (place / _CONFIG).exists():
-        written = model_config.read_text(place / _CONFIG, name)
+        written = model_config.read_text(place / _CONFIG, name, device)
     else:
-        written = WrittenConfig()
+        written = WrittenConfig(device=device)
     found = _versions(place)
     versions = written.versions.choose(found)
     if not versions:
@@ -42,7 +45,7 @@ def load(folder: pathlib.Path, name: str, threads: int, config: str | None = Non
     loaded = []
     for version in versions:
         file = place / found[version] / written.filename
-        executor = OnnxExecutor(file, threads)
+        executor = OnnxExecutor(file, threads, written.device)
         definition = _definition(name, written, file, executor)
         loaded.append((dataclasses.replace(definition, versions=tuple(map(str, versions))), str(version), executor))
     return loaded
@@ -85,6 +88,7 @@ def _definition(name: str, written: WrittenConfig, file: pathlib.Path, executor:
         instances=written.instances,
         scheduling=written.scheduling,
         version_policy=written.versions,
+        device=written.device,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import itertools
 import json
 import socket
 
@@ -132,7 +133,7 @@ def test_however_a_request_arrives_it_is_answered(connection, cuts):
     sent = REQUESTS["binary"]
     places = sorted({0, len(sent), *(cut % len(sent) for cut in cuts)})
     for _ in range(2):
-        for first, last in zip(places, places[1:], strict=False):
+        for first, last in itertools.pairwise(places):
             connection.sendall(sent[first:last])
         assert read_answers(connection)[0][0] == 200
 
@@ -144,10 +145,11 @@ def test_requests_behind_one_another_and_of_all_kinds_are_answered_in_order(conn
     assert [status for status, _, _ in read_answers(connection, 6)] == [200, 404, 200, 200, 200, 200]
 
 
-class Transport:
+class Transport(asyncio.Transport):
     """What a client gets, and whether it is still being heard."""
 
     def __init__(self):
+        super().__init__()
         self.written, self.is_open, self.is_read = b"", True, True
 
     def write(self, data):
@@ -172,7 +174,9 @@ class Side:
     """An exchange whose answers are given when they are released."""
 
     def __init__(self, **limits):
-        self.transport, self.passed_on, self.asked, self.released = Transport(), [], [], asyncio.Semaphore(0)
+        self.transport, self.released = Transport(), asyncio.Semaphore(0)
+        self.passed_on: list[bytes] = []
+        self.asked: list[bytes] = []
         self.exchange = BriefExchange(Heads(), self._answer, Limits(**limits), self.transport, self.passed_on.append)
 
     async def _answer(self, head, body):
@@ -241,7 +245,9 @@ def test_a_body_has_so_much_time_from_its_head_on():
         side.exchange.receive(asked(b"abc")[:-1])
         await until(lambda: not side.transport.is_open)
         assert side.transport.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert json.loads(side.transport.written.partition(b"\r\n\r\n")[2])["error"] == "the body of the request did not arrive within 0.01 s"
+        assert (
+            json.loads(side.transport.written.partition(b"\r\n\r\n")[2])["error"] == "the body of the request did not arrive within 0.01 s"
+        )
         side.exchange.close()
 
     asyncio.run(main())
