@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
-_Summary = TypeVar("_Summary", covariant=True)
+_Summary_co = TypeVar("_Summary_co", covariant=True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,15 +85,15 @@ class Remark:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Observed(Generic[_Summary]):
+class Observed(Generic[_Summary_co]):
     """What a sampler saw of one window: figures for `result.json`, series for the telemetry file."""
 
-    summary: _Summary | None
+    summary: _Summary_co | None
     series: tuple[Series, ...] = ()
     remarks: tuple[Remark, ...] = ()
 
 
-class Sampler(Protocol[_Summary]):
+class Sampler(Protocol[_Summary_co]):
     """Takes samples of one source. Every call comes from the same thread, and may block.
 
     No call raises for what the source does: what is not there, not allowed, or lost in the middle is said once, in `notes`,
@@ -111,7 +111,7 @@ class Sampler(Protocol[_Summary]):
         """Takes what is new, and gives the instant from which on it is worth coming back; None for never."""
         ...
 
-    def window(self, start_ns: int, end_ns: int) -> Observed[_Summary]:
+    def window(self, start_ns: int, end_ns: int) -> Observed[_Summary_co]:
         """What it has of that span, right after it; windows ascend, and nothing before one is asked for again."""
         ...
 
