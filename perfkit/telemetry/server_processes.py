@@ -32,8 +32,8 @@ class ServerProcesses:
         found: set[int] = set()
         with contextlib.suppress(psutil.Error, OSError):
             if self._ports:
-                listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN and one.pid]
-                found |= {one.pid for one in listening if one.laddr.port in self._ports}
-            if self._paths:
-                found |= {one.pid for one in psutil.net_connections("unix") if one.pid and one.laddr in self._paths}
+                listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+                found |= {one.pid for one in listening if one.pid and one.laddr and one.laddr.port in self._ports}
+            if self._paths:  # a Unix socket's address is its path, which the library's types do not know
+                found |= {one.pid for one in psutil.net_connections("unix") if one.pid and str(one.laddr) in self._paths}
         return found

@@ -73,7 +73,11 @@ def test_utilisation_comes_from_the_drivers_buffer_with_the_instant_of_each_valu
 
 def test_changes_of_what_is_polled_are_seen_within_one_sample(two_gpus):
     (window,) = two_gpus["windows"]
-    changes = {"gpu_memory_used GPU-a": [(4.03, 5000), (6, 2000)], "gpu_sm_clock GPU-a": [(5, 1000)], "gpu_memory_used MIG-0": [(5, 888)]}
+    changes: dict[str, list[tuple[float, float]]] = {
+        "gpu_memory_used GPU-a": [(4.03, 5000), (6, 2000)],
+        "gpu_sm_clock GPU-a": [(5, 1000)],
+        "gpu_memory_used MIG-0": [(5, 888)],
+    }
     for name, expected in changes.items():
         seen = window["series"][name][1:]  # the first one holds at the start
         assert [value for _, value in seen] == [value for _, value in expected]
