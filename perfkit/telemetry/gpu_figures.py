@@ -32,3 +32,15 @@ class GpuFigures:
     ecc_errors: int | None = None
     """New ones in the window."""
     throttle_reasons: tuple[str, ...] = ()
+    parent_uuid: str | None = None
+    """Of an instance of a divided GPU, the GPU's."""
+    power_source: Literal["instant", "samples", "average"] | None = None
+    """Whether the power is what the driver read at an instant, its buffer of such readings, or its mean over a second."""
+    energy_above_idle_j: float | None = None
+    """The energy without what the GPU would have drawn at rest, as measured before the run."""
+    ecc_uncorrected_errors: int | None = None
+    """Those of the new ECC errors that could not be corrected."""
+    pcie_sent_mean_bytes_per_s: float | None = None
+    pcie_received_mean_bytes_per_s: float | None = None
+    used_by_server: bool | None = None
+    """Whether a process of the target computed on it; None where the driver, or the system, does not say."""

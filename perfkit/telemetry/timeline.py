@@ -6,6 +6,7 @@ when it is over, since its warm-up may be found in what was measured. So a sampl
 window afterwards.
 """
 
+import array
 import bisect
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,10 @@ class Series:
         first, last = bisect.bisect_left(self.times_ns, start_ns), bisect.bisect_right(self.times_ns, end_ns)
         return dataclasses.replace(self, times_ns=self.times_ns[first:last], values=self.values[first:last])
 
+    def last(self) -> "Series | None":
+        """The newest sample alone; None where there is none."""
+        return dataclasses.replace(self, times_ns=self.times_ns[-1:], values=self.values[-1:]) if self.values else None
+
     @property
     def mean(self) -> float | None:
         """The mean of the samples, each counting the same; None without any."""
@@ -41,8 +46,7 @@ class Track:
 
     def __init__(self, name: str, unit: str, labels: Mapping[str, str] | None = None) -> None:
         self.name, self.unit, self.labels = name, unit, dict(labels or {})
-        self._times_ns: list[int] = []
-        self._values: list[float] = []
+        self._times_ns, self._values = array.array("q"), array.array("d")  # eight bytes each, through a run of hours
 
     def add(self, time_ns: int, value: float) -> None:
         """Takes a sample; one that is no newer than the last is the same sample seen again, and is passed over."""
@@ -55,10 +59,19 @@ class Track:
         """The newest value; None where there is none yet."""
         return self._values[-1] if self._values else None
 
+    @property
+    def span_ns(self) -> tuple[int, int] | None:
+        """The instants of the first and the last sample; None where there is none."""
+        return (self._times_ns[0], self._times_ns[-1]) if self._times_ns else None
+
     def between(self, start_ns: int, end_ns: int) -> Series:
         """What it has of that span, both ends included."""
         first, last = bisect.bisect_left(self._times_ns, start_ns), bisect.bisect_right(self._times_ns, end_ns)
         return Series(self.name, self.unit, self.labels, tuple(self._times_ns[first:last]), tuple(self._values[first:last]))
+
+    def whole(self) -> Series:
+        """All that it has."""
+        return Series(self.name, self.unit, self.labels, tuple(self._times_ns), tuple(self._values))
 
     def at(self, instant_ns: int) -> float | None:
         """The value then, on a straight line between the samples around it; that of the nearest beyond the ends."""
