@@ -62,6 +62,11 @@ class LocalFleet:
         self._stopped: Stop | None = None
         self._failure: Exception | None = None
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The workers' processes, as they are numbered."""
+        return tuple(worker.process.pid for worker in self._workers)
+
     def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False, aborted: bool = False) -> None:
         """Ends the point now, in every worker."""
         self._stopped = Stop(reason, drain, target_lost, aborted)

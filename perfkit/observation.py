@@ -1,0 +1,156 @@
+"""What a run sees beside its requests: the server's own counts, GPUs, metrics, its own machine; and who watches it live."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+import numpy as np
+
+from perfkit.address import Address
+from perfkit.clock import Clock
+from perfkit.fleet.point import PointRecording
+from perfkit.protocol.statistics import ModelStatistics
+from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.recorder.window import Window
+from perfkit.result.model import RunWarning
+from perfkit.scenario.credentials import resolve_metrics_url
+from perfkit.scenario.model import Scenario
+from perfkit.stats.resources import Resources
+from perfkit.target import Target
+from perfkit.telemetry.event_loop import LAG, PAUSE
+from perfkit.telemetry.generator import MachineFigures
+from perfkit.telemetry.messages import Metric, Watched, WatchedMetrics, WatchedStatistics
+from perfkit.telemetry.metrics_figures import MetricsFigures
+from perfkit.telemetry.server import ServerStatistics
+from perfkit.telemetry.timeline import Observed, Remark, Series
+from perfkit.telemetry.watch import Watch, watching
+from perfkit.transport.base import Transport
+from perfkit.units import NS_PER_S
+
+_STATISTICS_EVERY_NS = NS_PER_S
+
+Connect = Callable[[Address], AbstractAsyncContextManager[Transport]]
+"""A transport to an address, for the length of a block."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PointObservation:
+    """What was seen of one load point's window."""
+
+    resources: Resources
+    series: tuple[Series, ...]
+    warnings: tuple[RunWarning, ...]
+
+
+class Observation:
+    """The telemetry of a run; `notes` are sentences for the run as a whole."""
+
+    def __init__(self, scenario: Scenario, watch: Watch, connect: Connect, clock: Clock) -> None:
+        self._scenario, self._watch, self._connect, self._clock = scenario, watch, connect, clock
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was said until now, each once."""
+        return tuple(dict.fromkeys(self._watch.notes))
+
+    @property
+    def port(self) -> int | None:
+        """Where the run is published for Prometheus; None where it is not."""
+        return self._watch.port
+
+    def point(self, address: Address) -> "PointTelemetry":
+        """That of one load point."""
+        target = self._scenario.target
+
+        async def read() -> Sequence[ModelStatistics]:
+            async with self._connect(address) as transport:
+                return await transport.model_statistics(target.model, target.version)
+
+        return PointTelemetry(ServerStatistics(read, self._clock), self._watch)
+
+    def publish(self, key: str, metrics: Iterable[Metric]) -> None:
+        """Figures of the run for who watches it."""
+        self._watch.publish(key, tuple(metrics))
+
+
+class PointTelemetry:
+    """The telemetry of one load point: `before` its first request, `follow` while it goes on, `after` its last answer."""
+
+    def __init__(self, statistics: ServerStatistics, watch: Watch) -> None:
+        self._statistics, self._watch = statistics, watch
+
+    async def before(self) -> None:
+        """Reads what has to be read before anything is sent."""
+        await self._statistics.before()
+
+    def follow(self, pids: Sequence[int] = ()) -> None:
+        """Says which processes generate the load; this one, where none is named."""
+        self._watch.follow(pids or (os.getpid(),))
+
+    async def after(self, recorded: PointRecording, window: Window) -> PointObservation:
+        """What there is of the window; it has passed, and every answer has come."""
+        if not window.length_ns:
+            return PointObservation(Resources(), (), ())
+        counts, remarks = None, tuple[Remark, ...]()
+        if not recorded.ending.target_lost:
+            counts, remarks = await self._statistics.after(recorded.recording.sent)
+            if recorded.lost:  # their requests stand on the server's side alone
+                counts, remarks = None, ()
+        seen = (await self._watch.window(window.start_ns, window.end_ns)).observed
+        own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
+        machine: Observed[MachineFigures] = seen.get("generator", Observed(None))
+        pages: list[Observed[MetricsFigures]] = [observed for name, observed in seen.items() if name.startswith("metrics")]
+        gpus = seen["gpu"].summary if "gpu" in seen and seen["gpu"].summary else ()
+        known = {gpu.uuid for gpu in gpus}
+        told = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
+        resources = Resources(
+            server=counts,
+            gpus=(*gpus, *{gpu.uuid: gpu for gpu in told}.values()),
+            metrics=tuple(metric for page in pages if page.summary for metric in page.summary.metrics),
+            machine=machine.summary,
+            lag=_packed([series for series in own if series.name == LAG]),
+            gc_pauses_ns=tuple(int(pause) for series in own if series.name == PAUSE for pause in series.values),
+        )
+        remarks += tuple(remark for observed in seen.values() for remark in observed.remarks)
+        return PointObservation(
+            resources,
+            (*(series for observed in seen.values() for series in observed.series), *(series for series in own if series.values)),
+            tuple(RunWarning(code=remark.code, message=remark.message) for remark in dict.fromkeys(remarks)),
+        )
+
+
+@contextlib.asynccontextmanager
+async def observing(
+    scenario: Scenario, target: Target, connect: Connect, clock: Clock, listen: tuple[str, int] | None
+) -> AsyncIterator[Observation]:
+    """Samples for the length of the block; `listen` is where the run is published for Prometheus.
+
+    Raises ScenarioError where a variable of a metrics URL is not set, UsageError where it cannot be published.
+    """
+    async with watching(watched(scenario, target, listen)) as watch:
+        yield Observation(scenario, watch, connect, clock)
+
+
+def watched(scenario: Scenario, target: Target, listen: tuple[str, int] | None = None) -> Watched:
+    """What a scenario has sampled; raises ScenarioError where a variable of a metrics URL is not set."""
+    urls = [("target.metrics_url", scenario.target.metrics_url)] if scenario.target.metrics_url else []
+    urls += [("metrics.url", url) for url in scenario.metrics.url]
+    model = scenario.target.model
+    resolved = dict.fromkeys(resolve_metrics_url(key, url) for key, url in urls)
+    return Watched(
+        metrics=tuple(
+            WatchedMetrics(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns)
+            for url, authorization in resolved
+        ),
+        statistics=WatchedStatistics(next(iter(target.addresses.values())), model, scenario.target.version, _STATISTICS_EVERY_NS),
+        listen=listen,
+    )
+
+
+def _packed(series: Sequence[Series]) -> Packed:
+    histogram = Histogram()
+    for one in series:
+        histogram.record_many(np.array(one.values, dtype=np.int64))
+    return histogram.packed()

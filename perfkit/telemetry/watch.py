@@ -1,0 +1,95 @@
+"""A run's side of the process that samples for it: started, asked for windows, ended."""
+
+import asyncio
+import contextlib
+import pickle
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from perfkit.errors import UsageError
+from perfkit.telemetry.messages import Follow, Metric, Publish, Seen, Started, Watched, Window
+
+_ENDS_WITHIN_S = 10
+
+
+class Watch:
+    """The process, once its samplers run. Where it is gone, that is noted once, and there is nothing to see any more."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", orders: asyncio.WriteTransport) -> None:
+        self.notes: list[str] = []
+        self.port: int | None = None
+        """Where the run is published for Prometheus."""
+        self._process, self._orders = process, orders
+        self._is_gone = False
+
+    async def started(self, watched: Watched) -> None:
+        """Hands over what is to be sampled, and waits until it is; raises UsageError where the run cannot be published."""
+        self._send(watched)
+        answer = await self._answer()
+        if isinstance(answer, Started):
+            self.notes += answer.notes
+            self.port = answer.port
+            if watched.listen is not None and answer.error:
+                host, port = watched.listen
+                raise UsageError(
+                    f"--prometheus {host}:{port}: cannot be listened on: {answer.error}; give another port, or 0 for a free one"
+                )
+
+    def follow(self, pids: Sequence[int]) -> None:
+        """Says which processes generate the load from now on."""
+        self._send(Follow(tuple(pids)))
+
+    def publish(self, key: str, metrics: Sequence[Metric]) -> None:
+        """Puts figures in the place of those of the same key, for who watches the run."""
+        if self.port is not None:
+            self._send(Publish(key, tuple(metrics)))
+
+    async def window(self, start_ns: int, end_ns: int) -> Seen:
+        """What every sampler saw of a span that has just passed."""
+        self._send(Window(start_ns, end_ns))
+        answer = await self._answer()
+        if not isinstance(answer, Seen):
+            return Seen({}, ())
+        self.notes += answer.notes
+        return answer
+
+    def _send(self, message: object) -> None:
+        if not self._orders.is_closing():
+            self._orders.write(pickle.dumps(message))
+
+    async def _answer(self) -> Any:
+        """The next one; None where the process is gone."""
+        if not self._is_gone:
+            try:
+                return await asyncio.to_thread(pickle.load, self._process.stdout)  # type: ignore[arg-type]
+            except (EOFError, pickle.UnpicklingError, OSError):
+                self._is_gone = True
+                self.notes.append("The process that samples this run ended: there is no telemetry from then on.")
+        return None
+
+
+@contextlib.asynccontextmanager
+async def watching(watched: Watched) -> AsyncIterator[Watch]:
+    """Samples for the length of the block, in a process of its own; raises UsageError where the run cannot be published."""
+    process = subprocess.Popen(  # noqa: ASYNC220 - the event loop's own way forks, which hangs where gRPC's threads run
+        [sys.executable, "-m", "perfkit.telemetry.process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C in the terminal is for perfkit
+    )
+    orders, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+    watch = Watch(process, orders)
+    try:
+        await watch.started(watched)
+        yield watch
+    finally:
+        orders.abort()  # which ends it
+        ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
+        await asyncio.wait([ended], timeout=_ENDS_WITHIN_S)
+        if not ended.done():
+            process.kill()
+        await ended
+        assert process.stdout is not None
+        process.stdout.close()
