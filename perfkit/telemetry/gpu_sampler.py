@@ -18,7 +18,8 @@ from perfkit.units import NS_PER_S
 
 _PROCESSES_EVERY_NS = NS_PER_S
 _PCIE_EVERY_S = 1.0
-_TRIES = 5
+_TRIES = 3
+_AT_REST = 0.05
 
 
 def _wait_s(seconds: float) -> None:
@@ -123,20 +124,22 @@ class GpuSampler:
 
     def _wall_to_clock_ns(self) -> int:
         """What is added to the driver's stamps; asked anew, since the wall clock may be put right."""
-        for _ in range(_TRIES):  # again where something came between
-            before_ns, wall_ns, after_ns = self._clock.now_ns(), self._wall_ns(), self._clock.now_ns()
-            if after_ns - before_ns < NS_PER_S // 1000:
-                break
-        return before_ns - wall_ns
+        tries = []
+        for _ in range(_TRIES):  # the one between whose readings the least came
+            before_ns, wall_ns = self._clock.now_ns(), self._wall_ns()
+            tries.append((self._clock.now_ns() - before_ns, before_ns - wall_ns))
+        return min(tries)[1]
 
     def _rest(self) -> None:
         start_ns = self._clock.now_ns()
         while (left_ns := start_ns + self._rest_ns - self._clock.now_ns()) > 0:
             self._wait_s(min(left_ns, self._tick_ns) / NS_PER_S)
             self.sample()
+        self._sample(is_last=True)
         span = (start_ns, self._clock.now_ns())
         for watched in self._watched:
             watched.rest(span)
+            self.notes += watched.gpu.take_notes()
 
 
 class _Watched:
@@ -171,8 +174,14 @@ class _Watched:
 
     def rest(self, span: tuple[int, int]) -> None:
         """Takes the span for one without load."""
-        energy = self.kept(span[0], None).energy(span)
+        kept = self.kept(span[0], None)
+        energy, utilization = kept.energy(span), kept.mean("gpu_utilization", span)
         self.idle_w = None if energy is None else energy.joules * NS_PER_S / (span[1] - span[0])
+        if utilization is not None and utilization > _AT_REST:
+            self.gpu.notes.append(
+                f"{self.gpu.title} was not at rest before the run, with a utilisation of {utilization:.0%}: "
+                "its power without load is less than was measured, and its energy above that more."
+            )
         self.processes = None if self.processes is None else {}
 
     def kept(self, start_ns: int, used: bool | None) -> Kept:

@@ -1,9 +1,14 @@
 """The real pynvml on the fake library: what a script says is what the sampler sees."""
 
 import itertools
+import json
 import math
+import subprocess
+import sys
 
 import pytest
+
+from tests.telemetry.conftest import FAKE
 
 MIG = "the driver tells their memory alone, and power, energy, clocks and temperature of the whole GPU, whoever works on it."
 LINE, SINE = [(0, 100_000), (5, 300_000), (10, 200_000), (40, 260_000)], (200.0, 80.0, 7.0)
@@ -163,6 +168,21 @@ def test_what_a_gpu_draws_at_rest_is_measured_before_and_taken_off(fake_nvml):
     assert whole["energy_j"] == pytest.approx(2500, rel=0.005)
     assert whole["energy_above_idle_j"] == pytest.approx(1900, rel=0.005)
     assert (instance["idle_power_w"], instance["energy_above_idle_j"]) == (None, None)
+
+
+def test_a_gpu_that_works_for_others_before_the_run_is_not_at_rest(fake_nvml):
+    played = fake_nvml.play("gpu\nname A100\nutilization 30\npower_mw 100000\n", [(4.0, 5.0)], rest_s=2.0)
+    (note,) = played["notes"]
+    assert note.startswith("GPU 0 (A100) was not at rest before the run, with a utilisation of 30%: its power without load is less")
+
+
+def test_a_driven_sampler_sees_everything_in_the_machines_own_time_and_leaves_no_thread(fake_nvml):
+    script = fake_nvml.folder / "live.txt"
+    script.write_text("gpu\npower_mw 100000\nutilization 50\npcie_blocks_s 0.02\npcie_sent_kb_per_s 3\nmemory_used 5\n")
+    command = [sys.executable, str(FAKE / "live.py")]
+    live = subprocess.run(command, env=fake_nvml.environment(script), capture_output=True, text=True, check=False)
+    assert live.stderr == ""
+    assert json.loads(live.stdout) == {"power_mean_w": 100.0, "threads": []}
 
 
 def test_questions_are_asked_no_more_often_than_their_answers_change(fake_nvml):
