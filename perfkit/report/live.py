@@ -21,6 +21,10 @@ class LiveReport:
         """See `Observer.server_line`."""
         self._say(f"server: {line}")
 
+    def published(self, port: int) -> None:
+        """See `Observer.published`."""
+        self._say(f"prometheus: port {port}, /metrics")
+
     def target_ready(self, description: str) -> None:
         """See `Observer.target_ready`."""
         self._say(f"target: {description}")
