@@ -60,9 +60,9 @@ class Observation:
         return tuple(dict.fromkeys(self._watch.notes))
 
     @property
-    def port(self) -> int | None:
-        """Where the run is published for Prometheus; None where it is not."""
-        return self._watch.port
+    def url(self) -> str:
+        """Where the run is published for Prometheus; empty where it is not."""
+        return self._watch.url
 
     def point(self, number: int, address: Address) -> "PointTelemetry":
         """That of one load point, counted from 1."""

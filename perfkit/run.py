@@ -42,8 +42,8 @@ class Observer(Protocol):
     def server_line(self, line: str) -> None:
         """The bundled server said something."""
 
-    def published(self, port: int) -> None:
-        """The run is told to Prometheus at that port."""
+    def published(self, url: str) -> None:
+        """The run is told to Prometheus there."""
 
     def target_ready(self, description: str) -> None:
         """The target answers, and knows the model."""
@@ -83,8 +83,8 @@ async def run_scenario(
             open_target(loaded, placement.server, observer.server_line) as target,
             observing(scenario, target, run.connect, clock, publish_at) as observation,
         ):
-            if observation.port is not None:
-                observer.published(observation.port)
+            if observation.url:
+                observer.published(observation.url)
             with pinned(placement.driver):  # not earlier: what is started here would inherit it
                 await run.prepare(target, observation)
                 await run.measure(target, observation)

@@ -21,9 +21,9 @@ class LiveReport:
         """See `Observer.server_line`."""
         self._say(f"server: {line}")
 
-    def published(self, port: int) -> None:
+    def published(self, url: str) -> None:
         """See `Observer.published`."""
-        self._say(f"prometheus: port {port}, /metrics")
+        self._say(f"prometheus: {url}")
 
     def target_ready(self, description: str) -> None:
         """See `Observer.target_ready`."""

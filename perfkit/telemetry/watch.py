@@ -22,8 +22,8 @@ class Watch:
 
     def __init__(self, process: "subprocess.Popen[bytes] | None" = None, orders: asyncio.WriteTransport | None = None) -> None:
         self.notes: list[str] = []
-        self.port: int | None = None
-        """Where the run is published for Prometheus."""
+        self.url = ""
+        """Where the run is published for Prometheus; empty where it is not."""
         self._process, self._orders = process, orders
         self._is_gone = process is None
 
@@ -33,12 +33,13 @@ class Watch:
         answer = await self._answer()
         if isinstance(answer, Started):
             self.notes += answer.notes
-            self.port = answer.port
-            if watched.listen is not None and answer.error:
+            if watched.listen is not None:
                 host, port = watched.listen
-                raise UsageError(
-                    f"--prometheus {host}:{port}: cannot be listened on: {answer.error}; give another port, or 0 for a free one"
-                )
+                if answer.port is None:
+                    raise UsageError(
+                        f"--prometheus {host}:{port}: cannot be listened on: {answer.error}; give another port, or 0 for a free one"
+                    )
+                self.url = f"http://{f'[{host}]' if ':' in host else host}:{answer.port}/metrics"
 
     def follow(self, pids: Sequence[int]) -> None:
         """Says which processes generate the load from now on."""
@@ -46,7 +47,7 @@ class Watch:
 
     def publish(self, message: Publish | Second) -> None:
         """Hands on what is for those who watch the run, where that is asked for."""
-        if self.port is not None:
+        if self.url:
             self._send(message)
 
     async def window(self, start_ns: int, end_ns: int) -> Seen:
