@@ -3,25 +3,29 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import numpy as np
 
 from perfkit.address import Address
 from perfkit.clock import Clock
+from perfkit.errors import UsageError
 from perfkit.fleet.point import PointRecording
+from perfkit.load_point import LoadPoint
 from perfkit.protocol.statistics import ModelStatistics
+from perfkit.published import finished_metrics, started_metrics
 from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import Window
-from perfkit.result.model import RunWarning
+from perfkit.result.model import Point, RunWarning
 from perfkit.scenario.credentials import resolve_metrics_url
 from perfkit.scenario.model import Scenario
 from perfkit.stats.resources import Resources
 from perfkit.target import Target
 from perfkit.telemetry.event_loop import LAG, PAUSE
 from perfkit.telemetry.generator import MachineFigures
-from perfkit.telemetry.messages import Metric, Watched, WatchedGpus, WatchedMetrics, WatchedStatistics
+from perfkit.telemetry.messages import Publish, Second, Watched, WatchedGpus, WatchedMetrics, WatchedStatistics
 from perfkit.telemetry.metrics_figures import MetricsFigures
 from perfkit.telemetry.server import ServerStatistics
 from perfkit.telemetry.timeline import Observed, Remark, Series
@@ -56,45 +60,56 @@ class Observation:
         return tuple(dict.fromkeys(self._watch.notes))
 
     @property
-    def port(self) -> int | None:
-        """Where the run is published for Prometheus; None where it is not."""
-        return self._watch.port
+    def url(self) -> str:
+        """Where the run is published for Prometheus; empty where it is not."""
+        return self._watch.url
 
-    def point(self, address: Address) -> "PointTelemetry":
-        """That of one load point."""
+    def point(self, number: int, address: Address) -> "PointTelemetry":
+        """That of one load point, counted from 1."""
         target = self._scenario.target
 
         async def read() -> Sequence[ModelStatistics]:
             async with self._connect(address) as transport:
                 return await transport.model_statistics(target.model, target.version)
 
-        return PointTelemetry(ServerStatistics(read, self._clock), self._watch)
+        return PointTelemetry(number, ServerStatistics(read, self._clock) if self._scenario.telemetry else None, self._watch)
 
-    def publish(self, key: str, metrics: Iterable[Metric]) -> None:
-        """Figures of the run for who watches it."""
-        self._watch.publish(key, tuple(metrics))
+    def point_started(self, number: int, total: int, planned: LoadPoint) -> None:
+        """Tells who watches the run that a load point begins; they are counted from 1."""
+        load, name = planned.described.title, self._scenario.name
+        self._watch.publish(Publish("started", tuple(started_metrics(name, number, total, planned.protocol, load, planned.repetition))))
+
+    def point_finished(self, number: int, point: Point) -> None:
+        """Tells who watches the run the figures of a load point."""
+        self._watch.publish(Publish(f"finished {number}", tuple(finished_metrics(self._scenario.name, point))))
 
 
 class PointTelemetry:
     """The telemetry of one load point: `before` its first request, `follow` while it goes on, `after` its last answer."""
 
-    def __init__(self, statistics: ServerStatistics, watch: Watch) -> None:
-        self._statistics, self._watch = statistics, watch
+    def __init__(self, number: int, statistics: ServerStatistics | None, watch: Watch) -> None:
+        self._number, self._statistics, self._watch = number, statistics, watch
 
     async def before(self) -> None:
         """Reads what has to be read before anything is sent."""
-        await self._statistics.before()
+        if self._statistics is not None:
+            await self._statistics.before()
 
     def follow(self, pids: Sequence[int] = ()) -> None:
         """Says which processes generate the load; this one, where none is named."""
         self._watch.follow(pids or (os.getpid(),))
+
+    def interval(self, interval: Interval) -> None:
+        """Hands on a second's times to who watches the run."""
+        times = {"service_time": interval.service_time, "response_time": interval.response_time, "start_delay": interval.start_delay}
+        self._watch.publish(Second(self._number, interval.index, {name: packed for name, packed in times.items() if packed is not None}))
 
     async def after(self, recorded: PointRecording, window: Window) -> PointObservation:
         """What there is of the window; it has passed, and every answer has come."""
         if not window.length_ns:
             return PointObservation(Resources(), (), ())
         counts, remarks = None, tuple[Remark, ...]()
-        if not recorded.ending.target_lost:
+        if self._statistics is not None and not recorded.ending.target_lost:
             counts, remarks = await self._statistics.after(recorded.recording.sent)
             if recorded.lost:  # their requests stand on the server's side alone
                 counts, remarks = None, ()
@@ -129,7 +144,11 @@ async def observing(
 
     Raises ScenarioError where a variable of a metrics URL is not set, UsageError where it cannot be published.
     """
-    async with watching(watched(scenario, target, listen)) as watch:
+    if listen is not None and not scenario.telemetry:
+        raise UsageError(
+            "--prometheus: the scenario's telemetry: false samples nothing, so there is nothing to tell; leave one of the two out"
+        )
+    async with watching(watched(scenario, target, listen) if scenario.telemetry else None) as watch:
         yield Observation(scenario, watch, connect, clock)
 
 

@@ -20,6 +20,7 @@ from perfkit.load_point import LoadPoint, count_workers, load_points, make_order
 from perfkit.measured_point import measured_point, measured_window
 from perfkit.observation import Observation, observing
 from perfkit.recorder.batches import batch_length_ns
+from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import cut_step_ns
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import Load, Point, Result, RunWarning, Status
@@ -40,6 +41,9 @@ class Observer(Protocol):
 
     def server_line(self, line: str) -> None:
         """The bundled server said something."""
+
+    def published(self, url: str) -> None:
+        """The run is told to Prometheus there."""
 
     def target_ready(self, description: str) -> None:
         """The target answers, and knows the model."""
@@ -79,6 +83,8 @@ async def run_scenario(
             open_target(loaded, placement.server, observer.server_line) as target,
             observing(scenario, target, run.connect, clock, publish_at) as observation,
         ):
+            if observation.url:
+                observer.published(observation.url)
             with pinned(placement.driver):  # not earlier: what is started here would inherit it
                 await run.prepare(target, observation)
                 await run.measure(target, observation)
@@ -176,14 +182,21 @@ class _Run:
         cpus = self._placement.driver
         workers = count_workers(self._scenario, planned, probed, order, self._calibration, len(cpus or usable_cpus()))
         log = self._writer.interval_log(planned.tag, self._started_ns, self._held_s())
-        telemetry = observation.point(target.addresses[planned.protocol])
+        number = len(self.points) + 1
+        observation.point_started(number, len(self._plans), planned)
+        telemetry = observation.point(number, target.addresses[planned.protocol])
         await telemetry.before()
         with self._watched(target.server) as on_loop:
             if workers == 1:
                 telemetry.follow()
-                recorded = await carry_out(order, self._clock, on_loop=on_loop, on_interval=log.add)
+
+                def on_interval(start_ns: int, interval: Interval) -> None:
+                    log.add(start_ns, interval)
+                    telemetry.interval(interval)
+
+                recorded = await carry_out(order, self._clock, on_loop=on_loop, on_interval=on_interval)
             else:
-                async with local_fleet(order.shared(workers, cpus), self._clock, log.add, log.add_lost) as fleet:
+                async with local_fleet(order.shared(workers, cpus), self._clock, log.add, log.add_lost, telemetry.interval) as fleet:
                     on_loop(fleet)
                     telemetry.follow(fleet.pids)
                     recorded = await fleet.run()
@@ -201,6 +214,7 @@ class _Run:
             sampled = SampledPoint(planned.index, planned.repetition, planned.protocol, planned.described.title, window.start_ns)
             self._writer.log_series(sampled, self._started_ns, observed.series)
             self._keep(measured_point(self._scenario, planned, recorded, window, observed, workers, self._warnings))
+            observation.point_finished(number, self.points[-1])
 
     def _keep(self, measured: Measured) -> None:
         """Adds a point to the result, and writes that."""

@@ -68,6 +68,8 @@ class Scenario(Part):
     measure: Measure = Measure()
     check: Check = Check()
     slo: Slo | None = None
+    telemetry: Annotated[bool, Field(strict=True)] = True
+    """False samples nothing beside the requests, and asks the server for nothing else."""
     metrics: Metrics = Metrics()
     gpu: Gpu = Gpu()
 

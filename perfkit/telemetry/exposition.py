@@ -5,6 +5,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 
 import http.server
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -59,6 +60,7 @@ class Exposition:
             def handle_error(self, request: object, client_address: object) -> None:
                 """A reader that leaves is no matter."""
 
+        Server.address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
         self._server = Server(listen, Handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)

@@ -151,12 +151,18 @@ class GeneratorSampler:
 
 
 def _risen(track: Track, start_ns: int, end_ns: int) -> float | None:
-    """By how much a counter rose; None where too little of the span was seen."""
-    seen = track.span_ns
-    if seen is None or seen[0] > start_ns or seen[1] < end_ns or end_ns <= start_ns:
+    """By how much a counter rose, in proportion where up to half of the span was not seen; None where it was more.
+
+    A worker's last sample may be half a second older than its end.
+    """
+    seen, length_ns = track.span_ns, end_ns - start_ns
+    if seen is None or length_ns <= 0:
         return None
-    before, after = track.at(start_ns), track.at(end_ns)
-    return None if before is None or after is None else after - before
+    first_ns, last_ns = max(seen[0], start_ns), min(seen[1], end_ns)
+    before, after = track.at(first_ns), track.at(last_ns)
+    if before is None or after is None or 2 * (last_ns - first_ns) < length_ns:
+        return None
+    return (after - before) * length_ns / (last_ns - first_ns)
 
 
 def _share(part: float | None, whole: float | None) -> float | None:

@@ -69,6 +69,7 @@ class GpuSampler:
         self.notes += self._driver.notes
         self._watched = [_Watched(gpu) for gpu in self._driver.gpus]
         self.sample()
+        self._server_pids()  # looking for them takes longest the first time, and there is no load yet
         if self._pcie is not None:
             self._pcie.start()
         if self._rest_ns:

@@ -1,6 +1,6 @@
 """What crosses between a run and the process that samples for it: plain values, pickled one behind the other.
 
-Down go a `Watched`, then `Follow`, `Window` and `Publish`; each but the last two is answered: by `Started` and `Seen`.
+Down go a `Watched`, then `Follow`, `Window`, `Publish` and `Second`; up come `Started` for the first, and a `Seen` for each window.
 """
 
 import dataclasses
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfkit.address import Address
+from perfkit.recorder.histogram import Packed
 from perfkit.telemetry.timeline import Observed
 
 
@@ -95,6 +96,15 @@ class Publish:
 
     key: str
     metrics: tuple["Metric", ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Second:
+    """The times of the requests of one second of a load point, of one worker."""
+
+    point: int
+    index: int
+    times: Mapping[str, Packed]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

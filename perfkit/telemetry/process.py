@@ -5,14 +5,17 @@ import contextlib
 import os
 import pickle
 import sys
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from perfkit.clock import MonotonicClock
 from perfkit.telemetry.driven import DrivenSampler
 from perfkit.telemetry.exposition import Exposition, PublishedRun
 from perfkit.telemetry.generator import GeneratorSampler
-from perfkit.telemetry.messages import Follow, Publish, Seen, Started, Watched, Window
+from perfkit.telemetry.messages import Follow, Publish, Second, Seen, Started, Watched, Window
 from perfkit.telemetry.timeline import Observed, Sampler, Series
+
+if TYPE_CHECKING:
+    from perfkit.telemetry.live_times import LiveTimes
 
 _STARTS_WITHIN_S, _ANSWERS_WITHIN_S, _ENDS_WITHIN_S = 10.0, 5.0, 2.0
 
@@ -36,7 +39,7 @@ def serve(orders: BinaryIO, answers: BinaryIO) -> None:
         pickle.dump(message, answers)
         answers.flush()
 
-    run, error, server = PublishedRun(latest), "", None
+    run, times, error, server = PublishedRun(latest), None, "", None
     if watched.listen is not None:
         try:
             server = Exposition(watched.listen, run)
@@ -52,6 +55,10 @@ def serve(orders: BinaryIO, answers: BinaryIO) -> None:
                     answer(_seen(driven, window))
                 case Publish(key, metrics):
                     run.publish(key, metrics)
+                case Second() as second:
+                    times = times or _live_times()
+                    times.add(second)
+                    run.publish("times", times.metrics())
     except EOFError:
         pass
     finally:
@@ -78,6 +85,12 @@ def _samplers(watched: Watched, clock: MonotonicClock) -> dict[str, Sampler[Any]
 
         samplers[f"metrics {number + 1}"] = MetricsSampler(page, clock)
     return samplers
+
+
+def _live_times() -> "LiveTimes":
+    from perfkit.telemetry.live_times import LiveTimes
+
+    return LiveTimes()
 
 
 def _seen(driven: list[DrivenSampler[Any]], window: Window) -> Seen:

@@ -37,7 +37,7 @@ class ServerCourse:
 
     def start(self) -> bool:
         """See `Sampler.start`."""
-        self._transport = make_transport(self._watched.address, "wire", max_connections=1, timeout_ns=_TIMEOUT_NS, clock=self._clock)
+        self._transport = self._runner.run(self._connect())
         statistics = self._read()
         if statistics is None and not self._has_failed:
             self.notes.append("The server has no v2 statistics: its queue and compute times are not known.")
@@ -72,6 +72,10 @@ class ServerCourse:
         if self._transport is not None:
             self._runner.run(self._transport.aclose())
         self._runner.close()
+
+    async def _connect(self) -> Transport:
+        """On the event loop, which the transport asks for when it is made."""
+        return make_transport(self._watched.address, "wire", max_connections=1, timeout_ns=_TIMEOUT_NS, clock=self._clock)
 
     def _read(self) -> ModelStatistics | None:
         """All versions together; None where the server has none, or does not answer, which is noted once."""

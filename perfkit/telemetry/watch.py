@@ -9,20 +9,23 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perfkit.errors import UsageError
-from perfkit.telemetry.messages import Follow, Metric, Publish, Seen, Started, Watched, Window
+from perfkit.telemetry.messages import Follow, Publish, Second, Seen, Started, Watched, Window
 
 _ENDS_WITHIN_S = 10
 
 
 class Watch:
-    """The process, once its samplers run. Where it is gone, that is noted once, and there is nothing to see any more."""
+    """The process, once its samplers run. Where it is gone, that is noted once, and there is nothing to see any more.
 
-    def __init__(self, process: "subprocess.Popen[bytes]", orders: asyncio.WriteTransport) -> None:
+    Without a process there is nothing to see either, and nothing to note.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes] | None" = None, orders: asyncio.WriteTransport | None = None) -> None:
         self.notes: list[str] = []
-        self.port: int | None = None
-        """Where the run is published for Prometheus."""
+        self.url = ""
+        """Where the run is published for Prometheus; empty where it is not."""
         self._process, self._orders = process, orders
-        self._is_gone = False
+        self._is_gone = process is None
 
     async def started(self, watched: Watched) -> None:
         """Hands over what is to be sampled, and waits until it is; raises UsageError where the run cannot be published."""
@@ -30,21 +33,22 @@ class Watch:
         answer = await self._answer()
         if isinstance(answer, Started):
             self.notes += answer.notes
-            self.port = answer.port
-            if watched.listen is not None and answer.error:
+            if watched.listen is not None:
                 host, port = watched.listen
-                raise UsageError(
-                    f"--prometheus {host}:{port}: cannot be listened on: {answer.error}; give another port, or 0 for a free one"
-                )
+                if answer.port is None:
+                    raise UsageError(
+                        f"--prometheus {host}:{port}: cannot be listened on: {answer.error}; give another port, or 0 for a free one"
+                    )
+                self.url = f"http://{f'[{host}]' if ':' in host else host}:{answer.port}/metrics"
 
     def follow(self, pids: Sequence[int]) -> None:
         """Says which processes generate the load from now on."""
         self._send(Follow(tuple(pids)))
 
-    def publish(self, key: str, metrics: Sequence[Metric]) -> None:
-        """Puts figures in the place of those of the same key, for who watches the run."""
-        if self.port is not None:
-            self._send(Publish(key, tuple(metrics)))
+    def publish(self, message: Publish | Second) -> None:
+        """Hands on what is for those who watch the run, where that is asked for."""
+        if self.url:
+            self._send(message)
 
     async def window(self, start_ns: int, end_ns: int) -> Seen:
         """What every sampler saw of a span that has just passed."""
@@ -56,12 +60,12 @@ class Watch:
         return answer
 
     def _send(self, message: object) -> None:
-        if not self._orders.is_closing():
+        if self._orders is not None and not self._orders.is_closing():
             self._orders.write(pickle.dumps(message))
 
     async def _answer(self) -> Any:
         """The next one; None where the process is gone."""
-        if not self._is_gone:
+        if self._process is not None and not self._is_gone:
             try:
                 return await asyncio.to_thread(pickle.load, self._process.stdout)  # type: ignore[arg-type]
             except (EOFError, pickle.UnpicklingError, OSError):
@@ -71,8 +75,14 @@ class Watch:
 
 
 @contextlib.asynccontextmanager
-async def watching(watched: Watched) -> AsyncIterator[Watch]:
-    """Samples for the length of the block, in a process of its own; raises UsageError where the run cannot be published."""
+async def watching(watched: Watched | None) -> AsyncIterator[Watch]:
+    """Samples for the length of the block, in a process of its own; None samples nothing, without one.
+
+    Raises UsageError where the run cannot be published.
+    """
+    if watched is None:
+        yield Watch()
+        return
     process = subprocess.Popen(  # noqa: ASYNC220 - the event loop's own way forks, which hangs where gRPC's threads run
         [sys.executable, "-m", "perfkit.telemetry.process"],
         stdin=subprocess.PIPE,

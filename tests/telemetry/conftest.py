@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.telemetry.fake_nvml.compile import compile_into
+
 ROOT = pathlib.Path(__file__).parents[2]
 FAKE = pathlib.Path(__file__).parent / "fake_nvml"
 EPOCH = "epoch_us 1700000000000000\n"
@@ -55,12 +57,7 @@ class FakeNvml:
 
 @pytest.fixture(scope="session")
 def compiled_nvml(tmp_path_factory):
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    assert compiler, "the fake NVML library is compiled by a C compiler: install gcc and libc6-dev"
-    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1"]
-    subprocess.run([compiler, *flags, "-o", str(library), str(FAKE / "fake_nvml.c"), "-lm"], check=True)
-    return library
+    return compile_into(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture

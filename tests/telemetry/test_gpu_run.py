@@ -1,6 +1,7 @@
 """`perfkit run` with GPUs under it: what the driver says stands in the result, beside the requests."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from perfkit.address import Address
 from perfkit.observation import watched
 from perfkit.scenario.model import Scenario
 from perfkit.target import Target
+from tests.telemetry.conftest import FakeNvml
 
 GPUS = """
 gpu
@@ -35,8 +37,10 @@ SCENARIO = {
 }
 
 
-@pytest.fixture
-def result(fake_nvml):
+@pytest.fixture(scope="module")
+def result(compiled_nvml, tmp_path_factory):
+    fake_nvml = FakeNvml(tmp_path_factory.mktemp("run"))
+    shutil.copy(compiled_nvml, fake_nvml.folder)
     script, scenario = fake_nvml.folder / "gpus.txt", fake_nvml.folder / "gpus.yaml"
     script.write_text(GPUS)
     scenario.write_text(yaml.safe_dump(SCENARIO))
