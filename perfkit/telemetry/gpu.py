@@ -37,6 +37,9 @@ class Gpu:
         self._silent: dict[Why, list[str]] = {}
         self._said: set[str] = set()
         self._noting = threading.Lock()  # slow questions are asked in a thread of their own
+        self.driver_version: str | None = (
+            parent.driver_version if parent else self._once("its version", lambda: str(nvml.nvmlSystemGetDriverVersion()))
+        )
         self.name = self._once("its name", lambda: str(nvml.nvmlDeviceGetName(handle))) or "unnamed"
         self.uuid = self._once("its UUID", lambda: str(nvml.nvmlDeviceGetUUID(handle))) or f"index {index}"
         self.memory_total_bytes = self._once("its memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total))
@@ -155,10 +158,6 @@ class Driver:
         self._nvml = nvml
         self.notes: list[str] = []
         self.gpus: list[Gpu] = []
-        try:
-            self.version = str(nvml.nvmlSystemGetDriverVersion())
-        except nvml.NVMLError:
-            self.version = ""
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
                 gpu = Gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(index), index, None, lambda: wall_ns() // 1000)

@@ -53,12 +53,6 @@ class GpuSampler:
         self._watched: list[_Watched] = []
         self._pcie = _PcieThread(self) if pcie_thread else None
 
-    @property
-    def description(self) -> dict[str, object]:
-        """The driver and its GPUs, as a result keeps them."""
-        gpus = [{"index": one.gpu.index, "uuid": one.gpu.uuid, "name": one.gpu.name} for one in self._watched]
-        return {"source": "nvml", "driver": self._driver.version if self._driver else "", "gpus": gpus}
-
     def start(self) -> bool:
         """Opens the driver, and takes a rest; False where there is no GPU to sample."""
         try:

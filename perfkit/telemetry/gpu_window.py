@@ -120,6 +120,7 @@ def gpu_figures(kept: Kept, span: Span, idle_w: float | None) -> GpuFigures:
         idle_power_w=idle_w,
         ecc_errors=None if corrected is None and uncorrected is None else (corrected or 0) + (uncorrected or 0),
         throttle_reasons=tuple(kept.throttled(span)),
+        driver_version=gpu.driver_version,
         parent_uuid=gpu.parent.uuid if gpu.parent else None,
         power_source=cast("_PowerSource", kept.power_source) if power_w is not None else None,
         energy_above_idle_j=None if energy is None or idle_w is None else energy.joules - over_s(idle_w, span),

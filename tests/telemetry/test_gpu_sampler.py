@@ -101,6 +101,7 @@ def test_the_figures_of_a_whole_gpu_are_those_of_its_curves(two_gpus):
     assert figures["memory_utilization_mean"] == pytest.approx(5.377 * 0.5 / length_s, abs=0.01)
     assert figures["sm_clock_mean_mhz"] == pytest.approx((3.987 * 1410 + 4.377 * 1000) / length_s, abs=410 * 0.05 / length_s)
     assert figures["throttled_share"] == pytest.approx(2 / length_s, abs=0.05 / length_s + 0.001)
+    assert figures["driver_version"] == "550.54.15"
     plain = ("uuid", "name", "source", "index", "mig", "memory_used_max_bytes", "memory_total_bytes", "temperature_max_celsius")
     assert [figures[name] for name in plain] == ["GPU-a", "Fake A100", "nvml", 0, False, 5000, 42949672960, 61.0]
     assert figures["memory_clock_mean_mhz"] == 1215
@@ -122,7 +123,18 @@ def test_instances_of_a_divided_gpu_tell_their_memory_alone_and_that_is_said_onc
     assert (whole["mig"], whole["utilization_mean"], whole["power_mean_w"]) == (False, None, 90.0)
     assert (first["uuid"], first["mig"], first["parent_uuid"], first["memory_total_bytes"]) == ("MIG-0", True, "GPU-b", 10737418240)
     assert (first["memory_used_max_bytes"], second["memory_used_max_bytes"]) == (888, 5)
-    told = {"uuid", "name", "source", "index", "mig", "parent_uuid", "memory_total_bytes", "memory_used_max_bytes", "throttle_reasons"}
+    told = {
+        "driver_version",
+        "uuid",
+        "name",
+        "source",
+        "index",
+        "mig",
+        "parent_uuid",
+        "memory_total_bytes",
+        "memory_used_max_bytes",
+        "throttle_reasons",
+    }
     assert all(value is None for name, value in first.items() if name not in told)
     assert played["notes"] == [
         f"GPU 1 (Fake H100) is divided (MIG) into 2 instances: {MIG}",
