@@ -39,6 +39,11 @@ _PLOTS = {
         "Each line is a load point: that share of its requests took at most the time on the left. "  # noqa: ISC004 - one sentence of a pair
         "A steep end is a long tail; a line ends where less than one sample is expected beyond it.",
     ),
+    "resources": (
+        "Server, GPUs and generator beside the requests",
+        "What moves together with the {times} is a candidate for its cause: a queue that grows, a GPU that throttles, a generator that is late. "  # noqa: ISC004 - one sentence of a pair
+        "The server's times are its own means per request.",
+    ),
     "timeline": (
         "Over time",
         "Level lines are a steady system; a slope within a repetition is a drift, a step between two repetitions a change of the machine or the server.",
@@ -88,7 +93,7 @@ def _plot(name: str, svg: str, point: Point) -> tuple[str, str, str]:
         "Times": point.times_name.capitalize(),
         "load": "concurrency" if point.load.kind == "closed" else "the rate",
     }
-    title, reading = (text.format(**words) for text in _PLOTS[name])
+    title, reading = (text.format(**words) for text in _PLOTS[name.partition("-")[0]])
     return title, reading, _inline(svg, title)
 
 
