@@ -56,7 +56,7 @@ _ROWS = (
         _Line("machine_cpu_share", "machine", 100), _Line("worker_cpu_share", "worker", 100), _Line("machine_steal_share", "steal", 100),
     ), 100),
     _Row("generator's\nloop, ms late", (_Line("event_loop_lag", "timers", _MS, most=True), _Line("gc_pause", "collections", _MS, most=True))),
-    _Row("TCP segments\nsent again, /s", (_Line("tcp_retransmits_per_s", "all"),)),
+    _Row("TCP segments\nsent again, /s", (_Line("tcp_retransmits_per_s", "segments"),)),
 )  # fmt: skip
 _OPTIONAL = ("tcp_retransmits_per_s", "machine_steal_share")  # shown where there was any
 _TRIVIAL = {"server_mean_batch": 1.0}  # not shown where it never was anything else
