@@ -27,7 +27,7 @@ IMPORTERS = {
     "hdrh": {"perfkit.recorder.histogram"},
     "httptools": {"perfkit.transport.http1"},
     "jinja2": {"perfkit.report.html"},
-    "matplotlib": {"perfkit.report.plots"},
+    "matplotlib": {"perfkit.report.plot_style", "perfkit.report.plots", "perfkit.report.resource_plots"},
     "onnx": {"server_stub.models.densenet_graph"},
     "onnxruntime": {"server_stub.executors.onnx"},
     "prometheus_client": {"perfkit.telemetry.metrics_page"},
