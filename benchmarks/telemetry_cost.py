@@ -31,7 +31,7 @@ import psutil
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
 from perfkit.address import Address
 from perfkit.telemetry.messages import Follow, Watched, WatchedGpus, WatchedStatistics, Window
-from tests.telemetry.fake_nvml.compile import compile_into
+from tests.telemetry.fake_nvml.library import compile_into
 
 ROOT = pathlib.Path(__file__).parents[1]
 ALLOWED_CPU_SHARE = 0.01
@@ -111,7 +111,7 @@ def cpu_share(machine: Machine, watched: Watched, seconds: float, *, has_gpus: b
         pickle.load(process.stdout)  # noqa: S301 - as above
         after, after_ns = measured.cpu_times(), time.monotonic_ns()
         process.stdin.close()
-    return (after.user + after.system - before.user - before.system) * 1e9 / (after_ns - before_ns)
+    return max(after.user + after.system - before.user - before.system, 0.0) * 1e9 / (after_ns - before_ns)
 
 
 def cpu_table(machine: Machine, rate: float, seconds: float) -> tuple[list[str], bool]:
@@ -127,9 +127,10 @@ def cpu_table(machine: Machine, rate: float, seconds: float) -> tuple[list[str],
         shares = {name: cpu_share(machine, watched, seconds, has_gpus=has_gpus) for name, (watched, has_gpus) in rows.items()}
     alone, with_gpus, whole = shares.values()
     lines = ["| sampled | CPU, share of a core |", "|---|---:|", *(f"| {name} | {share:.2%} |" for name, share in shares.items()), ""]
-    is_cheap = max(with_gpus - alone, 0.0) < ALLOWED_CPU_SHARE
+    of_gpus = max(with_gpus - alone, 0.0)
+    is_cheap = of_gpus < ALLOWED_CPU_SHARE
     lines.append(
-        f"Two GPUs under {ALLOWED_CPU_SHARE:.0%} of a core: {'yes' if is_cheap else 'no'}, {with_gpus - alone:.2%}; everything: {whole:.2%}."
+        f"Two GPUs under {ALLOWED_CPU_SHARE:.0%} of a core: {'yes' if is_cheap else 'no'}, {of_gpus:.2%}; everything: {whole:.2%}."
     )
     return [*lines, ""], is_cheap
 

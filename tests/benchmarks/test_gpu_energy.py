@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.gpu_energy import Work, checks
 from perfkit.telemetry.gpu_figures import GpuFigures
-from tests.telemetry.conftest import ROOT
+from tests.telemetry.fake_nvml.library import ROOT
 
 WORK = Work(0, 10 * 10**9, 10**15, "torch")
 REST = GpuFigures("GPU-a", "A100", "nvml", utilization_mean=0.0, power_mean_w=60.0)

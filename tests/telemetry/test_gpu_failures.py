@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.telemetry.conftest import FAKE, ROOT
+from tests.telemetry.fake_nvml.library import FOLDER, ROOT
 
 HEALTHY = "gpu\nname Fake A100\nuuid GPU-a\npower_mw 100000\nutilization 50\n"
 SAID_ONCE = "fail {} {}\n" + HEALTHY
@@ -15,7 +15,7 @@ SAID_ONCE = "fail {} {}\n" + HEALTHY
 
 def play_without_gpus(environment):
     order = {"windows": [[1.0, 2.0]], "rate_per_s": 20, "rest_s": 1, "server_pids": [], "count_calls": []}
-    command = [sys.executable, str(FAKE / "player.py")]
+    command = [sys.executable, str(FOLDER / "player.py")]
     played = subprocess.run(command, input=json.dumps(order), env=environment, capture_output=True, text=True, check=False)
     assert played.returncode == 0, played.stderr
     return json.loads(played.stdout)

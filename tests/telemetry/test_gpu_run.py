@@ -12,7 +12,7 @@ from perfkit.address import Address
 from perfkit.observation import watched
 from perfkit.scenario.model import Scenario
 from perfkit.target import Target
-from tests.telemetry.conftest import FakeNvml
+from tests.telemetry.fake_nvml.library import FakeNvml
 
 GPUS = """
 gpu

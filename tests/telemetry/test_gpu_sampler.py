@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.telemetry.conftest import FAKE
+from tests.telemetry.fake_nvml.library import FOLDER
 
 MIG = "the driver tells their memory alone, and power, energy, clocks and temperature of the whole GPU, whoever works on it."
 LINE, SINE = [(0, 100_000), (5, 300_000), (10, 200_000), (40, 260_000)], (200.0, 80.0, 7.0)
@@ -191,7 +191,7 @@ def test_a_gpu_that_works_for_others_before_the_run_is_not_at_rest(fake_nvml):
 def test_a_driven_sampler_sees_everything_in_the_machines_own_time_and_leaves_no_thread(fake_nvml):
     script = fake_nvml.folder / "live.txt"
     script.write_text("gpu\npower_mw 100000\nutilization 50\npcie_blocks_s 0.02\npcie_sent_kb_per_s 3\nmemory_used 5\n")
-    command = [sys.executable, str(FAKE / "live.py")]
+    command = [sys.executable, str(FOLDER / "live.py")]
     live = subprocess.run(command, env=fake_nvml.environment(script), capture_output=True, text=True, check=False)
     assert live.stderr == ""
     assert json.loads(live.stdout) == {"power_mean_w": 100.0, "threads": []}
