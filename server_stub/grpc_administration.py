@@ -12,6 +12,9 @@ from server_stub.shared_memory import Regions
 Method: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 
 
+_FILE_PREFIX = "file:"
+
+
 class GrpcAdministration:
     """The methods, by the names of their calls."""
 
@@ -35,17 +38,19 @@ class GrpcAdministration:
 
     async def _load(self, encoded: bytes) -> bytes:
         asked = v2_pb2.RepositoryModelLoadRequest.FromString(encoded)
-        for key in asked.parameters:
-            if key != "config":
-                raise ProtocolError(
-                    f"load parameter '{key}' is not supported: a model's files come from the repository", ErrorKind.UNSUPPORTED
-                )
-        config = None
+        config, files = None, {}
+        for key, value in asked.parameters.items():
+            if key.startswith(_FILE_PREFIX):
+                if value.WhichOneof("parameter_choice") != "bytes_param":
+                    raise ProtocolError(f"invalid value type for load parameter '{key}', expected bytes_param.")
+                files[key.removeprefix(_FILE_PREFIX)] = value.bytes_param
+            elif key != "config":
+                raise ProtocolError(f"load parameter '{key}' is not supported: config, and file:PATH are", ErrorKind.UNSUPPORTED)
         if "config" in asked.parameters:
             if asked.parameters["config"].WhichOneof("parameter_choice") != "string_param":
                 raise ProtocolError("invalid value type for load parameter 'config', expected string_param.")
             config = asked.parameters["config"].string_param
-        await self._repository.load_model(asked.model_name, config)
+        await self._repository.load_model(asked.model_name, config, files)
         return b""
 
     async def _unload(self, encoded: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """The server's gRPC side: the service of `v2.proto`, on grpc.aio."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import grpc
@@ -14,6 +14,7 @@ from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub import shared_requests
 from server_stub.grpc_administration import GrpcAdministration, Method
+from server_stub.grpc_server import GrpcServer
 from server_stub.grpc_stream import Stream, StreamFailureError
 from server_stub.identity import server_metadata
 from server_stub.limits import Limits
@@ -32,7 +33,6 @@ _STATUS = {
     ErrorKind.UNSUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
     ErrorKind.INTERNAL: grpc.StatusCode.INTERNAL,
 }
-_INT32_MAX = 2**31 - 1
 _LONGEST_DETAILS = 2000  # clients take no more than some KiB of trailers
 _HEALTH_SERVICE = "grpc.health.v1.Health"
 # grpc.health.v1.HealthCheckResponse with its one field, status = 1: SERVING is 1, NOT_SERVING 2
@@ -48,9 +48,8 @@ class GrpcFront:
     def __init__(
         self, repository: Repository, regions: Regions, settings: Settings, *, limits: Limits | None = None, log: Log | None = None
     ) -> None:
-        self._repository, self._regions, self._limits = repository, regions, limits or Limits()
+        self._repository, self._regions = repository, regions
         self._log = log or Log(settings)
-        self._server = grpc.aio.server(options=_options(self._limits), maximum_concurrent_rpcs=self._limits.max_calls)
         methods: dict[str, Method] = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
@@ -65,29 +64,19 @@ class GrpcFront:
         }
         handlers = self._handlers(methods)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
-        self._server.add_generic_rpc_handlers(
-            [
-                grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers),
-                grpc.method_handlers_generic_handler(_HEALTH_SERVICE, self._handlers({"Check": self._health})),
-            ]
-        )
+        services = [
+            grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers),
+            grpc.method_handlers_generic_handler(_HEALTH_SERVICE, self._handlers({"Check": self._health})),
+        ]
+        self._server = GrpcServer(services, limits or Limits(), self._log)
 
     async def start(self, host: str, port: int, tls: Identity | None = None) -> int:
         """Listens, and gives the port; raises OSError where it cannot."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            if tls is None:
-                bound_port = self._server.add_insecure_port(address)
-            else:
-                bound_port = self._server.add_secure_port(address, grpc.ssl_server_credentials([(tls.key, tls.certificate)]))
-        except RuntimeError as error:
-            raise OSError(str(error).partition(";")[0]) from None
-        await self._server.start()
-        return bound_port
+        return await self._server.start(host, port, tls)
 
     async def stop(self) -> None:
         """Stops listening and returns when the calls in flight are answered, or the time for it has passed."""
-        await self._server.stop(self._limits.stop_timeout_s)
+        await self._server.stop()
 
     async def _live(self, encoded: bytes) -> bytes:
         return v2_pb2.ServerLiveResponse(live=True).SerializeToString()
@@ -177,22 +166,3 @@ class GrpcFront:
             raise AssertionError("abort raises")
 
         return answer
-
-
-def _options(limits: Limits) -> Sequence[tuple[str, int]]:
-    """The core's settings: our limits, and Triton's own for pings."""
-    return (
-        ("grpc.max_receive_message_length", min(limits.max_body_bytes, _INT32_MAX)),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.so_reuseport", 0),  # with it a second server would share the port instead of being refused
-        ("grpc.max_allowed_incoming_connections", limits.max_connections),
-        ("grpc.max_concurrent_streams", limits.max_calls),
-        ("grpc.server_handshake_timeout_ms", round(limits.head_timeout_s * 1000)),
-        ("grpc.max_connection_idle_ms", min(round(limits.idle_timeout_s * 1000), _INT32_MAX)),
-        ("grpc.keepalive_time_ms", 7_200_000),
-        ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.keepalive_permit_without_calls", 0),
-        ("grpc.http2.max_pings_without_data", 2),
-        ("grpc.http2.min_ping_interval_without_data_ms", 300_000),
-        ("grpc.http2.max_ping_strikes", 2),
-    )

@@ -12,6 +12,8 @@ from server_stub.repository import Repository
 from server_stub.settings import Settings
 from server_stub.shared_memory import Regions
 
+_FILE_PREFIX = "file:"
+
 
 class HttpAdministration:
     """The handlers, and the paths that they stand behind."""
@@ -44,15 +46,16 @@ class HttpAdministration:
 
     async def _load(self, request: web.Request) -> web.Response:
         parameters = await _parameters(request)
-        for key in parameters:
-            if key != "config":
-                raise ProtocolError(
-                    f"load parameter '{key}' is not supported: a model's files come from the repository", ErrorKind.UNSUPPORTED
-                )
+        files = {}
+        for key, value in parameters.items():
+            if key.startswith(_FILE_PREFIX):
+                files[key.removeprefix(_FILE_PREFIX)] = _file(key, value)
+            elif key != "config":
+                raise ProtocolError(f"load parameter '{key}' is not supported: config, and file:PATH are", ErrorKind.UNSUPPORTED)
         config = parameters.get("config")
         if config is not None and not isinstance(config, str):
             raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
-        await self._repository.load_model(request.match_info["model"], config)
+        await self._repository.load_model(request.match_info["model"], config, files)
         return _json(None)
 
     async def _unload(self, request: web.Request) -> web.Response:
@@ -125,6 +128,15 @@ class HttpAdministration:
         if name and name not in self._repository.names:
             raise ProtocolError(f"Request for unknown model : {name}")
         return name
+
+
+def _file(key: str, value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise ProtocolError(f"the load parameter '{key}' is not base64") from None
 
 
 def _region(request: web.Request, kind: str) -> str:

@@ -157,6 +157,8 @@ class BriefExchange:
         """Nothing comes from this connection any more, or what comes is somebody else's."""
         self._idle.cancel()
         self._stop_waiting()
+        if self._answering is not None:  # who has left waits no more
+            self._answering.cancel()
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 from aiohttp import StreamReader, web
 
@@ -32,6 +32,23 @@ def _refusal(text: str) -> bytes:
     body = rest.encode_error(text)
     head = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+class _Handler(web.RequestHandler):
+    """aiohttp's protocol, with errors as v2 has them also for what is no HTTP."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """What is answered to bytes that aiohttp cannot read; the connection ends with it."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer is on its way already")
+        text = f"the request cannot be read: {(message or str(exc)).strip().partition(chr(10))[0]}"
+        answer = web.Response(status=status, body=rest.encode_error(text), content_type=rest.JSON_TYPE)
+        answer.force_close()
+        return answer
 
 
 class _Connection(asyncio.Protocol):
@@ -190,14 +207,17 @@ class HttpPort:
         self._step_timeout_s = limits.stop_timeout_s / 3  # it is waited for bodies, for the handlers, and for them to be cancelled
         self._runner = web.AppRunner(
             application,
-            access_log=None,
-            logger=_QUIET_LOGGER,
             shutdown_timeout=self._step_timeout_s,
             handle_signals=False,
-            auto_decompress=False,
-            keepalive_timeout=limits.idle_timeout_s,
-            lingering_time=min(_LINGER_S, limits.head_timeout_s),
+            handler_cancellation=True,  # who has left waits no more, and is not waited for
         )
+        self._options: dict[str, Any] = {
+            "access_log": None,
+            "logger": _QUIET_LOGGER,
+            "auto_decompress": False,
+            "keepalive_timeout": limits.idle_timeout_s,
+            "lingering_time": min(_LINGER_S, limits.head_timeout_s),
+        }
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
@@ -233,7 +253,7 @@ class HttpPort:
         """Aiohttp's protocol for a connection."""
         server = self._runner.server
         assert server is not None, "the runner was set up before it listened"
-        handler = server()
+        handler = _Handler(server, loop=asyncio.get_running_loop(), **self._options)
         self._handled[handler] = connection
         return handler
 

@@ -3,13 +3,18 @@
 Clients can switch kinds of lines off and requests on, as with Triton's log settings.
 """
 
+import asyncio
 import datetime
 import json
 import sys
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from server_stub.settings import Settings
+
+TOLD = "what this means for the server is told elsewhere"
+"""A note on an exception that needs no line of its own."""
 
 
 def _utc_now() -> datetime.datetime:
@@ -39,6 +44,11 @@ class Log:
         if self._settings.log["log_info"] and (sentence or self._is_json):
             self._line("info", event, sentence, fields)
 
+    def warning(self, event: str, sentence: str, **fields: object) -> None:
+        """What was mended, and should not have been needed."""
+        if self._settings.log["log_warning"]:
+            self._line("warning", event, sentence, fields)
+
     def fault(self, error: BaseException) -> None:
         """A fault of the server's own, which cost one request."""
         if self._settings.log["log_error"]:
@@ -47,6 +57,14 @@ class Log:
                 self._line("error", "fault", f"{type(error).__name__}: {error}", {"traceback": text})
             else:
                 self._write(text)
+
+    def loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An event loop's exception handler."""
+        error = context.get("exception")
+        if error is None:
+            self.fault(RuntimeError(context.get("message", "the event loop met an error")))
+        elif TOLD not in getattr(error, "__notes__", ()):
+            self.fault(error)
 
     def request(self, protocol: str, what: str, status: str, duration_ns: int) -> None:
         """A request that was answered; only where `log_verbose_level` asks for it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from perfkit.errors import ErrorKind, ProtocolError, UsageError
 from server_stub.in_flight import MAX_QUEUE
@@ -10,6 +10,9 @@ from server_stub.log import Log
 from server_stub.model import Model
 
 _INT64_DIGITS = 19
+
+Files: TypeAlias = Mapping[str, bytes]
+NO_FILES: Files = {}
 
 
 class Source(Protocol):
@@ -19,8 +22,11 @@ class Source(Protocol):
         """Those that are there now."""
         ...
 
-    def load(self, name: str, config: str | None = None) -> Sequence[Model]:
-        """The versions of one, by `config` in place of its own configuration; raises UsageError where it cannot be loaded."""
+    def load(self, name: str, config: str | None = None, files: Files = NO_FILES) -> Sequence[Model]:
+        """The versions of one; raises UsageError where it cannot be loaded.
+
+        `config` takes the place of its own configuration, and `files`, by their paths in the model's folder, that of all its files.
+        """
         ...
 
 
@@ -48,14 +54,14 @@ class Repository:
             self._models[name] = self._by_version(self._source.load(name))
         self._has_loaded = True
 
-    async def load_model(self, name: str, config: str | None = None) -> None:
+    async def load_model(self, name: str, config: str | None = None, files: Files = NO_FILES) -> None:
         """Loads a model, or loads it anew: what it is answering is answered. Raises ProtocolError where that cannot be."""
         self._check_explicit()
         async with self._changing:
-            if name not in await asyncio.to_thread(self._source.names):
+            if not files and name not in await asyncio.to_thread(self._source.names):
                 raise ProtocolError(f"failed to load '{name}', failed to poll from model repository", ErrorKind.INTERNAL)
             try:
-                models = self._by_version(await asyncio.to_thread(self._source.load, name, config))
+                models = self._by_version(await asyncio.to_thread(self._source.load, name, config, files))
             except UsageError as error:
                 raise ProtocolError(f"load failed for model '{name}': {error}") from None
             before = self._models.pop(name, {})
@@ -178,10 +184,12 @@ class Loaders:
         """See `Source.names`."""
         return tuple(self._loaders)
 
-    def load(self, name: str, config: str | None = None) -> Sequence[Model]:
+    def load(self, name: str, config: str | None = None, files: Files = NO_FILES) -> Sequence[Model]:
         """See `Source.load`."""
-        if config is not None:
-            raise UsageError(f"'{name}' is built in: it takes no other configuration.")
+        if name not in self._loaders:
+            raise UsageError(f"this server has built-in models alone, and '{name}' is none of them.")
+        if config is not None or files:
+            raise UsageError(f"'{name}' is built in: it takes no other configuration, and no files.")
         return (self._loaders[name](),)
 
 

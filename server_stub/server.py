@@ -32,6 +32,7 @@ async def serve(options: Options) -> None:
     log = Log(settings, is_json=options.log_format == "json")
     tls = None if options.tls_cert is None or options.tls_key is None else read_identity(options.tls_cert, options.tls_key)
     device = choose_device(options.device)
+    asyncio.get_running_loop().set_exception_handler(log.loop_fault)
     stopped = _stop_event(options, log)
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)

@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import tempfile
 from collections.abc import Callable, Sequence
 
 from perfkit.errors import UsageError
@@ -13,7 +14,7 @@ from server_stub.executors.base import Executor
 from server_stub.log import Log
 from server_stub.model import ExecutedModel, Model
 from server_stub.models import densenet, folder, identity, repeat, sequence, simple
-from server_stub.repository import Loaders, Repository
+from server_stub.repository import NO_FILES, Files, Loaders, Repository
 from server_stub.synthetic.law import Law
 from server_stub.synthetic.model import NAME as SYNTHETIC
 from server_stub.synthetic.model import SyntheticModel
@@ -50,9 +51,14 @@ class FolderSource:
         """See `Source.names`."""
         return folder.find_names(self.path)
 
-    def load(self, name: str, config: str | None = None) -> Sequence[Model]:
-        """See `Source.load`."""
-        loaded = folder.load(self.path, name, self._threads, config, self._device)
+    def load(self, name: str, config: str | None = None, files: Files = NO_FILES) -> Sequence[Model]:
+        """See `Source.load`; what clients give stands in a folder of its own as long as it is being loaded."""
+        if files:
+            with tempfile.TemporaryDirectory(prefix="server_stub-") as place:
+                folder.write(pathlib.Path(place), name, files)
+                loaded = folder.load(pathlib.Path(place), name, self._threads, config, self._device)
+        else:
+            loaded = folder.load(self.path, name, self._threads, config, self._device)
         return [ExecutedModel(definition, executor, version) for definition, version, executor in loaded]
 
 

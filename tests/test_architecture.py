@@ -26,7 +26,7 @@ IMPORTERS = {
         "perfkit.protocol.protobuf", "perfkit.protocol.v2_pb2", "perfkit.transport.rpc", "server_stub.definition", "server_stub.grpc_front",
         "server_stub.grpc_stream", "server_stub.model_config", "server_stub.shared_requests",
     },
-    "grpc": {"perfkit.transport.reference_grpc", "server_stub.grpc_front"},
+    "grpc": {"perfkit.transport.reference_grpc", "server_stub.grpc_front", "server_stub.grpc_server"},
     "hpack": {"perfkit.transport.http2"},
     "hdrh": {"perfkit.recorder.histogram"},
     "httptools": {"perfkit.transport.http1", "server_stub.http_brief"},

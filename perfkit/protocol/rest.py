@@ -15,6 +15,7 @@ from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, 
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
+_MOST_NESTED = 100  # as Triton has it
 _encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for every document
 _SCALARS = (bool, int, float, str)
 # parameters that mean something to every server, with the types that they may have
@@ -211,13 +212,23 @@ def _output_document(output: RequestedOutput, binary: bool) -> dict[str, Any]:
 
 
 def _load(body: Buffer, what: str) -> dict[str, Any]:
+    text = bytes(body)
     try:
-        document = json.loads(bytes(body))
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"failed to parse the {what} JSON buffer: {error}", ErrorKind.INTERNAL) from None
     if not isinstance(document, dict):
         raise ProtocolError(f"failed to parse the {what} JSON buffer: not an object", ErrorKind.INTERNAL)
+    if what == "request" and text.count(b"[") + text.count(b"{") > _MOST_NESTED and _is_deeper(document, _MOST_NESTED):
+        raise ProtocolError(f"failed to parse the request JSON buffer: nested deeper than {_MOST_NESTED} levels", ErrorKind.INTERNAL)
     return document
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether lists and objects are nested in each other deeper than that."""
+    if not isinstance(value, list | dict):
+        return False
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in (value.values() if isinstance(value, dict) else value))
 
 
 def _split(body: Buffer, header_length: int | None, what: str) -> tuple[dict[str, Any], memoryview]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Mapping
 
 from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
@@ -13,6 +14,7 @@ from server_stub.executors.onnx import OnnxExecutor
 from server_stub.model_config import WrittenConfig
 from server_stub.sequences import SequencePolicy
 
+_MOST_FOLDERS = 8  # in a path below the repository
 _CONFIG, _LAYOUT = "config.pbtxt", "MODEL/VERSION/model.onnx, such as my_model/1/model.onnx"
 
 
@@ -22,6 +24,17 @@ def find_names(folder: pathlib.Path) -> tuple[str, ...]:
         return tuple(sorted(one.name for one in folder.iterdir() if one.is_dir() and _versions(one)))
     except OSError as error:
         raise UsageError(f"--model-repository {folder}: it cannot be read: {error}") from None
+
+
+def write(folder: pathlib.Path, name: str, files: Mapping[str, bytes]) -> None:
+    """Puts files into a model's folder, by their paths in it; raises UsageError for one that would stand elsewhere."""
+    for path, content in files.items():
+        parts = path.split("/")
+        if "/" in name or len(parts) > _MOST_FOLDERS or any(part in ("", ".", "..") or "\0" in part for part in (name, *parts)):
+            raise UsageError(f"the file '{path}' of model '{name}' has no place in its folder; {_LAYOUT} has.")
+        place = folder.joinpath(name, *parts)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
 
 
 def load(

@@ -179,6 +179,13 @@ def test_models_are_loaded_and_unloaded_while_it_serves(explicit, tmp_path, prot
         assert client.is_model_ready("relu"), "what cannot be loaded leaves what is there"
         write_model(tmp_path / "late" / "1" / "model.onnx")
         client.load_model("late")
+        file = (tmp_path / "relu" / "1" / "model.onnx").read_bytes()
+        client.load_model("given", config='{"max_batch_size": 4}', files={"file:1/model.onnx": file})
+        assert client.infer("given", [given]).as_numpy("y").tolist() == [[1, 0, -1]]
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["late", "relu"], "what is given is not kept"
+        for path in ("../../x/1/model.onnx", "/x/1/model.onnx", "1/../../../x", "1//model.onnx", "1/model.onnx/..", "."):
+            with pytest.raises(InferenceServerException, match="has no place in its folder"):
+                client.load_model("given", config="{}", files={f"file:{path}": file})
         client.unload_model("relu")
         assert ("relu", "2", "UNAVAILABLE") in index()
         with pytest.raises(InferenceServerException, match="'relu' has no available versions"):
@@ -195,8 +202,14 @@ def test_the_statistics_of_a_model_are_those_of_all_its_versions(explicit, wire_
     entries = wire.get("/v2/models/relu/stats").json["model_stats"]
     assert [(one["version"], one["inference_count"]) for one in entries] == [("1", 1), ("2", 0)]
     assert [one["version"] for one in wire.get("/v2/models/relu/versions/2/stats").json["model_stats"]] == ["2"]
-    answer = wire.send("POST", "/v2/repository/models/relu/load", b'{"parameters":{"file:1/model.onnx":"AAAA"}}')
-    assert (answer.status, "is not supported" in answer.json["error"]) == (501, True)
+    for parameters, status, text in (
+        ({"file:1/model.onnx": "AAAA"}, 400, "cannot be loaded by ONNX Runtime"),
+        ({"file:1/model.onnx": "?"}, 400, "is not base64"),
+        ({"file:1/model.onnx": 5}, 500, "non-string as string"),
+        ({"other": "x"}, 501, "is not supported"),
+    ):
+        answer = wire.send("POST", "/v2/repository/models/relu/load", json.dumps({"parameters": parameters}).encode())
+        assert (answer.status, text in answer.json["error"]) == (status, True), answer.json
     assert wire.send("POST", "/v2/repository/models/relu/load", b'{"parameters":{"config":5}}').status == 500
     assert wire.send("POST", "/v2/repository/models/relu/load", b'{"parameters":5}').status == 500
 
