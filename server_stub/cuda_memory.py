@@ -8,11 +8,18 @@ class CudaMemory:
     """What a handle stands for, until nobody has it any more: a request may still be writing when its region is let go."""
 
     def __init__(self, driver: CudaDriver, handle: bytes, device_id: int) -> None:
+        self._is_closed = False
         self._driver, self._device_id, self._address = driver, device_id, driver.open_memory(handle, device_id)
         self.byte_size = driver.memory_bytes(self._address, device_id)
 
     def __del__(self) -> None:
         if hasattr(self, "_address"):
+            self.close()
+
+    def close(self) -> None:
+        """Lets it go; once is enough."""
+        if not self._is_closed:
+            self._is_closed = True
             self._driver.close_memory(self._address, self._device_id)
 
     def read(self, offset: int, byte_size: int) -> bytes:
@@ -38,5 +45,6 @@ def open_cuda_memory(driver: CudaDriver | None, name: str, handle: bytes, device
     except CudaError as error:
         raise ProtocolError(f"{failed}: {error}") from None
     if not 0 < byte_size <= memory.byte_size:
+        memory.close()
         raise ProtocolError(f"{failed}, its {byte_size} bytes lie outside of the {memory.byte_size} that are shared")
     return memory

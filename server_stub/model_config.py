@@ -16,6 +16,7 @@ from server_stub.sequences import Control, ControlKind, SequencePolicy
 from server_stub.versions import LATEST, VersionPolicy
 
 _Kind = TypeVar("_Kind", v2_pb2.ModelInput, v2_pb2.ModelOutput)
+FILENAME = "model.onnx"
 _US = 1000  # nanoseconds
 _DEFAULT_IDLE_US = 1_000_000
 _LARGEST_BATCH, _MOST_INSTANCES = 2**20, 64
@@ -31,7 +32,7 @@ class WrittenConfig:
     instances: int = 1
     scheduling: BatchingPolicy | SequencePolicy | None = None
     versions: VersionPolicy = LATEST
-    filename: str = "model.onnx"
+    filename: str = FILENAME
     device: Kind = "cpu"
 
 
@@ -67,7 +68,7 @@ def _written(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.
         raise UsageError(f"{where}: model_transaction_policy.decoupled is not served here for models from files; leave it out.")
     if not 0 <= config.max_batch_size <= _LARGEST_BATCH:
         raise UsageError(f"{where}: max_batch_size is {config.max_batch_size}; it lies between 0 and {_LARGEST_BATCH}.")
-    filename = config.default_model_filename or "model.onnx"
+    filename = config.default_model_filename or FILENAME
     if pathlib.PurePath(filename).name != filename:
         raise UsageError(f"{where}: default_model_filename '{filename}' has to be a name without folders.")
     devices = {_device(group, where, device) for group in config.instance_group} or {device}

@@ -1,4 +1,7 @@
-"""Models from a folder laid out as Triton's: `MODEL/VERSION/model.onnx`, with or without `MODEL/config.pbtxt`."""
+"""Models from a folder laid out as Triton's: `MODEL/VERSION/model.onnx`, with or without `MODEL/config.pbtxt`.
+
+A file that is the only `.onnx` of its folder may have another name, and stand in MODEL itself, as version 1.
+"""
 
 import dataclasses
 import pathlib
@@ -11,7 +14,7 @@ from server_stub import model_config
 from server_stub.definition import ModelDefinition, TensorDefinition
 from server_stub.devices import Kind
 from server_stub.executors.onnx import OnnxExecutor
-from server_stub.model_config import WrittenConfig
+from server_stub.model_config import FILENAME, WrittenConfig
 from server_stub.sequences import SequencePolicy
 
 _MOST_FOLDERS = 8  # in a path below the repository
@@ -57,21 +60,28 @@ def load(
         raise UsageError(f"{place}: no version is there that the version policy names; models are expected as {_LAYOUT}.")
     loaded = []
     for version in versions:
-        file = place / found[version] / written.filename
+        file = _file(place / found[version], written.filename)
         executor = OnnxExecutor(file, threads, written.device)
         definition = _definition(name, written, file, executor)
         loaded.append((dataclasses.replace(definition, versions=tuple(map(str, versions))), str(version), executor))
     return loaded
 
 
+def _file(place: pathlib.Path, filename: str) -> pathlib.Path:
+    """The file of that name; where none is named and none is called as expected, the only model that is there."""
+    file, others = place / filename, list(place.glob("*.onnx"))
+    return others[0] if filename == FILENAME and not file.exists() and len(others) == 1 else file
+
+
 def _versions(place: pathlib.Path) -> dict[int, str]:
-    """The folders that are versions, by number."""
+    """The folders that are versions, by number; without any, the model's own folder is one where a model is in it."""
     names = [one.name for one in place.iterdir() if one.is_dir()] if place.is_dir() else []
-    return {
+    found = {
         int(name): name
         for name in names
         if name.isascii() and name.isdigit() and int(name) > 0 and len(name) < 19 and any((place / name).iterdir())
     }
+    return found or ({1: "."} if any(place.glob("*.onnx")) else {})
 
 
 def _definition(name: str, written: WrittenConfig, file: pathlib.Path, executor: OnnxExecutor) -> ModelDefinition:
@@ -97,7 +107,7 @@ def _definition(name: str, written: WrittenConfig, file: pathlib.Path, executor:
         written.max_batch_size,
         inputs,
         outputs,
-        default_model_filename=written.filename,
+        default_model_filename=file.name,
         instances=written.instances,
         scheduling=written.scheduling,
         version_policy=written.versions,

@@ -15,15 +15,19 @@ class PlayedCuda:
     def __init__(
         self, *, devices: int = 2, shared: Mapping[bytes, bytearray] | None = None, failing: Mapping[str, int] | None = None
     ) -> None:
-        self._devices, self._failing = devices, failing or {}
+        self._devices, self._failing = devices, dict(failing or {})
         self._places = {number * _SPACE: (handle, memory) for number, (handle, memory) in enumerate((shared or {}).items(), 1)}
         self.open = 0
         self.entered: set[int] = set()
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("cu") and (code := object.__getattribute__(self, "_failing").get(name)):
-            return lambda *arguments: code
+            return lambda *_: code
         return object.__getattribute__(self, name)
+
+    def fail(self, function: str, code: int) -> None:
+        """From here on that function does."""
+        self._failing[function] = code
 
     def cuInit(self, flags: int) -> int:
         return 0 if flags == 0 else _INVALID

@@ -49,11 +49,11 @@ def test_auto_says_what_is_missing_and_cuda_fails_for_it():
 )
 def test_a_driver_without_a_gpu_is_told_from_none(library, sentence):
     with pytest.raises(CudaError, match=sentence):
-        CudaDriver(lambda name: library)
+        CudaDriver(lambda _: library)
 
 
 def test_with_a_gpu_and_all_libraries_auto_and_cuda_take_it():
-    driver = CudaDriver(lambda name: PlayedCuda())
+    driver = CudaDriver(lambda _: PlayedCuda())
     for asked in ("auto", "cuda"):
         device = choose_device(asked, lambda: (driver, driver.device_name(0)))
         assert (device.kind, device.driver) == ("cuda", driver)
@@ -63,7 +63,7 @@ def test_with_a_gpu_and_all_libraries_auto_and_cuda_take_it():
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime is built with CUDA")
 def test_an_onnx_runtime_without_cuda_is_named():
     with pytest.raises(CudaError, match=rf"ONNX Runtime {onnxruntime.__version__} is built without CUDA: pip install 'perfkit\[cuda\]'"):
-        find_usable_cuda(lambda name: PlayedCuda())
+        find_usable_cuda(lambda _: PlayedCuda())
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime is built with CUDA")
@@ -150,7 +150,7 @@ def test_without_cupy_auto_leaves_array_models_to_numpy_and_cuda_says_what_to_in
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     with pytest.raises(UsageError, match="built-in models on a GPU need CuPy"):
         cupy_namespace()
-    device = choose_device("cuda", lambda: (CudaDriver(lambda name: PlayedCuda()), "a GPU"))
+    device = choose_device("cuda", lambda: (CudaDriver(lambda _: PlayedCuda()), "a GPU"))
     find_models(Options(models=("simple",)), 1, device=device).load()
     with pytest.raises(UsageError, match="pip install cupy-cuda12x"):
         find_models(Options(models=("simple",), device="cuda"), 1, device=device).load()
@@ -158,7 +158,7 @@ def test_without_cupy_auto_leaves_array_models_to_numpy_and_cuda_says_what_to_in
 
 def test_memory_that_is_shared_is_opened_read_written_and_let_go():
     library = PlayedCuda(shared={b"h" * 64: bytearray(b"0123456789")})
-    driver = CudaDriver(lambda name: library)
+    driver = CudaDriver(lambda _: library)
     address = driver.open_memory(b"h" * 64, 1)
     assert driver.memory_bytes(address + 4, 1) == 6
     assert driver.read(address + 2, 3, 1) == b"234"
