@@ -15,7 +15,7 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-from tests.telemetry.fake_nvml.compile import compile_into
+from tests.telemetry.fake_nvml.library import compile_into
 
 
 class StartedServer:

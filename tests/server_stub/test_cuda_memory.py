@@ -95,7 +95,7 @@ def test_tensors_are_read_from_a_gpus_memory_and_written_to_it(regions, library,
     ids=["short", "unknown", "no such GPU", "negative GPU", "too much", "nothing"],
 )
 def test_what_is_no_memory_of_a_gpu_is_refused(regions, library, handle, device_id, byte_size, sentence):
-    with pytest.raises(ProtocolError, match="^failed to register CUDA shared memory region: 'c'") as error:
+    with pytest.raises(ProtocolError, match=r"^failed to register CUDA shared memory region: 'c'") as error:
         regions.register_cuda("c", handle, device_id, byte_size)
     assert sentence in str(error.value)
     assert (regions.cuda_status(), library.open) == ([], 0)
