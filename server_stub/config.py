@@ -45,6 +45,8 @@ class Options:
     http_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = _METRICS_PORT
+    device: str = "auto"
+    """auto, cpu or cuda; see `server_stub.devices`."""
     threads: int | None = None
     cpus: frozenset[int] | None = None
     exit_with_stdin: bool = False
@@ -70,8 +72,6 @@ class Options:
 def parse_options(arguments: Sequence[str]) -> Options:
     """Reads the command line; raises UsageError, with a sentence, for what cannot be used."""
     given = _parser().parse_args(arguments)
-    if given.device == "cuda":
-        raise UsageError("--device cuda: this version of the server runs on the CPU only; use --device cpu or auto.")
     if given.metrics_port is None:  # who takes free ports may have several servers
         given.metrics_port = _METRICS_PORT if given.http_port and given.grpc_port else 0
     ports = {"--http-port": given.http_port, "--grpc-port": given.grpc_port, "--metrics-port": given.metrics_port}
@@ -101,6 +101,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
         http_port=given.http_port,
         grpc_port=given.grpc_port,
         metrics_port=given.metrics_port,
+        device=given.device,
         threads=given.threads,
         cpus=None if given.cpus is None else parse_cpus(given.cpus),
         exit_with_stdin=given.exit_with_stdin,
@@ -168,7 +169,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PORT",
         help="for Prometheus; 0 takes a free one (default 8002, or a free one where another port is free to choose)",
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes the CPU in this version")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where models are executed; auto takes CUDA where all that it needs is there, and says which it took (default %(default)s)",
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="threads for one inference (default: the CPUs it may use, less one)")
     parser.add_argument("--cpus", metavar="LIST", help="the CPUs to run on, such as 0,2-3 (default: all)")
     parser.add_argument("--model", action="extend", nargs="+", metavar="NAME", help="load only these models")

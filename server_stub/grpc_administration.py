@@ -75,16 +75,20 @@ class GrpcAdministration:
         return b""
 
     async def _cuda_status(self, encoded: bytes) -> bytes:
-        name = v2_pb2.CudaSharedMemoryStatusRequest.FromString(encoded).name
-        if name:
-            raise ProtocolError(f"Unable to find cuda shared memory region: '{name}'", ErrorKind.NOT_FOUND)
-        return b""
+        asked = v2_pb2.CudaSharedMemoryStatusRequest.FromString(encoded)
+        message = v2_pb2.CudaSharedMemoryStatusResponse()
+        for one in self._regions.cuda_status(asked.name):
+            region = message.regions[one["name"]]
+            region.name, region.device_id, region.byte_size = one["name"], one["device_id"], one["byte_size"]
+        return message.SerializeToString()
 
     async def _cuda_register(self, encoded: bytes) -> bytes:
-        name = v2_pb2.CudaSharedMemoryRegisterRequest.FromString(encoded).name
-        raise ProtocolError(f"failed to register CUDA shared memory region: '{name}', GPUs not supported")
+        asked = v2_pb2.CudaSharedMemoryRegisterRequest.FromString(encoded)
+        self._regions.register_cuda(asked.name, asked.raw_handle, asked.device_id, asked.byte_size)
+        return b""
 
     async def _cuda_unregister(self, encoded: bytes) -> bytes:
+        self._regions.unregister_cuda(v2_pb2.CudaSharedMemoryUnregisterRequest.FromString(encoded).name)
         return b""
 
     async def _trace(self, encoded: bytes) -> bytes:

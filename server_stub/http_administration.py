@@ -86,15 +86,29 @@ class HttpAdministration:
         return _json(None)
 
     async def _cuda_status(self, request: web.Request) -> web.Response:
-        if "region" in request.match_info:
-            raise ProtocolError(f"Unable to find cuda shared memory region: '{request.match_info['region']}'", ErrorKind.NOT_FOUND)
-        return _json([])
+        return _json(self._regions.cuda_status(request.match_info.get("region", "")))
 
     async def _cuda_register(self, request: web.Request) -> web.Response:
         name = _region(request, "cuda")
-        raise ProtocolError(f"failed to register CUDA shared memory region: '{name}', GPUs not supported")
+        document = await _document(request)
+        for key in ("raw_handle", "device_id", "byte_size"):
+            if key not in document:
+                raise ProtocolError(f"Shared memory register request has no '{key}' field")
+        raw, sizes = document["raw_handle"], [document["device_id"], document["byte_size"]]
+        encoded = raw.get("b64") if isinstance(raw, dict) else None
+        if not isinstance(encoded, str):
+            raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
+            raise ProtocolError("attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
+        try:
+            handle = base64.b64decode(encoded)
+        except ValueError as error:
+            raise ProtocolError(f"failed to register CUDA shared memory region: '{name}', its handle is no base64: {error}") from None
+        self._regions.register_cuda(name, handle, *sizes)
+        return _json(None)
 
     async def _cuda_unregister(self, request: web.Request) -> web.Response:
+        self._regions.unregister_cuda(request.match_info.get("region", ""))
         return _json(None)
 
     async def _trace(self, request: web.Request) -> web.Response:

@@ -5,6 +5,7 @@ import dataclasses
 from aiohttp import web
 
 from perfkit.protocol import rest
+from server_stub.gpu_metrics import Gpus
 from server_stub.http_connections import Handler, HttpPort
 from server_stub.limits import Limits
 from server_stub.metrics import CONTENT_TYPE, render
@@ -16,8 +17,8 @@ _MAX_BODY_BYTES = 2**16  # nobody has anything to say here
 class MetricsFront:
     """Answers `GET /metrics` and nothing else."""
 
-    def __init__(self, repository: Repository, *, limits: Limits | None = None) -> None:
-        self._repository = repository
+    def __init__(self, repository: Repository, gpus: Gpus | None = None, *, limits: Limits | None = None) -> None:
+        self._repository, self._gpus = repository, gpus
         limits = dataclasses.replace(limits or Limits(), max_body_bytes=_MAX_BODY_BYTES)
         self._port = HttpPort([web.get("/metrics", self._metrics)], _answer, limits)
 
@@ -30,7 +31,7 @@ class MetricsFront:
         await self._port.stop()
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=render(self._repository.loaded).encode(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=render(self._repository.loaded, self._gpus).encode(), headers={"Content-Type": CONTENT_TYPE})
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:

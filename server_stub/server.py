@@ -10,6 +10,8 @@ from collections.abc import Awaitable
 
 from perfkit.errors import TargetError
 from server_stub.config import Options
+from server_stub.devices import choose_device
+from server_stub.gpu_metrics import find_gpus
 from server_stub.grpc_front import GrpcFront
 from server_stub.http_front import HttpFront
 from server_stub.log import Log
@@ -29,15 +31,16 @@ async def serve(options: Options) -> None:
     settings = Settings()
     log = Log(settings, is_json=options.log_format == "json")
     tls = None if options.tls_cert is None or options.tls_key is None else read_identity(options.tls_cert, options.tls_key)
+    device = choose_device(options.device)
     asyncio.get_running_loop().set_exception_handler(log.loop_fault)
     stopped = _stop_event(options, log)
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)
-    repository = find_models(options, threads, log)
-    regions = Regions(is_allowed=options.allow_client_shm)
+    repository = find_models(options, threads, log, device)
+    regions = Regions(is_allowed=options.allow_client_shm, driver=device.driver)
     http = HttpFront(repository, regions, settings, limits=options.limits, log=log)
     grpc = GrpcFront(repository, regions, settings, limits=options.limits, log=log)
-    metrics = MetricsFront(repository, limits=options.limits)
+    metrics = MetricsFront(repository, find_gpus(), limits=options.limits)
     try:
         host = options.host
         http_port = await _listen(
@@ -51,8 +54,15 @@ async def serve(options: Options) -> None:
         listening = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port, "pid": os.getpid()}
         ports = f"HTTP {http_port}, gRPC {grpc_port}, metrics {metrics_port}"
         models = repository.names
-        log.info("ready", f"serving {', '.join(models)} on {host}: {ports}", models=models, host=host, **listening)
-        sys.stdout.write(json.dumps({"event": "ready", **listening, "device": "cpu", "threads": threads, "cpus": cpus}) + "\n")
+        log.info(
+            "ready",
+            f"serving {', '.join(models)} on {host}: {ports}; executing on {device.reason}",
+            models=models,
+            host=host,
+            device=device.kind,
+            **listening,
+        )
+        sys.stdout.write(json.dumps({"event": "ready", **listening, "device": device.kind, "threads": threads, "cpus": cpus}) + "\n")
         sys.stdout.flush()
         await stopped.wait()
     finally:

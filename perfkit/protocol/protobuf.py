@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, Parameter, Parameters, RequestedOutput, TensorMetadata
+from perfkit.protocol.statistics import DURATIONS, ModelStatistics, TotalTime
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array
 
 _AnyMessage = TypeVar("_AnyMessage", bound=Message)
@@ -133,6 +134,16 @@ def model_metadata(message: v2_pb2.ModelMetadataResponse) -> ModelMetadata:
         tuple(TensorMetadata(one.name, one.datatype, tuple(one.shape)) for one in some) for some in (message.inputs, message.outputs)
     )
     return ModelMetadata(message.name, tuple(message.versions), message.platform, inputs, outputs)
+
+
+def model_statistics(message: v2_pb2.ModelStatisticsResponse) -> tuple[ModelStatistics, ...]:
+    """The values that a `ModelStatisticsResponse` stands for, one a version."""
+    found = []
+    for one in message.model_stats:
+        times = {name: getattr(one.inference_stats, name) for name in DURATIONS}
+        totals = {name: TotalTime(total.count, total.ns) for name, total in times.items()}
+        found.append(ModelStatistics(one.version, one.inference_count, one.execution_count, **totals))
+    return tuple(found)
 
 
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:

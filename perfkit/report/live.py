@@ -21,6 +21,10 @@ class LiveReport:
         """See `Observer.server_line`."""
         self._say(f"server: {line}")
 
+    def published(self, url: str) -> None:
+        """See `Observer.published`."""
+        self._say(f"prometheus: {url}")
+
     def target_ready(self, description: str) -> None:
         """See `Observer.target_ready`."""
         self._say(f"target: {description}")

@@ -23,6 +23,7 @@ def test_everything_given(tmp_path):
         http_port=0,
         grpc_port=0,
         metrics_port=0,
+        device="cpu",
         threads=2,
         cpus=frozenset({cpu}),
         exit_with_stdin=True,
@@ -34,7 +35,6 @@ def test_everything_given(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("--device cuda", "--device cuda: this version of the server runs on the CPU only; use --device cpu or auto."),
         ("--device tpu", "Argument --device: invalid choice: 'tpu'"),
         ("--http-port 65536", "--http-port 65536: a port lies between 0"),
         ("--grpc-port -1", "--grpc-port -1: a port lies between 0"),
