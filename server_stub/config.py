@@ -123,7 +123,7 @@ def _limits(given: argparse.Namespace) -> Limits:
     for field, value in values.items():
         most = _LIMITS[field].most
         if not 0 < value <= most:
-            raise UsageError(f"{_option(field)} {value:g}: it lies above 0, and is {most:g} at most.")
+            raise UsageError(f"{_option(field)} {value}: it lies above 0, and is {most} at most.")
     return Limits(**values)
 
 
