@@ -106,6 +106,11 @@ def decode_infer_request(encoded: bytes) -> InferRequest:
     )
 
 
+def raw_contents(described: v2_pb2.ModelInferRequest.InferInputTensor, model: str) -> bytes:
+    """An input's typed contents as raw ones; raises ProtocolError where it has none, or not those of its datatype."""
+    return bytes(_typed_tensor(described, "input", f" for model '{model}'").raw)
+
+
 def encode_infer_response(response: InferResponse) -> bytes:
     """A `ModelInferResponse`: raw contents, one entry an output."""
     message = v2_pb2.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
