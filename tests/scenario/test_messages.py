@@ -113,7 +113,6 @@ MESSAGES = [
     (HEAD + "sweep: {}\n", "s.yaml:3: sweep: sweeps come with a later version; use several concurrencies"),
     ("target:\n  model: m\n  metrics_url: x\n" + LOAD, "s.yaml:3: target.metrics_url: reading the server's Prometheus metrics comes with a later version"),
     (HEAD + "measure: {warmup: automatic}\n", "s.yaml:3: measure.warmup: expected a duration such as 250us, 10ms, 30s or 2m, found 'automatic'"),
-    (HEAD + "server: {device: cuda}\n", "s.yaml:3: server.device: CUDA in the bundled server comes with a later version; use auto or cpu"),
     (HEAD + INPUT + "{strings: []}\n", "s.yaml:5: workload.inputs.A.strings: expected at least one, found none"),
     (HEAD + INPUT + "{image: x.jpg, scaling: no}\n", "s.yaml:5: workload.inputs.A.scaling: expected 'none', 'inception' or 'vgg', found False"),
 ]  # fmt: skip
