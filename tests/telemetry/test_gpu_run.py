@@ -32,7 +32,7 @@ SCENARIO = {
     "name": "gpus",
     "target": {"model": "simple"},
     "load": {"closed": {"concurrency": [2]}},
-    "measure": {"warmup": "0s", "duration": "500ms", "repetitions": 2, "workers": 1},
+    "measure": {"warmup": "0s", "duration": "1s", "repetitions": 2, "workers": 1},
     "gpu": {"sample_rate": "50/s", "idle": "200ms"},
 }
 
