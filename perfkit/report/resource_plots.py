@@ -167,6 +167,7 @@ def _stepped(series: Series, line: _Line, length_s: float) -> list[tuple[float, 
         return [(float(at_s), float(values[index])) for at_s, index in zip(middles_s, held, strict=True) if index >= 0]
     if line.rises:
         times_s, values = times_s[1:], np.diff(values) / np.maximum(np.diff(times_s), 1e-9)
+    values, times_s = values[times_s >= 0], times_s[times_s >= 0]  # a series may begin with what held at the start
     step_s = max(length_s / _STEPS, 1e-9)
     take: Callable[[np.ndarray], float] = (lambda some: float(some.max())) if line.most else (lambda some: float(some.mean()))
     steps = (times_s // step_s).astype(int)

@@ -17,3 +17,9 @@ def test_a_value_that_holds_is_drawn_until_the_next_one_and_to_the_windows_end()
 def test_nothing_is_drawn_before_the_first_value():
     drawn = _stepped(Series("gpu_power", "W", {}, (5 * S,), (100.0,)), _Line("gpu_power", "", holds=True), 10.0)
     assert min(at_s for at_s, _ in drawn) > 5
+
+
+def test_of_means_those_before_the_window_are_left_out():
+    series = Series("gpu_utilization", "share", {}, (-S // 6, S // 6, S // 2), (0.1, 0.2, 0.3))
+    assert _stepped(series, _Line("gpu_utilization", "", 100), 10.0) == [(pytest.approx(1 / 6), 0.2), (0.5, 0.3)]
+    assert _stepped(Series("gpu_utilization", "share", {}, (-1,), (0.1,)), _Line("gpu_utilization", ""), 10.0) == []
