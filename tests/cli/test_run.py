@@ -27,7 +27,9 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
         assert point["requests"]["ok"] == point["requests"]["sent"] == point["service_time_ns"]["count"] > 0
         assert point["error_rate"] == 0
         assert 0 < point["service_time_ns"]["min"] <= point["service_time_ns"]["p50"] <= point["service_time_ns"]["max"]
-    assert {path.name for path in finished.folder.iterdir()} == {"result.json", "latency.hlog", "report.html", "report.md", "plots"}
+    names = {path.name for path in finished.folder.iterdir()}
+    assert names - {"telemetry.parquet", "telemetry.csv"} == {"result.json", "latency.hlog", "report.html", "report.md", "plots"}
+    assert len(names) == 6
     assert "concurrency" in finished.stdout
     assert not finished.folder.with_name("out.partial").exists()
 
