@@ -95,9 +95,7 @@ def test_telemetry_can_be_left_out(perfkit, write_scenario):
 
 
 def test_a_run_is_told_to_prometheus_while_it_goes_on(perfkit, write_scenario):
-    scenario = write_scenario(
-        load={"closed": {"concurrency": [8, 9]}}, measure={"warmup": "0s", "duration": "600s", "repetitions": 1}
-    )
+    scenario = write_scenario(load={"closed": {"concurrency": [8, 9]}}, measure={"warmup": "0s", "duration": "600s", "repetitions": 1})
     running = perfkit.start("run", scenario, "--prometheus", "0")
     running.wait_for_line("prometheus: ")
     url = urllib.parse.urlsplit(running.seen[-1].split()[-1])
