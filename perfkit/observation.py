@@ -25,7 +25,7 @@ from perfkit.stats.resources import Resources
 from perfkit.target import Target
 from perfkit.telemetry.event_loop import LAG, PAUSE
 from perfkit.telemetry.generator import MachineFigures
-from perfkit.telemetry.messages import Publish, Second, Watched, WatchedMetrics, WatchedStatistics
+from perfkit.telemetry.messages import Publish, Second, Watched, WatchedGpus, WatchedMetrics, WatchedStatistics
 from perfkit.telemetry.metrics_figures import MetricsFigures
 from perfkit.telemetry.server import ServerStatistics
 from perfkit.telemetry.timeline import Observed, Remark, Series
@@ -148,7 +148,12 @@ async def observing(
         raise UsageError(
             "--prometheus: the scenario's telemetry: false samples nothing, so there is nothing to tell; leave one of the two out"
         )
-    async with watching(watched(scenario, target, listen) if scenario.telemetry else None) as watch:
+    wanted = watched(scenario, target, listen) if scenario.telemetry else None
+    async with watching(wanted) as watch:
+        if wanted is not None and not wanted.may_see_gpus:
+            watch.notes.append(
+                "The target is not this machine, and no page of its metrics is named (target.metrics_url): its GPUs are not seen."
+            )
         yield Observation(scenario, watch, connect, clock)
 
 
@@ -156,14 +161,16 @@ def watched(scenario: Scenario, target: Target, listen: tuple[str, int] | None =
     """What a scenario has sampled; raises ScenarioError where a variable of a metrics URL is not set."""
     urls = [("target.metrics_url", scenario.target.metrics_url)] if scenario.target.metrics_url else []
     urls += [("metrics.url", url) for url in scenario.metrics.url]
-    model = scenario.target.model
+    model, addresses = scenario.target.model, tuple(target.addresses.values())
+    is_here = all(address.is_this_machine for address in addresses)
     resolved = dict.fromkeys(resolve_metrics_url(key, url) for key, url in urls)
     return Watched(
+        gpus=WatchedGpus(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns, addresses) if is_here else None,
         metrics=tuple(
             WatchedMetrics(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns)
             for url, authorization in resolved
         ),
-        statistics=WatchedStatistics(next(iter(target.addresses.values())), model, scenario.target.version, _STATISTICS_EVERY_NS),
+        statistics=WatchedStatistics(addresses[0], model, scenario.target.version, _STATISTICS_EVERY_NS),
         listen=listen,
     )
 

@@ -59,3 +59,6 @@ class Gpu(Part):
     """GPUs of this machine, through their driver, where the target is this machine."""
 
     sample_rate_per_s: Rate = Field(default=20.0, alias="sample_rate", le=1000)
+    """At most: what changes less often is asked less often."""
+    idle_ns: Duration = Field(default=2_000_000_000, alias="idle", le=8_000_000_000)
+    """For how long the GPUs' power is measured before the run, where there are any; 0s for not at all."""

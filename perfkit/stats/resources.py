@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from perfkit.recorder.histogram import EMPTY, Packed
 from perfkit.result.model import ContextSwitches, GcPauses, Generator, RunWarning, Tcp
@@ -101,10 +101,13 @@ def pooled_metrics(seen: Seen) -> tuple[MetricFigures, ...]:
     return tuple(some[0][0] if len(some) == 1 else _pooled_metric(some) for some in by_name.values())
 
 
-def energy_per(inferences: float, energies_j: Sequence[float | None]) -> float | None:
-    """The GPUs' energy together, per inference; None where one of them is not known, or nothing was inferred."""
-    known = [energy for energy in energies_j if energy is not None]
-    return sum(known) / inferences if known and len(known) == len(energies_j) and inferences else None
+def energy_per(inferences: float, gpus: Sequence[GpuFigures], energy: Literal["energy_j", "energy_above_idle_j"]) -> float | None:
+    """The GPUs' energy together, per inference; None where one of them does not tell, or nothing was inferred.
+
+    GPUs that the server is known not to use are left out; instances of a divided one are in what the whole draws.
+    """
+    drawn = [getattr(gpu, energy) for gpu in gpus if not gpu.mig and gpu.used_by_server is not False]
+    return sum(drawn) / inferences if drawn and None not in drawn and inferences else None
 
 
 def _pooled_gpu(some: Sequence[tuple[GpuFigures, int]]) -> GpuFigures:
@@ -116,6 +119,10 @@ def _pooled_gpu(some: Sequence[tuple[GpuFigures, int]]) -> GpuFigures:
             return _most(value for value, _ in values)
         if name in ("energy_j", "energy_above_idle_j", "ecc_errors", "ecc_uncorrected_errors"):
             return None if any(value is None for value, _ in values) else _sum(value for value, _ in values)
+        if name == "used_by_server":
+            return True if any(value for value, _ in values) else values[0][0]
+        if name == "energy_source":
+            return "power" if any(value == "power" for value, _ in values) else values[0][0]
         if name == "throttle_reasons":
             return tuple(dict.fromkeys(reason for reasons, _ in values for reason in reasons))
         return values[0][0]

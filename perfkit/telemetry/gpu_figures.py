@@ -32,6 +32,7 @@ class GpuFigures:
     ecc_errors: int | None = None
     """New ones in the window."""
     throttle_reasons: tuple[str, ...] = ()
+    driver_version: str | None = None
     parent_uuid: str | None = None
     """Of an instance of a divided GPU, the GPU's."""
     power_source: Literal["instant", "samples", "average"] | None = None

@@ -38,14 +38,29 @@ class WatchedStatistics:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class WatchedGpus:
+    """This machine's GPUs, read through their driver: at most so often, and for so long before any load."""
+
+    rate_per_s: float
+    rest_ns: int
+    addresses: tuple[Address, ...]
+    """Where the target listens, to tell its processes from others."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Watched:
     """What a run has sampled; None leaves a source out."""
 
-    gpu_rate_per_s: float | None = None
+    gpus: WatchedGpus | None = None
     metrics: tuple[WatchedMetrics, ...] = ()
     statistics: WatchedStatistics | None = None
     listen: tuple[str, int] | None = None
     """Where the run is published for Prometheus."""
+
+    @property
+    def may_see_gpus(self) -> bool:
+        """Whether there is any source that may know of GPUs."""
+        return self.gpus is not None or bool(self.metrics)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

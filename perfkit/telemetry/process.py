@@ -75,6 +75,11 @@ def _samplers(watched: Watched, clock: MonotonicClock) -> dict[str, Sampler[Any]
         from perfkit.telemetry.server_course import ServerCourse
 
         samplers["statistics"] = ServerCourse(watched.statistics, clock)
+    if (gpus := watched.gpus) is not None:
+        from perfkit.telemetry.gpu_sampler import GpuSampler
+        from perfkit.telemetry.server_processes import ServerProcesses
+
+        samplers["gpu"] = GpuSampler(gpus.rate_per_s, clock, rest_ns=gpus.rest_ns, server_pids=ServerProcesses(gpus.addresses))
     for number, page in enumerate(watched.metrics):
         from perfkit.telemetry.prometheus import MetricsSampler
 

@@ -34,8 +34,21 @@ def test_energy_that_is_not_known_of_all_windows_is_not_known():
 
 @pytest.mark.parametrize(("energies", "expected"), [([10.0, 30.0], 4.0), ([10.0, None], None), ([], None)])
 def test_energy_per_inference_is_of_all_gpus(energies, expected):
-    assert energy_per(10.0, energies) == expected
-    assert energy_per(0.0, energies) is None
+    gpus = [gpu(str(number), energy_j=energy, energy_above_idle_j=5.0) for number, energy in enumerate(energies)]
+    assert energy_per(10.0, gpus, "energy_j") == expected
+    assert energy_per(0.0, gpus, "energy_j") is None
+    assert energy_per(10.0, gpus, "energy_above_idle_j") == (0.5 * len(energies) or None)
+
+
+def test_energy_per_inference_leaves_out_gpus_that_the_server_does_not_use_and_counts_a_divided_one_once():
+    mine, unknown, others = (gpu(str(used), energy_j=10.0, used_by_server=used) for used in (True, None, False))
+    assert energy_per(10.0, [mine, unknown, others, gpu("instance", mig=True)], "energy_j") == 2.0
+
+
+def test_what_one_window_alone_shows_of_a_gpu_holds_for_all_of_them():
+    counted, integrated = gpu("a", energy_source="counter", used_by_server=None), gpu("a", energy_source="power", used_by_server=True)
+    (found,) = pooled_gpus([(Resources(gpus=(counted,)), S), (Resources(gpus=(integrated,)), S)])
+    assert (found.energy_source, found.used_by_server) == ("power", True)
 
 
 def test_metrics_are_pooled_by_name_and_labels():

@@ -1,11 +1,14 @@
-"""A clock that tests move, and pages of metrics that a real HTTP server serves."""
+"""A clock that tests move, pages of metrics that a real HTTP server serves, and a fake NVML library."""
 
 import dataclasses
 import http.server
 import pathlib
+import shutil
 import threading
 
 import pytest
+
+from tests.telemetry.fake_nvml.library import FakeNvml, compile_into
 
 PAGES = pathlib.Path(__file__).with_name("pages")
 
@@ -59,3 +62,14 @@ def page():
         yield served
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture(scope="session")
+def compiled_nvml(tmp_path_factory):
+    return compile_into(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def fake_nvml(compiled_nvml, tmp_path):
+    shutil.copy(compiled_nvml, tmp_path)
+    return FakeNvml(tmp_path)
