@@ -101,7 +101,7 @@ def test_a_run_is_told_to_prometheus_while_it_goes_on(perfkit, write_scenario):
     url = urllib.parse.urlsplit(running.seen[-1].split()[-1])
     assert url.hostname == "127.0.0.1"
     running.wait_for_line("target: ")
-    page = {}
+    page: dict[str, float] = {}
     while page.get("perfkit_requests_timed_total", 0) == 0:  # the first second of the load is told when it is complete
         connection = HTTPConnection(url.hostname, url.port, timeout=60)
         connection.request("GET", url.path)
