@@ -6,6 +6,8 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 SCHEMA = "perfkit.result/1"
+METRIC_DEFINITIONS = 1
+"""Counts up when a figure of a result changes its meaning: figures of different definitions are not compared."""
 
 Status = Literal["complete", "interrupted", "incomplete", "invalid"]
 
