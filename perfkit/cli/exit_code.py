@@ -13,6 +13,7 @@ class ExitCode(enum.IntEnum):
     VIOLATED = 1
     USAGE = 2
     INCONCLUSIVE = 3
+    INCOMPARABLE = 4
     INVALID = 5
     TARGET = 6
     INTERNAL = 70
