@@ -66,7 +66,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.experiment.gate_folder import GateFolder, Plan
     from perfkit.gate import GateRequest, gate
     from perfkit.load.interruption import Interruption
-    from perfkit.report.gate import LiveGate
+    from perfkit.report.live import LiveGate
     from perfkit.scenario.file import read_scenario
     from perfkit.telemetry.host import describe_host
 

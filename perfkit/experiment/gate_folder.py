@@ -3,7 +3,7 @@
 import json
 import pathlib
 import shutil
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 from pydantic import ConfigDict, Field
@@ -12,8 +12,10 @@ from perfkit.errors import MeasurementError, ResultError
 from perfkit.experiment.pair import Pair
 from perfkit.result.file import put_in_place
 from perfkit.result.model import Part
+from perfkit.result.verdict import SCHEMA as VERDICT_SCHEMA
 from perfkit.result.verdict import Verdict, verdict_document
 
+_T = TypeVar("_T")
 SCHEMA = "perfkit.gate/1"
 PLAN_FILE, PAIRS_FILE, VERDICT_FILE, RUNS_FOLDER = "plan.json", "pairs.json", "verdict.json", "runs"
 
@@ -111,7 +113,7 @@ class GateFolder:
         return bool(self.pairs)
 
     def _go_on(self, plan: Plan) -> None:
-        kept = Plan.model_validate(self._read(PLAN_FILE))
+        kept = self._read(PLAN_FILE, pydantic.TypeAdapter(Plan))
         if kept.asked != plan.asked:
             changed = [name for name in Asked.model_fields if getattr(kept.asked, name) != getattr(plan.asked, name)]
             raise ResultError(
@@ -120,18 +122,17 @@ class GateFolder:
             )
         self.plan = kept
         if (self.partial / PAIRS_FILE).exists():
-            self.pairs = [Pair.model_validate(one) for one in self._read(PAIRS_FILE)]
+            self.pairs = self._read(PAIRS_FILE, pydantic.TypeAdapter(list[Pair]))
 
-    def _read(self, name: str) -> Any:
+    def _read(self, name: str, kind: pydantic.TypeAdapter[_T]) -> _T:
         file = self.partial / name
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
-            schema = document.get("schema") if name == PLAN_FILE else SCHEMA
-        except (OSError, ValueError, AttributeError) as error:
-            raise ResultError(f"{file}: cannot be read: {error}; remove {self.partial} to begin anew") from None
-        if schema != SCHEMA:
-            raise ResultError(f"{file}: this perfkit reads {SCHEMA}, found {schema!r}: a newer perfkit may read it")
-        return document
+            _refuse_newer(file, document, SCHEMA)
+            return kind.validate_python(document)
+        except (OSError, ValueError) as error:
+            first = str(error).splitlines()[0]
+            raise ResultError(f"{file}: cannot be read: {first}; remove {self.partial} to begin anew") from None
 
     def _write(self, name: str, document: Any) -> None:
         try:
@@ -146,8 +147,16 @@ def read_verdict(path: pathlib.Path) -> Verdict:
     """The verdict in a gate's folder, or in its file; raises ResultError."""
     file = path / VERDICT_FILE if path.is_dir() else path
     try:
-        return Verdict.model_validate(json.loads(file.read_text(encoding="utf-8")))
+        document = json.loads(file.read_text(encoding="utf-8"))
+        _refuse_newer(file, document, VERDICT_SCHEMA)
+        return Verdict.model_validate(document)
     except OSError as error:
         raise ResultError(f"{file}: cannot be read: {error.strerror}") from None
-    except (ValueError, pydantic.ValidationError) as error:
-        raise ResultError(f"{file}: is no verdict: {error}") from None
+    except ValueError as error:
+        raise ResultError(f"{file}: is no verdict: {str(error).splitlines()[0]}") from None
+
+
+def _refuse_newer(file: pathlib.Path, document: object, schema: str) -> None:
+    found = document.get("schema", schema) if isinstance(document, dict) else schema
+    if found != schema:
+        raise ResultError(f"{file}: this perfkit reads {schema}, found {found!r}: a newer perfkit may read it")
