@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import perfkit
 from perfkit.calibration.model import Calibration
@@ -79,6 +79,7 @@ class GateRequest:
             candidate=str(self.candidate),
             quick=self.quick,
             control_pairs=self.control_pairs,
+            perfkit=perfkit.__version__,
         )
 
 
@@ -123,8 +124,8 @@ class _Gate:
             trial = await try_arms(request.arms, self._bench, self._observer.say)
             if settled := _incomparable(trial.results):
                 return settled
-            environment = trial.results["baseline"].environment
-            fixed = trial.fixed.model_copy(update={"notes": (*_differing(trial.results), *trial.notes), "environment": environment})
+            notes = (*_differing(trial.results), *trial.notes)
+            fixed = trial.fixed.model_copy(update={"notes": notes, "environment": _environment(trial.results)})
             folder.fix(fixed)
         self._observer.gate_started(request.rule.looks, request.control_pairs, len(folder.pairs))
 
@@ -206,3 +207,9 @@ def _differing(results: Mapping[ArmName, Result]) -> list[str]:
     """What differs between the arms but may."""
     found = fingerprint_differences(fingerprint(results["baseline"]), fingerprint(results["candidate"]))
     return [f"Between the arms {difference.sentence}." for difference in found if difference.key in _MAY_DIFFER]
+
+
+def _environment(results: Mapping[ArmName, Result]) -> dict[str, Any]:
+    """What both arms share, and their servers."""
+    shared = {key: value for key, value in results["baseline"].environment.items() if key != "target"}
+    return {**shared, **{arm: result.environment.get("target") for arm, result in results.items()}}

@@ -28,6 +28,8 @@ class Asked(Part):
     candidate: str
     quick: bool
     control_pairs: int
+    perfkit: str
+    """Its version: another may define its metrics otherwise."""
 
 
 class Fixed(Part):
@@ -43,7 +45,7 @@ class Fixed(Part):
     """The baseline's, from which the rate was made."""
     notes: tuple[str, ...] = ()
     environment: dict[str, Any] = Field(default_factory=dict)
-    """Of the baseline's trial."""
+    """The load generator's, and what each server said of itself."""
 
 
 class Plan(Part):

@@ -3,14 +3,13 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from perfkit.experiment.pair import FIGURES, PERCENTILES, ArmName, ArmRun, Pair
 from perfkit.result.verdict import Comparison, VerdictKind
-from perfkit.stats.comparison import ERROR_RATE, ERROR_RATE_BAND, MARGINS, Figures, Metric, compare
-from perfkit.stats.paired import Rule
+from perfkit.stats.comparison import ERROR_RATE, ERROR_RATE_BAND, MARGINS, Figures, Metric, compare, judge
+from perfkit.stats.paired import Rule, decide
 
-Decision: TypeAlias = Literal["regressed", "pass"]
 ARMS: tuple[ArmName, ...] = ("baseline", "candidate")
 FAILED_SHARE = 0.01
 DISCARDED = 4  # pairs that may be measured again, and one more for every three that are used
@@ -48,15 +47,16 @@ def settle(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice) -> Settled |
     """
     usable = [pair for pair in pairs if pair.invalid is None]
     if reason := _why_invalid(pairs, usable, choice):
-        return Settled("invalid", (reason,), _compared(rule, usable, choice)[1])
+        is_whole = bool(usable) and not _what_is_missing(usable, choice)
+        return Settled("invalid", (reason,), compare(rule, _figures(usable, choice)) if is_whole else ())
     if len(usable) not in rule.looks:
         return None
-    decision, comparisons = _compared(rule, usable, choice)
-    if decision is not None:
-        return Settled(decision, _reasons(decision, comparisons, len(usable)), comparisons)
-    if len(usable) == rule.looks[-1]:
-        return Settled("inconclusive", _reasons("inconclusive", comparisons, len(usable)), comparisons)
-    return None
+    figures = _figures(usable, choice)
+    decision = decide(judge(rule, figures))
+    if decision is None and len(usable) < rule.looks[-1]:
+        return None
+    kind, comparisons = decision or "inconclusive", compare(rule, figures)
+    return Settled(kind, _reasons(kind, comparisons, len(usable)), comparisons)
 
 
 def settle_control(pairs: Sequence[Pair], count: int, choice: MetricChoice) -> Settled | None:
@@ -69,12 +69,6 @@ def settle_control(pairs: Sequence[Pair], count: int, choice: MetricChoice) -> S
         reason = "The baseline was called slower than itself in the control pairs: something favours one of the arms."
         return Settled("invalid", (reason, *settled.reasons[1:]), settled.comparisons)
     return settled
-
-
-def _compared(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice) -> tuple[Decision | None, tuple[Comparison, ...]]:
-    if not pairs or _what_is_missing(pairs, choice):
-        return None, ()
-    return compare(rule, _figures(pairs, choice))
 
 
 def _figures(pairs: Sequence[Pair], choice: MetricChoice) -> list[Figures]:

@@ -8,6 +8,8 @@ from perfkit.result.model import Part, Result, RunWarning
 ArmName = Literal["baseline", "candidate"]
 PairKind = Literal["pair", "control"]
 PERCENTILES = ("p50", "p95", "p99", "p99_9")
+_INVALIDATING = {"generator_bound", "throttled", "behind_schedule", "late_starts", "worker_lost"}
+_DECISIVE = {*_INVALIDATING, "not_steady", "overloaded", "failed_requests"}
 FIGURES = ("throughput", *PERCENTILES)
 
 
@@ -36,9 +38,10 @@ class ArmRun(Part):
         faulty = next((point for point in self.points if not point.valid), None)
         if faulty is None:
             return None
-        first = next(iter(faulty.warnings), None)
-        message = first.message if first else "it is not valid"
-        return RunWarning(code=first.code if first else "invalid", message=f"{faulty.load_point}: {message}")
+        cause = next((warning for warning in faulty.warnings if warning.code in _INVALIDATING), None)
+        if cause is None:
+            return RunWarning(code="invalid", message=f"{faulty.load_point}: nothing was sent.")
+        return RunWarning(code=cause.code, message=f"{faulty.load_point}: {cause.message}")
 
 
 class Pair(Part):
@@ -79,7 +82,7 @@ def arm_run(results: tuple[Result, ...]) -> ArmRun:
     for result in results:
         for point in result.points:
             times = {name: getattr(point.times, name) for name in PERCENTILES}
-            decisive = [warning for warning in point.warnings if warning.code not in _NOT_DECISIVE]
+            decisive = [warning for warning in point.warnings if warning.code in _DECISIVE]
             points.append(
                 PointFigures(
                     load_point=f"{point.protocol}, {point.load.title}",
@@ -92,7 +95,3 @@ def arm_run(results: tuple[Result, ...]) -> ArmRun:
                 )
             )
     return ArmRun(points=tuple(points))
-
-
-# said of every run of a gate alike, and by the gate itself where it matters
-_NOT_DECISIVE = {"few_samples", "shared_cpus", "json_tensors", "steal", "littles_law", "burst"}

@@ -62,7 +62,7 @@ async def try_arms(arms: Mapping[ArmName, Arm], bench: Bench, say: Callable[[str
         notes += [warning.message for warning in said if warning.code == "shared_cpus" and arms[name].command is None]
         notes += [at.conflict] if at.conflict else []
     capacity_per_s = results["baseline"].points[0].throughput_per_s if is_standard else None
-    rate_per_s = None if capacity_per_s is None else float(f"{SHARE_OF_CAPACITY * capacity_per_s:.3g}")
+    rate_per_s = float(f"{SHARE_OF_CAPACITY * capacity_per_s:.3g}") if capacity_per_s else None
     fixed = Fixed(
         warmup_ns=_warmup_ns(scenario, results),
         window_ns=length_ns,
@@ -79,9 +79,11 @@ async def try_arms(arms: Mapping[ArmName, Arm], bench: Bench, say: Callable[[str
 
 
 def stints(scenario: Scenario, fixed: Fixed, seed: int) -> tuple[Stint, ...]:
-    """What every run of an arm does, one after the other."""
+    """What every run of an arm does, one after the other. Raises MeasurementError where the baseline's capacity is not known."""
     loads: tuple[Load, ...] = (scenario.load,)
-    if fixed.concurrency is not None and fixed.rate_per_s is not None:
+    if fixed.concurrency is not None:
+        if fixed.rate_per_s is None:
+            raise MeasurementError("the baseline answered nothing in its trial: measure longer (measure.duration)")
         loads = (closed_loop(fixed.concurrency), poisson(fixed.rate_per_s))
     return tuple(Stint(load, seed, fixed.warmup_ns, fixed.window_ns) for load in loads)
 

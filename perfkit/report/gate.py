@@ -2,15 +2,13 @@
 
 import sys
 
-import rich.box
-from rich.table import Table
-
-from perfkit.report.text import captured
+from perfkit.report.text import drawn
 from perfkit.result.verdict import Comparison, Verdict
 from perfkit.stats.comparison import change
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _COLUMNS = ("metric", "load point", "baseline", "candidate", "change", "adj. p", "margin", "finds", "verdict")
+_LEFT = {"metric", "load point", "verdict"}
 _STYLES = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
 
 
@@ -27,17 +25,14 @@ def print_verdict(verdict: Verdict) -> None:
 
 
 def _table(comparisons: tuple[Comparison, ...], caption: str) -> str:
-    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, justify="left" if column in _COLUMNS[:2] or column == "verdict" else "right", no_wrap=True)
+    rows = []
     for one in comparisons:
         adjusted = "" if one.adjusted_p is None else f"{one.adjusted_p:.2g}"
         cells = [one.metric, one.load_point, figure(one, one.baseline), figure(one, one.candidate), change(one), adjusted]
-        cells += [share(one, one.margin), share(one, one.minimum_detectable_effect)] if one.gated else ["", ""]
-        table.add_row(*cells, one.verdict if one.gated else "–", style=_STYLES[one.verdict] if one.gated else "dim")
+        cells += [share(one, one.margin), share(one, one.minimum_detectable_effect), one.verdict] if one.gated else ["", "", "–"]
+        rows.append((cells, _STYLES[one.verdict] if one.gated else "dim"))
     legend = f"{comparisons[0].confidence:.1%} intervals; finds: so much worse is found in 9 of 10 gates as noisy as this one"
-    rows = [line.rstrip() for line in captured(table).splitlines() if line.strip()]
-    return "\n".join([*rows, "", caption, legend, ""])
+    return f"{drawn(_COLUMNS, rows, _LEFT)}\n{caption}\n{legend}\n"
 
 
 def figure(one: Comparison, value: float | None) -> str:

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from perfkit.result.verdict import Comparison, MetricVerdict
-from perfkit.stats.paired import NOISE_BAND, Bounds, Look, Rule, decide, look, minimum_detectable_difference
+from perfkit.stats.detectable import minimum_detectable_difference
+from perfkit.stats.paired import NOISE_BAND, Bounds, Look, Rule, look
 from perfkit.stats.signed_rank import hodges_lehmann, limits
 
 MARGINS = {"throughput": 0.05, "p50": 0.05, "p95": 0.05, "p99": 0.10}
@@ -60,20 +61,24 @@ class Figures:
         return [self.metric.difference(*values) for values in zip(self.baseline, self.candidate, strict=True)]
 
 
-def compare(rule: Rule, figures: Sequence[Figures]) -> tuple[Literal["regressed", "pass"] | None, tuple[Comparison, ...]]:
-    """What the rule says of the pairs so far, and each metric's comparison. All figures are of the same pairs, at least one."""
+def judge(rule: Rule, figures: Sequence[Figures]) -> Look:
+    """What the rule says of the metrics that have a say; all figures are of the same pairs, at least one."""
     gated = [one for one in figures if one.metric.margin is not None]
-    bounds = [one.metric.bounds for one in gated]
-    looked = look(rule, bounds, np.array([one.differences for one in gated]))
-    comparisons = []
+    return look(rule, [one.metric.bounds for one in gated], np.array([one.differences for one in gated]))
+
+
+def compare(rule: Rule, figures: Sequence[Figures]) -> tuple[Comparison, ...]:
+    """Each metric's comparison, judged as `judge` does."""
+    looked, bounds = judge(rule, figures), [one.metric.bounds for one in figures if one.metric.margin is not None]
+    comparisons, index = [], 0
     for one in figures:
         if one.metric.margin is None:
             comparisons.append(_comparison(rule, one, None, None, None))
         else:
-            index = gated.index(one)
             detectable = minimum_detectable_difference(rule, bounds, index, one.differences)
             comparisons.append(_comparison(rule, one, looked, index, detectable))
-    return decide(looked), tuple(comparisons)
+            index += 1
+    return tuple(comparisons)
 
 
 def _comparison(rule: Rule, figures: Figures, looked: Look | None, index: int | None, detectable: float | None) -> Comparison:

@@ -7,7 +7,6 @@ pair: requests within a run share their server process, and say nothing of how t
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Sequence
 from typing import Literal
 
@@ -19,8 +18,6 @@ LOOKS, QUICK_LOOKS = (12, 16, 20), (10,)
 FALSE_ALARM_RATE, ERRORS_PART = 0.01, 0.001  # of the one per cent, a tenth of a per cent is the error rate's
 PASS_RATE = 0.05
 NOISE_BAND = 0.01
-POWER = 0.9
-_RANKS_FOR_MEANS = 1.05  # 3/pi is the test's efficiency beside Student's for normal differences: so many times the pairs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,6 +52,11 @@ class Rule:
     def errors_rate(self) -> float:
         """The error rate's part of the false alarms, at one look."""
         return ERRORS_PART / len(self.looks)
+
+    def first_step_error(self, bounds: Sequence[Bounds], index: int) -> float:
+        """The p at one look at which metric `index` has regressed whatever the others say."""
+        errors = sum(one.is_error_rate for one in bounds)
+        return self.errors_rate / errors if bounds[index].is_error_rate else self.times_rate / (len(bounds) - errors)
 
     @property
     def limit_error(self) -> float:
@@ -118,20 +120,3 @@ def decide(looked: Look) -> Literal["regressed", "pass"] | None:
     if looked.regressed.any():
         return "regressed"
     return "pass" if looked.passed.all() else None
-
-
-def minimum_detectable_difference(rule: Rule, bounds: Sequence[Bounds], index: int, differences: Sequence[float]) -> float | None:
-    """The shift of metric `index` that pairs as many and as noisy as these are flagged for in nine of ten gates.
-
-    From n = 2 + 1.05 ((z_(1-a) + z_0.9) s / (shift - band))^2, s the differences' standard deviation and a the first step of
-    Holm's correction at one look: an approximation for normal differences, on the safe side for those with long tails. None
-    where so few pairs cannot be enough for an alarm.
-    """
-    count = len(differences)
-    errors = sum(one.is_error_rate for one in bounds)
-    error = rule.errors_rate / errors if bounds[index].is_error_rate else rule.times_rate / (len(bounds) - errors)
-    if count < 3 or 2.0**-count > error:
-        return None
-    normal = statistics.NormalDist()
-    z = normal.inv_cdf(1 - error) + normal.inv_cdf(POWER)
-    return bounds[index].band + z * statistics.stdev(differences) * math.sqrt(_RANKS_FOR_MEANS / (count - 2))

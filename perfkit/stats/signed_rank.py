@@ -54,6 +54,13 @@ def limits(values: Array, error: float) -> tuple[Array, Array]:
     return averages[..., beyond - 1], averages[..., -beyond]
 
 
+def lower_limit(values: Array, error: float) -> Array:
+    """The lower of `limits` alone, which is quicker."""
+    beyond = cut_off(np.shape(values)[-1], error)
+    averages = _walsh_averages(values)
+    return np.asarray(np.partition(averages, beyond - 1, axis=-1)[..., beyond - 1]) if beyond else np.full(averages.shape[:-1], -np.inf)
+
+
 def cut_off(count: int, error: float) -> int:
     """The largest k with P[W < k] <= error, for so many values without ties; 0 where even the smallest W is too likely."""
     at_least = _chance_of_at_least(count)  # W is symmetric: P[W <= k] = P[W >= max - k]

@@ -6,7 +6,7 @@ from perfkit.errors import ResultError
 from perfkit.experiment.gate_folder import Asked, Fixed, GateFolder, Plan, read_verdict
 from perfkit.result.verdict import Verdict
 
-ASKED = Asked(scenario={"name": "x"}, baseline="http://a", candidate="http://b", quick=False, control_pairs=0)
+ASKED = Asked(scenario={"name": "x"}, baseline="http://a", candidate="http://b", quick=False, control_pairs=0, perfkit="1.2.3")
 PLAN = Plan(asked=ASKED, seed=7, started_at="2026-01-02T03:04:05.678+00:00")
 FIXED = Fixed(warmup_ns=10, window_ns=20, concurrency=4, rate_per_s=70.0, capacity_per_s=100.0, notes=("Said.",))
 VERDICT = Verdict(

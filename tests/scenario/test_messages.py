@@ -9,7 +9,7 @@ from perfkit.scenario.file import read_scenario
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
-TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo"
+TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo, gate"
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 INPUT = "workload:\n  inputs:\n    A: "
 
@@ -109,7 +109,10 @@ MESSAGES = [
     (HEAD + "slo: {p99: 5}\n", "s.yaml:3: slo.p99: expected a duration such as 250us, 10ms, 30s or 2m, found 5"),
     (HEAD + "slo: {error_rate: 110%}\n", "s.yaml:3: slo.error_rate: a share lies between 0 and 1 (0% and 100%), found '110%'"),
     (HEAD + "gpu: {}\n", "s.yaml:3: gpu: GPU sampling comes with a later version"),
-    (HEAD + "gate: {}\n", "s.yaml:3: gate: the regression gate comes with a later version"),
+    (HEAD + "gate: {profile: mine}\n", "s.yaml:3: gate.profile: expected 'standard', found 'mine'"),
+    (HEAD + "gate: {metrics: []}\n", "s.yaml:3: gate.metrics: expected at least one, found none"),
+    (HEAD + "gate: {metrics: [p50, p50]}\n", "s.yaml:3: gate.metrics: each metric stands once, found ['p50', 'p50']"),
+    (HEAD + "gate: {metrics: [p42]}\n", "s.yaml:3: gate.metrics[0]: expected 'throughput', 'p50', 'p95' or 'p99', found 'p42'"),
     (HEAD + "sweep: {}\n", "s.yaml:3: sweep: sweeps come with a later version; use several concurrencies"),
     ("target:\n  model: m\n  metrics_url: x\n" + LOAD, "s.yaml:3: target.metrics_url: reading the server's Prometheus metrics comes with a later version"),
     (HEAD + "measure: {warmup: automatic}\n", "s.yaml:3: measure.warmup: expected a duration such as 250us, 10ms, 30s or 2m, found 'automatic'"),

@@ -1,10 +1,9 @@
-import dataclasses
 import math
 
 import numpy as np
 import pytest
 
-from perfkit.stats.paired import Bounds, Rule, decide, holm, look, minimum_detectable_difference, rule_for
+from perfkit.stats.paired import Bounds, decide, holm, look, rule_for
 
 BOUNDS = [*(Bounds.of_ratio(0.01, margin) for margin in (0.05, 0.05, 0.05, 0.10)), Bounds(0.001, 0.001, is_error_rate=True)]
 
@@ -74,20 +73,3 @@ def test_an_adjusted_p_below_the_false_alarm_rate_is_a_regression_and_nothing_el
     assert ((looked.adjusted_p <= 0.01) == looked.regressed).all()
     assert 0 < looked.regressed.mean() < 1
     assert looked.adjusted_p.max() <= 1
-
-
-def test_the_minimum_detectable_difference_is_found_in_about_nine_of_ten():
-    rule, one = Rule(looks=(20,)), Bounds.of_ratio(0.01, 0.05)
-    rng = np.random.default_rng(9)
-    noise = rng.normal(0, 0.05, (4000, 1, 20))
-    effect = minimum_detectable_difference(rule, [one], 0, (0.05 * (np.arange(20) % 2 * 2 - 1) * math.sqrt(19 / 20)).tolist())
-    assert effect is not None
-    assert look(rule, [one], noise + effect).regressed.mean() == pytest.approx(0.9, abs=0.03)
-
-
-def test_too_few_pairs_detect_nothing_however_large():
-    rule = rule_for(4)
-    assert minimum_detectable_difference(rule, BOUNDS, 0, [0.0, 0.1] * 5) is None
-    assert minimum_detectable_difference(rule, BOUNDS, 0, [0.0]) is None
-    assert minimum_detectable_difference(rule, BOUNDS, 0, [0.0, 0.1] * 6) is not None
-    assert minimum_detectable_difference(dataclasses.replace(rule, looks=(10,)), BOUNDS, 4, [0.0] * 10) == 0.001
