@@ -11,7 +11,16 @@ from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import v2_pb2
-from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, Parameter, Parameters, RequestedOutput, TensorMetadata
+from perfkit.protocol.message import (
+    InferRequest,
+    InferResponse,
+    ModelConfig,
+    ModelMetadata,
+    Parameter,
+    Parameters,
+    RequestedOutput,
+    TensorMetadata,
+)
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array
 
 _AnyMessage = TypeVar("_AnyMessage", bound=Message)

@@ -138,7 +138,9 @@ def environment_differences(baseline: Result, candidate: Result) -> list[Differe
     """The facts in which two environments differ, as dotted paths; those that no fingerprint holds are warnings."""
     left, right = (dict(_flat(_without(one.environment, _PASSING))) for one in (baseline, candidate))
     return [
-        Difference(key, key, left.get(key), right.get(key), "incomparable" if key in _FINGERPRINTED or key.startswith("gpus") else "warning")
+        Difference(
+            key, key, left.get(key), right.get(key), "incomparable" if key in _FINGERPRINTED or key.startswith("gpus") else "warning"
+        )
         for key in dict.fromkeys((*left, *right))
         if left.get(key) != right.get(key)
     ]
