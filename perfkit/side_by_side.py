@@ -124,7 +124,7 @@ def _rows(key: _Key, results: Sequence[tuple[str, Result]]) -> tuple[list[Row], 
         changes = tuple(None if not index else _change(unit, values[0], value) for index, value in enumerate(values))
         if metric == "throughput":
             rates = [_rates(result, key) for _, result in results]
-            changes = (None, *(_throughput_change(rates[0], some) for some in rates[1:]))
+            changes = (None, *(_throughput_change(change, rates[0], some) for change, some in zip(changes[1:], rates[1:], strict=True)))
         better: Literal["lower", "higher"] = "higher" if metric == "throughput" else "lower"
         rows.append(Row(load_point, metric.replace("_", "."), unit, better, tuple(values), changes))
     return rows, missing
@@ -159,8 +159,14 @@ def _rates(result: Result, key: _Key) -> list[float]:
     return [point.throughput_per_s for point in result.points if (point.protocol, point.load) == key]
 
 
-def _throughput_change(base: Sequence[float], other: Sequence[float]) -> Estimate | None:
-    return ratio_of_means(base, other) if base and other and min(*base, *other) > 0 else None
+def _throughput_change(change: Estimate | None, base: Sequence[float], other: Sequence[float]) -> Estimate | None:
+    """The pooled figures' ratio, with the reach of the repetitions' in place of the two figures' own."""
+    if change is None or not base or not other or min(*base, *other) <= 0:
+        return change
+    mean = ratio_of_means(base, other)
+    if mean.low is None or mean.high is None:
+        return Estimate(change.value, None, None)
+    return Estimate(change.value, change.value * mean.low / mean.value, change.value * mean.high / mean.value)
 
 
 def _error_rate(point: Point) -> Estimate | None:

@@ -1,6 +1,7 @@
 """Where the level of a series changed: E-divisive with a permutation test. For trends after the fact, never for a gate."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,7 +42,7 @@ def change_points(
     series, random = np.asarray(values, dtype=np.float64), np.random.default_rng(seed)
     bounds, found = [0, series.size], dict[int, float]()
     while True:
-        segments = list(zip(bounds, bounds[1:], strict=False))
+        segments = list(itertools.pairwise(bounds))
         best, place = _best_split(series, segments, shortest)
         if place is None:
             break
@@ -54,7 +55,7 @@ def change_points(
             break
         found[place] = p
         bounds = sorted((*bounds, place))
-    means = {start: float(series[start:end].mean()) for start, end in zip(bounds, bounds[1:], strict=False) if end > start}
+    means = {start: float(series[start:end].mean()) for start, end in itertools.pairwise(bounds) if end > start}
     return [ChangePoint(place, found[place], means[bounds[bounds.index(place) - 1]], means[place]) for place in sorted(found)]
 
 
