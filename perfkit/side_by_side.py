@@ -6,7 +6,7 @@ from typing import Literal
 
 from perfkit.errors import IncomparableError
 from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
-from perfkit.result.model import Load, Point, Result
+from perfkit.result.model import Load, Point, Protocol, Result
 from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
@@ -14,7 +14,7 @@ NOT_COVERED = (
     "The intervals (95 %) come from within each result: the times' from its requests, the throughput's from its repetitions. "
     "They leave out how a restarted server, another hour or another machine would differ, which is often more: `perfkit gate` decides."
 )
-_Key = tuple[str, Load]
+_Key = tuple[Protocol, Load]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
