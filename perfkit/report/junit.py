@@ -72,8 +72,8 @@ def _class(verdict: Verdict) -> str:
     return f"perfkit.gate.{verdict.scenario}"
 
 
-def _element(name: str, **attributes: str) -> ElementTree.Element:
-    return ElementTree.Element(name, {key: _text(value) for key, value in attributes.items()})
+def _element(tag: str, /, **attributes: str) -> ElementTree.Element:
+    return ElementTree.Element(tag, {key: _text(value) for key, value in attributes.items()})
 
 
 def _text(text: str) -> str:
