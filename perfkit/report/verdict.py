@@ -2,7 +2,6 @@
 
 from perfkit.report.markdown import WITHHELD
 from perfkit.result.verdict import Comparison, Verdict
-from perfkit.stats.comparison import change
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 OUTCOMES = {
@@ -15,10 +14,14 @@ OUTCOMES = {
 
 
 def finding(one: Comparison) -> str:
-    """A line: `p99 +12.3 % [+7.9 %, +16.8 %], n=15, MDE 6 %`."""
-    effect = one.minimum_detectable_effect
-    mde = "" if effect is None else f", MDE {100 * effect:.2g}{' points' if one.scale == 'difference' else ' %'}"
-    return f"{one.metric} {change(one)}, n={one.pairs}{mde}"
+    """A line: `p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %`; of a share in percentage points."""
+    is_share, effect = one.scale == "difference", one.minimum_detectable_effect
+    unit, digits, origin = ("points", 3, 0.0) if is_share else ("%", 1, 1.0)
+    mde = "" if effect is None else f", MDE {100 * effect:.2g} {unit}"
+    if one.estimate is None:
+        return f"{one.metric} not measured"
+    ends = ["?" if end is None else f"{100 * (end - origin):+.{digits}f}" for end in one.interval or (None, None)]
+    return f"{one.metric} {100 * (one.estimate - origin):+.{digits}f} {unit} [{ends[0]},{ends[1]}], n={one.pairs}{mde}"
 
 
 def amount(one: Comparison, value: float | None) -> str:

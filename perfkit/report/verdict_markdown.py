@@ -19,13 +19,14 @@ def render_verdict_markdown(verdict: Verdict) -> str:
     lines = [f"## {_MARKS[verdict.kind]} perfkit gate: {escaped(verdict.scenario)}", "", f"**{escaped(headline_of(verdict))}**", ""]
     lines += [f"Baseline {escaped(verdict.baseline)}, candidate {escaped(verdict.candidate)}; {_counts(verdict)}.", ""]
     lines += [f"> {escaped(note)}\n" for note in verdict.notes]
-    if verdict.kind != "pass":
+    if verdict.kind == "regressed" or not verdict.comparisons:
         lines += [*(f"- {escaped(reason)}" for reason in verdict.reasons), ""]
     if verdict.comparisons:
         lines += [f"| {' | '.join(_COLUMNS)} |", "|---|---|---:|---:|---:|---:|---:|---:|---|"]
         lines += [f"| {' | '.join(_row(one))} |" for one in verdict.comparisons]
         lines += ["", f"Intervals: {verdict.comparisons[0].confidence:.1%}. {_footnote(verdict)}"]
-        lines += _pair_plot(verdict.comparisons)
+        if verdict.mode == "paired":
+            lines += _pair_plot(verdict.comparisons)
     return "\n".join(lines).rstrip() + "\n"
 
 
