@@ -1,7 +1,6 @@
 """The history file: figures of many results in SQLite, to be followed over time."""
 
 import contextlib
-import datetime
 import json
 import pathlib
 import sqlite3
@@ -13,9 +12,10 @@ from perfkit.result.model import Point, Result
 from perfkit.trend import Entry, Trend
 
 _VERSION = 1
+# results say when they started in UTC, all in one form: the order of the texts is that of time
 _TABLES = """
 CREATE TABLE result (
-  id INTEGER PRIMARY KEY, scenario TEXT NOT NULL, started_at TEXT NOT NULL, started_s REAL NOT NULL, commit_id TEXT NOT NULL,
+  id INTEGER PRIMARY KEY, scenario TEXT NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL,
   host_id TEXT NOT NULL, status TEXT NOT NULL, fingerprint TEXT NOT NULL, source TEXT NOT NULL, UNIQUE (scenario, started_at, host_id)
 );
 CREATE TABLE figure (
@@ -36,12 +36,11 @@ class History:
         """Keeps a result's figures; False where it is there already."""
         with self._connection:
             added = self._connection.execute(
-                "INSERT OR IGNORE INTO result (scenario, started_at, started_s, commit_id, host_id, status, fingerprint, source) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO result (scenario, started_at, commit_id, host_id, status, fingerprint, source) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (
                     str(result.scenario.get("name") or "result"),
                     result.started_at,
-                    datetime.datetime.fromisoformat(result.started_at).timestamp(),
                     commit_of(result),
                     host_of(result),
                     result.status,
@@ -63,7 +62,7 @@ class History:
         """Scenario, status and entry of every result, in the order of time."""
         rows = self._connection.execute(
             "SELECT scenario, status, started_at, commit_id, host_id, fingerprint, source FROM result "
-            "WHERE ? IS NULL OR scenario = ? ORDER BY started_s, id",
+            "WHERE ? IS NULL OR scenario = ? ORDER BY started_at, id",
             (scenario, scenario),
         )
         return [(name, status, _entry(*rest)) for name, status, *rest in rows]
@@ -73,7 +72,7 @@ class History:
         rows = self._connection.execute(
             "SELECT scenario, load_point, metric, unit, value, started_at, commit_id, host_id, fingerprint, source "
             "FROM figure JOIN result ON result.id = figure.result_id "
-            "WHERE valid AND (? IS NULL OR scenario = ?) AND (? IS NULL OR load_point = ?) ORDER BY started_s, result.id",
+            "WHERE valid AND (? IS NULL OR scenario = ?) AND (? IS NULL OR load_point = ?) ORDER BY started_at, result.id",
             (scenario, scenario, load_point, load_point),
         )
         grouped: dict[tuple[str, str, str, str], list[tuple[Entry, float]]] = {}

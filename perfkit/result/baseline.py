@@ -3,7 +3,6 @@
 The unit is the run, a server started and measured: requests and repetitions within one share its process.
 """
 
-import datetime
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -82,6 +81,8 @@ class Baseline(Part):
     fingerprint: dict[str, Any]
     runs: tuple[Run, ...]
     control: tuple[ControlVariance, ...] = ()
+    metrics: tuple[str, ...] | None = None
+    """Those that have a say, as the scenario's `gate.metrics` has them; None for all."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -138,7 +139,14 @@ def baseline_of(result: Result, histograms: Mapping[tuple[int, int], Histogram] 
         faults=tuple(_faults(result)),
     )
     name = str(result.scenario.get("name") or "result")
-    return Baseline(name=name, scenario=canonical_scenario(result.scenario), fingerprint=fingerprint(result), runs=(run,))
+    metrics = (result.scenario.get("gate") or {}).get("metrics")
+    return Baseline(
+        name=name,
+        scenario=canonical_scenario(result.scenario),
+        fingerprint=fingerprint(result),
+        runs=(run,),
+        metrics=None if metrics is None else tuple(metrics),
+    )
 
 
 def joined(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
@@ -149,7 +157,7 @@ def joined(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
             differing = "; ".join(one.sentence for one in found)
             raise IncomparableError(f"{label} does not belong into one baseline with {first_label}: {differing}")
     runs = {(run.started_at, run.host_id): run for _, part in parts for run in part.runs}
-    ordered = sorted(runs.values(), key=lambda run: datetime.datetime.fromisoformat(run.started_at))
+    ordered = sorted(runs.values(), key=lambda run: run.started_at)  # UTC, all in one form
     control = next((part.control for _, part in reversed(parts) if part.control), ())
     return first.model_copy(update={"runs": tuple(ordered), "control": control})
 
