@@ -68,7 +68,12 @@ def point(p50_ms: float = 2.0, p99_ms: float = 6.0, throughput_per_s: float = 50
 
 
 def document(
-    *, started_at: str = "2026-01-02T03:04:05.000+00:00", host: str = "host-a", commit: str = "c0ffee" * 6, points: Any = None, **figures: Any
+    *,
+    started_at: str = "2026-01-02T03:04:05.000+00:00",
+    host: str = "host-a",
+    commit: str = "c0ffee" * 6,
+    points: Any = None,
+    **figures: Any,
 ) -> dict[str, Any]:
     """`result.json` with one point, or those given; each repetition has the figures of the summary."""
     summary = [point(**figures)] if points is None else points

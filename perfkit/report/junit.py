@@ -28,6 +28,8 @@ def render_junit(verdict: Verdict) -> str:
     counts = {kind: sum(case.find(kind) is not None for case in cases) for kind in ("failure", "error", "skipped")}
     suite = _element(
         "testsuite",
+        id="0",
+        package="perfkit.gate",
         name=f"perfkit gate {verdict.scenario}",
         tests=str(len(cases)),
         failures=str(counts["failure"]),

@@ -2,7 +2,14 @@
 
 import pytest
 
-from perfkit.result.fingerprint import TITLES, environment_differences, fingerprint, fingerprint_differences, same_build, scenario_differences
+from perfkit.result.fingerprint import (
+    TITLES,
+    environment_differences,
+    fingerprint,
+    fingerprint_differences,
+    same_build,
+    scenario_differences,
+)
 from perfkit.result.model import Result
 from tests.stored_results import SHA, changed, document
 
@@ -94,7 +101,9 @@ def test_every_key_of_the_fingerprint_has_a_mutation_and_a_title():
     assert {key for _, _, key in MUTATIONS} == set(of(document())) == set(TITLES)
 
 
-@pytest.mark.parametrize(("version", "other", "same"), [("0.1.0", "0.1.9", True), ("0.1.0", "0.2.0", False), ("1.0.0", "1.9.1", True), ("1.9", "2.0", False)])
+@pytest.mark.parametrize(
+    ("version", "other", "same"), [("0.1.0", "0.1.9", True), ("0.1.0", "0.2.0", False), ("1.0.0", "1.9.1", True), ("1.9", "2.0", False)]
+)
 def test_perfkits_major_version_counts_and_below_one_the_minor_too(version, other, same):
     left, right = (of(changed(document(), f"{HOST}.perfkit", one)) for one in (version, other))
     assert (fingerprint_differences(left, right) == []) is same

@@ -8,6 +8,7 @@ from perfkit.stats.change_points import change_points, split_statistics
 
 def direct(left, right):
     """The statistic from its definition, pair by pair."""
+
     def within(values):
         pairs = [abs(one - other) for index, one in enumerate(values) for other in values[index + 1 :]]
         return np.mean(pairs) if pairs else 0.0
@@ -46,7 +47,9 @@ def test_short_and_constant_series_have_no_step(series):
 def test_false_alarms_are_as_rare_as_the_significance():
     # 300 series of 24 without a step, long-tailed, at 5 %: 15 expected
     random = np.random.default_rng(5)
-    alarms = sum(bool(change_points(random.standard_t(3, 24).tolist(), seed=index, significance=0.05, permutations=99)) for index in range(300))
+    alarms = sum(
+        bool(change_points(random.standard_t(3, 24).tolist(), seed=index, significance=0.05, permutations=99)) for index in range(300)
+    )
     assert alarms <= 28  # more come with a chance of 0.1 %
     assert alarms >= 4  # and the test is no sham: fewer come with a chance of 0.02 %
 

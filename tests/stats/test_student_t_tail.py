@@ -5,7 +5,9 @@ import pytest
 from perfkit.stats.student_t import student_t_quantile, student_t_tail
 
 
-@pytest.mark.parametrize(("t", "df", "tail"), [(0.0, 7, 0.5), (6.3138, 1, 0.05), (2.9200, 2, 0.05), (3.3649, 5, 0.01), (2.7638, 10, 0.01), (2.3263, 10**7, 0.01)])
+@pytest.mark.parametrize(
+    ("t", "df", "tail"), [(0.0, 7, 0.5), (6.3138, 1, 0.05), (2.9200, 2, 0.05), (3.3649, 5, 0.01), (2.7638, 10, 0.01), (2.3263, 10**7, 0.01)]
+)
 def test_printed_tables(t, df, tail):
     assert student_t_tail(t, df) == pytest.approx(tail, rel=2e-4)
     assert student_t_tail(-t, df) == pytest.approx(1 - tail, rel=2e-4)
