@@ -8,6 +8,12 @@ import pytest
 from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
 
 
+def ends(found):
+    assert found.low is not None
+    assert found.high is not None
+    return found.low, found.high
+
+
 def test_a_symmetric_ratio_is_that_of_two_independent_normal_logarithms():
     base, other = Estimate(100.0, 100 / 1.1, 110.0), Estimate(120.0, 120 / 1.2, 144.0)
     found, reach = ratio_of(base, other), math.hypot(math.log(1.1), math.log(1.2))
@@ -17,8 +23,8 @@ def test_a_symmetric_ratio_is_that_of_two_independent_normal_logarithms():
 def test_the_far_ends_of_both_figures_make_an_end_of_the_ratio():
     lopsided = Estimate(100.0, 99.0, 200.0)
     exact = Estimate(100.0, 100.0, 100.0)
-    assert ratio_of(exact, lopsided) == Estimate(1.0, pytest.approx(0.99), pytest.approx(2.0))
-    assert ratio_of(lopsided, exact) == Estimate(1.0, pytest.approx(0.5), pytest.approx(1 / 0.99))
+    assert ends(ratio_of(exact, lopsided)) == pytest.approx((0.99, 2.0))
+    assert ends(ratio_of(lopsided, exact)) == pytest.approx((0.5, 1 / 0.99))
 
 
 def test_an_open_end_leaves_open_what_needs_it():
@@ -42,12 +48,13 @@ def test_welchs_interval_with_t_from_a_printed_table():
     df = math.floor(sum(squares) ** 2 / (squares[0] ** 2 / 5 + squares[1] ** 2 / 6))
     t_975 = {6: 2.44691, 7: 2.36462, 8: 2.30600, 9: 2.26216}[df]
     assert math.log(found.value) == pytest.approx(means[1] - means[0])
-    assert math.log(found.high) == pytest.approx(means[1] - means[0] + t_975 * math.sqrt(sum(squares)), rel=1e-5)
+    assert math.log(ends(found)[1]) == pytest.approx(means[1] - means[0] + t_975 * math.sqrt(sum(squares)), rel=1e-5)
 
 
 def test_single_values_bound_nothing():
     assert ratio_of_means([10.0], [20.0, 21.0]).low is None
-    assert geometric_mean([10.0]) == Estimate(pytest.approx(10.0), None, None)
+    assert geometric_mean([10.0]).value == pytest.approx(10.0)
+    assert geometric_mean([10.0]).high is None
 
 
 def test_ratios_of_repetitions_cover_the_truth_as_often_as_they_say():
@@ -55,7 +62,8 @@ def test_ratios_of_repetitions_cover_the_truth_as_often_as_they_say():
     covered = 0
     for _ in range(2000):
         found = ratio_of_means(np.exp(random.normal(0, 0.02, 3)).tolist(), np.exp(random.normal(0.1, 0.05, 5)).tolist())
-        covered += found.low <= math.exp(0.1) <= found.high
+        low, high = ends(found)
+        covered += low <= math.exp(0.1) <= high
     assert 0.94 <= covered / 2000 <= 0.99  # df are rounded down
 
 
