@@ -10,10 +10,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 # a module imports only what stands before it, and modules of its own part
 ORDER = [
     "errors", "units", "clock", "address", "scenario", "protocol", "workload", "transport", "load", "recorder", "telemetry", "fleet", "result", "stats",
-    "calibration", "side_by_side", "stored_gate", "trend", "history", "bundled_server", "target", "load_point", "run", "report", "cli", "__main__",
+    "calibration", "side_by_side", "stored_gate", "trend", "history", "bundled_server", "command_server", "target", "load_point", "run", "experiment",
+    "gate", "report", "cli", "__main__",
 ]  # fmt: skip
 # what the order alone would allow
-FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("protocol", "scenario"), ("stats", "clock")}
+FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("report", "gate"), ("protocol", "scenario"), ("stats", "clock")}
 SERVER_STUB_USES = {"errors", "protocol"}
 IMPORTERS = {
     "aiohttp": {"perfkit.transport.reference_http", "server_stub.http_administration", "server_stub.http_front", "server_stub.metrics_front"},

@@ -24,9 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.errors import MeasurementError, UsageError
+    from perfkit.experiment.gate_folder import read_verdict
     from perfkit.result.baseline import ControlVariance, joined
     from perfkit.result.baseline_file import read_baseline, write_baseline
-    from perfkit.result.verdict_file import read_verdict
     from perfkit.stored_gate import control_spread
 
     parts = [(str(path), read_baseline(path, with_histograms=True)) for path in options.results]

@@ -14,6 +14,7 @@ from perfkit.errors import PerfkitError
 
 _COMMANDS = {
     "run": "measure every load point of a scenario and write a result folder",
+    "gate": "compare a candidate server with a baseline, pair by pair, to a verdict and its exit code",
     "validate": "check a scenario without sending anything",
     "schema": "print the JSON Schema of scenarios or results",
     "calibrate": "measure what this machine can do as a load generator, and keep that for later runs",

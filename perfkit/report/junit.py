@@ -3,7 +3,8 @@
 import re
 from xml.etree import ElementTree
 
-from perfkit.report.verdict import OUTCOMES, amount, finding
+from perfkit.report.gate import figure
+from perfkit.report.verdict import OUTCOMES, finding
 from perfkit.result.verdict import Comparison, Verdict
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
@@ -65,7 +66,7 @@ def _case(verdict: Verdict, one: Comparison) -> ElementTree.Element:
     else:
         return case
     outcome = _element(kind, message=message, **({} if kind == "skipped" else {"type": verdict.kind if whole else one.verdict}))
-    outcome.text = _text(f"{one.reason}\nbaseline {amount(one, one.baseline)}, candidate {amount(one, one.candidate)}")
+    outcome.text = _text(f"{one.reason}\nbaseline {figure(one, one.baseline)}, candidate {figure(one, one.candidate)}")
     case.append(outcome)
     return case
 

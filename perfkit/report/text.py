@@ -24,10 +24,7 @@ _COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
 def print_summary(result: Result) -> None:
     """Prints the summary on stdout; styles are off where it is no terminal or NO_COLOR is set."""
     if result.summary:
-        console = _console(sys.stdout)
-        with console.capture() as captured:
-            console.print(_table(result.summary))
-        sys.stdout.write(captured.get())  # rich would end the process where the reader has left
+        sys.stdout.write(captured(_table(result.summary)))
 
 
 def print_calibration(calibration: Calibration) -> None:
@@ -46,15 +43,20 @@ def print_calibration(calibration: Calibration) -> None:
         )
     table.caption = "ceiling in a closed loop; overhead in p50 against a bare blocking socket, one request in flight"
     table.caption_justify = "left"
-    console = _console(sys.stdout)
-    with console.capture() as captured:
-        console.print(table)
-    sys.stdout.write(captured.get())
+    sys.stdout.write(captured(table))
     rate = format_rate_per_s(calibration.start_delay_rate_per_s)
     lines = [f"start delay at {rate}: {spread(calibration.start_delay_ns)}", f"timer late by: {spread(calibration.timer_late_ns)}"]
     lines += [f"resolution of the clock: {format_duration_ns(calibration.clock_resolution_ns)}"]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def captured(table: Table) -> str:
+    """A table as stdout shows it; rich itself would end the process where the reader has left."""
+    console = _console(sys.stdout)
+    with console.capture() as printed:
+        console.print(table)
+    return printed.get()
 
 
 def print_warnings(result: Result) -> None:

@@ -1,8 +1,6 @@
 """A verdict in words: what its views share."""
 
-from perfkit.report.markdown import WITHHELD
 from perfkit.result.verdict import Comparison, Verdict
-from perfkit.units import format_duration_ns, format_rate_per_s
 
 OUTCOMES = {
     "pass": "pass: no metric is worse than its margin allows",
@@ -24,13 +22,14 @@ def finding(one: Comparison) -> str:
     return f"{one.metric} {100 * (one.estimate - origin):+.{digits}f} {unit} [{ends[0]},{ends[1]}], n={one.pairs}{mde}"
 
 
-def amount(one: Comparison, value: float | None) -> str:
-    """A figure of the metric as people read it."""
-    if value is None:
-        return WITHHELD
-    if one.unit == "share":
-        return f"{value:.3%}" if value else "0"
-    return format_rate_per_s(value) if one.unit == "per_s" else format_duration_ns(value)
+def counts(verdict: Verdict) -> str:
+    """How much was measured."""
+    if verdict.mode == "stored":
+        sides = [verdict.environment.get(name) for name in ("baseline", "candidate")]
+        runs = [str(side.get("runs", "?")) if isinstance(side, dict) else "?" for side in sides]
+        return f"stored results, {runs[0]} against {runs[1]} runs"
+    discarded = f", {verdict.discarded_pairs} measured again" if verdict.discarded_pairs else ""
+    return f"{verdict.pairs} pairs{discarded}"
 
 
 def headline_of(verdict: Verdict) -> str:

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from perfkit.report.gate import figure, share
 from perfkit.report.markdown import WITHHELD, escaped
-from perfkit.report.verdict import amount, headline_of
+from perfkit.report.verdict import counts, headline_of
 from perfkit.result.verdict import Comparison, Verdict
 from perfkit.stats.comparison import change
 
@@ -17,7 +18,7 @@ _DENSITY = "·∘○●"
 def render_verdict_markdown(verdict: Verdict) -> str:
     """Outcome, what it covers, a table, and how the pairs lie."""
     lines = [f"## {_MARKS[verdict.kind]} perfkit gate: {escaped(verdict.scenario)}", "", f"**{escaped(headline_of(verdict))}**", ""]
-    lines += [f"Baseline {escaped(verdict.baseline)}, candidate {escaped(verdict.candidate)}; {_counts(verdict)}.", ""]
+    lines += [f"Baseline {escaped(verdict.baseline)}, candidate {escaped(verdict.candidate)}; {counts(verdict)}.", ""]
     lines += [f"> {escaped(note)}\n" for note in verdict.notes]
     if verdict.kind == "regressed" or not verdict.comparisons:
         lines += [*(f"- {escaped(reason)}" for reason in verdict.reasons), ""]
@@ -30,15 +31,6 @@ def render_verdict_markdown(verdict: Verdict) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _counts(verdict: Verdict) -> str:
-    if verdict.mode == "stored":
-        sides = [verdict.environment.get(name) for name in ("baseline", "candidate")]
-        runs = [str(side.get("runs", "?")) if isinstance(side, dict) else "?" for side in sides]
-        return f"stored results, {runs[0]} against {runs[1]} runs"
-    discarded = f", {verdict.discarded_pairs} discarded" if verdict.discarded_pairs else ""
-    return f"{verdict.pairs} pairs{discarded}"
-
-
 def _footnote(verdict: Verdict) -> str:
     return (
         f"p is corrected for all metrics and looks; below {verdict.false_alarm_rate:g} it is a regression. "
@@ -47,17 +39,16 @@ def _footnote(verdict: Verdict) -> str:
 
 
 def _row(one: Comparison) -> list[str]:
-    unit = " points" if one.scale == "difference" else " %"
-    effect, p = one.minimum_detectable_effect, one.adjusted_p
+    p = one.adjusted_p
     cells = [
         one.metric.replace("_", " "),
         one.load_point,
-        amount(one, one.baseline),
-        amount(one, one.candidate),
+        figure(one, one.baseline),
+        figure(one, one.candidate),
         change(one),
         WITHHELD if p is None else f"{p:.2g}",
-        f"{100 * one.margin:g}{unit}",
-        WITHHELD if effect is None else f"{100 * effect:.2g}{unit}",
+        share(one, one.margin),
+        share(one, one.minimum_detectable_effect),
         one.verdict if one.gated else "for information",
     ]
     return [cell if one.gated else f"*{cell}*" for cell in map(escaped, cells)]

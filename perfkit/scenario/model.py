@@ -6,6 +6,7 @@ import pydantic
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.check import Check
+from perfkit.scenario.gate import Gate
 from perfkit.scenario.load import Load, OpenLoad
 from perfkit.scenario.part import Count, Cpus, Duration, Part, Share
 from perfkit.scenario.slo import Slo
@@ -20,7 +21,6 @@ LATER = {
     "target.metrics_url": "reading the server's Prometheus metrics comes with a later version",
     "load.search": "the capacity search comes with a later version; use load.closed with several concurrencies",
     "gpu": "GPU sampling comes with a later version",
-    "gate": "the regression gate comes with a later version",
     "sweep": "sweeps come with a later version; use several concurrencies",
 }
 
@@ -69,6 +69,7 @@ class Scenario(Part):
     measure: Measure = Measure()
     check: Check = Check()
     slo: Slo | None = None
+    gate: Gate | None = None
 
     @pydantic.field_validator("schema_version")
     @classmethod

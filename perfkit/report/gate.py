@@ -1,0 +1,58 @@
+"""A gate's verdict on stdout: what it covers, a table of the metrics, and why."""
+
+import sys
+
+import rich.box
+from rich.table import Table
+
+from perfkit.report.text import captured
+from perfkit.report.verdict import counts
+from perfkit.result.verdict import Comparison, Verdict
+from perfkit.stats.comparison import change
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+_COLUMNS = ("metric", "load point", "baseline", "candidate", "change", "adjusted p", "margin", "finds", "verdict")
+_STYLES = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """Prints the verdict on stdout: what it covers, the metrics, and why."""
+    lines = [f"note: {note}" for note in verdict.notes]
+    if verdict.comparisons:
+        lines.append(_table(verdict.comparisons, f"baseline {verdict.baseline}, candidate {verdict.candidate}; {counts(verdict)}"))
+    if verdict.control:
+        lines.append(_table(verdict.control, f"control: baseline {verdict.baseline} with itself; {verdict.control_pairs} pairs"))
+    lines += [f"{verdict.kind.upper()}: {verdict.reasons[0] if verdict.reasons else ''}", *verdict.reasons[1:]]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _table(comparisons: tuple[Comparison, ...], caption: str) -> str:
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column in _COLUMNS[:2] or column == "verdict" else "right", no_wrap=True)
+    for one in comparisons:
+        adjusted = "" if one.adjusted_p is None else f"{one.adjusted_p:.2g}"
+        cells = [one.metric, one.load_point, figure(one, one.baseline), figure(one, one.candidate), change(one), adjusted]
+        cells += [share(one, one.margin), share(one, one.minimum_detectable_effect)] if one.gated else ["", ""]
+        table.add_row(*cells, one.verdict if one.gated else "for information", style=_STYLES[one.verdict] if one.gated else "dim")
+    confidence = f"{comparisons[0].confidence:.1%}"
+    table.caption = f"{caption}; {confidence} intervals; finds: so much worse is found in 9 of 10 gates as noisy as this one"
+    table.caption_justify = "left"
+    return captured(table)
+
+
+def figure(one: Comparison, value: float | None) -> str:
+    """A metric's figure in its unit, as people read it."""
+    if value is None:
+        return "–"
+    if one.unit == "share":
+        return f"{value:.3%}"
+    return format_duration_ns(value) if one.unit == "ns" else format_rate_per_s(value)
+
+
+def share(one: Comparison, value: float | None) -> str:
+    """A margin or an effect on the metric's scale."""
+    if value is None:
+        return "–"
+    return f"{100 * value:.2g} points" if one.scale == "difference" else f"{value:.1%}"
