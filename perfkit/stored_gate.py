@@ -127,9 +127,7 @@ class _Gate:
         comparisons += [self._error_rate(points[title], len(points)) for title in points]
         verdicts = {one.verdict for one in comparisons if one.gated}
         kind: VerdictKind = "regressed" if "regressed" in verdicts else "inconclusive" if "inconclusive" in verdicts else "pass"
-        reasons = [one.reason for one in comparisons if one.gated and one.verdict == kind] if kind != "pass" else []
-        passed = f"All {sum(one.gated for one in comparisons)} metrics are within their margins of the baseline."
-        return self.verdict(kind, reasons or [passed], comparisons)
+        return self.verdict(kind, _why(kind, [one for one in comparisons if one.gated]), comparisons)
 
     def _margin(self, metric: str, point: Figures) -> float | None:
         """None where it has no say: an open loop's throughput is that of its arrivals, and the scenario may name others."""
@@ -299,6 +297,19 @@ class _Gate:
             candidate_values=sides[1][2],
         )
         return made.model_copy(update={"reason": _reason(made, known=True)})
+
+
+def _why(kind: VerdictKind, gated: Sequence[Comparison]) -> list[str]:
+    """The verdict's reasons."""
+    if kind == "regressed":
+        return [one.reason for one in gated if one.verdict == "regressed"]
+    if kind == "pass":
+        return [f"All {len(gated)} metrics are within their margins of the baseline."]
+    unsure = [one for one in gated if one.verdict == "inconclusive"]
+    listed = "; ".join(one.title for one in unsure)
+    if all(one.interval is None for one in unsure):
+        return [f"How such runs differ by themselves is not known, so these metrics cannot be gated: {listed}."]
+    return [f"{len(unsure)} of {len(gated)} metrics are neither surely worse nor surely within their margins: {listed}."]
 
 
 def _errors(runs: Sequence[Run], title: str) -> tuple[int, int, tuple[float, ...]]:

@@ -103,13 +103,13 @@ def baseline_of(result: Result, histograms: Mapping[tuple[int, int], Histogram] 
     order = [(point.protocol, point.load) for point in result.summary]
     repetitions = []
     for point in result.points:
-        key = (order.index((point.protocol, point.load)), point.repetition or 0)
-        histogram = None if histograms is None else histograms.get(key)
+        load, number = (point.protocol, point.load), point.repetition or 0
+        histogram = (histograms or {}).get((order.index(load), number)) if load in order else None
         repetitions.append(
             Repetition(
                 protocol=point.protocol,
                 load=point.load,
-                repetition=key[1],
+                repetition=number,
                 duration_s=point.duration_s,
                 throughput_per_s=point.throughput_per_s,
                 error_rate=point.error_rate,

@@ -156,7 +156,7 @@ def test_markdown_has_a_row_a_metric_and_escapes_names():
     assert "cmd:a\\|b" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
     assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [10] * 4
-    assert "| p99 | grpc, concurrency 16 | 2.00 ms | 2.25 ms | +12.3 % \\[+7.9 %, +16.8 %\\] | 0.0004 | 10 % | 6 % | regressed |" in rows
+    assert "| p99 | grpc, concurrency 16 | 2.00 ms | 2.25 ms | +12.3 % \\[+7.9 %, +16.8 %\\] | 0.0004 | 10.0% | 6.0% | regressed |" in rows
     assert "> Restarted for every run." in text
 
 
