@@ -198,7 +198,7 @@ def _coverage(request: GateRequest) -> list[str]:
 
 def _incomparable(results: Mapping[ArmName, Result]) -> Settled | None:
     found = fingerprint_differences(fingerprint(results["baseline"]), fingerprint(results["candidate"]))
-    reasons = tuple(f"Incomparable: {difference.sentence}." for difference in found if difference.key not in _MAY_DIFFER)
+    reasons = tuple(f"Between the arms {difference.sentence}." for difference in found if difference.key not in _MAY_DIFFER)
     return Settled("incomparable", reasons) if reasons else None
 
 

@@ -11,7 +11,7 @@ from perfkit.result.verdict import Comparison, Verdict
 from perfkit.stats.comparison import change
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-_COLUMNS = ("metric", "load point", "baseline", "candidate", "change", "adjusted p", "margin", "finds", "verdict")
+_COLUMNS = ("metric", "load point", "baseline", "candidate", "change", "adj. p", "margin", "finds", "verdict")
 _STYLES = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
 
 
@@ -35,11 +35,10 @@ def _table(comparisons: tuple[Comparison, ...], caption: str) -> str:
         adjusted = "" if one.adjusted_p is None else f"{one.adjusted_p:.2g}"
         cells = [one.metric, one.load_point, figure(one, one.baseline), figure(one, one.candidate), change(one), adjusted]
         cells += [share(one, one.margin), share(one, one.minimum_detectable_effect)] if one.gated else ["", ""]
-        table.add_row(*cells, one.verdict if one.gated else "for information", style=_STYLES[one.verdict] if one.gated else "dim")
-    confidence = f"{comparisons[0].confidence:.1%}"
-    table.caption = f"{caption}; {confidence} intervals; finds: so much worse is found in 9 of 10 gates as noisy as this one"
-    table.caption_justify = "left"
-    return captured(table)
+        table.add_row(*cells, one.verdict if one.gated else "–", style=_STYLES[one.verdict] if one.gated else "dim")
+    legend = f"{comparisons[0].confidence:.1%} intervals; finds: so much worse is found in 9 of 10 gates as noisy as this one"
+    rows = [line.rstrip() for line in captured(table).splitlines() if line.strip()]
+    return "\n".join([*rows, "", caption, legend, ""])
 
 
 def figure(one: Comparison, value: float | None) -> str:

@@ -130,17 +130,17 @@ def _reason(made: Comparison) -> str:
 
 
 def change(made: Comparison) -> str:
-    """The estimate and its interval as people read them, such as `+12.3 % [+7.9 %, +16.8 %]`."""
+    """The estimate and its interval as people read them: `+12.3 % [+7.9, +16.8]`, of a share `+0.50 [+0.10, +0.90] points`."""
     if made.estimate is None:
         return "not measured"
-    low, high = made.interval or (None, None)
-    return f"{_signed(made, made.estimate)} [{_signed(made, low)}, {_signed(made, high)}]"
+    estimate, low, high = (_in_per_cent(made, value) for value in (made.estimate, *(made.interval or (None, None))))
+    return f"{estimate} [{low}, {high}] points" if made.scale == "difference" else f"{estimate} % [{low}, {high}]"
 
 
-def _signed(made: Comparison, value: float | None) -> str:
+def _in_per_cent(made: Comparison, value: float | None) -> str:
     if value is None:
         return "?"
-    return f"{100 * value:+.3f} points" if made.scale == "difference" else f"{100 * (value - 1):+.1f} %"
+    return f"{100 * value:+.2f}" if made.scale == "difference" else f"{100 * (value - 1):+.1f}"
 
 
 def _amount(made: Comparison, value: float) -> str:

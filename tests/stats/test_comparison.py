@@ -67,7 +67,7 @@ def test_errors_are_compared_by_their_difference():
     assert decision == "regressed"
     assert errors.estimate == pytest.approx(0.005)
     assert errors.slowdown == pytest.approx(0.005)
-    assert "+0.500 points" in errors.reason
+    assert "+0.50 [" in errors.reason
 
 
 def test_a_figure_without_a_ratio_is_refused():
