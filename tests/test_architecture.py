@@ -33,7 +33,7 @@ IMPORTERS = {
     "onnxruntime": {"server_stub.executors.onnx"},
     "psutil": {"perfkit.telemetry.host"},
     "rich": {"perfkit.report.text"},
-    "uvloop": {"perfkit.calibration.lean_server", "perfkit.cli.calibrate", "perfkit.cli.run", "perfkit.fleet.process", "server_stub.__main__"},
+    "uvloop": {"perfkit.calibration.lean_server", "perfkit.cli.calibrate", "perfkit.cli.gate", "perfkit.cli.run", "perfkit.fleet.process", "server_stub.__main__"},
     "yaml": {"perfkit.scenario.file"},
 }  # fmt: skip
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "manager"}

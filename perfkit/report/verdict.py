@@ -1,6 +1,7 @@
 """A verdict in words: what its views share."""
 
 from perfkit.result.verdict import Comparison, Verdict
+from perfkit.stats.comparison import change
 
 OUTCOMES = {
     "pass": "pass: no metric is worse than its margin allows",
@@ -13,13 +14,9 @@ OUTCOMES = {
 
 def finding(one: Comparison) -> str:
     """A line: `p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %`; of a share in percentage points."""
-    is_share, effect = one.scale == "difference", one.minimum_detectable_effect
-    unit, digits, origin = ("points", 3, 0.0) if is_share else ("%", 1, 1.0)
-    mde = "" if effect is None else f", MDE {100 * effect:.2g} {unit}"
-    if one.estimate is None:
-        return f"{one.metric} not measured"
-    ends = ["?" if end is None else f"{100 * (end - origin):+.{digits}f}" for end in one.interval or (None, None)]
-    return f"{one.metric} {100 * (one.estimate - origin):+.{digits}f} {unit} [{ends[0]},{ends[1]}], n={one.pairs}{mde}"
+    effect = one.minimum_detectable_effect
+    mde = "" if effect is None else f", MDE {100 * effect:.2g} {'points' if one.scale == 'difference' else '%'}"
+    return f"{one.metric} {change(one).replace(', ', ',')}, n={one.pairs}{mde}"
 
 
 def counts(verdict: Verdict) -> str:

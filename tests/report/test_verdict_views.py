@@ -145,7 +145,7 @@ def test_an_error_rate_is_told_in_points():
     failing = comparison(
         "error_rate", unit="share", scale="difference", estimate=0.02, interval=(0.01, None), minimum_detectable_effect=None
     )
-    assert "::error_rate +2.000 points [+1.000,?], n=15\n" in render_annotations(verdict("regressed", failing))
+    assert "::error_rate +2.00 [+1.00,?] points, n=15\n" in render_annotations(verdict("regressed", failing))
 
 
 def test_markdown_has_a_row_a_metric_and_escapes_names():
@@ -156,7 +156,7 @@ def test_markdown_has_a_row_a_metric_and_escapes_names():
     assert "cmd:a\\|b" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
     assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [10] * 4
-    assert "| p99 | grpc, concurrency 16 | 2.00 ms | 2.25 ms | +12.3 % \\[+7.9 %, +16.8 %\\] | 0.0004 | 10.0% | 6.0% | regressed |" in rows
+    assert "| p99 | grpc, concurrency 16 | 2.00 ms | 2.25 ms | +12.3 % \\[+7.9, +16.8\\] | 0.0004 | 10.0% | 6.0% | regressed |" in rows
     assert "> Restarted for every run." in text
 
 
