@@ -7,6 +7,7 @@ from perfkit.result.fingerprint import (
     environment_differences,
     fingerprint,
     fingerprint_differences,
+    gpu_facts,
     same_build,
     scenario_differences,
 )
@@ -120,6 +121,14 @@ def test_sentences_name_what_differs_and_shorten_digests():
     assert found.sentence == "the kernel differs: 6.1.0 against 6.2.0"
     (found,) = fingerprint_differences(of(document()), of(changed(document(), f"{TARGET}.protocols.http.payload_sha256", OTHER_SHA)))
     assert found.sentence == "the requests' payload differs: http 0123456789ab… against http fedcba987654…"
+
+
+def test_gpus_that_were_only_sampled_count_once_each_and_without_their_state():
+    gpu = {"uuid": "GPU-1", "name": "A", "mig": False, "driver_version": "550", "memory_total_bytes": 2**36, "power_mean_w": 300.0}
+    twice = gpu_facts({}, [gpu, {**gpu, "power_mean_w": 250.0}, {**gpu, "uuid": "GPU-2"}])
+    assert twice == [{"name": "A", "mig": False, "driver_version": "550", "memory_total_bytes": 2**36}] * 2
+    assert twice != gpu_facts({}, [gpu])
+    assert twice != gpu_facts({}, [gpu, {**gpu, "uuid": "GPU-2", "driver_version": "560"}])
 
 
 def test_the_build_must_differ_where_both_name_one():
