@@ -92,10 +92,11 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
             return Probed(name, its_version, requests, expectation, try_ns, config.sha256)
         except (ModelMismatchError, TargetError):
             plain = tuple(as_plain(request) for request in requests)
-            if not may_fall_back or (try_ns := await _takes(transport, address, plain[0], expectation)) is None:
+            taken_ns = await _takes(transport, address, plain[0], expectation) if may_fall_back else None
+            if taken_ns is None:
                 raise
             note = "The server refuses binary tensors: requests and answers carry them as JSON, which costs both sides more."
-            return Probed(name, its_version, plain, expectation, try_ns, config.sha256, note)
+            return Probed(name, its_version, plain, expectation, taken_ns, config.sha256, note)
 
 
 async def _takes(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int | None:

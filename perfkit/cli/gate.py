@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shlex
 import signal
 import sys
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.scenario_options import add_scenario_options
+from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
     from perfkit.result.verdict import Verdict
 
+_TARGET = re.compile(r"cmd:|[a-z+]+://|unix:")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _EXIT_CODES = {
     "pass": ExitCode.DONE,
@@ -32,7 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     add_scenario_options(parser, is_optional=True)
     target = "http://…, grpc://…, or cmd:COMMAND, which perfkit starts and restarts; {port} in it becomes a free port"
-    parser.add_argument("--baseline", required=True, metavar="TARGET", help=target)
+    stored = "without a scenario: a result folder, its result.json, or a file that `perfkit baseline` wrote"
+    parser.add_argument("--baseline", required=True, metavar="TARGET", help=f"{target}; {stored}")
     parser.add_argument("--candidate", required=True, metavar="TARGET", help="the same")
     parser.add_argument("--control", type=_count, default=0, metavar="N", help="measure N pairs of the baseline with itself before")
     parser.add_argument("--quick", action="store_true", help="10 pairs in place of 12 to 20: half the time, and much less is found")
@@ -42,6 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-inconclusive", choices=("fail", "pass"), default="fail", help="whether an inconclusive verdict gives exit code 3, or 0"
     )
+    parser.add_argument("--same-build", action="store_true", help="stored results: both may name the same build of the server")
+    add_verdict_outputs(parser)
     parser.set_defaults(execute=_execute)
 
 
@@ -70,8 +76,11 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.scenario.file import read_scenario
     from perfkit.telemetry.host import describe_host
 
+    prepare_verdict_outputs(options)
     if options.scenario is None:
-        raise UsageError("perfkit gate: give a scenario, which says what both targets are asked")
+        return _from_results(options)
+    if options.same_build:
+        raise UsageError("--same-build: this is for stored results; servers that are measured in turn may be alike")
     loaded = read_scenario(options.scenario, options.settings)
     baseline = parse_arm("--baseline", options.baseline, loaded.scenario)
     candidate = parse_arm("--candidate", options.candidate, loaded.scenario)
@@ -110,11 +119,40 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
         raise
     place = folder.commit(verdict)
-    _show(verdict, place, as_json=options.format == "json")
+    _show(verdict, f"{place}{os.sep}: verdict.json, pairs.json, runs", as_json=options.format == "json")
+    write_verdict_outputs(verdict, options)
     return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
 
 
-def _show(verdict: "Verdict", place: pathlib.Path, *, as_json: bool) -> None:
+def _from_results(options: argparse.Namespace) -> ExitCode:
+    from perfkit.clock import utc_now
+    from perfkit.experiment.gate_folder import VERDICT_FILE
+    from perfkit.result.baseline_file import read_baseline
+    from perfkit.result.verdict import verdict_document
+    from perfkit.stored_gate import stored_verdict
+
+    if any(_TARGET.match(given) for given in (options.baseline, options.candidate)):
+        raise UsageError("perfkit gate: give a scenario, which says what both targets are asked")
+    if options.control or options.quick or options.settings:
+        raise UsageError("--control, --quick and --set are for a gate that measures; stored results are as they are")
+    sides = [read_baseline(pathlib.Path(given)) for given in (options.baseline, options.candidate)]
+    now = utc_now().isoformat(timespec="milliseconds")
+    labels = (options.baseline, options.candidate)
+    verdict = stored_verdict(sides[0], sides[1], labels=labels, started_at=now, same_build_is_meant=options.same_build)
+    written = ""
+    if options.out is not None:
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+            (options.out / VERDICT_FILE).write_text(json.dumps(verdict_document(verdict), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
+        written = f"{options.out}{os.sep}: {VERDICT_FILE}"
+    _show(verdict, written, as_json=options.format == "json")
+    write_verdict_outputs(verdict, options)
+    return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
+
+
+def _show(verdict: "Verdict", written: str, *, as_json: bool) -> None:
     from perfkit.report.gate import print_verdict
     from perfkit.result.verdict import verdict_document
 
@@ -123,6 +161,6 @@ def _show(verdict: "Verdict", place: pathlib.Path, *, as_json: bool) -> None:
             print(json.dumps(verdict_document(verdict), indent=1), flush=True)
         else:
             print_verdict(verdict)
-            print(f"{place}{os.sep}: verdict.json, pairs.json, runs", flush=True)
+            print(written, flush=True)
     except BrokenPipeError:  # the reader left; the verdict is ours to say all the same
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

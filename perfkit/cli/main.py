@@ -19,6 +19,9 @@ _COMMANDS = {
     "schema": "print the JSON Schema of scenarios or results",
     "calibrate": "measure what this machine can do as a load generator, and keep that for later runs",
     "serve": "start the bundled v2 server",
+    "baseline": "put results into a baseline file for version control, to gate later results against",
+    "compare": "put results side by side: what differs in how they were measured, then figure by figure, without a verdict",
+    "history": "collect results in a file and follow them over time: trends, steps, and the commits that those belong to",
     "report": "draw the report of a result again, from its files alone",
 }
 

@@ -3,6 +3,7 @@
 import sys
 
 from perfkit.report.text import drawn
+from perfkit.report.verdict import counts
 from perfkit.result.verdict import Comparison, Verdict
 from perfkit.stats.comparison import change
 from perfkit.units import format_duration_ns, format_rate_per_s
@@ -16,7 +17,7 @@ def print_verdict(verdict: Verdict) -> None:
     """Prints the verdict on stdout: what it covers, the metrics, and why."""
     lines = [f"note: {note}" for note in verdict.notes]
     if verdict.comparisons:
-        lines.append(_table(verdict.comparisons, f"baseline {verdict.baseline}, candidate {verdict.candidate}; {verdict.pairs} pairs"))
+        lines.append(_table(verdict.comparisons, f"baseline {verdict.baseline}, candidate {verdict.candidate}; {counts(verdict)}"))
     if verdict.control:
         lines.append(_table(verdict.control, f"control: baseline {verdict.baseline} with itself; {verdict.control_pairs} pairs"))
     lines += [f"{verdict.kind.upper()}: {verdict.reasons[0] if verdict.reasons else ''}", *verdict.reasons[1:]]

@@ -4,7 +4,7 @@ import dataclasses
 import io
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -91,6 +91,14 @@ def draw_plots(result: Result, recorded: Recorded) -> dict[str, str]:
         if any(recorded.slices.values()):
             figures["timeline"] = timeline_figure(result, recorded)
         return {name: _svg(figure, name) for name, figure in figures.items()}
+
+
+def drawn(make: Callable[[], Figure], name: str) -> str:
+    """A figure in the house's style as SVG; `name` keeps its ids apart from those of others."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        return _svg(make(), name)
 
 
 def percentile_curve(histogram: Histogram) -> tuple[npt.NDArray[np.float64], list[int]]:

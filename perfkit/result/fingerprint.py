@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from perfkit.result.model import Result
@@ -19,6 +19,7 @@ _LEFT_OUT = {
     "measure": {"repetitions": None},
 }
 _GPU_FACTS = ("name", "mig_mode", "power_limit_w", "driver", "cuda")
+_SAMPLED_GPU_FACTS = ("name", "mig", "driver_version", "memory_total_bytes")
 # the fingerprint's keys as people read them
 TITLES = {
     "scenario": "the scenario",
@@ -83,12 +84,20 @@ def fingerprint(result: Result) -> dict[str, Any]:
         "model": [wanted.get("model"), wanted.get("version")],
         "model_config": {name: one.get("model_config_sha256") for name, one in by_protocol.items()} or None,
         "server_resources": {name: server.get(name) for name in ("device", "threads", "cpus")} if server else None,
-        "gpus": [{name: gpu.get(name) for name in _GPU_FACTS} for gpu in map(_mapping, environment.get("gpus") or ())],
+        "gpus": gpu_facts(environment, [gpu for point in result.summary for gpu in point.model_dump(mode="json")["gpus"]]),
         **{name: host.get(name) for name in ("cpu_model", "cpus", "cpu_quota", "numa_nodes", "machine", "kernel")},
         "affinity": host.get("usable_cpus"),
         "perfkit": _major(host.get("perfkit")),
         "metric_definitions": environment.get("metric_definitions"),
     }
+
+
+def gpu_facts(environment: Mapping[str, Any], sampled: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What of each GPU must match: as the environment describes them, otherwise as they were sampled at the load points."""
+    if described := environment.get("gpus"):
+        return [{name: gpu.get(name) for name in _GPU_FACTS} for gpu in map(_mapping, described)]
+    by_uuid = {gpu.get("uuid"): {name: gpu.get(name) for name in _SAMPLED_GPU_FACTS} for gpu in sampled}
+    return sorted(by_uuid.values(), key=lambda gpu: json.dumps(gpu, sort_keys=True))
 
 
 def build_of(result: Result) -> str:

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.stats.paired import Bounds, Rule
+from perfkit.stats.paired import POWER, Bounds, Rule
 from perfkit.stats.signed_rank import cut_off, hodges_lehmann, lower_limit
 
-POWER = 0.9
 _DRAWS = 500
 
 

@@ -18,6 +18,7 @@ LOOKS, QUICK_LOOKS = (12, 16, 20), (10,)
 FALSE_ALARM_RATE, ERRORS_PART = 0.01, 0.001  # of the one per cent, a tenth of a per cent is the error rate's
 PASS_RATE = 0.05
 NOISE_BAND = 0.01
+POWER = 0.9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -29,6 +29,12 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
         assert point["error_rate"] == 0
         assert 0 < point["service_time_ns"]["min"] <= point["service_time_ns"]["p50"] <= point["service_time_ns"]["max"]
     assert {path.name for path in finished.folder.iterdir()} == {"result.json", "latency.hlog", "report.html", "report.md", "plots"}
+    target = result["environment"]["target"]
+    assert {protocol: (one["path"], one["tls"]) for protocol, one in target["protocols"].items()} == dict.fromkeys(
+        ("http", "grpc"), ("loopback", False)
+    )
+    assert len({one["payload_sha256"] for one in target["protocols"].values()}) == 1  # the same tensors over both
+    assert {len(one["model_config_sha256"]) for one in target["protocols"].values()} == {64}
     assert "concurrency" in finished.stdout
     assert not finished.folder.with_name("out.partial").exists()
 
