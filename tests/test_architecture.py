@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # a module imports only what stands before it, and modules of its own part
 ORDER = [
     "errors", "units", "clock", "address", "scenario", "protocol", "workload", "transport", "load", "recorder", "telemetry", "fleet", "result", "stats",
-    "calibration", "side_by_side", "stored_gate", "trend", "history", "bundled_server", "command_server", "target", "load_point", "run", "experiment",
+    "calibration", "doctor", "side_by_side", "stored_gate", "trend", "history", "bundled_server", "command_server", "target", "load_point", "run", "experiment",
     "gate", "report", "cli", "__main__",
 ]  # fmt: skip
 # what the order alone would allow

@@ -11,7 +11,7 @@ from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.result.baseline import SCHEMA, baseline_of, joined
 from perfkit.result.baseline_file import read_baseline, write_baseline
-from perfkit.result.file import ResultWriter
+from perfkit.result.file import ResultWriter, interval_lines
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, result, write
 
@@ -50,7 +50,7 @@ def test_payloads_are_the_histograms_of_the_log(tmp_path):
     for second, some in enumerate(np.split(values, 2)):
         histogram = Histogram()
         histogram.record_many(some)
-        writer.log_interval("p0.r1", 0.0, Interval(second, histogram.packed()))
+        writer.log(interval_lines("p0.r1", 0.0, Interval(second, histogram.packed())))
     writer.save(result())
     made = read_baseline(writer.commit(), with_histograms=True)
     assert [bool(one.hdr) for one in made.runs[0].repetitions] == [False, True, False]
