@@ -26,7 +26,7 @@ from perfkit.result.verdict import Verdict
 from perfkit.stats.comparison import change
 
 ROOT = pathlib.Path(__file__).parents[1]
-SERVICE_US, SLOWER, SERVERS, IN_FLIGHT = 8000, 1.1, 4, 8
+SERVICE_US, SLOWER, SERVERS, IN_FLIGHT = 40_000, 1.1, 12, 24
 METRICS = ("throughput", "p50", "p95", "p99")
 
 

@@ -3,12 +3,12 @@
 import asyncio
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import perfkit
 from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock, MonotonicClock
-from perfkit.errors import MeasurementError
+from perfkit.errors import MeasurementError, UsageError
 from perfkit.experiment.arm import Arm, Bench, run_stints, served
 from perfkit.experiment.gate_folder import Asked, GateFolder
 from perfkit.experiment.judgement import MetricChoice, Settled, settle, settle_control
@@ -39,13 +39,18 @@ class GateObserver(PairObserver, Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GateRequest:
-    """What is asked of a gate."""
+    """What is asked of a gate; raises UsageError for metrics that no load point of it has."""
 
     loaded: LoadedScenario
     baseline: Arm
     candidate: Arm
     quick: bool = False
     control_pairs: int = 0
+
+    def __post_init__(self) -> None:
+        asked, there = self.choice.asked or (), {name for kind in self.kinds for name in self.choice.gated(kind)}
+        if missing := [name for name in asked if name not in there]:
+            raise UsageError(f"gate.metrics: no load point of this gate has {missing[0]}; a closed loop has throughput, an open one times")
 
     @property
     def arms(self) -> Mapping[ArmName, Arm]:
@@ -59,16 +64,19 @@ class GateRequest:
         return MetricChoice() if gate is None else MetricChoice(gate.profile == "standard", gate.metrics)
 
     @property
+    def kinds(self) -> Sequence[Literal["closed", "open"]]:
+        """Of its load points."""
+        load = self.loaded.scenario.load
+        if self.choice.is_standard:
+            return ("closed", "open")
+        if isinstance(load, ClosedLoad):
+            return ["closed" for _ in load.closed.concurrency]
+        return ["open" for _ in load.open.rates_per_s or (0.0,)]  # a trace has no rate, and is one load point
+
+    @property
     def rule(self) -> Rule:
         """With looks late enough for that many metrics."""
-        load, choice = self.loaded.scenario.load, self.choice
-        if choice.is_standard:
-            metrics = len(choice.gated("closed")) + len(choice.gated("open"))
-        elif isinstance(load, ClosedLoad):
-            metrics = len(choice.gated("closed")) * len(load.closed.concurrency)
-        else:
-            metrics = len(choice.gated("open")) * max(1, len(load.open.rates_per_s))
-        return rule_for(metrics, quick=self.quick)
+        return rule_for(sum(len(self.choice.gated(kind)) for kind in self.kinds), quick=self.quick)
 
     @property
     def asked(self) -> Asked:

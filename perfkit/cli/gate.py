@@ -114,7 +114,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     except BaseException as error:
         if folder.discard_unless_begun():
             again = shlex.join(["perfkit", *sys.argv[1:], *([] if options.out else ["--out", str(place)])])
-            print(f"perfkit: {len(folder.pairs)} pairs are in {folder.partial}; to go on with them: {again}", file=sys.stderr)
+            print(f"perfkit: what was measured is in {folder.partial}; to go on from there: {again}", file=sys.stderr)
         if isinstance(error, asyncio.CancelledError) and caught:
             return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
         raise

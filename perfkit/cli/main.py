@@ -19,7 +19,7 @@ _COMMANDS = {
     "run": "measure every load point of a scenario and write a result folder",
     "gate": "compare a candidate server with a baseline, pair by pair, to a verdict and its exit code",
     "validate": "check a scenario without sending anything",
-    "schema": "print the JSON Schema of scenarios or results",
+    "schema": "print the JSON Schema of scenarios, results or verdicts",
     "calibrate": "measure what this machine can do as a load generator, and keep that for later runs",
     "doctor": "say what on this machine would spoil a measurement",
     "serve": "start the bundled v2 server",

@@ -157,7 +157,7 @@ def _reasons(kind: str, comparisons: Sequence[Comparison], pairs: int) -> tuple[
     gated = [one for one in comparisons if one.gated]
     said = [one.reason for one in gated if kind in {"pass", one.verdict}]
     if kind == "pass":
-        first = f"In {pairs} pairs every metric is surely worse by less than its margin, if at all."
+        first = f"In {pairs} pairs every metric is within its margin."
     elif kind == "regressed":
         first = f"In {pairs} pairs the candidate is slower beyond noise in {len(said)} of {len(gated)} metrics."
     else:
