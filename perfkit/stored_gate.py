@@ -4,24 +4,16 @@ The unit is the run, a server started and measured. A candidate's runs are held 
 of one server are known to differ; without that knowledge nothing is gated, and the verdict says what is missing.
 """
 
-import dataclasses
-import math
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Iterator, Sequence
 
 import perfkit
 from perfkit.result.baseline import TIMES, Baseline, Figures, Run
 from perfkit.result.fingerprint import fingerprint_differences, same_build, scenario_differences
-from perfkit.result.verdict import Comparison, MetricVerdict, Verdict, VerdictKind
-from perfkit.stats.comparison import ERROR_RATE, ERROR_RATE_BAND, MARGINS, Metric, change
-from perfkit.stats.paired import FALSE_ALARM_RATE, NOISE_BAND, PASS_RATE, POWER, Rule, holm
-from perfkit.stats.ratio_interval import Estimate, share_difference, share_interval
-from perfkit.stats.student_t import student_t_quantile, student_t_tail
-from perfkit.stats.variance_components import Components, pooled_variance, variance_components
+from perfkit.result.verdict import Comparison, Verdict, VerdictKind
+from perfkit.stats.comparison import MARGINS, Metric
+from perfkit.stats.paired import FALSE_ALARM_RATE, Rule
+from perfkit.stats.run_comparison import Failures, RunFigures, compare_failures, compare_runs, known_spread, slowness
 
-ERROR_RATE_MARGIN = 0.01
 _NOT_SIDE_BY_SIDE = (
     "This verdict rests on stored results: baseline and candidate were measured at different times. It cannot tell a slower server "
     "from a machine that changed in between (updates, clocks, neighbours), and promises its false-alarm rate only where the machine "
@@ -30,14 +22,6 @@ _NOT_SIDE_BY_SIDE = (
 _RUNS = "A run is one start of the server: its repetitions and requests share that process and count as one."
 _REMOTE = "The target was reached over a network: the fingerprint knows the load generator's machine, and nothing of the server's."
 _Key = tuple[str, str]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Spread:
-    """How the difference of two means would vary though nothing changed: of logarithms, with its degrees of freedom."""
-
-    error: float
-    df: int
 
 
 def stored_verdict(
@@ -119,15 +103,30 @@ class _Gate:
             Metric(metric, load_point, "per_s" if metric == "throughput" else "ns", self._margin(metric, points[load_point]))
             for metric, load_point in _in_all(self._baseline.runs)
         ]
-        spreads = {metric: self._spread(metric) for metric in metrics}
-        tested = [metric for metric in metrics if metric.margin is not None and spreads[metric] is not None]
-        p = holm(np.array([self._p(metric, spreads[metric]) for metric in tested])) * (FALSE_ALARM_RATE / self._rule.times_rate)
-        adjusted = {metric: min(float(one), 1.0) for metric, one in zip(tested, p, strict=True)}
-        comparisons = [self._comparison(metric, spreads[metric], adjusted.get(metric), len(tested)) for metric in metrics]
-        comparisons += [self._error_rate(points[title], len(points)) for title in points]
+        comparisons = [
+            *compare_runs(self._rule, [self._figures(metric) for metric in metrics]),
+            *compare_failures(
+                self._rule, [Failures(title, _failures(self._base_runs, title), _failures(self._candidate.runs, title)) for title in points]
+            ),
+        ]
         verdicts = {one.verdict for one in comparisons if one.gated}
         kind: VerdictKind = "regressed" if "regressed" in verdicts else "inconclusive" if "inconclusive" in verdicts else "pass"
         return self.verdict(kind, _why(kind, [one for one in comparisons if one.gated]), comparisons)
+
+    def _figures(self, metric: Metric) -> RunFigures:
+        key = (metric.name, metric.load_point)
+        control = self._control.get(key)
+        baseline, candidate = (
+            [slowness(metric, _of(key, runs)) for runs in _by_host(side.runs)] for side in (self._baseline, self._candidate)
+        )
+        spread = known_spread(
+            baseline,
+            candidate,
+            (control.variance, control.degrees_of_freedom) if control else None,
+            runs=(len(self._base_runs), len(self._candidate.runs)),
+            is_one_host=self._is_one_host,
+        )
+        return RunFigures(metric, _of(key, self._base_runs), _of(key, self._candidate.runs), spread)
 
     def _margin(self, metric: str, point: Figures) -> float | None:
         """None where it has no say: an open loop's throughput is that of its arrivals, and the scenario may name others."""
@@ -165,7 +164,7 @@ class _Gate:
 
     def _notes(self) -> Iterator[str]:
         yield _NOT_SIDE_BY_SIDE
-        counts = f"{_runs(len(self._base_runs))} of the baseline, {_runs(len(self._candidate.runs))} of the candidate"
+        counts = f"{_count(len(self._base_runs))} of the baseline, {_count(len(self._candidate.runs))} of the candidate"
         if self._is_one_host:
             yield f"Both were measured on one host ({self._candidate.hosts[0]}): {counts}. {_RUNS}"
             if not (self._control or len(self._base_runs) > 1 or len(self._candidate.runs) > 1):
@@ -191,112 +190,16 @@ class _Gate:
         if "network" in reached:
             yield _REMOTE
 
-    def _differences(self, metric: Metric, runs: Sequence[Run]) -> list[float]:
-        """How much slower each run was than a nanosecond, or one a second: logarithms whose differences are slowdowns."""
-        return [metric.difference(1.0, _values(run)[metric.name, metric.load_point]) for run in runs]
 
-    def _shift(self, metric: Metric) -> float:
-        base, candidate = (self._differences(metric, runs) for runs in (self._base_runs, self._candidate.runs))
-        return statistics.fmean(candidate) - statistics.fmean(base)
+def _of(key: _Key, runs: Sequence[Run]) -> tuple[float, ...]:
+    return tuple(_values(run)[key] for run in runs)
 
-    def _spread(self, metric: Metric) -> _Spread | None:
-        """None where it is not known how runs, or hosts, differ."""
-        base, candidate = (self._components(metric, side.runs) for side in (self._baseline, self._candidate))
-        parts = [(base.within, base.within_df), (candidate.within, candidate.within_df)]
-        if control := self._control.get((metric.name, metric.load_point)):
-            parts.append((control.variance, control.degrees_of_freedom))
-        within, df = pooled_variance(parts)
-        if within is None:
-            return None
-        square = within * (1 / len(self._base_runs) + 1 / len(self._candidate.runs))
-        if self._is_one_host:
-            return _Spread(math.sqrt(square), df)
-        if base.between is None:
-            return None
-        return _Spread(math.sqrt(2 * base.between + square), min(base.between_df, df))
 
-    def _components(self, metric: Metric, runs: Sequence[Run]) -> Components:
-        hosts: dict[str, list[Run]] = {}
-        for run in runs:
-            hosts.setdefault(run.host_id, []).append(run)
-        return variance_components([self._differences(metric, some) for some in hosts.values()])
-
-    def _p(self, metric: Metric, spread: _Spread | None) -> float:
-        assert spread is not None
-        beyond = self._shift(metric) - metric.bounds.band
-        return student_t_tail(beyond / spread.error, spread.df) if spread.error else float(beyond <= 0)
-
-    def _comparison(self, metric: Metric, spread: _Spread | None, adjusted_p: float | None, tested: int) -> Comparison:
-        shift, bounds = self._shift(metric), metric.bounds
-        low = high = detectable = None
-        verdict: MetricVerdict = "inconclusive"
-        if spread is not None:
-            reach = student_t_quantile(1 - PASS_RATE, spread.df) * spread.error
-            low, high = shift - reach, shift + reach
-            t = student_t_quantile(1 - self._rule.times_rate / max(tested, 1), spread.df) + student_t_quantile(POWER, spread.df)
-            detectable = math.expm1(bounds.band + t * spread.error)
-            if adjusted_p is not None and adjusted_p <= FALSE_ALARM_RATE:
-                verdict = "regressed"
-            elif high < bounds.margin:
-                verdict = "pass"
-        is_rate, key = metric.unit == "per_s", (metric.name, metric.load_point)
-        ends = [None if end is None else math.exp(-end if is_rate else end) for end in ((high, low) if is_rate else (low, high))]
-        values = [tuple(_values(run)[key] for run in runs) for runs in (self._base_runs, self._candidate.runs)]
-        made = Comparison(
-            metric=metric.name,
-            load_point=metric.load_point,
-            unit=metric.unit,
-            better="higher" if is_rate else "lower",
-            gated=metric.margin is not None,
-            baseline=statistics.median(values[0]),
-            candidate=statistics.median(values[1]),
-            estimate=math.exp(-shift if is_rate else shift),
-            interval=None if spread is None else (ends[0], ends[1]),
-            confidence=1 - 2 * PASS_RATE,
-            pairs=self._rule.looks[0],
-            adjusted_p=adjusted_p,
-            noise_band=NOISE_BAND,
-            margin=metric.margin if metric.margin is not None else NOISE_BAND,
-            minimum_detectable_effect=detectable,
-            verdict=verdict,
-            reason="",
-            baseline_values=values[0],
-            candidate_values=values[1],
-        )
-        return made.model_copy(update={"reason": _reason(made, known=spread is not None)})
-
-    def _error_rate(self, point: Figures, points: int) -> Comparison:
-        """Requests of all runs together, counted as independent; the limits are Newcombe's."""
-        sides = [_errors(runs, point.title) for runs in (self._base_runs, self._candidate.runs)]
-        strict, usual = (
-            share_difference(*(_share(hits, count, 1 - 2 * error) for hits, count, _ in sides))
-            for error in (self._rule.errors_rate / points, PASS_RATE)
-        )
-        verdict: MetricVerdict = "inconclusive"
-        if strict.low is not None and strict.low > ERROR_RATE_BAND:
-            verdict = "regressed"
-        elif usual.high is not None and usual.high < ERROR_RATE_MARGIN:
-            verdict = "pass"
-        made = Comparison(
-            metric=ERROR_RATE,
-            load_point=point.title,
-            unit="share",
-            better="lower",
-            scale="difference",
-            baseline=_ratio(*sides[0][:2]),
-            candidate=_ratio(*sides[1][:2]),
-            estimate=usual.value,
-            interval=(usual.low, usual.high),
-            confidence=1 - 2 * PASS_RATE,
-            pairs=self._rule.looks[0],
-            noise_band=ERROR_RATE_BAND,
-            margin=ERROR_RATE_MARGIN,
-            verdict=verdict,
-            reason="",
-            baseline_values=sides[0][2],
-            candidate_values=sides[1][2],
-        )
-        return made.model_copy(update={"reason": _reason(made, known=True)})
+def _by_host(runs: Sequence[Run]) -> list[list[Run]]:
+    hosts: dict[str, list[Run]] = {}
+    for run in runs:
+        hosts.setdefault(run.host_id, []).append(run)
+    return list(hosts.values())
 
 
 def _why(kind: VerdictKind, gated: Sequence[Comparison]) -> list[str]:
@@ -312,52 +215,9 @@ def _why(kind: VerdictKind, gated: Sequence[Comparison]) -> list[str]:
     return [f"{len(unsure)} of {len(gated)} metrics are neither surely worse nor surely within their margins: {listed}."]
 
 
-def _errors(runs: Sequence[Run], title: str) -> tuple[int, int, tuple[float, ...]]:
-    """Failed and scheduled requests of all runs, and each run's share."""
-    points = [point for run in runs for point in run.points if point.title == title]
-    shares = tuple(_ratio(point.scheduled - point.ok, point.scheduled) for point in points)
-    return sum(point.scheduled - point.ok for point in points), sum(point.scheduled for point in points), shares
+def _failures(runs: Sequence[Run], title: str) -> tuple[tuple[int, int], ...]:
+    return tuple((point.scheduled - point.ok, point.scheduled) for run in runs for point in run.points if point.title == title)
 
 
-def _share(hits: int, count: int, confidence: float) -> Estimate:
-    return share_interval(hits, count, confidence) if count else Estimate(0.0, 0.0, 1.0)
-
-
-def _ratio(hits: int, count: int) -> float:
-    return hits / count if count else 0.0
-
-
-def _reason(made: Comparison, *, known: bool) -> str:
-    if not known:
-        return f"{made.title}: {change(made)}; how such runs differ by themselves is not known."
-    if not made.gated:
-        return f"{made.title}: {change(made)}; for information, without a say in the verdict."
-    ending = {
-        "regressed": f"beyond the noise band of {made.noise_band:.1%}",
-        "pass": f"worse by less than the margin of {made.margin:.0%}",
-        "inconclusive": f"neither surely beyond the noise band of {made.noise_band:.1%} nor surely within the margin of {made.margin:.0%}",
-    }[made.verdict]
-    p = "" if made.adjusted_p is None or made.verdict != "regressed" else f" (adjusted p {made.adjusted_p:.2g})"
-    return f"{made.title}: {change(made)}, {ending}{p}."
-
-
-def _runs(count: int) -> str:
+def _count(count: int) -> str:
     return f"{count} run" if count == 1 else f"{count} runs"
-
-
-def control_spread(comparisons: Sequence[Comparison]) -> Mapping[_Key, tuple[float, int]]:
-    """The variance of one run's logarithm from pairs of the baseline with itself, and its degrees of freedom.
-
-    A pair's difference has twice a run's variance; the control's differences have mean zero, but their own is taken off all
-    the same, for a drift within pairs.
-    """
-    found: dict[_Key, tuple[float, int]] = {}
-    for one in comparisons:
-        pairs = [
-            math.log(other / base)
-            for base, other in zip(one.baseline_values, one.candidate_values, strict=True)
-            if base and other and one.scale == "ratio"
-        ]
-        if len(pairs) > 1:
-            found[one.metric, one.load_point] = (statistics.variance(pairs) / 2, len(pairs) - 1)
-    return found

@@ -8,7 +8,8 @@ import pytest
 from perfkit.result.baseline import ControlVariance, baseline_of, joined
 from perfkit.result.model import Result
 from perfkit.result.verdict import Comparison
-from perfkit.stored_gate import control_spread, stored_verdict
+from perfkit.stats.run_comparison import control_spread
+from perfkit.stored_gate import stored_verdict
 from tests.stored_results import changed, document, point, result
 
 STARTED = "2026-02-03T04:05:06.000+00:00"

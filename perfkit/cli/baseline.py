@@ -27,7 +27,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.experiment.gate_folder import read_verdict
     from perfkit.result.baseline import ControlVariance, joined
     from perfkit.result.baseline_file import read_baseline, write_baseline
-    from perfkit.stored_gate import control_spread
+    from perfkit.stats.run_comparison import control_spread
 
     parts = [(str(path), read_baseline(path, with_histograms=True)) for path in options.results]
     if faults := [f"{label}: {fault}" for label, part in parts for run in part.runs for fault in run.faults]:

@@ -1,9 +1,7 @@
 """`perfkit compare`: puts results side by side."""
 
 import argparse
-import os
 import pathlib
-import sys
 
 from perfkit.cli.exit_code import ExitCode
 
@@ -34,10 +32,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         except OSError as error:
             raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
         return ExitCode.DONE
-    try:
-        print(text, end="", flush=True)
-    except BrokenPipeError:  # the reader left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(text, end="")
     return ExitCode.DONE
 
 

@@ -1,6 +1,7 @@
 """Where a verdict goes beside stdout: the options, and the writing."""
 
 import argparse
+import contextlib
 import os
 import pathlib
 import sys
@@ -51,6 +52,7 @@ def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> No
             except OSError as error:
                 raise UsageError(f"--{name} {path}: cannot be written: {error.strerror}") from None
     if options.github == "on" or (options.github == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
-        print(render_annotations(verdict), end="", file=sys.stdout if options.format == "text" else sys.stderr, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # the reader left; the exit code is still to come
+            print(render_annotations(verdict), end="", file=sys.stdout if options.format == "text" else sys.stderr, flush=True)
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
             append_summary(pathlib.Path(summary), render_verdict_markdown(verdict))

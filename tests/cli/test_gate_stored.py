@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from perfkit.cli.main import main
+from tests.cli.test_gate import URLS, begin
+from tests.experiment.conftest import make_pairs
 from tests.result.test_fingerprint import MUTATIONS
 from tests.stored_results import changed, document, point, write
 
@@ -134,6 +136,20 @@ def test_the_verdict_goes_where_it_is_asked_to(place, capsys, monkeypatch):
     assert (suite.get("tests"), suite.get("failures")) == ("5", "4")
     assert (place / "summary.md").read_text().strip() == (place / "ci" / "gate.md").read_text().strip()
     assert json.loads((place / "verdict" / "verdict.json").read_text())["kind"] == "regressed"
+
+
+def test_a_paired_verdict_goes_to_the_same_places_with_its_pairs(place, capsys):
+    scenario = place / "scenario.yaml"
+    scenario.write_text(
+        "{target: {model: synthetic}, workload: {inputs: {INPUT0: {generate: zeros, shape: [4]}}}, load: {open: {rate: 10}}, "
+        "measure: {warmup: 50ms, duration: 300ms}, gate: {profile: standard, metrics: [throughput, p50]}}"
+    )
+    begin(scenario, place / "out", make_pairs(12, 1.1))
+    targets = ["--baseline", URLS[0], "--candidate", URLS[1]]
+    assert main(["gate", str(scenario), *targets, "--out", "out", "--junit", "j.xml", "--markdown", "m.md", "--github", "on"]) == 1
+    assert "::error title=regressed" in capsys.readouterr().out
+    assert '<failure message="p50 +' in (place / "j.xml").read_text()
+    assert "Pairs: candidate against baseline" in (place / "m.md").read_text()
 
 
 def test_json_stays_json_where_annotations_are_printed_as_well(place, capsys):
