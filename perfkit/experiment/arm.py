@@ -167,7 +167,13 @@ class _Silent:
     def server_line(self, line: str) -> None:
         """Nobody."""
 
+    def published(self, url: str) -> None:
+        """Nobody."""
+
     def target_ready(self, description: str) -> None:
+        """Nobody."""
+
+    def noted(self, note: str) -> None:
         """Nobody."""
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:

@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from perfkit.report.plots import WIDTH_IN, drawn
+from perfkit.report.plot_style import WIDTH_IN, drawn
 from perfkit.report.trend_text import Found, short_commit
 from perfkit.units import NS_PER_S
 
