@@ -1,6 +1,6 @@
 """What the bundled server gets through: beside real Triton on `simple`, and beside ONNX Runtime called directly on DenseNet-121.
 
-    python -m benchmarks.server_throughput [--rounds 3] [--seconds 3] [--parts simple densenet batching] [--peers FOLDER]
+    python -m benchmarks.server_throughput [--rounds 2] [--seconds 3] [--parts simple densenet batching] [--peers FOLDER]
                                            [--out reports/server-throughput.md]
 
 `simple` at concurrency 8, both servers up all the while, one load a few seconds after the other on either, by
@@ -11,6 +11,7 @@ round, and are medians over the rounds. The exit code is 1 where a target is mis
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -81,7 +82,7 @@ def running_server(*models: str) -> Iterator[dict[str, Any]]:
 
 
 def perfkit_per_s(url: str, model: str, concurrency: int, seconds: float, batch_size: int = 1) -> float:
-    """Requests a second, as `perfkit run` tells them; raises RuntimeError where one failed."""
+    """Rows a second, by the requests that `perfkit run` tells; raises RuntimeError where one failed."""
     with tempfile.TemporaryDirectory() as folder:
         scenario = {
             "target": {"url": url, "model": model, "timeout": "120s"},
@@ -98,7 +99,7 @@ def perfkit_per_s(url: str, model: str, concurrency: int, seconds: float, batch_
         (point,) = json.loads(pathlib.Path(folder, "out", "result.json").read_text(encoding="utf-8"))["points"]
     if point["requests"]["ok"] != point["requests"]["sent"]:
         raise RuntimeError(f"perfkit had failures: {point['requests']}")
-    return float(point["throughput_per_s"])
+    return batch_size * float(point["throughput_per_s"])
 
 
 def perf_analyzer_per_s(program: pathlib.Path, protocol: str, port: int, seconds: float) -> float:
@@ -138,24 +139,22 @@ def measure_simple(folder: pathlib.Path, rounds: int, seconds: float, cpus: Sequ
             stack.enter_context(on_cpus(client_cpus))
             ports = {"http": (ready["http_port"], triton.http_port), "grpc": (ready["grpc_port"], triton.grpc_port)}
             for protocol, pair in ports.items():
-                by_perf_analyzer = [
-                    lambda port=port, protocol=protocol: perf_analyzer_per_s(program, protocol, port, seconds) for port in pair
-                ]
+                by_perf_analyzer = [functools.partial(perf_analyzer_per_s, program, protocol, port, seconds) for port in pair]
                 by_perfkit = [
-                    lambda url=f"{protocol}://127.0.0.1:{port}": perfkit_per_s(url, "simple", CONCURRENCY, seconds) for port in pair
+                    functools.partial(perfkit_per_s, f"{protocol}://127.0.0.1:{port}", "simple", CONCURRENCY, seconds) for port in pair
                 ]
                 for client, (ours, theirs) in (("perf_analyzer", by_perf_analyzer), ("perfkit", by_perfkit)):
                     yield compare(f"{protocol}, {client}, CPUs {layout}", ours, theirs, rounds, WANTED[protocol])
 
 
 def direct_per_s(model: str, batch_size: int, seconds: float, cpu: int) -> float:
-    """Executions a second of ONNX Runtime alone, in a process of its own on the server's CPU."""
+    """Images a second of ONNX Runtime alone, in a process of its own on the server's CPU."""
     command = [sys.executable, "-m", "benchmarks.server_throughput", "--direct", model, str(batch_size), str(seconds), str(cpu)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+    return batch_size * float(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
 
 
 def run_direct(model: str, batch_size: int, seconds: float, cpu: int) -> float:
-    """The loop in that process."""
+    """The loop in that process: executions a second."""
     os.sched_setaffinity(0, {cpu})
     import numpy as np
 
@@ -185,8 +184,8 @@ def measure_densenet(rounds: int, seconds: float, cpus: Sequence[int]) -> Iterat
                 long_s = seconds * (1 if size < 4 else 2)
                 yield compare(
                     f"{model}, {protocol}, batch {size}",
-                    lambda url=url, model=model, size=size, long_s=long_s: size * perfkit_per_s(url, model, 2, long_s, batch_size=size),
-                    lambda model=model, size=size, long_s=long_s: size * direct_per_s(model, size, long_s, cpus[0]),
+                    functools.partial(perfkit_per_s, url, model, 2, long_s, size),
+                    functools.partial(direct_per_s, model, size, long_s, cpus[0]),
                     rounds,
                     WANTED_DIRECT,
                 )
@@ -203,8 +202,8 @@ def measure_batching(rounds: int, seconds: float, cpus: Sequence[int]) -> Iterat
             long_s = seconds * (1 if concurrency < 8 else 2)
             yield compare(
                 f"concurrency {concurrency}",
-                lambda concurrency=concurrency, long_s=long_s: perfkit_per_s(url, "densenet_batch", concurrency, long_s),
-                lambda concurrency=concurrency, long_s=long_s: perfkit_per_s(url, "densenet_onnx", concurrency, long_s),
+                functools.partial(perfkit_per_s, url, "densenet_batch", concurrency, long_s),
+                functools.partial(perfkit_per_s, url, "densenet_onnx", concurrency, long_s),
                 rounds,
                 WANTED_BATCHING,
             )
@@ -220,7 +219,7 @@ TITLES = {
 def main() -> int:
     """Prints the tables; the exit code is 1 where a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--peers", type=pathlib.Path, help="where Triton and perf_analyzer are installed")

@@ -148,7 +148,12 @@ async def observing(
         raise UsageError(
             "--prometheus: the scenario's telemetry: false samples nothing, so there is nothing to tell; leave one of the two out"
         )
-    async with watching(watched(scenario, target, listen) if scenario.telemetry else None) as watch:
+    wanted = watched(scenario, target, listen) if scenario.telemetry else None
+    async with watching(wanted) as watch:
+        if wanted is not None and not wanted.may_see_gpus:
+            watch.notes.append(
+                "The target is not this machine, and no page of its metrics is named (target.metrics_url): its GPUs are not seen."
+            )
         yield Observation(scenario, watch, connect, clock)
 
 

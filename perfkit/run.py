@@ -48,6 +48,9 @@ class Observer(Protocol):
     def target_ready(self, description: str) -> None:
         """The target answers, and knows the model."""
 
+    def noted(self, note: str) -> None:
+        """Something of the run as a whole, each once, such as that there is no GPU to sample."""
+
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         """A load point starts; its length and what is left of the run with it, None where a number of requests ends it."""
 
@@ -142,6 +145,7 @@ class _Run:
                 self._warnings.append(RunWarning(code="json_tensors", message=probed.note))
             self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
             self._observer.target_ready(f"{protocol} {address}, model {self._scenario.target.model}")
+        self._tell(observation)
 
     async def measure(self, target: Target, observation: Observation) -> None:
         """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
@@ -210,11 +214,19 @@ class _Run:
             self.end("interrupted", f"in load point {len(self.points) + 1} of {len(self._plans)}")
         log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
-            self._environment["telemetry"] = {"notes": list(observation.notes)}
+            self._tell(observation)
             sampled = SampledPoint(planned.index, planned.repetition, planned.protocol, planned.described.title, window.start_ns)
             self._writer.log_series(sampled, self._started_ns, observed.series)
             self._keep(measured_point(self._scenario, planned, recorded, window, observed, workers, self._warnings))
             observation.point_finished(number, self.points[-1])
+
+    def _tell(self, observation: Observation) -> None:
+        """Hands on what telemetry has said since it was asked last."""
+        notes = list(observation.notes)
+        told: list[str] = self._environment.get("telemetry", {}).get("notes", [])
+        for note in notes[len(told) :]:
+            self._observer.noted(note)
+        self._environment["telemetry"] = {"notes": notes}
 
     def _keep(self, measured: Measured) -> None:
         """Adds a point to the result, and writes that."""

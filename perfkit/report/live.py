@@ -29,6 +29,10 @@ class LiveReport:
         """See `Observer.target_ready`."""
         self._say(f"target: {description}")
 
+    def noted(self, note: str) -> None:
+        """See `Observer.noted`."""
+        self._say(f"note: {note}")
+
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         """See `Observer.point_started`."""
         self._total = total

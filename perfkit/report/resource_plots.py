@@ -33,6 +33,8 @@ class _Line:
     most: bool = False
     rises: bool = False
     """Whether it is a counter, whose rise per second is shown."""
+    holds: bool = False
+    """Whether a sample stands for all the time until the next one, however long that is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +51,9 @@ _ROWS = (
     ))),
     _Row("requests\nan execution", (_Line("server_mean_batch", "mean batch"),)),
     _Row("GPU busy, %", (_Line("gpu_utilization", "", 100),), 100),
-    _Row("GPU power, W", (_Line("gpu_power", ""),)),
-    _Row("GPU memory,\nGiB", (_Line("gpu_memory_used", "", 1 / _GIB),)),
-    _Row("SM clock,\nMHz", (_Line("gpu_sm_clock", ""),)),
+    _Row("GPU power, W", (_Line("gpu_power", "", holds=True),)),
+    _Row("GPU memory,\nGiB", (_Line("gpu_memory_used", "", 1 / _GIB, holds=True),)),
+    _Row("SM clock,\nMHz", (_Line("gpu_sm_clock", "", holds=True),)),
     _Row("generator's\nCPU, %", (
         _Line("machine_cpu_share", "machine", 100), _Line("worker_cpu_share", "worker", 100), _Line("machine_steal_share", "steal", 100),
     ), 100),
@@ -159,8 +161,13 @@ def _short(uuid: str) -> str:
 def _stepped(series: Series, line: _Line, length_s: float) -> list[tuple[float, float]]:
     """Samples in some 240 steps of the window at most, in seconds from its start."""
     times_s, values = np.array(series.times_ns) / NS_PER_S, np.array(series.values)
+    if line.holds:
+        middles_s = (np.arange(_STEPS) + 0.5) * length_s / _STEPS
+        held = np.searchsorted(times_s, middles_s, "right") - 1
+        return [(float(at_s), float(values[index])) for at_s, index in zip(middles_s, held, strict=True) if index >= 0]
     if line.rises:
         times_s, values = times_s[1:], np.diff(values) / np.maximum(np.diff(times_s), 1e-9)
+    values, times_s = values[times_s >= 0], times_s[times_s >= 0]  # a series may begin with what held at the start
     step_s = max(length_s / _STEPS, 1e-9)
     take: Callable[[np.ndarray], float] = (lambda some: float(some.max())) if line.most else (lambda some: float(some.mean()))
     steps = (times_s // step_s).astype(int)

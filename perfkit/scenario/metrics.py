@@ -8,7 +8,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from perfkit.address import redacted_url
 from perfkit.scenario.part import Duration, Part, Rate, Text
+from perfkit.units import write_duration_ns
 
+_SHORTEST_NS = 10_000_000
 _NAME = re.compile(r"[A-Za-z0-9_:*]+")
 
 
@@ -31,6 +33,12 @@ def _check_name(name: str) -> str:
     return name
 
 
+def _check_interval(interval_ns: int) -> int:
+    if interval_ns < _SHORTEST_NS:
+        raise ValueError(f"expected at least {write_duration_ns(_SHORTEST_NS)}, found {write_duration_ns(interval_ns)}")
+    return interval_ns
+
+
 MetricsUrl = Annotated[Text, AfterValidator(_check_url)]
 _Urls = Annotated[
     tuple[MetricsUrl, ...],
@@ -44,7 +52,7 @@ class Metrics(Part):
     url: _Urls = ()
     names: tuple[Annotated[Text, AfterValidator(_check_name)], ...] = ()
     """What is kept besides `nv_*` and `DCGM_FI_*`; `*` stands for any part of a name."""
-    interval_ns: Duration = Field(default=1_000_000_000, alias="interval", ge=10_000_000)
+    interval_ns: Annotated[Duration, AfterValidator(_check_interval)] = Field(default=1_000_000_000, alias="interval")
 
 
 class Gpu(Part):

@@ -97,10 +97,3 @@ class Server(Part):
     cpus: Cpus | None = None
     synthetic: Text | None = None
     """The law of the model `synthetic`, such as `service=exponential:10ms,servers=2`."""
-
-    @pydantic.field_validator("device")
-    @classmethod
-    def _cpu_alone(cls, device: str) -> str:
-        if device == "cuda":
-            raise ValueError("CUDA in the bundled server comes with a later version; use auto or cpu")
-        return device

@@ -121,6 +121,8 @@ def _pooled_gpu(some: Sequence[tuple[GpuFigures, int]]) -> GpuFigures:
             return None if any(value is None for value, _ in values) else _sum(value for value, _ in values)
         if name == "used_by_server":
             return True if any(value for value, _ in values) else values[0][0]
+        if name == "energy_source":
+            return "power" if any(value == "power" for value, _ in values) else values[0][0]
         if name == "throttle_reasons":
             return tuple(dict.fromkeys(reason for reasons, _ in values for reason in reasons))
         return values[0][0]

@@ -32,16 +32,17 @@ class Gpu:
     def __init__(self, nvml: Any, handle: Any, index: int, parent: "Gpu | None", wall_us: Callable[[], int]) -> None:
         self._nvml, self._handle, self._wall_us = nvml, handle, wall_us
         self.index, self.parent = index, parent
+        self.name, self.uuid = "unnamed", f"index {index}"
         self.is_lost = self.is_divided = False
         self.notes: list[str] = []
         self._silent: dict[Why, list[str]] = {}
         self._said: set[str] = set()
         self._noting = threading.Lock()  # slow questions are asked in a thread of their own
         self.driver_version: str | None = (
-            parent.driver_version if parent else self._once("its version", lambda: str(nvml.nvmlSystemGetDriverVersion()))
+            parent.driver_version if parent else self._once("its driver's version", lambda: str(nvml.nvmlSystemGetDriverVersion()))
         )
-        self.name = self._once("its name", lambda: str(nvml.nvmlDeviceGetName(handle))) or "unnamed"
-        self.uuid = self._once("its UUID", lambda: str(nvml.nvmlDeviceGetUUID(handle))) or f"index {index}"
+        self.name = self._once("its name", lambda: str(nvml.nvmlDeviceGetName(handle))) or self.name
+        self.uuid = self._once("its UUID", lambda: str(nvml.nvmlDeviceGetUUID(handle))) or self.uuid
         self.memory_total_bytes = self._once("its memory", lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total))
         self.questions = [memory_question(nvml, handle)] if parent else quick_questions(nvml, handle, wall_us)
         self.slow_questions = [] if parent else pcie_questions(nvml, handle)
@@ -109,10 +110,11 @@ class Gpu:
                 found.append(Gpu(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex(self._handle, number), self.index, self, self._wall_us))
             except nvml.NVMLError as error:
                 if error.value != nvml.NVML_ERROR_NOT_FOUND:
-                    self._note(Why.FAILED, f"instance {number} of it", error)
+                    self.notes.append(f"{self.title}: its instance {number} cannot be opened ({error}), and is left out.")
         if self.is_divided:
+            parts = f"{len(found)} {'instance' if len(found) == 1 else 'instances'}"
             self.notes.append(
-                f"{self.title} is divided (MIG) into {len(found)} instances: the driver tells their memory alone, and power, energy, "
+                f"{self.title} is divided (MIG) into {parts}: the driver tells their memory alone, and power, energy, "
                 "clocks and temperature of the whole GPU, whoever works on it."
             )
         return found
@@ -139,7 +141,7 @@ class Gpu:
                 self.notes.append(f"{self.title} is lost to the driver ({error}): nothing more is sampled of it.")
             elif why is Why.FAILED and words not in self._said:
                 self._said.add(words)
-                self.notes.append(f"{self.title}: the driver failed to tell {words} ({error}); it is asked again.")
+                self.notes.append(f"{self.title}: the driver failed to tell {words} ({error}).")
             elif why in (Why.UNSUPPORTED, Why.FORBIDDEN):
                 self._silent.setdefault(why, []).append(words)
 

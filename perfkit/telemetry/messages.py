@@ -57,6 +57,11 @@ class Watched:
     listen: tuple[str, int] | None = None
     """Where the run is published for Prometheus."""
 
+    @property
+    def may_see_gpus(self) -> bool:
+        """Whether there is any source that may know of GPUs."""
+        return self.gpus is not None or bool(self.metrics)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Started:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks.gpu_energy import Work, checks
+from benchmarks.gpu_energy import NotTriedError, Work, checks, measure
 from perfkit.telemetry.gpu_figures import GpuFigures
 from tests.telemetry.fake_nvml.library import ROOT
 
@@ -38,3 +38,12 @@ def test_without_a_gpu_it_says_that_it_was_not_tried(tmp_path):
     ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "**Not tried**: There is no NVIDIA driver here" in ended.stdout
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_read_as_a_known_load_and_rest_make_it():
+    try:
+        _, found, _, _ = measure(5.0, 8192)
+    except NotTriedError as error:
+        pytest.skip(str(error))
+    assert [one for one in found if not one.is_right] == []

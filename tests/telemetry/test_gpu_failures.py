@@ -64,6 +64,25 @@ def test_a_gpu_that_cannot_be_opened_is_left_out(fake_nvml):
     assert [one["uuid"] for one in played["windows"][0]["figures"]] == ["GPU-b"]
 
 
+def test_a_gpu_goes_by_its_index_where_the_driver_does_not_tell_its_name(fake_nvml):
+    refused = "fail nvmlDeviceGetName 999\nfail nvmlDeviceGetUUID 3\n"
+    played = fake_nvml.play("fail nvmlSystemGetDriverVersion 4\ngpu\npower_mw 100000\n" + refused)
+    assert [(one["uuid"], one["name"], one["driver_version"]) for one in played["windows"][0]["figures"]] == [("index 0", "unnamed", None)]
+    assert played["notes"] == [
+        "GPU 0 (unnamed): the driver failed to tell its name (Unknown Error).",
+        "GPU 0 (unnamed): its driver does not tell its UUID; the rest is sampled.",
+        "GPU 0 (unnamed): this user has no permission to read its driver's version; the rest is sampled.",
+    ]
+
+
+def test_an_instance_that_cannot_be_opened_is_left_out(fake_nvml):
+    script = "gpu\nname H100\nuuid GPU-a\nmig\nuuid MIG-0\nmig\nuuid MIG-1\n"
+    played = fake_nvml.play(script.replace("H100", "H100\nfail nvmlDeviceGetMigDeviceHandleByIndex:0 4"))
+    assert [one["uuid"] for one in played["windows"][0]["figures"]] == ["GPU-a", "MIG-1"]
+    assert played["notes"][0] == "GPU 0 (H100): its instance 0 cannot be opened (Insufficient Permissions), and is left out."
+    assert played["notes"][1].startswith("GPU 0 (H100) is divided (MIG) into 1 instance: ")
+
+
 def test_fields_without_support_or_permission_are_said_once_and_not_asked_again(fake_nvml):
     refused = ["nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetTemperature"]
     script = HEALTHY + "".join(f"fail {call} 3\n" for call in refused)
@@ -114,7 +133,7 @@ def test_a_gpu_that_is_lost_in_the_middle_is_said_once_and_the_other_one_goes_on
 def test_a_driver_that_fails_for_a_while_is_said_once_and_asked_again(fake_nvml):
     script = HEALTHY + "sm_clock steps 0:1000 5:1400\nfail nvmlDeviceGetClockInfo:1 999 2 4\n"
     played = fake_nvml.play(script, [(1, 8)])
-    assert played["notes"] == ["GPU 0 (Fake A100): the driver failed to tell the SM clock (Unknown Error); it is asked again."]
+    assert played["notes"] == ["GPU 0 (Fake A100): the driver failed to tell the SM clock (Unknown Error)."]
     assert played["windows"][0]["figures"][0]["sm_clock_mean_mhz"] == pytest.approx((4 * 1000 + 3 * 1400) / 7, rel=0.01)
 
 

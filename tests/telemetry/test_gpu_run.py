@@ -32,7 +32,7 @@ SCENARIO = {
     "name": "gpus",
     "target": {"model": "simple"},
     "load": {"closed": {"concurrency": [2]}},
-    "measure": {"warmup": "0s", "duration": "500ms", "repetitions": 2, "workers": 1},
+    "measure": {"warmup": "0s", "duration": "1s", "repetitions": 2, "workers": 1},
     "gpu": {"sample_rate": "50/s", "idle": "200ms"},
 }
 
@@ -80,7 +80,16 @@ def test_what_is_said_of_the_gpus_is_said_once(result):
 )
 def test_the_driver_is_read_where_the_target_is_this_machine(url, is_read):
     scenario, address = Scenario.model_validate({**SCENARIO, "target": {"model": "simple", "url": url}}), Address.parse(url)
-    gpus = watched(scenario, Target({address.protocol: address}, None)).gpus
-    assert (gpus is not None) == is_read
+    wanted = watched(scenario, Target({address.protocol: address}, None))
+    gpus = wanted.gpus
+    assert (gpus is not None) == wanted.may_see_gpus == is_read
     if gpus is not None:
         assert (gpus.rate_per_s, gpus.rest_ns, gpus.addresses) == (50.0, 200_000_000, (address,))
+
+
+def test_the_gpus_of_a_server_elsewhere_may_be_in_its_metrics():
+    target = {"model": "simple", "url": "http://10.0.0.7:8000", "metrics_url": "http://10.0.0.7:8002/metrics"}
+    scenario, address = Scenario.model_validate({**SCENARIO, "target": target}), Address.parse(target["url"])
+    wanted = watched(scenario, Target({"http": address}, None))
+    assert wanted.gpus is None
+    assert wanted.may_see_gpus
