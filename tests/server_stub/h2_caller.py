@@ -21,11 +21,15 @@ class Caller:
         self._http2.initiate_connection()
         self._ended, self._trailers, self._came = set(), {}, {}
         self._is_greeted = False
-        self._flush()
-        while not self._is_greeted:  # streams that begin before may be refused by chance
-            self._receive()
 
     def __enter__(self):
+        try:
+            self._flush()
+            while not self._is_greeted:  # streams that begin before may be refused by chance
+                self._receive()
+        except BaseException:
+            self._socket.close()
+            raise
         return self
 
     def __exit__(self, *exc):
