@@ -23,14 +23,15 @@ from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import cut_step_ns
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import Load, Point, Result, RunWarning, Status
+from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, RunWarning, Status
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
 from perfkit.stats.slo import Slo
 from perfkit.stats.summary import QUANTILES, Measured, point, pooled
-from perfkit.target import Probed, Target, describe_target, open_target, probe
+from perfkit.target import Probed, Target, describe_protocol, describe_target, open_target, probe
 from perfkit.telemetry.host import describe_host, pinned, usable_cpus
+from perfkit.telemetry.source import describe_source
 from perfkit.transport.base import Transport
 from perfkit.transport.engine import make_transport
 from perfkit.units import NS_PER_S
@@ -127,7 +128,7 @@ class _Run:
         self._measured: dict[tuple[str, Load], list[Measured]] = {}
         self._summary: dict[tuple[str, Load], Point] = {}
         self._environment: dict[str, Any] = {}
-        self._host = describe_host()
+        self._host, self._source = describe_host(), describe_source(loaded.folder)
         self._status: tuple[Status, str] = ("complete", "")
         self._plans = load_points(loaded)
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
@@ -136,14 +137,19 @@ class _Run:
         """Asks the target for the model over each protocol, makes the requests, and sends one."""
         engine = self._scenario.target.engine
         calibration = None if self._calibration is None else calibration_document(self._calibration)
-        self._environment = {"generator": {**self._host, "calibration": calibration}}
+        self._environment = {
+            "generator": {**self._host, "calibration": calibration},
+            "source": self._source,
+            "metric_definitions": METRIC_DEFINITIONS,
+        }
         for protocol, address in target.addresses.items():
             async with self.connect(address) as transport:
                 probed = await probe(transport, address, self._loaded)
             self._probed[protocol] = probed
             if probed.note:
                 self._warnings.append(RunWarning(code="json_tensors", message=probed.note))
-            self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
+            described = self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
+            described["protocols"][protocol] = describe_protocol(probed, address)
             self._observer.target_ready(f"{protocol} {address}, model {self._scenario.target.model}")
         self._tell(observation)
 

@@ -41,6 +41,7 @@ def test_what_was_written_is_read_back_with_times_from_the_window_s_start(writte
 
 def test_other_readers_find_the_columns(written):
     file = telemetry_file(written)
+    assert file
     frame = pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
     assert tuple(frame.columns) == COLUMNS
     assert frame.value.tolist() == [1.0, 2.5, 0.1 + 0.2, 3.0, 1.0, 2.5, 0.1 + 0.2]

@@ -81,7 +81,7 @@ def test_one_that_has_nothing_to_sample_is_not_sampled(drive):
 def test_one_that_fails_is_noted_and_given_up(drive, broken):
     sampler = Recorded(lambda _: 0, fails=(broken,))
     driven = drive(sampler)
-    notes = []
+    notes: list[str] = []
     while not notes:
         notes = driven.take_notes().result(WAIT_S)
     assert notes == [f"Sampling of thing failed, and was given up: ValueError: {broken} broke."]

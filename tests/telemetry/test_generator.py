@@ -1,6 +1,5 @@
 """The generator from outside: counters of a machine whose readings are known."""
 
-import dataclasses
 import os
 import pathlib
 
@@ -129,5 +128,5 @@ def test_this_process_and_machine_are_read():
     assert own.cpu_s > 0
     assert own.open_files >= 3
     assert 0 < machine.cpu_s <= machine.total_s
-    assert dataclasses.astuple(read_process(os.getpid()))[:3] >= (own.cpu_s, 0, 0)
+    assert read_process(os.getpid()).cpu_s >= own.cpu_s
     assert read_process(2**22 + 1) is None

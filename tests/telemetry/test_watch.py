@@ -1,6 +1,7 @@
 """The process that samples, as a run starts it."""
 
 import asyncio
+import contextlib
 import os
 
 import psutil
@@ -15,7 +16,12 @@ S = 1_000_000_000
 
 
 def children():
-    return [one for one in psutil.Process().children() if "perfkit.telemetry.process" in " ".join(one.cmdline())]
+    found = []
+    for one in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # one that has ended, of whatever test, has no command any more
+            if "perfkit.telemetry.process" in " ".join(one.cmdline()):
+                found.append(one)
+    return found
 
 
 def test_a_window_has_what_each_sampler_saw(page):
