@@ -44,8 +44,10 @@ class GrpcServer:
         """Stops listening and returns when the calls in flight are answered, or the time for it has passed."""
         if self._watching is not None:
             self._watching.cancel()
-        if self._server is not None:
-            await self._server.stop(self._limits.stop_timeout_s)
+        ending = [asyncio.ensure_future(self._server.stop(self._limits.stop_timeout_s))] if self._server is not None else []
+        if self._stopping:  # what was asked of those before is in flight as well
+            await asyncio.wait(self._stopping, timeout=self._limits.stop_timeout_s)
+        await asyncio.gather(*ending, return_exceptions=True)  # one that a client ended a moment ago raises that again
         for task in self._stopping:
             task.cancel()
 
