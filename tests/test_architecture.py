@@ -33,7 +33,7 @@ IMPORTERS = {
     "httptools": {"perfkit.transport.http1", "server_stub.http_brief"},
     "jinja2": {"perfkit.report.html"},
     "matplotlib": {"perfkit.report.plot_style", "perfkit.report.plots", "perfkit.report.resource_plots", "perfkit.report.trend"},
-    "onnx": {"server_stub.models.densenet_graph"},
+    "onnx": {"server_stub.devices", "server_stub.models.densenet_graph"},
     "onnxruntime": {"server_stub.devices", "server_stub.executors.onnx"},
     "prometheus_client": {"perfkit.telemetry.metrics_page"},
     "psutil": {"perfkit.telemetry.host", "perfkit.telemetry.server_processes"},
