@@ -109,7 +109,7 @@ def is_whole(written: bytes) -> bool:
     try:
         while True:
             event = server.next_event()
-            if event is h11.NEED_DATA or event is h11.PAUSED:
+            if event in (h11.NEED_DATA, h11.PAUSED) or isinstance(event, h11.ConnectionClosed):
                 return False
             if isinstance(event, h11.EndOfMessage):
                 return True

@@ -40,6 +40,7 @@ def test_each_answer_is_a_result_or_an_error_and_the_server_goes_on(fuzzed, seed
         (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n{}", False),
         (b"POST /v2 HTTP/1.1\r\nHost: a\r\n", False),
         (b"\0\0", False),
+        (b"", False),
     ],
 )
 def test_an_answer_is_due_to_what_is_whole(written, whole):
