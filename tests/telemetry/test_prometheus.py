@@ -176,7 +176,9 @@ def test_a_counter_that_falls_behind_the_window_s_last_sample_has_no_rise(sample
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
 def test_what_an_exporter_does_not_know_is_left_out(sampler, page, clock, value):
-    text = f'DCGM_FI_DEV_POWER_USAGE{{UUID="{A}"}} {value}\nDCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{A}"}} {value}\nnv_x {value}\nnv_y 1\n'
+    text = (
+        f'DCGM_FI_DEV_POWER_USAGE{{UUID="{A}"}} {value}\nDCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{A}"}} {value}\nnv_x {value}\nnv_y 1\n'
+    )
     summary = sampled(sampler(), page, clock, text, text).summary
     assert ([one.name for one in summary.metrics], summary.gpus) == (["nv_y"], ())
 
