@@ -3,6 +3,7 @@
 import concurrent.futures
 import io
 import pickle
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,8 @@ class Begun:
     """A sampler whose start noted this, or has not ended."""
 
     def __init__(self, name, notes=None):
-        self.name, self._notes = name, concurrent.futures.Future()
+        self.name = name
+        self._notes: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
         if notes is not None:
             self._notes.set_result(notes)
 
@@ -54,5 +56,6 @@ class Begun:
 
 def test_a_sampler_that_hangs_at_its_start_is_said(monkeypatch):
     monkeypatch.setattr(process, "_STARTS_WITHIN_S", 0.0)
-    notes = process._begun([Begun("generator", ["Some."]), Begun("gpu")])
+    driven: list[Any] = [Begun("generator", ["Some."]), Begun("gpu")]
+    notes = process._begun(driven)
     assert notes == ("Some.", "Sampling of gpu had not begun after 0 s.")
