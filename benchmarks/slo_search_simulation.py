@@ -191,8 +191,10 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
-    lines, all_hold, seeds = [], True, range(options.searches)
-    head = ["| law | interval holds the truth | probes | error > 5 % | lower limit > truth | bias | stopped because | confirmed | as asked |"]
+    lines, all_hold, seeds = list[str](), True, range(options.searches)
+    head = [
+        "| law | interval holds the truth | probes | error > 5 % | lower limit > truth | bias | stopped because | confirmed | as asked |"
+    ]
     head += ["|---|---:|---:|---:|---:|---:|---|---|---|"]
 
     def say(*texts: str) -> None:

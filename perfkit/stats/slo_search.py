@@ -119,27 +119,27 @@ def decide(probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
     if isinstance(step, Next):
         spent_s = sum(probe.took_s for probe in probes)
         if len(probes) >= settings.max_probes or spent_s + probes[-1].took_s > settings.budget_s:
-            estimate = _estimate(probes, settings)
-            if estimate.fit is not None and _is_precise(estimate.fit, settings):  # it was the confirmation that had no room
-                return _stop("precision", estimate, probes)
-            return _stop("max_probes" if len(probes) >= settings.max_probes else "budget", estimate, probes)
+            known = estimate(probes, settings)
+            if known.fit is not None and _is_precise(known.fit, settings):  # it was the confirmation that had no room
+                return _stop("precision", known, probes)
+            return _stop("max_probes" if len(probes) >= settings.max_probes else "budget", known, probes)
     return step
 
 
 def _step(probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
     if len(probes) >= _INVALID and not any(probe.is_valid for probe in probes[-_INVALID:]):
-        return _stop("generator", _estimate(probes, settings), probes)
+        return _stop("generator", estimate(probes, settings), probes)
     low, high = _bracket([probe for probe in probes if probe.stage in ("bracket", "bisect")])
     if low is None or high is None:
         return _widen(probes, settings, low)
-    estimate, around = _estimate(probes, settings), sum(probe.stage == "refine" for probe in probes)
+    known, around = estimate(probes, settings), sum(probe.stage == "refine" for probe in probes)
     if not around and high / low > _NARROW and sum(probe.stage == "bisect" for probe in probes) < _BISECTIONS:
         return Next(math.sqrt(low * high), "bisect")
     if not any(probe.is_valid and not probe.is_met for probe in probes):  # only the generator is in the way
-        return _stop("generator", estimate, probes) if high / low <= _NARROW else Next(math.sqrt(low * high), "bisect")
-    fit = estimate.fit
+        return _stop("generator", known, probes) if high / low <= _NARROW else Next(math.sqrt(low * high), "bisect")
+    fit = known.fit
     if fit is not None and _is_precise(fit, settings):
-        return _confirm("precision", estimate, probes, settings)
+        return _confirm("precision", known, probes, settings)
     is_bounded = fit is not None and fit.is_bounded
     if around >= _FIT_BY and not is_bounded:
         if _is_cliff(probes):
@@ -188,18 +188,18 @@ def _by_verdicts(probes: Sequence[Probe], settings: SearchSettings) -> Next | St
     return _confirm("cliff", Estimate(low, low, high), probes, settings)
 
 
-def _confirm(reason: StopReason, estimate: Estimate, probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
-    assert estimate.low_per_s is not None
-    rate_per_s = settings.clipped(estimate.low_per_s)
+def _confirm(reason: StopReason, known: Estimate, probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
+    assert known.low_per_s is not None
+    rate_per_s = settings.clipped(known.low_per_s)
     tried = [probe for probe in probes if probe.stage == "confirm" and probe.is_valid]
     if tried and tried[-1].is_met and tried[-1].rate_per_s <= rate_per_s * (1 + 1e-9):
-        return _stop(reason, estimate, probes)
+        return _stop(reason, known, probes)
     if sum(not probe.is_met for probe in tried) >= _CONFIRMATIONS:
-        return _stop("not_confirmed", estimate, probes)
+        return _stop("not_confirmed", known, probes)
     return Next(rate_per_s, "confirm")
 
 
-def _estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
+def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
     """The lowest crossing of all limits; where no line goes through them, what the verdicts say."""
     # one that confirmed the interval is evidence apart from it
     fitted = [probe for probe in probes if not (probe.stage == "confirm" and probe.is_met)]
@@ -242,11 +242,11 @@ def _is_precise(fit: RootFit, settings: SearchSettings) -> bool:
     return fit.points >= _FEWEST_FITTED and fit.is_within(settings.precision)
 
 
-def _stop(reason: StopReason, estimate: Estimate, probes: Sequence[Probe]) -> Stop:
+def _stop(reason: StopReason, known: Estimate, probes: Sequence[Probe]) -> Stop:
     confirmation: Literal["passed", "too_few_samples", "missed"] | None = None
     tried = [probe for probe in probes if probe.stage == "confirm" and probe.is_valid]
     if tried:
         confirmation = "missed" if not tried[-1].is_met else "passed" if tried[-1].carries else "too_few_samples"
-    low = estimate.low_per_s or 0.0
+    low = known.low_per_s or 0.0
     below = [probe.rate_per_s for probe in probes if probe.is_valid and not probe.is_met and probe.rate_per_s * _NARROW < low]
-    return Stop(reason, estimate, confirmation, max(below, default=None))
+    return Stop(reason, known, confirmation, max(below, default=None))
