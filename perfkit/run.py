@@ -176,7 +176,7 @@ class _Run:
             self._observer.point_started(len(self.points), steering.total(), f"{plan.protocol}, {plan.described.title}", seconds, None)
             begun_ns, before = self._clock.now_ns(), len(self.points)
             await self._measure_one(plan, target)
-            if len(self.points) > before:
+            if len(self.points) > before and self._status[0] == "complete":
                 steering.measured(self._last, self.points[-1], (self._clock.now_ns() - begun_ns) / NS_PER_S)
                 self._writer.save(self.result())
             if self._status[0] == "complete" and self._interruption.count:
@@ -189,7 +189,10 @@ class _Run:
     def result(self) -> Result:
         """The result as far as the run has come."""
         status, reason = self._status
-        if status == "complete" and self._steering is None and not all(one.valid for one in self.points):
+        search = None if self._steering is None else self._steering.outcome()
+        if search is not None and search.stopped_because == "generator":
+            status, reason = "invalid", search.reason
+        if status == "complete" and search is None and not all(one.valid for one in self.points):
             status, reason = "invalid", "some points are not valid: their warnings say why"
         return Result(
             scenario=scenario_document(self._scenario),
@@ -200,7 +203,7 @@ class _Run:
             started_at=self._started_at.isoformat(timespec="milliseconds"),
             points=tuple(self.points),
             summary=tuple(self._summary.values()),
-            search=None if self._steering is None else self._steering.outcome(),
+            search=search,
         )
 
     async def _measure_one(self, planned: LoadPoint, target: Target) -> None:

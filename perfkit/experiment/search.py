@@ -16,6 +16,7 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoad
 from perfkit.scenario.slo import Slo
 from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.root_fit import POWER
 from perfkit.stats.sample_bound import keeps_to
 from perfkit.stats.slo_search import Next, Probe, SearchSettings, Stop, decide, estimate
 from perfkit.stats.summary import QUANTILES, Measured
@@ -124,8 +125,8 @@ class CapacitySearch:
             reason="",
             confirmation=stop.confirmation if stop else None,
             missed_below_per_s=stop.missed_below_per_s if stop else None,
-            line=fit and FittedLine(
-                limit=known.limit or "", centre_per_s=fit.centre_per_s, intercept=fit.intercept, slope=fit.slope, points=fit.points
+            line=None if fit is None else FittedLine(
+                limit=known.limit or "", centre_per_s=fit.centre_per_s, intercept=fit.intercept, slope=fit.slope, power=POWER, points=fit.points
             ),
             probes=tuple(
                 SearchProbe(

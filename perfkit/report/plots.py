@@ -1,4 +1,4 @@
-"""The pictures of a result as SVG text: the same values give the same bytes. The only module that knows matplotlib."""
+"""The pictures of a result as SVG text: the same values give the same bytes. It and `search_plot` know matplotlib."""
 
 import dataclasses
 import io
@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from perfkit.recorder.histogram import Histogram
+from perfkit.report.search_plot import search_figure
 from perfkit.result.model import Point, Result
 
 WIDTH_IN = 10.5
@@ -83,8 +84,10 @@ def draw_plots(result: Result, recorded: Recorded) -> dict[str, str]:
         mpl.rcdefaults()  # a matplotlibrc of the user must not change the picture
         mpl.rcParams.update(_STYLE)
         figures: dict[str, Figure] = {}
+        if result.search is not None and result.search.probes:
+            figures["search"] = search_figure(result.search, WIDTH_IN)
         answered = [point for point in result.summary if point.times.count]
-        if len({point.load.level for point in answered}) > 1:  # a single one says no more than the table
+        if result.search is None and len({point.load.level for point in answered}) > 1:  # a single one says no more than the table
             figures["load"] = load_figure(result.summary)
         if any(histogram.count for histogram in recorded.pooled):
             figures["percentiles"] = percentile_figure(result.summary, recorded.pooled)

@@ -186,13 +186,14 @@ class Point(Part):
 
 
 class FittedLine(Part):
-    """The line that a search drew: 2(1 - √(limit ÷ measured)) = intercept + slope · (rate ÷ centre - 1)."""
+    """The line that a search drew: (1 - (limit ÷ measured)^power) ÷ power = intercept + slope · (rate ÷ centre - 1)."""
 
     limit: str
     """The limit of the SLO that it belongs to, `p99` for instance."""
     centre_per_s: float
     intercept: float
     slope: float
+    power: float
     points: int
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from perfkit.stats.student_t import student_t_quantile
 
 _WINDOWS = ((0.72, 1.14), (0.5, 1.5))
-_POWER = 0.5
+POWER = 2 / 3
 _FEWEST = 3
 _ROUNDS = 6
 _FARTHEST = 1.5
@@ -18,7 +18,7 @@ _FURTHEST = 0.95  # of x, so that a root stays a positive rate
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RootFit:
-    """The crossing and its interval, and the line: of y = 2(1 - exp(-margin/2)) on x = rate ÷ `centre_per_s` - 1."""
+    """The crossing and its interval, and the line: of y = (1 - exp(-p margin)) ÷ p, p = `POWER`, on x = rate ÷ `centre_per_s` - 1."""
 
     root_per_s: float
     low_per_s: float
@@ -33,7 +33,7 @@ class RootFit:
     def margin_at(self, rate_per_s: float) -> float:
         """The line's margin at a rate; infinite where the line says that no rate has one."""
         y = self.intercept + self.slope * (rate_per_s / self.centre_per_s - 1)
-        return -math.log1p(-_POWER * y) / _POWER if _POWER * y < 1 else math.inf
+        return -math.log1p(-POWER * y) / POWER if POWER * y < 1 else math.inf
 
     @property
     def elasticity(self) -> float:
@@ -54,11 +54,11 @@ def fit_root(rates_per_s: Sequence[float], margins: Sequence[float], centre_per_
     """The rate at which the margin ln(value ÷ limit) crosses zero; None where no rising line goes through the points.
 
     The line goes through the points between 0.72 and 1.14 times the root, or between 0.5 and 1.5 times where those do not
-    bound it: a curve so flat is less bent. Fitted is 2(1 - √(limit ÷ value)), the Box-Cox transform (G. E. P. Box & D. R. Cox, JRSS B 26, 1964) of value ÷ limit
-    with λ = -½, against the rate. The percentiles of a queue rise about as 1/(1 - ρ), so that their reciprocal falls in a straight
-    line, and the noise of a window of fixed length rises alike, so that points weigh the same; but a window's percentile is
-    skewed to the left of its reciprocal. -½ lies between the logarithm, whose line is bent (a bias of -1 % of the root on
-    M/M/1), and the reciprocal, which is skewed (+½ %). Weights by each window's own interval would prefer those that came out
+    bound it: a curve so flat is less bent. Fitted is (1 - (limit ÷ value)^p) ÷ p with p = 2/3, the Box-Cox transform (G. E. P. Box &
+    D. R. Cox, JRSS B 26, 1964) of value ÷ limit with λ = -p, against the rate. The percentiles of a queue rise about as 1/(1 - ρ), so
+    that their reciprocal (p = 1) falls in a straight line, and the noise of a window of fixed length rises alike, so that points
+    weigh the same; but the reciprocal of a noisy value is too large in the mean. Two thirds lie between it and the logarithm
+    (p = 0), whose line is bent: a bias of -1 % of the root on M/M/1. Weights by each window's own interval would prefer those that came out
     low. The interval is that of E. C. Fieller, JRSS B 16 (1954), with Student's t of n - 2 degrees of freedom.
     """
     narrow = _through(rates_per_s, margins, centre_per_s, confidence, _WINDOWS[0])
@@ -88,7 +88,7 @@ def _fit(rates_per_s: Sequence[float], margins: Sequence[float], centre_per_s: f
     if number < _FEWEST:
         return None
     x = np.asarray(rates_per_s) / centre_per_s - 1
-    y = -np.expm1(-_POWER * np.asarray(margins)) / _POWER
+    y = -np.expm1(-POWER * np.asarray(margins)) / POWER
     mean_x, mean_y = float(x.mean()), float(y.mean())
     spread = float(np.square(x - mean_x).sum())
     slope = float(((x - mean_x) * (y - mean_y)).sum()) / spread if spread else 0.0

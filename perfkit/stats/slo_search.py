@@ -158,15 +158,16 @@ def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None)
         if low >= settings.max_rate_per_s:
             return _stop("never_missed", Estimate(low, low, None), probes)
         return Next(settings.clipped(low * _STEP), "bracket")
-    ascending = sorted(probes, key=lambda probe: probe.rate_per_s)
+    ascending = sorted((probe for probe in probes if probe.is_valid), key=lambda probe: probe.rate_per_s)
     floor = settings.min_rate_per_s or settings.start_per_s * _LOWEST
     # where times do not fall with the rate, lower ones are no better: a server may wait for batches to fill
-    is_flat = len(probes) > 1 and math.isfinite(ascending[1].margin) and ascending[0].margin > ascending[1].margin - _FLAT
-    if not is_flat and ascending[0].rate_per_s > floor * (1 + 1e-9):
-        return Next(max(settings.clipped(ascending[0].rate_per_s / _STEP), floor), "bracket")
-    highest = ascending[-1]
-    if math.isfinite(highest.margin) and highest.is_valid and max(rates) < settings.max_rate_per_s:
-        return Next(settings.clipped(highest.rate_per_s * _STEP), "bracket")
+    is_flat = len(ascending) > 1 and math.isfinite(ascending[1].margin) and ascending[0].margin > ascending[1].margin - _FLAT
+    if not is_flat and min(rates) > floor * (1 + 1e-9):
+        return Next(max(settings.clipped(min(rates) / _STEP), floor), "bracket")
+    if not ascending:
+        return _stop("generator", Estimate(None, None, None), probes)
+    if math.isfinite(ascending[-1].margin) and max(rates) < settings.max_rate_per_s:
+        return Next(settings.clipped(max(rates) * _STEP), "bracket")
     return _stop("never_met", Estimate(None, None, ascending[0].rate_per_s), probes)
 
 
