@@ -156,7 +156,7 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
             sweep.record(index, "failed", str(error))
             codes.append(exit_code_of(error))
             continue
-        sweep.record(index, result.status if result.points else "failed", result.status_reason)
+        sweep.record(index, result.status if result.points or session.caught else "failed", result.status_reason)
         codes.append(_exit_code(result, session.caught))
         if session.caught:
             session.live.say(f"the rest of the sweep: perfkit run {options.scenario} --out {folder}")
