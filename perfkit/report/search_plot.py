@@ -23,7 +23,7 @@ def search_figure(search: Search, width_in: float) -> Figure:
     """Measured ÷ limit against the rate, both logarithmic; a triangle at the top is above it."""
     figure = Figure(figsize=(width_in, 3.8), layout="constrained")
     panel = figure.subplots()
-    drawn = set()
+    drawn, top = set[str](), 2.0
     for probe in search.probes:
         kind = _kind(probe)
         marker, colour, label = _KINDS[kind]
@@ -33,6 +33,7 @@ def search_figure(search: Search, width_in: float) -> Figure:
             [probe.rate_per_s], [ratio], marker=marker, mfc=face, mec=colour, ls="", ms=6, label=None if kind in drawn else label, zorder=3
         )
         drawn.add(kind)
+        top = max(top, ratio)
     panel.axhline(1.0, color="#24292f", lw=1.1, ls="--", label="the SLO's limit")
     if search.low_per_s is not None and search.high_per_s is not None:
         name = f"{search.confidence:.0%} interval" if search.line else "between kept and missed"
@@ -43,7 +44,7 @@ def search_figure(search: Search, width_in: float) -> Figure:
         panel.plot(*zip(*ratios, strict=True), color="#0072b2", label="fitted line")
     panel.set_xscale("log")
     panel.set_yscale("log")
-    panel.set_ylim(top=_HIGHEST * 1.1)
+    panel.set_ylim(top=top * 1.15)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(_NUMBERS)
