@@ -26,7 +26,7 @@ _CLIFF = math.log(2)
 _LOWEST = 2.0**-10  # of the first rate, where no lowest one is given
 _FLAT = 0.05
 _CONFIRMATIONS = 3
-_INVALID = 3
+_INVALID, _TRIES = 5, 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,6 +129,9 @@ def decide(probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
 def _step(probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
     if len(probes) >= _INVALID and not any(probe.is_valid for probe in probes[-_INVALID:]):
         return _stop("generator", estimate(probes, settings), probes)
+    last = probes[-1]
+    if not last.is_valid and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES:  # it may have been a mishap
+        return Next(last.rate_per_s, last.stage)
     low, high = _bracket([probe for probe in probes if probe.stage in ("bracket", "bisect")])
     if low is None or high is None:
         return _widen(probes, settings, low)
@@ -165,7 +168,7 @@ def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None)
     if not is_flat and min(rates) > floor * (1 + 1e-9):
         return Next(max(settings.clipped(min(rates) / _STEP), floor), "bracket")
     if not ascending:
-        return _stop("generator", Estimate(None, None, None), probes)
+        return Next(min(rates), "bracket")
     if math.isfinite(ascending[-1].margin) and max(rates) < settings.max_rate_per_s:
         return Next(settings.clipped(max(rates) * _STEP), "bracket")
     return _stop("never_met", Estimate(None, None, ascending[0].rate_per_s), probes)
@@ -226,7 +229,8 @@ def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
 
 def _bracket(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
     """The highest rate that kept to the SLO, and was not missed at another try, and the lowest above it that did not."""
-    other = {probe.rate_per_s for probe in probes if not probe.is_met}
+    known = {probe.rate_per_s for probe in probes if probe.is_valid}
+    other = {probe.rate_per_s for probe in probes if not probe.is_met and (probe.is_valid or probe.rate_per_s not in known)}
     met = {probe.rate_per_s for probe in probes if probe.is_met} - other
     low = max(met, default=None)
     return low, min((rate for rate in other if low is not None and rate > low), default=None)

@@ -140,7 +140,18 @@ def test_rates_that_the_generator_does_not_reach_bound_the_search():
     probes = []
     while isinstance(step := decide(probes, settings), Next):
         probes.append(Probe(step.rate_per_s, step.stage, {"p99": 3.0}, is_valid=False))
-    assert (step.reason, step.estimate.capacity_per_s, len(probes)) == ("generator", None, 3)
+    assert (step.reason, step.estimate.capacity_per_s, len(probes)) == ("generator", None, 5)
+
+
+def test_a_mishap_of_the_generator_is_tried_again_and_bounds_nothing():
+    settings, probes, random = SearchSettings(start_per_s=10.0, max_probes=20), list[Probe](), np.random.default_rng(1)
+    while isinstance(step := decide(probes, settings), Next):
+        margins = queue(step.rate_per_s, random)
+        is_valid = len(probes) not in (0, 3, 7)
+        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, is_valid=is_valid, carries=True))
+    assert [probe.rate_per_s for probe in probes[:5]] == [10, 10, 20, 40, 40]
+    assert step.reason == "precision"
+    assert step.estimate.capacity_per_s == pytest.approx(80, rel=0.05)
 
 
 def test_probes_and_minutes_are_budgets():
