@@ -3,7 +3,7 @@
 import enum
 import signal
 
-from perfkit.errors import MeasurementError, PerfkitError, TargetError
+from perfkit.errors import IncomparableError, MeasurementError, PerfkitError, TargetError
 
 
 class ExitCode(enum.IntEnum):
@@ -13,6 +13,7 @@ class ExitCode(enum.IntEnum):
     VIOLATED = 1
     USAGE = 2
     INCONCLUSIVE = 3
+    INCOMPARABLE = 4
     INVALID = 5
     TARGET = 6
     INTERNAL = 70
@@ -24,4 +25,6 @@ def exit_code_of(error: PerfkitError) -> ExitCode:
     """The exit code of a failure that ends a command."""
     if isinstance(error, TargetError):
         return ExitCode.TARGET
+    if isinstance(error, IncomparableError):
+        return ExitCode.INCOMPARABLE
     return ExitCode.INVALID if isinstance(error, MeasurementError) else ExitCode.USAGE

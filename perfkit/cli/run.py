@@ -53,6 +53,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="fail",
         help="whether an SLO that too few samples carry gives exit code 3, or 0",
     )
+    parser.add_argument(
+        "--prometheus",
+        type=_listening,
+        metavar="[HOST:]PORT",
+        help="tell the run to Prometheus at http://HOST:PORT/metrics while it goes on; HOST is 127.0.0.1 unless given, PORT 0 is a free one",
+    )
     parser.set_defaults(execute=_execute)
 
 
@@ -62,7 +68,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.scenario.file import read_cases
 
     cases = read_cases(options.scenario, options.settings)
-    session = _Session(quiet=options.quiet)
+    session = _Session(quiet=options.quiet, publish_at=options.prometheus)
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
@@ -80,13 +86,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 class _Session:
     """What the runs of one command share: who watches, and the signals that stop them."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, publish_at: tuple[str, int] | None) -> None:
         from perfkit.calibration.kept import calibration_path, read_calibration
         from perfkit.report.live import LiveReport
         from perfkit.telemetry.host import describe_host
 
         self.live, self.caught = LiveReport(quiet=quiet), list[signal.Signals]()
-        self._calibration = read_calibration(calibration_path(), describe_host()).calibration
+        self._publish_at, self._calibration = publish_at, read_calibration(calibration_path(), describe_host()).calibration
 
     def measure(self, loaded: "LoadedScenario", folder: pathlib.Path) -> "tuple[Result, pathlib.Path]":
         """Measures a scenario, and writes and draws its result folder, where there is anything to write."""
@@ -113,7 +119,7 @@ class _Session:
             for number in _SIGNALS:
                 loop.add_signal_handler(number, on_signal, number)
             try:
-                return await measure(loaded, writer, self.live, interruption, calibration=self._calibration)
+                return await measure(loaded, writer, self.live, interruption, calibration=self._calibration, publish_at=self._publish_at)
             finally:
                 for number in _SIGNALS:
                     loop.remove_signal_handler(number)
@@ -175,6 +181,14 @@ def _stored_code(folder: pathlib.Path) -> ExitCode:
     from perfkit.result.file import read_result
 
     return _exit_code(read_result(folder)[0], [])
+
+
+def _listening(text: str) -> tuple[str, int]:
+    """Reads `9400`, `0.0.0.0:9400` or `[::]:9400`."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a port, or host:port, found {text!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def _show(result: "Result", folder: pathlib.Path, *, as_json: bool) -> None:

@@ -38,9 +38,10 @@ async def run_search(
     interruption: Interruption,
     clock: Clock | None = None,
     calibration: Calibration | None = None,
+    publish_at: tuple[str, int] | None = None,
 ) -> Result:
     """Searches the capacity of a scenario whose load is a search; see `run_scenario`."""
-    return await run_scenario(loaded, writer, observer, interruption, clock, calibration, CapacitySearch(loaded))
+    return await run_scenario(loaded, writer, observer, interruption, clock, calibration, publish_at, CapacitySearch(loaded))
 
 
 class CapacitySearch:

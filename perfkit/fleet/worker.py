@@ -19,6 +19,7 @@ from perfkit.load.pacer import Pacer, make_pacer
 from perfkit.load.phases import Phases
 from perfkit.load.plan import ClosedPlan, OpenPlan
 from perfkit.recorder.recording import Interval, Recorder
+from perfkit.telemetry.event_loop import EventLoopWatch
 from perfkit.telemetry.host import BusyMeter, BusyShares
 from perfkit.transport.base import Prepared, Reply, Transport
 from perfkit.units import NS_PER_S
@@ -51,7 +52,7 @@ async def run_point(
     arrivals: Iterator[Instants] = iter(())
     if isinstance(spec.load, OpenPlan):
         arrivals = begun(share(spec.load.schedule.chunks(), spec.worker, spec.workers))
-    with _quiet_collector():  # before the start is fixed: collecting takes tens of milliseconds
+    with _quiet_collector(), EventLoopWatch(clock) as event_loop:  # before the start is fixed: collecting takes tens of milliseconds
         lead_ns = _OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0
         phases = Phases.plan(
             await begin_at() if begin_at else clock.now_ns() + lead_ns,
@@ -74,6 +75,7 @@ async def run_point(
         on_loop(loop)
         busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
         early = asyncio.ensure_future(_end_early(loop, phases, recorder))
+        late = asyncio.ensure_future(event_loop.watch(phases.start_ns))
         abort = asyncio.ensure_future(_abort(loop, recorder, clock, spec.abort_error_rate))
         hopeless = asyncio.ensure_future(_give_up(loop, recorder, phases, clock, spec))
         try:
@@ -81,12 +83,12 @@ async def run_point(
             ending = await loop.run()
             shares = await busy if clock.now_ns() >= phases.window_start_ns else BusyShares()
         finally:
-            for task in (early, busy, abort, hopeless):
+            for task in (early, busy, late, abort, hopeless):
                 task.cancel()
             pacer.close()
         recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
     counts = dataclasses.replace(transport.counts)  # closing it counts on
-    return PointRecording(recording, phases.start_ns, ending, counts, shares)
+    return PointRecording(recording, phases.start_ns, ending, counts, shares, event_loop.series(spec.worker))
 
 
 def _make_loop(

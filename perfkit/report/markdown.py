@@ -45,17 +45,17 @@ class GroupedWarning:
 
 def render_markdown(result: Result) -> str:
     """The headline table and the warnings."""
-    lines = [f"# {_escaped(scenario_name(result))}", ""]
-    lines += [f"> **{_escaped(sentence)}**\n" for sentence in [status_sentence(result)] if sentence]
+    lines = [f"# {escaped(scenario_name(result))}", ""]
+    lines += [f"> **{escaped(sentence)}**\n" for sentence in [status_sentence(result)] if sentence]
     if result.search is not None:
-        lines += ["## Capacity", "", f"**{_escaped(result.search.reason)}**", ""]
+        lines += ["## Capacity", "", f"**{escaped(result.search.reason)}**", ""]
         lines += markdown_table(search_headings(result.search), search_rows(result), words=(1, len(search_headings(result.search)) - 1))
         lines += ["", "## Load points", ""]
     if result.summary:
         columns = headline(result.summary)
         lines += ["| " + " | ".join(column.heading for column in columns) + " |"]
         lines += ["|" + "|".join("---:" if column.is_figure else "---" for column in columns) + "|"]
-        lines += ["| " + " | ".join(_escaped(column.cell(point).text) for column in columns) + " |" for point in result.summary]
+        lines += ["| " + " | ".join(escaped(column.cell(point).text) for column in columns) + " |" for point in result.summary]
         lines += ["", f"p50 to max are {TIMES[result.summary[0].times_name]}; – marks percentiles that too few samples carry."]
     else:
         lines += ["No load point was measured."]
@@ -65,18 +65,18 @@ def render_markdown(result: Result) -> str:
     warnings = grouped_warnings(result.summary)
     if warnings:
         lines += ["", "## Warnings", ""]
-        lines += [f"- **{_escaped(one.where)}**: {_escaped(one.message)} (`{one.code.replace('`', '')}`)" for one in warnings]
+        lines += [f"- **{escaped(one.where)}**: {escaped(one.message)} (`{one.code.replace('`', '')}`)" for one in warnings]
     judged = [(point, point.slo) for point in result.summary if point.slo is not None]
     if judged:
         lines += ["", "## SLO", ""]
-        lines += [f"- **{point.protocol}, {_escaped(point.load.title)}**: {_escaped(slo.reason)}" for point, slo in judged]
+        lines += [f"- **{point.protocol}, {escaped(point.load.title)}**: {escaped(slo.reason)}" for point, slo in judged]
     return "\n".join(lines) + "\n"
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = ()) -> list[str]:
     """Lines of a table of texts; the columns `words`, counted from 0, stand on the left."""
     ruler = "|".join("---" if index in words else "---:" for index in range(len(headings)))
-    return [f"| {' | '.join(map(_escaped, headings))} |", f"|{ruler}|", *(f"| {' | '.join(map(_escaped, row))} |" for row in rows)]
+    return [f"| {' | '.join(map(escaped, headings))} |", f"|{ruler}|", *(f"| {' | '.join(map(escaped, row))} |" for row in rows)]
 
 
 def scenario_name(result: Result) -> str:
@@ -143,7 +143,7 @@ def _where(some: Sequence[Point], points: Sequence[Point]) -> str:
     return "; ".join(f"{protocol}, {kind}{', '.join(amounts)}" for protocol, amounts in by_protocol.items())
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """On one line, and without a meaning to Markdown or HTML."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 

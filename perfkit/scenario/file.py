@@ -16,10 +16,11 @@ import yaml
 from perfkit.address import redacted_url
 from perfkit.errors import ScenarioError
 from perfkit.scenario.document import REDACTED
-from perfkit.scenario.model import LATER, Scenario
+from perfkit.scenario.model import Scenario
 
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
 KeyPath: TypeAlias = tuple[str | int, ...]
+_URLS = (("target", "url"), ("target", "metrics_url"), ("metrics", "url"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,6 @@ def _sweep(document: dict[str, Any], origins: Mapping[KeyPath, str], path: pathl
 def _validated(document: dict[str, Any], origins: Mapping[KeyPath, str], overrides: Sequence[str], path: pathlib.Path) -> LoadedScenario:
     document = _without_nulls(document)
     document.setdefault("name", re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", path.stem).lstrip("-") or "scenario")
-    _refuse_later(document, origins, path)
     try:
         scenario = Scenario.model_validate(document)
     except pydantic.ValidationError as error:
@@ -210,9 +210,10 @@ def _place(document: dict[str, Any], origins: dict[KeyPath, str], key: str, orig
 
 
 def _shown_override(walked: KeyPath, key: str, value: Any, text: str) -> str:
-    if walked[:2] == ("target", "headers") or (walked == ("target",) and isinstance(value, dict) and {"headers", "url"} & set(value)):
+    holds_secrets = walked == ("target",) and isinstance(value, dict) and bool({"headers", "url", "metrics_url"} & set(value))
+    if walked[:2] == ("target", "headers") or holds_secrets or (walked[:1] == ("metrics",) and "@" in text):
         return f"{key}={REDACTED}"
-    return f"{key}={redacted_url(str(value)) if walked == ('target', 'url') else text}"
+    return f"{key}={redacted_url(str(value)) if walked in _URLS else text}"
 
 
 def _present_key(place: Mapping[str, Any], key: str) -> str:
@@ -229,16 +230,6 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _refuse_later(document: Mapping[str, Any], origins: Mapping[KeyPath, str], path: pathlib.Path) -> None:
-    for key, sentence in LATER.items():
-        parent, _, child = key.rpartition(".")
-        section = document.get(parent) if parent else document
-        alone = not (isinstance(section, dict) and parent == "load" and len(section) > 1)
-        if isinstance(section, dict) and child in section and alone:
-            key_path = tuple(key.split("."))
-            raise ScenarioError(f"{_origin(key_path, origins, path)}: {key}: {sentence}")
-
-
 def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path: pathlib.Path) -> str:
     key_path = _key_path(problem["loc"], document)
     context, shown = problem.get("ctx", {}), _shown(problem["input"], key_path)
@@ -250,7 +241,7 @@ def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path:
             text = "this key is missing"
         case "value_error":
             text = str(context["error"])
-        case "not_values" | "variant" | "later":
+        case "not_values" | "variant":
             text = problem["msg"]
         case "not_a_mapping":
             text = f"expected keys and values, found {shown}"
@@ -275,7 +266,7 @@ def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path:
 
 def _shown(value: object, key_path: KeyPath) -> str:
     """What stands at a key, for a sentence; what may hold a secret is not repeated."""
-    if key_path == ("target",) or key_path[:2] in (("target", "headers"), ("target", "url")):
+    if key_path == ("target",) or key_path[:2] in (("target", "headers"), *_URLS):
         return "a value that is not shown here"
     return repr(value)
 

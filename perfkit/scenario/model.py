@@ -6,7 +6,9 @@ import pydantic
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.check import Check
+from perfkit.scenario.gate import Gate
 from perfkit.scenario.load import Load, OpenLoad, SearchLoad
+from perfkit.scenario.metrics import Gpu, Metrics
 from perfkit.scenario.part import Count, Cpus, Duration, Part, Share, Text
 from perfkit.scenario.slo import Slo
 from perfkit.scenario.target import Server, Target
@@ -14,13 +16,6 @@ from perfkit.scenario.workload import Workload
 from perfkit.units import parse_duration_ns, write_duration_ns
 
 SCHEMA = "perfkit.scenario/1"
-
-# keys whose capability is not there yet, with what to do until then
-LATER = {
-    "target.metrics_url": "reading the server's Prometheus metrics comes with a later version",
-    "gpu": "GPU sampling comes with a later version",
-    "gate": "the regression gate comes with a later version",
-}
 
 
 class Measure(Part):
@@ -67,6 +62,11 @@ class Scenario(Part):
     measure: Measure = Measure()
     check: Check = Check()
     slo: Slo | None = None
+    telemetry: Annotated[bool, Field(strict=True)] = True
+    """False samples nothing beside the requests, and asks the server for nothing else."""
+    metrics: Metrics = Metrics()
+    gpu: Gpu = Gpu()
+    gate: Gate | None = None
     sweep: Annotated[dict[Text, Annotated[tuple[Any, ...], Field(min_length=1)]], Field(min_length=1)] | None = None
     """Dotted keys of a scenario, and the values that each takes in turn: every combination is measured. None in what is read for one."""
 
