@@ -17,11 +17,9 @@ from perfkit.fleet.placement import Placement, place
 from perfkit.load.interruption import Interruption
 from perfkit.load.loop import Loop
 from perfkit.load_point import LoadPoint, count_workers, load_points, make_order, max_connections
-from perfkit.measured_point import measured_point, measured_window
+from perfkit.measured_point import held_s, measured_point, measured_window
 from perfkit.observation import Observation, observing
-from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.recording import Interval
-from perfkit.recorder.window import cut_step_ns
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, RunWarning, Search, Status
 from perfkit.result.telemetry_file import SampledPoint
@@ -232,7 +230,7 @@ class _Run:
         order = make_order(self._scenario, planned, target.addresses[planned.protocol], probed)
         cpus = self._placement.driver
         workers = count_workers(self._scenario, planned, probed, order, self._calibration, len(cpus or usable_cpus()))
-        log = self._writer.interval_log(planned.tag, self._started_ns, self._held_s(planned.window_ns or self._scenario.window_ns))
+        log = self._writer.interval_log(planned.tag, self._started_ns, held_s(self._scenario, planned))
         number = len(self.points) + 1
         observation.point_started(number, self._steering.total() if self._steering else len(self._plans), planned)
         telemetry = observation.point(number, target.addresses[planned.protocol])
@@ -294,12 +292,6 @@ class _Run:
     def _point_s(self) -> float | None:
         window_ns = self._scenario.window_ns
         return None if window_ns is None else (self._scenario.warmup_ns + window_ns) / 1e9
-
-    def _held_s(self, window_ns: int | None) -> int:
-        """In so many seconds of a window the end of the warm-up may turn out to lie."""
-        if window_ns is None or not self._scenario.finds_warm_up:
-            return 0
-        return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
 
     @contextlib.asynccontextmanager
     async def connect(self, address: Address) -> AsyncIterator[Transport]:

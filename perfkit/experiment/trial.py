@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from perfkit.errors import MeasurementError
 from perfkit.experiment.arm import Arm, Bench, Served, Stint, run_stint, served
@@ -89,20 +89,28 @@ def stints(scenario: Scenario, fixed: Fixed, seed: int) -> tuple[Stint, ...]:
 
 
 async def _saturating(scenario: Scenario, at: Served, bench: Bench, say: Callable[[str], None]) -> int:
-    """The scenario's highest concurrency; without one, the first doubling that brings less than 5 % more throughput."""
+    """The scenario's highest concurrency, or what is found by doubling."""
     if isinstance(scenario.load, ClosedLoad):
         return max(scenario.load.closed.concurrency)
-    length_ns = min(_SEARCH_NS, window_ns(scenario) or _SEARCH_NS)
-    concurrency, best = 1, 0.0
-    most = min(_MOST_CONCURRENCY, max_connections(scenario))
-    while True:
-        stint = Stint(closed_loop(concurrency), warmup_ns=length_ns // 4, window_ns=length_ns)
+    length_ns = window_ns(scenario)
+    warmup_ns = min(scenario.warmup_ns, (length_ns or _SEARCH_NS) // 4)
+
+    async def throughput_per_s(concurrency: int) -> float:
+        stint = Stint(closed_loop(concurrency), warmup_ns=warmup_ns, window_ns=None if length_ns is None else min(_SEARCH_NS, length_ns))
         result = await run_stint(stint, at, bench, f"trial-concurrency-{concurrency}")
         found = result.points[0].throughput_per_s
         say(f"trial: {concurrency} in flight, {format_rate_per_s(found)}")
-        if found < _GAIN * best or 2 * concurrency > most:
-            return concurrency
-        concurrency, best = 2 * concurrency, found
+        return found
+
+    return await find_saturating(throughput_per_s, min(_MOST_CONCURRENCY, max_connections(scenario)))
+
+
+async def find_saturating(throughput_per_s: Callable[[int], Awaitable[float]], most: int) -> int:
+    """The first concurrency whose doubling from the one before brought less than 5 % more throughput; `most` at most."""
+    concurrency, before_per_s = 1, 0.0
+    while (found_per_s := await throughput_per_s(concurrency)) >= _GAIN * before_per_s and 2 * concurrency <= most:
+        concurrency, before_per_s = 2 * concurrency, found_per_s
+    return concurrency
 
 
 async def _tried(load: Load, length_ns: int | None, at: Served, bench: Bench, name: ArmName) -> Result:

@@ -1,10 +1,11 @@
+import asyncio
 import pathlib
 
 import pytest
 
 from perfkit.errors import MeasurementError
 from perfkit.experiment.gate_folder import Fixed
-from perfkit.experiment.trial import _warmup_ns, stints, window_ns
+from perfkit.experiment.trial import _warmup_ns, find_saturating, stints, window_ns
 from perfkit.result.model import Result
 from perfkit.scenario.load import ClosedLoad
 from perfkit.scenario.model import Scenario
@@ -31,6 +32,27 @@ def test_a_window_is_what_the_scenario_says_or_twenty_seconds(measure, length_ns
 @pytest.mark.parametrize(("measure", "warmup_ns"), [({"warmup": "3s"}, 3 * S), ({"warmup": "auto"}, 2.2 * S), ({}, 2.2 * S)])
 def test_both_arms_warm_up_as_long_as_the_slower_one_needs(measure, warmup_ns):
     assert _warmup_ns(scenario(**measure), {"baseline": tried(1.0), "candidate": tried(2.11)}) == warmup_ns
+
+
+@pytest.mark.parametrize(
+    ("capacity", "most", "found"),
+    [
+        (3, 1024, 8),  # four in flight saturate it, which eight show
+        (1, 1024, 2),
+        (1000, 1024, 1024),
+        (1000, 100, 64),
+        (1000, 1, 1),
+    ],
+)
+def test_a_server_is_saturated_where_doubling_what_is_in_flight_brings_nothing(capacity, most, found):
+    asked = []
+
+    async def throughput_per_s(concurrency):
+        asked.append(concurrency)
+        return 10.0 * min(concurrency, capacity)
+
+    assert asyncio.run(find_saturating(throughput_per_s, most)) == found
+    assert asked == [2**number for number in range(len(asked))]
 
 
 def test_the_standard_profile_saturates_and_then_keeps_the_rate_that_was_fixed():
