@@ -17,6 +17,7 @@ _COMMANDS = {
     "validate": "check a scenario without sending anything",
     "schema": "print the JSON Schema of scenarios or results",
     "calibrate": "measure what this machine can do as a load generator, and keep that for later runs",
+    "plan": "make a capacity plan of results: replicas, cost, forecast",
     "serve": "start the bundled v2 server",
     "report": "draw the report of a result again, from its files alone",
 }

@@ -59,12 +59,10 @@ _OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("schedu
 
 def render_html(result: Result, plots: Mapping[str, str]) -> str:
     """The page; `plots` is SVG by name, as `perfkit.report.plots.draw_plots` gives it."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     order = [(point.protocol, point.load) for point in result.summary]
     repetitions = sorted(result.points, key=lambda point: (order.index((point.protocol, point.load)), point.repetition or 0))
-    return environment.get_template("report.html.j2").render(
+    return page(
+        "report.html.j2",
         name=scenario_name(result),
         result=result,
         status=status_sentence(result),
@@ -81,6 +79,14 @@ def render_html(result: Result, plots: Mapping[str, str]) -> str:
     )
 
 
+def page(template: str, **values: Any) -> str:
+    """A template filled in."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(template).render(**values)
+
+
 def _plot(name: str, svg: str, point: Point) -> tuple[str, str, str]:
     """A plot's title, how to read it, and itself."""
     words = {
@@ -89,7 +95,7 @@ def _plot(name: str, svg: str, point: Point) -> tuple[str, str, str]:
         "load": "concurrency" if point.load.kind == "closed" else "the rate",
     }
     title, reading = (text.format(**words) for text in _PLOTS[name])
-    return title, reading, _inline(svg, title)
+    return title, reading, inline_svg(svg, title)
 
 
 def _subject(result: Result) -> str:
@@ -191,7 +197,7 @@ def _reads_otherwise(text: str) -> bool:
     return True
 
 
-def _inline(svg: str, title: str) -> str:
+def inline_svg(svg: str, title: str) -> str:
     """A picture as part of the page: without the XML declaration, with a name for those who do not see it."""
     picture = svg[svg.index("<svg") :]
     return picture.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)

@@ -44,13 +44,13 @@ class GroupedWarning:
 
 def render_markdown(result: Result) -> str:
     """The headline table and the warnings."""
-    lines = [f"# {_escaped(scenario_name(result))}", ""]
-    lines += [f"> **{_escaped(sentence)}**\n" for sentence in [status_sentence(result)] if sentence]
+    lines = [f"# {escaped(scenario_name(result))}", ""]
+    lines += [f"> **{escaped(sentence)}**\n" for sentence in [status_sentence(result)] if sentence]
     if result.summary:
         columns = headline(result.summary)
         lines += ["| " + " | ".join(column.heading for column in columns) + " |"]
         lines += ["|" + "|".join("---:" if column.is_figure else "---" for column in columns) + "|"]
-        lines += ["| " + " | ".join(_escaped(column.cell(point).text) for column in columns) + " |" for point in result.summary]
+        lines += ["| " + " | ".join(escaped(column.cell(point).text) for column in columns) + " |" for point in result.summary]
         lines += ["", f"p50 to max are {TIMES[result.summary[0].times_name]}; – marks percentiles that too few samples carry."]
     else:
         lines += ["No load point was measured."]
@@ -60,11 +60,11 @@ def render_markdown(result: Result) -> str:
     warnings = grouped_warnings(result.summary)
     if warnings:
         lines += ["", "## Warnings", ""]
-        lines += [f"- **{_escaped(one.where)}**: {_escaped(one.message)} (`{one.code.replace('`', '')}`)" for one in warnings]
+        lines += [f"- **{escaped(one.where)}**: {escaped(one.message)} (`{one.code.replace('`', '')}`)" for one in warnings]
     judged = [(point, point.slo) for point in result.summary if point.slo is not None]
     if judged:
         lines += ["", "## SLO", ""]
-        lines += [f"- **{point.protocol}, {_escaped(point.load.title)}**: {_escaped(slo.reason)}" for point, slo in judged]
+        lines += [f"- **{point.protocol}, {escaped(point.load.title)}**: {escaped(slo.reason)}" for point, slo in judged]
     return "\n".join(lines) + "\n"
 
 
@@ -132,7 +132,7 @@ def _where(some: Sequence[Point], points: Sequence[Point]) -> str:
     return "; ".join(f"{protocol}, {kind}{', '.join(amounts)}" for protocol, amounts in by_protocol.items())
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """On one line, and without a meaning to Markdown or HTML."""
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 

@@ -4,7 +4,7 @@ import dataclasses
 import io
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -22,6 +22,8 @@ WIDTH_IN = 10.5
 NS_PER_MS = 1e6
 _INK, _MUTED, _GRID = "#24292f", "#57606a", "#e4e7ea"
 _BLUE, _VERMILLION, _GREEN, _PURPLE = "#0072b2", "#d55e00", "#007a5a", "#8a4f7d"  # after Okabe and Ito, for colour-blind readers
+COLOURS = (_BLUE, _VERMILLION, _GREEN, _PURPLE)
+INK, MUTED = _INK, _MUTED
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.sans-serif": ["DejaVu Sans"],
@@ -53,6 +55,7 @@ _UPPER = {
 }
 _TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
 _NUMBERS = FuncFormatter(lambda value, _: f"{value:,.6g}")
+NUMBERS = _NUMBERS
 _LONG_NUMBER = re.compile(r'(?<=[\s"(])-?\d+\.\d{3,}(?=[\s")])')
 _AUTOMATIC_ID = re.compile(r'<g id="[A-Za-z0-9.]+_\d+">')
 
@@ -79,18 +82,24 @@ class Recorded:
 
 def draw_plots(result: Result, recorded: Recorded) -> dict[str, str]:
     """SVG by name, in the order to show them; what has no samples is left out."""
+    figures: dict[str, Callable[[], Figure]] = {}
+    answered = [point for point in result.summary if point.times.count]
+    if len({point.load.level for point in answered}) > 1:  # a single one says no more than the table
+        figures["load"] = lambda: load_figure(result.summary)
+    if any(histogram.count for histogram in recorded.pooled):
+        figures["percentiles"] = lambda: percentile_figure(result.summary, recorded.pooled)
+    if any(recorded.slices.values()):
+        figures["timeline"] = lambda: timeline_figure(result, recorded)
+    return drawn_as_svg(figures)
+
+
+def drawn_as_svg(figures: Mapping[str, Callable[[], Figure | None]]) -> dict[str, str]:
+    """Figures, drawn in perfkit's style, as SVG by name; None is left out."""
     with mpl.rc_context():
         mpl.rcdefaults()  # a matplotlibrc of the user must not change the picture
         mpl.rcParams.update(_STYLE)
-        figures: dict[str, Figure] = {}
-        answered = [point for point in result.summary if point.times.count]
-        if len({point.load.level for point in answered}) > 1:  # a single one says no more than the table
-            figures["load"] = load_figure(result.summary)
-        if any(histogram.count for histogram in recorded.pooled):
-            figures["percentiles"] = percentile_figure(result.summary, recorded.pooled)
-        if any(recorded.slices.values()):
-            figures["timeline"] = timeline_figure(result, recorded)
-        return {name: _svg(figure, name) for name, figure in figures.items()}
+        drawn = {name: draw() for name, draw in figures.items()}
+        return {name: _svg(figure, name) for name, figure in drawn.items() if figure is not None}
 
 
 def percentile_curve(histogram: Histogram) -> tuple[npt.NDArray[np.float64], list[int]]:
@@ -134,7 +143,7 @@ def percentile_figure(points: Sequence[Point], pooled: Sequence[Histogram]) -> F
         panel.xaxis.set_minor_locator(NullLocator())
         panel.set_title(protocol)
         panel.set_xlabel("percentile")
-    _scale(panels[0], lowest, highest)
+    scale_times(panels[0], lowest, highest)
     panels[0].set_ylabel(f"{points[0].times_name} (ms)")
     shown = {point.load.level: point.load.amount for point, histogram in zip(points, pooled, strict=True) if histogram.count}
     keys = [Line2D([], [], color=colours[level], lw=2, label=amount) for level, amount in sorted(shown.items(), reverse=True)]
@@ -169,7 +178,7 @@ def load_figure(points: Sequence[Point]) -> Figure:
     times.set_ylabel(f"{points[0].times_name} (ms)")
     known = [value for point in points for name in ("p50", "p99") if (value := _milliseconds(point, name)) > 0]
     if known:
-        _scale(times, min(known), max(known))
+        scale_times(times, min(known), max(known))
     keys = [Line2D([], [], color=shades[name][0], marker=shades[name][1], ms=4.5, label=name) for name in _protocols(points)]
     keys += [Line2D([], [], color=_MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
     if not all(point.valid for point in points):
@@ -319,7 +328,7 @@ def _level_axis(panel: Axes, levels: Sequence[float]) -> None:
     panel.xaxis.set_minor_locator(NullLocator())
 
 
-def _scale(panel: Axes, lowest: float, highest: float) -> None:
+def scale_times(panel: Axes, lowest: float, highest: float) -> None:
     """From zero; logarithmic where the values lie more than a decade apart."""
     if lowest > 0 and highest > 12 * lowest:
         panel.set_yscale("log")
