@@ -14,14 +14,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("results", nargs="+", metavar="[LABEL=]RESULT", help="a result folder or its result.json; those of one label are one configuration")
     add("--slo", action="append", required=True, metavar="LIMIT", help="such as 'p99<50ms' or 'p99<50ms,error_rate<0.1%%'; may be repeated")
-    add("--demand", action="append", required=True, metavar="RATE", help="peak demand in inferences, such as 1000/s; repeated, the first is planned for")
+    add(
+        "--demand",
+        action="append",
+        required=True,
+        metavar="RATE",
+        help="peak demand in inferences, such as 1000/s; repeated, the first is planned for",
+    )
     add("--average-demand", metavar="RATE", help="for costs; without it they are divided by the peak, and said so")
     add("--headroom", default="30%", metavar="SHARE", help="what is kept free with all replicas up; default 30%%")
     add("--failure-headroom", default="10%", metavar="SHARE", help="what is kept free while replicas are down; default 10%%")
     add("--redundancy", type=_count, default=0, metavar="K", help="so many replicas may be down; default 0")
     add("--zones", type=_count, default=0, metavar="N", help="survive the loss of one of so many zones")
     add("--price", action="append", default=[], metavar="[LABEL=]PRICE", help="of a replica, such as $2.50/h; may be repeated with labels")
-    add("--at", action="append", default=[], metavar="RATE", help="predict at this rate of one replica, with a 90 %% interval; may be repeated")
+    add(
+        "--at",
+        action="append",
+        default=[],
+        metavar="RATE",
+        help="predict at this rate of one replica, with a 90 %% interval; may be repeated",
+    )
     add("--peaks", type=pathlib.Path, metavar="CSV", help="daily peaks, columns date and peak_per_s: forecasts the date of exhaustion")
     add("--replicas", type=_count, metavar="N", help="how many there are now, for that date; default: as planned")
     add("--idle-power", metavar="POWER", help="of all GPUs together when idle, such as 60W: energy is shown above it as well")
@@ -46,7 +58,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.plan.model import plan_document
     from perfkit.plan.question import Question, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
     from perfkit.report.plan_folder import check_plan_folder, write_plan
-    from perfkit.report.plan_tables import headline, predicted, remarks
+    from perfkit.report.plan_sentences import headline, predicted, remarks
 
     if options.zones == 1:
         raise UsageError("--zones 1: nothing survives the loss of the only zone; give at least 2")

@@ -21,7 +21,6 @@ from perfkit.stats.capacity import (
     target_concurrency,
 )
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve
-from perfkit.stats.slo import Slo
 from perfkit.stats.slo_capacity import BatchedTimes, Capacity, capacity_under_limit
 from perfkit.stats.summary import QUANTILES
 from perfkit.units import format_duration_ns, format_rate_per_s
@@ -37,7 +36,7 @@ def plan_configuration(evidence: Evidence, question: Question, random: np.random
     limits = {name: slo.percentiles_ns[quantile] for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns}
     fitted = fit_curves(evidence, list(dict.fromkeys([*SHOWN, *limits, "mean"])))
     curves = {name: one.curve for name, one in fitted.items()}
-    refusal = _refusal(points, slo, limits, fitted)
+    refusal = _refusal(points, limits, fitted)
     decisive, capacity = ("", None) if refusal else _capacity(points, limits, fitted, random)
     if capacity is not None and not capacity.low_per_s > 0:
         refusal, capacity = "The capacity's lower limit is zero: its measurements scatter too much to plan with; repeat them.", None
@@ -86,7 +85,7 @@ def plan_configuration(evidence: Evidence, question: Question, random: np.random
     )
 
 
-def _refusal(points: Sequence[RatePoint], slo: Slo, limits: Mapping[str, int], fitted: Mapping[str, FittedCurve]) -> str:
+def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Mapping[str, FittedCurve]) -> str:
     """Why no capacity can be told from these points; empty where it can."""
     if not points:
         return "It was measured in closed loops alone, which have no arrival rate: measure it with load: {open: {rate: […]}}."
@@ -110,7 +109,9 @@ def _refusal(points: Sequence[RatePoint], slo: Slo, limits: Mapping[str, int], f
 
 
 def _figures(point: RatePoint, limits: Mapping[str, int]) -> str:
-    shown = [f"{name.replace('_', '.')} {format_duration_ns(point.percentiles_ns[name])}" for name in limits if name in point.percentiles_ns]
+    shown = [
+        f"{name.replace('_', '.')} {format_duration_ns(point.percentiles_ns[name])}" for name in limits if name in point.percentiles_ns
+    ]
     return ", ".join([*shown, point.state] if point.state != KEPT_UP else shown) or "too few samples"
 
 
@@ -118,7 +119,9 @@ def _capacity(
     points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Mapping[str, FittedCurve], random: np.random.Generator
 ) -> tuple[str, Capacity]:
     """The capacity under the limit that decides, and that limit's percentile."""
-    failing = [point.rate_per_s for point in points if point.state == "overloaded" or (point.state == KEPT_UP and _fails_by_errors(point, limits))]
+    failing = [
+        point.rate_per_s for point in points if point.state == "overloaded" or (point.state == KEPT_UP and _fails_by_errors(point, limits))
+    ]
     found = {}
     for name, limit_ns in limits.items():
         one = fitted[name]
@@ -136,7 +139,9 @@ def _fails_by_errors(point: RatePoint, limits: Mapping[str, int]) -> bool:
     return point.meets_slo is False and all(point.percentiles_ns.get(name, math.inf) <= limit for name, limit in limits.items())
 
 
-def _fleet(question: Question, demand_per_s: float, capacity_per_s: float, headroom: float | None = None, redundancy: int | None = None) -> Fleet:
+def _fleet(
+    question: Question, demand_per_s: float, capacity_per_s: float, headroom: float | None = None, redundancy: int | None = None
+) -> Fleet:
     return plan_fleet(
         demand_per_s,
         capacity_per_s,
@@ -172,7 +177,9 @@ def _energy(points: Sequence[RatePoint], rate_per_s: float | None, batch_size: i
     return energy_per_inference(power_w, rate_per_s * batch_size, idle_power_w)
 
 
-def _operations(question: Question, capacity: Capacity | None, curve: RateCurve | None, price: Price | None, batch_size: int) -> tuple[Operation, ...]:
+def _operations(
+    question: Question, capacity: Capacity | None, curve: RateCurve | None, price: Price | None, batch_size: int
+) -> tuple[Operation, ...]:
     if capacity is None or curve is None:
         return ()
     found = []
@@ -239,7 +246,9 @@ def _notes(
         if rates:
             told.append(f"At {rates} the measurement was {state}: it is left out of the curves.")
     if capacity is not None and capacity.is_cut:
-        told.append(f"The capacity is cut at {format_rate_per_s(capacity.per_s)}, the lowest rate at which the target was overloaded or failed by its errors.")
+        told.append(
+            f"The capacity is cut at {format_rate_per_s(capacity.per_s)}, the lowest rate at which the target was overloaded or failed by its errors."
+        )
     met = [point.rate_per_s for point in points if point.meets_slo]
     missed = [point.rate_per_s for point in points if point.meets_slo is False]
     if met and missed and min(missed) < max(met):

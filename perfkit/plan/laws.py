@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-
 from perfkit.plan.evidence import Evidence
 from perfkit.plan.model import RatePoint, WhatIf
 from perfkit.plan.rate_points import KEPT_UP
@@ -35,7 +34,9 @@ def fit_law(points: Sequence[ClosedPoint]) -> UslFit | UslRefusal | None:
     return fit_usl([point.concurrency for point in points], [point.throughput_per_s for point in points])
 
 
-def judge_models(evidence: Evidence, points: Sequence[RatePoint], capacity: Capacity | None) -> tuple[tuple[Validation, ...], MgcQueue | None]:
+def judge_models(
+    evidence: Evidence, points: Sequence[RatePoint], capacity: Capacity | None
+) -> tuple[tuple[Validation, ...], MgcQueue | None]:
     """Both queues fitted to the lower rates and held against the others; the M/G/c queue where it holds.
 
     A model that cannot be judged for want of points is rejected as well.
@@ -74,7 +75,9 @@ def what_if(queue: MgcQueue, limits_ns: Mapping[str, int], operating_per_s: floa
         return WhatIf(change, capacity, p99)
 
     rows = [asked(f"as measured ({queue.servers} server{'s' if queue.servers > 1 else ''} in the model)", queue)]
-    rows += [asked(f"{count} servers", MgcQueue(count, queue.service_times)) for count in (queue.servers + 1, 2 * queue.servers) if count > 1]
+    rows += [
+        asked(f"{count} servers", MgcQueue(count, queue.service_times)) for count in (queue.servers + 1, 2 * queue.servers) if count > 1
+    ]
     for factor, words in ((0.8, "service 20 % faster"), (1.25, "service 25 % slower")):
         rows.append(asked(words, MgcQueue(queue.servers, tuple(time * factor for time in queue.service_times))))
     return tuple({row.change: row for row in rows}.values())
@@ -93,7 +96,12 @@ def _service_times_s(evidence: Evidence, lowest: RatePoint) -> tuple[float, ...]
 
 def _judge_mgc(queue: MgcQueue, held: Sequence[RatePoint]) -> Validation:
     if max(point.rate_per_s for point in held) >= queue.saturation:
-        return Validation(MGC, (), is_accepted=False, sentence=f"Model rejected: {MGC}, it saturates at {queue.saturation:,.4g}/s, below rates at which the target kept up.")
+        return Validation(
+            MGC,
+            (),
+            is_accepted=False,
+            sentence=f"Model rejected: {MGC}, it saturates at {queue.saturation:,.4g}/s, below rates at which the target kept up.",
+        )
     errors = _errors("mean", held, queue.mean_response_time)
     errors += _errors("p99", held, lambda rate: queue.response_time(0.99, rate))
     return judge_model(f"{MGC}, c = {queue.servers}, C_s² = {queue.service_scv:.2f}", errors)
@@ -101,7 +109,12 @@ def _judge_mgc(queue: MgcQueue, held: Sequence[RatePoint]) -> Validation:
 
 def _judge_batch(queue: BatchQueue, held: Sequence[RatePoint]) -> Validation:
     if max(point.rate_per_s for point in held) >= queue.saturation:
-        return Validation(BATCH, (), is_accepted=False, sentence=f"Model rejected: {BATCH}, it saturates at {queue.saturation:,.4g}/s, below rates at which the target kept up.")
+        return Validation(
+            BATCH,
+            (),
+            is_accepted=False,
+            sentence=f"Model rejected: {BATCH}, it saturates at {queue.saturation:,.4g}/s, below rates at which the target kept up.",
+        )
     described = f"{BATCH}, {queue.per_request * 1e3:.3g} ms a request + {queue.fixed * 1e3:.3g} ms"
     return judge_model(described, _errors("mean", held, queue.mean_response_time_bound))
 

@@ -39,7 +39,10 @@ def make_plan(evidence: Sequence[Evidence], question: Question) -> Plan:
     forecast, exhaustion, replicas = _forecast(question, cheapest)
     operations = [(one.name, operation) for one in able for operation in one.operations]
     costs = [
-        (operation.cost_per_hour if operation.cost_per_hour is not None and compares_costs else operation.replicas, operation.slo_percentile_ns)
+        (
+            operation.cost_per_hour if operation.cost_per_hour is not None and compares_costs else operation.replicas,
+            operation.slo_percentile_ns,
+        )
         for _, operation in operations
     ]
     return Plan(
@@ -78,18 +81,23 @@ def _assumptions(question: Question, chosen: ConfigurationPlan) -> tuple[str, ..
     listed = [
         "Demand comes as it was offered in the measurements: the same arrivals, requests and share of errors.",
         "Replicas are alike and independent, and a balancer spreads requests evenly; n replicas take n times what one takes.",
-        f"Planned with the 95 % lower limit of the capacity, a headroom of {question.headroom:.0%} with all replicas up and of {question.failure_headroom:.0%} "
-        "while some are down.",
+        (
+            f"Planned with the 95 % lower limit of the capacity, a headroom of {question.headroom:.0%} with all replicas up and of {question.failure_headroom:.0%} "
+            "while some are down."
+        ),
         "A slower start of the server stretches all its times by one factor; how far restarts differ is weighed with an assumed 3 %.",
     ]
     if chosen.batch_size > 1:
         listed.append(f"Demand is in inferences a second; a request of batch size {chosen.batch_size} is {chosen.batch_size}.")
     if question.prices:
-        basis = "the average demand" if question.average_demand_per_s is not None else "the peak demand, since no average is given: the true cost is higher"
+        basis = (
+            "the average demand"
+            if question.average_demand_per_s is not None
+            else "the peak demand, since no average is given: the true cost is higher"
+        )
         listed.append(f"Costs per million are divided by {basis} ({format_rate_per_s(question.priced_demand_per_s)}).")
     if question.zones:
         listed.append(f"Replicas are spread evenly over {question.zones} zones, and the largest may be lost.")
     if question.peaks:
         listed.append("Demand goes on growing by the same share a day, with the weeks' pattern and scatter of the past.")
     return tuple(listed)
-

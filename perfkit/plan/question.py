@@ -11,7 +11,9 @@ from perfkit.stats.summary import QUANTILES
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
 _TERM = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
-_PRICE = re.compile(r"(?:(?P<label>[^=]+)=)?\s*(?P<before>[^\d\s.,/-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?P<unit>h|hour)")
+_PRICE = re.compile(
+    r"(?:(?P<label>[^=]+)=)?\s*(?P<before>[^\d\s.,/-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?P<unit>h|hour)"
+)
 _POWER = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>W|kW)")
 
 
@@ -107,14 +109,18 @@ def parse_prices(texts: Sequence[str]) -> dict[str, Price]:
     for text in texts:
         found = _PRICE.fullmatch(text.strip())
         if not found or (found["before"] and found["after"]):
-            raise UsageError(f"--price {text!r}: expected the price of a replica for an hour, with its unit, such as 2.50/h or batch=$2.50/h")
+            raise UsageError(
+                f"--price {text!r}: expected the price of a replica for an hour, with its unit, such as 2.50/h or batch=$2.50/h"
+            )
         label, price = (found["label"] or "").strip(), Price(float(found["amount"]), found["before"] or found["after"] or "")
         if not price.per_hour:
             raise UsageError(f"--price {text!r}: a price must be above zero")
         if prices.setdefault(label, price) != price:
             raise UsageError(f"--price: {label or 'the general price'} is {_shown(prices[label])} and {_shown(price)}; give one")
     if len({price.currency for price in prices.values()}) > 1:
-        raise UsageError(f"--price: prices in one currency can be compared, found {' and '.join(sorted({_shown(one) for one in prices.values()}))}")
+        raise UsageError(
+            f"--price: prices in one currency can be compared, found {' and '.join(sorted({_shown(one) for one in prices.values()}))}"
+        )
     return prices
 
 
@@ -132,7 +138,7 @@ def parse_headroom(text: str, option: str) -> float:
         share = parse_share(text)
     except ValueError as error:
         raise UsageError(f"{option} {text!r}: {error}") from None
-    if "%" not in text and share not in (0.0,):
+    if "%" not in text and share != 0.0:
         raise UsageError(f"{option} {text!r}: the unit is missing; write 30%")
     if share >= 1:
         raise UsageError(f"{option} {text!r}: a headroom of everything leaves nothing to serve with")

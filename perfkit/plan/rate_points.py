@@ -30,7 +30,10 @@ class FittedCurve:
 def rate_points(evidence: Evidence, slo: Slo, idle_power_w: float | None) -> tuple[RatePoint, ...]:
     """A point for each rate, ascending."""
     rates = sorted({one.rate_per_s for one in evidence.open_points})
-    return tuple(_rate_point([one for one in evidence.open_points if one.rate_per_s == rate], slo, evidence.batch_size, idle_power_w) for rate in rates)
+    return tuple(
+        _rate_point([one for one in evidence.open_points if one.rate_per_s == rate], slo, evidence.batch_size, idle_power_w)
+        for rate in rates
+    )
 
 
 def fit_curves(evidence: Evidence, names: Sequence[str]) -> dict[str, FittedCurve]:
@@ -48,7 +51,10 @@ def figure_ns(point: OpenPoint, name: str) -> float | None:
 
 def _fit_curve(evidence: Evidence, name: str) -> FittedCurve | None:
     """None where fewer than four rates carry it."""
-    states = {rate: _state([one for one in evidence.open_points if one.rate_per_s == rate]) for rate in {p.rate_per_s for p in evidence.open_points}}
+    states = {
+        rate: _state([one for one in evidence.open_points if one.rate_per_s == rate])
+        for rate in {p.rate_per_s for p in evidence.open_points}
+    }
     kept = [one for one in evidence.open_points if one.state == KEPT_UP and states[one.rate_per_s] == KEPT_UP]
     known = [(one, value) for one in kept if (value := figure_ns(one, name)) is not None]
     rates = sorted({one.rate_per_s for one, _ in known})
@@ -149,8 +155,8 @@ def _gpus(point: OpenPoint) -> tuple[Any, ...]:
 
 def _gpu_mean(points: Sequence[OpenPoint], name: str) -> float | None:
     """Over GPUs and repetitions; None where one is not known."""
-    values = [getattr(gpu, name, None) for one in points for gpu in _gpus(one)]
-    return sum(values) / len(values) if values and None not in values else None
+    values = _known([getattr(gpu, name, None) for one in points for gpu in _gpus(one)])
+    return sum(values) / len(values) if values else None
 
 
 def _gpu_power_w(points: Sequence[OpenPoint]) -> float | None:
@@ -158,12 +164,18 @@ def _gpu_power_w(points: Sequence[OpenPoint]) -> float | None:
     totals = []
     for one in points:
         gpus = _gpus(one)
-        energies = [getattr(gpu, "energy_j", None) for gpu in gpus]
-        powers = [getattr(gpu, "power_mean_w", None) for gpu in gpus]
-        if gpus and None not in energies and one.point.duration_s:
+        energies = _known([getattr(gpu, "energy_j", None) for gpu in gpus])
+        powers = _known([getattr(gpu, "power_mean_w", None) for gpu in gpus])
+        if energies and one.point.duration_s:
             totals.append(sum(energies) / one.point.duration_s)
-        elif gpus and None not in powers:
+        elif powers:
             totals.append(sum(powers))
         else:
             return None
     return _weighted(points, totals) if totals else None
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    """All of them, or none where one is not known."""
+    known = [float(value) for value in values if value is not None]
+    return known if len(known) == len(values) else []

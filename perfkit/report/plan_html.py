@@ -5,24 +5,31 @@ from collections.abc import Mapping
 from perfkit.plan.model import Plan
 from perfkit.report.html import inline_svg, page
 from perfkit.report.plan_markdown import TITLE
-from perfkit.report.plan_tables import headline, plan_tables, remarks
+from perfkit.report.plan_sentences import headline, remarks
+from perfkit.report.plan_tables import plan_tables
 
 # what each plot is called, and how to read it with what it rests on
 _PLOTS = {
     "rate": (
         "Response time against arrival rate",
-        "Points are measured, repetitions pooled; hollow ones are those at which the target did not keep up, which no curve was fitted to. Bands hold a new "
-        "measurement, after a restart, with a chance of 90 %. The grey stripe is the 90 % interval of the capacity. Curves end at the highest rate fitted.",
+        (
+            "Points are measured, repetitions pooled; hollow ones are those at which the target did not keep up, which no curve was fitted to. Bands hold a new "
+            "measurement, after a restart, with a chance of 90 %. The grey stripe is the 90 % interval of the capacity. Curves end at the highest rate fitted."
+        ),
     ),
     "front": (
         "Cost against response time",
-        "Each point is a fleet for the demand at some headroom, which decides how much each replica is sent. On the line no fleet is cheaper without being slower. "
-        "Times are those of the fitted curve; where a replica is sent less than the lowest rate measured they are extrapolated.",
+        (
+            "Each point is a fleet for the demand at some headroom, which decides how much each replica is sent. On the line no fleet is cheaper without being slower. "
+            "Times are those of the fitted curve; where a replica is sent less than the lowest rate measured they are extrapolated."
+        ),
     ),
     "throughput": (
         "Throughput against concurrency",
-        "Closed loops. The law is Gunther's universal scalability law, fitted to logarithms; dotted is what lies beyond the measurements, up to 1.5 times the largest "
-        "concurrency. Where its peak is not observed, or the law does not apply, the tables say so.",
+        (
+            "Closed loops. The law is Gunther's universal scalability law, fitted to logarithms; dotted is what lies beyond the measurements, up to 1.5 times the largest "
+            "concurrency. Where its peak is not observed, or the law does not apply, the tables say so."
+        ),
     ),
     "latency-throughput": (
         "Response time against throughput",
@@ -34,8 +41,10 @@ _PLOTS = {
     ),
     "forecast": (
         "Demand to come",
-        "A log-linear trend of daily peaks and courses drawn around it; the band holds the daily peak with a chance of 80 %. Dotted lines mark the days by which one, five "
-        "and nine in ten courses first exceed the capacity. Shaded is what lies further ahead than the history is long.",
+        (
+            "A log-linear trend of daily peaks and courses drawn around it; the band holds the daily peak with a chance of 80 %. Dotted lines mark the days by which one, five "
+            "and nine in ten courses first exceed the capacity. Shaded is what lies further ahead than the history is long."
+        ),
     ),
     "held-out": (
         "Queueing models on points they were not fitted to",

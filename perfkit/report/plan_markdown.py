@@ -2,7 +2,8 @@
 
 from perfkit.plan.model import Plan
 from perfkit.report.markdown import escaped
-from perfkit.report.plan_tables import Table, headline, plan_tables, remarks
+from perfkit.report.plan_sentences import headline, remarks
+from perfkit.report.plan_tables import Table, plan_tables
 
 TITLE = "Capacity plan"
 

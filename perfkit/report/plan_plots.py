@@ -64,7 +64,11 @@ def rate_figure(plan: Plan) -> Figure | None:
 
 def _draw_curve(panel: Axes, one: ConfigurationPlan, name: str, colour: str) -> list[float]:
     """Draws a percentile and gives its values, for the scale."""
-    measured = [(point.rate_per_s, point.percentiles_ns[name] / NS_PER_MS, point.state == KEPT_UP) for point in one.points if name in point.percentiles_ns]
+    measured = [
+        (point.rate_per_s, point.percentiles_ns[name] / NS_PER_MS, point.state == KEPT_UP)
+        for point in one.points
+        if name in point.percentiles_ns
+    ]
     for kept_up, face in ((True, colour), (False, "white")):
         some = [(rate, value) for rate, value, kept in measured if kept is kept_up]
         if some:
@@ -92,7 +96,10 @@ def throughput_figure(plan: Plan) -> Figure | None:
         panel.plot(concurrencies, [point.throughput_per_s for point in one.closed], color=_BLUE, marker="o", ms=4, ls="", gid="measured")
         highest = max(point.throughput_per_s for point in one.closed)
         if isinstance(one.usl, UslFit):
-            for low, high, style in ((min(concurrencies), max(concurrencies), "-"), (max(concurrencies), FURTHEST * max(concurrencies), ":")):
+            for low, high, style in (
+                (min(concurrencies), max(concurrencies), "-"),
+                (max(concurrencies), FURTHEST * max(concurrencies), ":"),
+            ):
                 n = np.linspace(low, high, 80)
                 panel.plot(n, [one.usl.throughput_per_s(float(at)) for at in n], color=_VERMILLION, ls=style, gid=f"law{style}")
             if one.usl.peak:
@@ -124,7 +131,9 @@ def latency_throughput_figure(plan: Plan) -> Figure | None:
     for place, one in enumerate(plan.configurations):
         colour = COLOURS[place % len(COLOURS)]
         for name, style in (("p50", "-"), ("p99", "--")):
-            some = [(point.throughput_per_s, point.percentiles_ns[name] / NS_PER_MS) for point in one.points if name in point.percentiles_ns]
+            some = [
+                (point.throughput_per_s, point.percentiles_ns[name] / NS_PER_MS) for point in one.points if name in point.percentiles_ns
+            ]
             if some:
                 panel.plot(*zip(*some, strict=True), color=colour, ls=style, marker="o", ms=4, gid=f"{name}-{one.name}")
                 known += [value for _, value in some]
@@ -143,7 +152,9 @@ def latency_throughput_figure(plan: Plan) -> Figure | None:
 
 def gpu_figure(plan: Plan) -> Figure | None:
     """GPU time busy, power and energy an inference against the rate; None where no result has GPUs."""
-    shown = [one for one in plan.configurations if any(point.power_w is not None or point.gpu_utilization is not None for point in one.points)]
+    shown = [
+        one for one in plan.configurations if any(point.power_w is not None or point.gpu_utilization is not None for point in one.points)
+    ]
     if not shown:
         return None
     figure = Figure(figsize=(WIDTH_IN, 3.2), layout="constrained")
@@ -154,7 +165,12 @@ def gpu_figure(plan: Plan) -> Figure | None:
             (busy, [(p.rate_per_s, 100 * p.gpu_utilization) for p in one.points if p.gpu_utilization is not None], "-", "utilization"),
             (power, [(p.rate_per_s, p.power_w) for p in one.points if p.power_w is not None], "-", "power"),
             (energy, [(p.rate_per_s, p.energy.gross_j) for p in one.points if p.energy], "-", "energy"),
-            (energy, [(p.rate_per_s, p.energy.above_idle_j) for p in one.points if p.energy and p.energy.above_idle_j is not None], "--", "idle"),
+            (
+                energy,
+                [(p.rate_per_s, p.energy.above_idle_j) for p in one.points if p.energy and p.energy.above_idle_j is not None],
+                "--",
+                "idle",
+            ),
         )
         for panel, some, style, name in series:
             if some:
@@ -187,10 +203,14 @@ def forecast_figure(plan: Plan) -> Figure | None:
     panel.fill_between(days, low, high, color=_BLUE, alpha=0.18, lw=0)
     panel.plot(days, middle, color=_BLUE, lw=1, gid="median")
     panel.axhline(exhaustion.capacity_per_s, color=_VERMILLION, lw=1, ls="--", gid="capacity")
-    for name, when in (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days)):
+    dates_of = (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days))
+    for line, (name, when) in enumerate(dates_of):  # each a little lower, since they may fall together
         if when is not None and when <= ahead:
             panel.axvline(dates[-1] + when, color=MUTED, lw=0.8, ls=":", gid=f"exhausted-{name}")
-            panel.annotate(name, (dates[-1] + when, 1), xycoords=("data", "axes fraction"), ha="center", va="bottom", color=MUTED, fontsize=8)
+            place = (dates[-1] + when, 0.16 - 0.06 * line)
+            panel.annotate(
+                name, place, xycoords=("data", "axes fraction"), xytext=(3, 0), textcoords="offset points", color=MUTED, fontsize=8
+            )
     if forecast.days < ahead:
         panel.axvspan(dates[-1] + forecast.days, days[-1], color=MUTED, alpha=0.08, lw=0)
     panel.set_ylim(0, None)
@@ -225,7 +245,10 @@ def held_out_figure(plan: Plan) -> Figure | None:
         panel.set_title(f"{one.name}: {validation.model.split(',')[0]}, {'holds' if validation.is_accepted else 'rejected'}")
         panel.set_xlabel("arrival rate (requests per second)")
         panel.set_ylabel("predicted − measured (%)")
-    keys = [Line2D([], [], color=_BLUE, marker="o", ls="", ms=4, label="mean"), Line2D([], [], color=_VERMILLION, marker="s", ls="", ms=4, label="p99")]
+    keys = [
+        Line2D([], [], color=_BLUE, marker="o", ls="", ms=4, label="mean"),
+        Line2D([], [], color=_VERMILLION, marker="s", ls="", ms=4, label="p99"),
+    ]
     keys.append(Line2D([], [], color=MUTED, lw=0.8, ls=":", label="allowed"))
     figure.legend(handles=keys, loc="outside right upper")
     return figure
@@ -242,7 +265,9 @@ def front_figure(plan: Plan) -> Figure | None:
         for it in one.operations:
             amount = it.cost_per_hour if plan.compares_costs and it.cost_per_hour is not None else float(it.replicas)
             is_on = (one.name, it.headroom) in plan.front
-            panel.plot([amount], [it.slo_percentile_ns / NS_PER_MS], color=colour, marker="o", mfc=colour if is_on else "white", ms=5, ls="")
+            panel.plot(
+                [amount], [it.slo_percentile_ns / NS_PER_MS], color=colour, marker="o", mfc=colour if is_on else "white", ms=5, ls=""
+            )
             known.append(it.slo_percentile_ns / NS_PER_MS)
             if is_on:
                 front.append((amount, it.slo_percentile_ns / NS_PER_MS))
@@ -271,4 +296,3 @@ def _panels(number: int) -> tuple[Figure, list[Axes]]:
     for panel in found[number:]:
         panel.set_visible(False)
     return figure, list(found[:number])
-

@@ -3,10 +3,10 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from perfkit.plan.model import ConfigurationPlan, Plan
+from perfkit.plan.model import Plan
 from perfkit.stats.usl import UslFit
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -73,11 +73,13 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
     note: str = ""
+    shown: int | None = None
+    """How many of the rows people are shown; None all of them."""
 
     @property
     def texts(self) -> list[list[str]]:
         """The rows as people read them."""
-        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
+        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows[: self.shown]]
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -90,7 +92,9 @@ def csv_text(table: Table) -> str:
     written = io.StringIO()
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
-    writer.writerows([["" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in table.rows])
+    writer.writerows(
+        [["" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in table.rows]
+    )
     return written.getvalue()
 
 
@@ -120,17 +124,17 @@ def _configurations(plan: Plan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("capacity_per_s", "capacity", "_per_s"),
-        Column("capacity_low_per_s", "95 % lower limit", "_per_s"),
-        Column("capacity_high_per_s", "upper limit", "_per_s"),
+        Column("capacity_low_per_s", "from", "_per_s"),
+        Column("capacity_high_per_s", "to", "_per_s"),
         Column("replicas", "replicas", "count"),
         Column("decided_by", "decided by"),
-        Column("rate_per_replica_per_s", "each is sent", "_per_s"),
+        Column("rate_per_replica_per_s", "each", "_per_s"),
         Column("fleet_headroom", "headroom", "share"),
         Column("cost_per_hour", f"per hour{money(plan)}", "cost"),
         Column("cost_per_million", f"per million{money(plan)}", "cost"),
         Column("energy_j", "energy an inference", "_j"),
         Column("energy_above_idle_j", "above idle", "_j"),
-        Column("target_concurrency", "autoscaler concurrency", "number"),
+        Column("target_concurrency", "in flight", "number"),
         Column("refusal", "why not"),
     )
     rows = []
@@ -143,8 +147,8 @@ def _configurations(plan: Plan) -> Table:
             one.target_concurrency, one.refusal or None,
         ))  # fmt: skip
     note = (
-        "Capacity is that of one replica in requests a second, with a 90 % interval; fleets are planned with its lower end. The autoscaler's "
-        "concurrency is λ·E[R] at the capacity's lower limit less the headroom (Little's law)."
+        "Capacity is that of one replica in requests a second, with its 90 % interval; fleets are planned with the lower end, the 95 % lower limit. "
+        "Each: what a replica is sent. In flight: the concurrency that an autoscaler holds each to, λ·E[R] at that limit less the headroom (Little's law)."
     )
     return _without_empty(Table("configurations", "Configurations", columns, tuple(rows), note))
 
@@ -213,11 +217,13 @@ def _fleet_table(plan: Plan) -> Table:
     )
     rows = tuple(
         (one.name, row.demand_per_s, row.headroom, row.redundancy, row.replicas, row.cost_per_hour, row.cost_per_million)
-        for one in plan.configurations
+        for one in sorted(plan.configurations, key=lambda one: one.name != plan.cheapest)
         for row in one.table
     )
     note = f"Redundancy is how many replicas may be down while {plan.question.failure_headroom:.0%} of headroom are kept."
-    return _without_empty(Table("fleets", "Replicas by demand, headroom and redundancy", columns, rows, note))
+    others = " The other configurations' are in tables/fleets.csv." if len({row[0] for row in rows}) > 1 else ""
+    title = f"Replicas of {plan.cheapest} by demand, headroom and redundancy"
+    return _without_empty(Table("fleets", title, columns, rows, note + others, len(plan.chosen.table)))
 
 
 def _operations(plan: Plan) -> Table:
@@ -265,11 +271,17 @@ def _laws(plan: Plan) -> Table:
         elif one.usl is not None:
             rows.append((one.name, "universal scalability law", None, None, None, one.usl.sentence))
         if one.knee:
-            rows.append((one.name, "knee", one.knee.concurrency, None, None, "measured concurrency of the most throughput for its response time"))
+            rows.append(
+                (one.name, "knee", one.knee.concurrency, None, None, "measured concurrency of the most throughput for its response time")
+            )
         if one.bounds:
             rows.append((one.name, "X_max (per s)", one.bounds.highest_throughput_per_s, None, None, "highest throughput measured"))
-            rows.append((one.name, "N_sat", one.bounds.saturating_concurrency, None, None, "X_max·R₁: with more requests in flight they wait"))
-    return Table("laws", "Closed loops: the scalability law, knee and bounds", columns, tuple(rows), "Assumes closed loops without think time.")
+            rows.append(
+                (one.name, "N_sat", one.bounds.saturating_concurrency, None, None, "X_max·R₁: with more requests in flight they wait")
+            )
+    return Table(
+        "laws", "Closed loops: the scalability law, knee and bounds", columns, tuple(rows), "Assumes closed loops without think time."
+    )
 
 
 def _held_out(plan: Plan) -> Table:
@@ -278,8 +290,8 @@ def _held_out(plan: Plan) -> Table:
         Column("model", "model"),
         Column("rate_per_s", "rate", "_per_s"),
         Column("figure", "figure"),
-        Column("measured_s", "measured", "_ns"),
-        Column("predicted_s", "predicted", "_ns"),
+        Column("measured_ns", "measured", "_ns"),
+        Column("predicted_ns", "predicted", "_ns"),
         Column("error", "error", "error"),
     )
     rows = tuple(
@@ -289,7 +301,6 @@ def _held_out(plan: Plan) -> Table:
         for held in validation.errors
     )
     told = [f"{one.name}: {validation.sentence}" for one in plan.configurations for validation in one.validations]
-    columns = tuple(dataclasses.replace(column, key=column.key.replace("_s", "_ns") if column.kind == "_ns" else column.key) for column in columns)
     return Table("held_out", "Queueing models on points they were not fitted to", columns, rows, " ".join(told))
 
 
@@ -312,14 +323,23 @@ def _forecast(plan: Plan) -> Table:
     rows = (
         ("history (days)", f"{found.days}"),
         ("peak on the last day, by the trend", format_rate_per_s(found.level_per_s)),
-        ("growth a day (80 % interval)", f"{found.growth_per_day:+.3%} ({found.growth_low_per_day:+.3%} to {found.growth_high_per_day:+.3%})"),
+        (
+            "growth a day (80 % interval)",
+            f"{found.growth_per_day:+.3%} ({found.growth_low_per_day:+.3%} to {found.growth_high_per_day:+.3%})",
+        ),
         (f"capacity of {plan.exhaustion_replicas} replicas, less headroom", format_rate_per_s(out.capacity_per_s)),
         ("exhausted, P10", exhaustion_date(plan, out.p10_days)),
         ("exhausted, P50", exhaustion_date(plan, out.p50_days)),
         ("exhausted, P90", exhaustion_date(plan, out.p90_days)),
         ("exhausted by growth alone", exhaustion_date(plan, None if out.trend_days is None else round(out.trend_days))),
     )
-    return Table("forecast", "Forecast", columns, rows, f"A date is that of the first daily peak above the capacity. Beyond {found.days} days it is extrapolated further than the history is long.")
+    return Table(
+        "forecast",
+        "Forecast",
+        columns,
+        rows,
+        f"A date is that of the first daily peak above the capacity. Beyond {found.days} days it is extrapolated further than the history is long.",
+    )
 
 
 def exhaustion_date(plan: Plan, days: int | None) -> str:
@@ -341,71 +361,3 @@ def _without_empty(table: Table) -> Table:
     return dataclasses.replace(
         table, columns=tuple(table.columns[place] for place in kept), rows=tuple(tuple(row[place] for place in kept) for row in table.rows)
     )
-
-
-def headline(plan: Plan) -> list[str]:
-    """The answer in sentences."""
-    chosen, question = plan.chosen, plan.question
-    fleet, capacity = chosen.fleet, chosen.capacity
-    assert fleet is not None
-    assert capacity is not None
-    replicas = f"{fleet.replicas} replica{'s' if fleet.replicas > 1 else ''}"
-    cost = f", for {chosen.cost_per_hour:,.2f}{_currency(chosen)} an hour ({chosen.cost_per_million:,.2f}{_currency(chosen)} a million inferences)" if chosen.cost_per_hour is not None and chosen.cost_per_million is not None else ""
-    told = [
-        f"{replicas} of {chosen.name} serve {format_rate_per_s(question.demand_per_s)} within the SLO, decided by {fleet.reason}{cost}.",
-        f"One replica takes {format_rate_per_s(capacity.per_s)} (90 % interval {format_rate_per_s(capacity.low_per_s)} to {format_rate_per_s(capacity.high_per_s)}); "
-        f"planned with {format_rate_per_s(capacity.low_per_s)}. Each is sent {format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)}, and the fleet keeps {fleet.headroom:.0%} of headroom.",
-    ]
-    others = [one for one in plan.configurations if one.name != chosen.name and one.fleet]
-    if others:
-        by = "costs" if plan.compares_costs else "replicas"
-        listed = ", ".join(f"{one.name} {_amount(one, by)}" for one in others)
-        told.append(f"Of the configurations it is the {'cheapest' if plan.compares_costs else 'one with the fewest replicas'}: {chosen.name} {_amount(chosen, by)}, {listed}.")
-    if plan.exhaustion is not None:
-        out = plan.exhaustion
-        told.append(
-            f"Demand exceeds {plan.exhaustion_replicas} replicas less headroom ({format_rate_per_s(out.capacity_per_s)}) on {exhaustion_date(plan, out.p50_days)} (P50; "
-            f"P10 {exhaustion_date(plan, out.p10_days)}, P90 {exhaustion_date(plan, out.p90_days)})."
-        )
-    return told
-
-
-def predicted(plan: Plan) -> list[str]:
-    """The predictions in sentences."""
-    return [
-        f"{one.name} at {format_rate_per_s(it.rate_per_s)}: {named.percentile.replace('_', '.')} {format_duration_ns(it.value)}, "
-        f"90 % interval {format_duration_ns(it.low)} to {format_duration_ns(it.high)} (half-width {it.half_width:.0%})."
-        for one in plan.configurations
-        for named in one.predictions
-        for it in [named.expected]
-    ]
-
-
-def _amount(one: ConfigurationPlan, by: str) -> str:
-    if by == "costs":
-        return f"{one.cost_per_hour:,.2f}{_currency(one)}/h"
-    return f"{one.fleet.replicas if one.fleet else 0}"
-
-
-def _currency(one: ConfigurationPlan) -> str:
-    return f" {one.currency}" if one.currency else ""
-
-
-def remarks(plan: Plan) -> list[tuple[str, Sequence[str]]]:
-    """What a reader must know: by heading, sentences; those without are left out."""
-    several = len(plan.configurations) > 1
-
-    def of_each(field: str) -> list[str]:
-        return [f"{one.name}: {text}" if several else text for one in plan.configurations for text in getattr(one, field)]
-
-    data = [
-        f"{one.name}: {one.model}{f' ({one.settings})' if one.settings else ''}, {one.runs} result{'s' if one.runs != 1 else ''} with an open loop; from {', '.join(one.sources)}."
-        for one in plan.configurations
-    ]
-    refused = [f"{one.name} is left out: {one.refusal}" for one in plan.configurations if one.refusal]
-    rejected = [f"{one.name}: {validation.sentence}" for one in plan.configurations for validation in one.validations if not validation.errors]
-    sections = (
-        ("Left out", refused), ("Extrapolated", of_each("extrapolated")), ("To be known", [*of_each("notes"), *rejected]),
-        ("Assumptions", list(plan.assumptions)), ("Data", data),
-    )  # fmt: skip
-    return [(title, sentences) for title, sentences in sections if sentences]

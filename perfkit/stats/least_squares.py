@@ -28,7 +28,8 @@ class Minimum:
     @property
     def unscaled_covariance(self) -> _Numbers:
         """(JᵀJ)⁻¹ (p × p): times the residual variance it is the parameters' covariance; a pseudoinverse where J has not full rank."""
-        return np.linalg.pinv(self.jacobian.T @ self.jacobian)
+        inverse: _Numbers = np.linalg.pinv(self.jacobian.T @ self.jacobian).astype(np.float64)
+        return inverse
 
 
 def minimise(model: Model, start: _Numbers) -> Minimum:

@@ -146,9 +146,7 @@ def fit_mgc(rates: Sequence[float], mean_response_times: Sequence[float], servic
             queue = MgcQueue(servers, tuple(float(time) for time in shape * factor))
             if max(rates) >= queue.saturation:
                 continue
-            misses = [
-                math.log(queue.mean_response_time(rate) / time) ** 2 for rate, time in zip(rates, mean_response_times, strict=True)
-            ]
+            misses = [math.log(queue.mean_response_time(rate) / time) ** 2 for rate, time in zip(rates, mean_response_times, strict=True)]
             if best is None or sum(misses) < best[0]:
                 best = sum(misses), queue
     if best is None:

@@ -134,7 +134,7 @@ def fit_rate_curve(rates_per_s: Sequence[float], values: Sequence[float], repeti
         raise ValueError(f"a curve needs at least {FEWEST_RATES} rates, found {np.unique(rate).size}")
     if not repetitions or min(rate.min(), value.min(), *(min(one.rate_per_s, one.value) for one in repetitions)) <= 0:
         raise ValueError("rates and times of a curve are above zero, and it has repetitions")
-    found, _ = _fit(rate, value, _starts(rate, value))
+    found, _ = _fit(rate, value, _starts(value))
     return _curve(found, rate, repetitions)
 
 
@@ -147,7 +147,7 @@ def refit_crossing(curve: RateCurve, rates_per_s: _Numbers, values: _Numbers, li
     return 0.0 if limit <= base else saturation * (limit - base) / (limit - base + rise)
 
 
-def _starts(rate: _Numbers, value: _Numbers) -> list[_Numbers]:
+def _starts(value: _Numbers) -> list[_Numbers]:
     lowest, highest = float(value.min()), float(value.max())
     return [np.log([0.9 * lowest, max(highest - 0.9 * lowest, 0.01 * lowest) * room, room]) for room in _ROOMS]
 

@@ -90,9 +90,7 @@ def capacity_under_limit(
         drawn.append(crossing * math.exp(-shift * sensitivity / max(sensitivity - 1, 0.1)))
     low, high = (float(one) for one in np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
     low, high = min(low, found), max(high, found)
-    return Capacity(
-        min(found, ceiling_per_s), min(low, ceiling_per_s), min(high, ceiling_per_s), replicates, is_cut=found > ceiling_per_s
-    )
+    return Capacity(min(found, ceiling_per_s), min(low, ceiling_per_s), min(high, ceiling_per_s), replicates, is_cut=found > ceiling_per_s)
 
 
 def _student_t(random: np.random.Generator, number: int, degrees: float) -> _Numbers:

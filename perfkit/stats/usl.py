@@ -178,7 +178,7 @@ def _peak(n: _Numbers, x: _Numbers, root: _Numbers, found: Minimum, t: float, re
     limit = found.sum_of_squares + (t * residual_sd) ** 2
     peaks = _PEAKS * largest
     peaks = peaks[peaks >= 1]
-    estimate = math.sqrt((1 - sigma) / kappa) if 0 < kappa and sigma < 1 else math.inf
+    estimate = math.sqrt((1 - sigma) / kappa) if kappa > 0 and sigma < 1 else math.inf
     if math.isfinite(estimate):
         peaks = np.unique(np.concatenate([peaks, estimate * _NEARBY]))
     low, high = _ends(peaks, _profile(n, x, root, peaks) - limit, estimate)

@@ -53,7 +53,9 @@ def split_points(rates_per_s: Sequence[float], capacity_per_s: float) -> Split:
     fitted = [place for place in low if place not in inside]
     missing = []
     if len(above) < FEWEST_ABOVE:
-        missing.append(f"at least {FEWEST_ABOVE} rates above {FIT_SHARE:.0%} of the capacity at which the target kept up (there are {len(above)})")
+        missing.append(
+            f"at least {FEWEST_ABOVE} rates above {FIT_SHARE:.0%} of the capacity at which the target kept up (there are {len(above)})"
+        )
     if not inside:
         missing.append(f"at least 3 below (there are {len(low)})")
     sentence = f"To be judged it needs {' and '.join(missing)}." if missing else ""
@@ -65,11 +67,15 @@ def judge_model(model: str, errors: Sequence[HeldOut]) -> Validation:
     allowed = {"mean": MEAN_WITHIN, "p99": P99_WITHIN}
     worst = {figure: max((abs(one.error) for one in errors if one.figure == figure), default=0.0) for figure in allowed}
     bad = [figure for figure, limit in allowed.items() if worst[figure] > limit]
-    shown = ", ".join(f"{figure} off by up to {worst[figure]:.0%} (allowed {allowed[figure]:.0%})" for figure in allowed if _has(errors, figure))
+    shown = ", ".join(
+        f"{figure} off by up to {worst[figure]:.0%} (allowed {allowed[figure]:.0%})" for figure in allowed if _has(errors, figure)
+    )
     if not errors:
         return Validation(model, (), is_accepted=False, sentence=f"Model rejected: {model} has no held-out points.")
     if bad:
-        return Validation(model, tuple(errors), is_accepted=False, sentence=f"Model rejected: {model}, {shown} on points it was not fitted to.")
+        return Validation(
+            model, tuple(errors), is_accepted=False, sentence=f"Model rejected: {model}, {shown} on points it was not fitted to."
+        )
     return Validation(model, tuple(errors), is_accepted=True, sentence=f"Model holds: {model}, {shown} on points it was not fitted to.")
 
 

@@ -40,7 +40,7 @@ class Writer:
     """Writes results; `restart` is the share by which this start of the server is slower than the mean."""
 
     folder: pathlib.Path
-    numbers: itertools.count = dataclasses.field(default_factory=itertools.count)
+    numbers: itertools.count[int] = dataclasses.field(default_factory=itertools.count)
 
     def __call__(self, rates=(), *, concurrencies=(), throughputs=(), model="m", protocol="http", server=(), batch_size=1, seconds=20,
                  repetitions=1, seed=0, restart=0.0, overloaded_from=math.inf, times_s=mm1_times_s, samples=None, rejected=0, gpus=(),
@@ -66,14 +66,21 @@ class Writer:
                     interval = Interval(second, part, part) if is_open else Interval(second, part)
                     writer.log_interval(f"p{index}.r{repetition}", (repetition * len(loads) + index) * (seconds + 1.0), interval)
                 codes = ["overloaded"] if is_open and load.level >= overloaded_from else []
-                measured.append(self._measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid))
-        groups = {}
+                measured.append(
+                    self._measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid)
+                )
+        groups: dict[tuple[str, object], list[Measured]] = {}
         for one in measured:
             groups.setdefault((one.protocol, one.load), []).append(one)
         laid = [point(one) for one in measured]
         if gpus:
             laid = [one.model_copy(update={"gpus": gpus}) for one in laid]
-        scenario = {"name": model, "target": {"model": model}, "server": {"device": "auto", **dict(server)}, "workload": {"batch_size": batch_size}}
+        scenario = {
+            "name": model,
+            "target": {"model": model},
+            "server": {"device": "auto", **dict(server)},
+            "workload": {"batch_size": batch_size},
+        }
         result = Result(
             scenario=scenario, environment={}, status="complete", started_at="2026-01-02T03:04:05.678+00:00",
             points=tuple(laid), summary=tuple(pooled(group) for group in groups.values()),
