@@ -9,7 +9,7 @@ import numpy.typing as npt
 _Numbers = npt.NDArray[np.float64]
 Model = Callable[[_Numbers], tuple[_Numbers, _Numbers]]
 """Parameters (p) → residuals (n) and their derivatives by the parameters (n × p)."""
-_ROUNDS, _SMALLEST_GAIN = 80, 1e-12
+_ROUNDS, _SMALLEST_GAIN = 80, 1e-10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.least_squares import Minimum, minimise
+from perfkit.stats.least_squares import Minimum, Model, minimise
 from perfkit.stats.student_t import student_t_quantile
 
 _Numbers = npt.NDArray[np.float64]
@@ -134,15 +134,16 @@ def fit_rate_curve(rates_per_s: Sequence[float], values: Sequence[float], repeti
         raise ValueError(f"a curve needs at least {FEWEST_RATES} rates, found {np.unique(rate).size}")
     if not repetitions or min(rate.min(), value.min(), *(min(one.rate_per_s, one.value) for one in repetitions)) <= 0:
         raise ValueError("rates and times of a curve are above zero, and it has repetitions")
-    found, _ = _fit(rate, value, _starts(value))
+    found = _fit(rate, value, _starts(value))
     return _curve(found, rate, repetitions)
 
 
 def refit_crossing(curve: RateCurve, rates_per_s: _Numbers, values: _Numbers, limit: float) -> float:
-    """Where the curve through other values at the rates meets the limit; the fit starts at `curve`."""
+    """Where the curve through other values at the rates meets the limit; the fit starts at `curve` and has its weights."""
     highest = float(rates_per_s.max())
     start = np.log([curve.base, curve.rise, max(curve.saturation_per_s / highest - 1, _NEAREST)])
-    found, _ = _fit(rates_per_s, values, [start])
+    scale = np.array([curve.sensitivity(float(rate)) for rate in rates_per_s])
+    found = minimise(_model(rates_per_s, values, scale), start)
     base, rise, saturation = _meaning(found.parameters, highest)
     return 0.0 if limit <= base else saturation * (limit - base) / (limit - base + rise)
 
@@ -152,29 +153,33 @@ def _starts(value: _Numbers) -> list[_Numbers]:
     return [np.log([0.9 * lowest, max(highest - 0.9 * lowest, 0.01 * lowest) * room, room]) for room in _ROOMS]
 
 
-def _fit(rate: _Numbers, value: _Numbers, starts: Sequence[_Numbers]) -> tuple[Minimum, _Numbers]:
-    """The best fit, and the sensitivity at each rate that its weights come from."""
-    highest, logs = float(rate.max()), np.log(value)
-    scale = np.ones_like(rate)
-
-    def model(parameters: _Numbers) -> tuple[_Numbers, _Numbers]:
-        base, rise, saturation = _meaning(parameters, highest)
-        curve = base + rise * rate / (saturation - rate)
-        jacobian = _gradient(rate, base, rise, saturation, highest) / scale[:, None]
-        return (np.log(curve) - logs) / scale, jacobian
-
-    best = min((minimise(model, start) for start in starts), key=lambda one: one.sum_of_squares)
+def _fit(rate: _Numbers, value: _Numbers, starts: Sequence[_Numbers]) -> Minimum:
+    """The best fit; its weights come from it, so that it is found in a few rounds."""
+    highest = float(rate.max())
+    best = min((minimise(_model(rate, value, np.ones_like(rate)), start) for start in starts), key=lambda one: one.sum_of_squares)
     for _ in range(_WEIGHT_ROUNDS):
         base, rise, saturation = _meaning(best.parameters, highest)
         slope = rise * saturation / (saturation - rate) ** 2
         scale = np.minimum(1 + rate * slope / (base + rise * rate / (saturation - rate)), _STEEPEST)
-        best = minimise(model, best.parameters)
-    return best, scale
+        best = minimise(_model(rate, value, scale), best.parameters)
+    return best
+
+
+def _model(rate: _Numbers, value: _Numbers, scale: _Numbers) -> Model:
+    """Residuals of ln q over `scale`."""
+    highest, logs = float(rate.max()), np.log(value)
+
+    def model(parameters: _Numbers) -> tuple[_Numbers, _Numbers]:
+        base, rise, saturation = _meaning(parameters, highest)
+        curve = base + rise * rate / (saturation - rate)
+        return (np.log(curve) - logs) / scale, _gradient(rate, base, rise, saturation, highest) / scale[:, None]
+
+    return model
 
 
 def _meaning(parameters: _Numbers, highest: float) -> tuple[float, float, float]:
-    base, rise, room = np.exp(np.clip(parameters, -60, 60))
-    return float(base), float(max(rise, _LEAST * base)), highest * (1 + float(np.clip(room, _NEAREST, _FURTHEST_ROOM)))
+    base, rise, room = (math.exp(min(max(one, -60.0), 60.0)) for one in parameters.tolist())
+    return base, max(rise, _LEAST * base), highest * (1 + min(max(room, _NEAREST), _FURTHEST_ROOM))
 
 
 def _gradient(rate: _Numbers, base: float, rise: float, saturation: float, highest: float) -> _Numbers:

@@ -43,8 +43,8 @@ class Writer:
     numbers: itertools.count[int] = dataclasses.field(default_factory=itertools.count)
 
     def __call__(self, rates=(), *, concurrencies=(), throughputs=(), model="m", protocol="http", server=(), batch_size=1, seconds=20,
-                 repetitions=1, seed=0, restart=0.0, overloaded_from=math.inf, times_s=mm1_times_s, samples=None, rejected=0, gpus=(),
-                 throughput=None, invalid=()):  # fmt: skip
+                 repetitions=1, seed=0, restart=0.0, overloaded_from=math.inf, times_s=mm1_times_s, samples=None, rejected=0,
+                 invalid=()):  # fmt: skip
         folder = self.folder / f"result{next(self.numbers)}"
         writer = ResultWriter(folder, 1_700_000_000.0)
         random, measured = np.random.default_rng([seed, 77]), []
@@ -72,10 +72,7 @@ class Writer:
         groups: dict[tuple[str, object], list[Measured]] = {}
         for one in measured:
             groups.setdefault((one.protocol, one.load), []).append(one)
-        laid = [point(one) for one in measured]
-        if gpus:
-            laid = [one.model_copy(update={"gpus": gpus}) for one in laid]
-        scenario = {
+                scenario = {
             "name": model,
             "target": {"model": model},
             "server": {"device": "auto", **dict(server)},
@@ -83,10 +80,9 @@ class Writer:
         }
         result = Result(
             scenario=scenario, environment={}, status="complete", started_at="2026-01-02T03:04:05.678+00:00",
-            points=tuple(laid), summary=tuple(pooled(group) for group in groups.values()),
+            points=tuple(point(one) for one in measured), summary=tuple(pooled(group) for group in groups.values()),
         )  # fmt: skip
-        if not gpus:
-            writer.save(result)
+        writer.save(result)
         writer.commit()
         return folder
 
@@ -111,6 +107,16 @@ class Writer:
             warnings=tuple(RunWarning(code=code, message=f"It was {code}.") for code in codes),
             faults=tuple(RunWarning(code="fault", message="It was not valid.") for level in invalid if level == load.level),
         )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def mm1_results(tmp_path_factory):
+    """Three restarts of M/M/1 with a service time of 10 ms, 2 % apart in speed, up to an overload, and its closed loop."""
+    write = Writer(tmp_path_factory.mktemp("mm1"))
+    rates = (20, 35, 50, 60, 70, 75, 80, 110)
+    folders = [write(rates, seed=seed, restart=restart, seconds=40, overloaded_from=100) for seed, restart in enumerate((0.02, -0.02, 0.0))]
+    numbers = (1, 2, 4, 8, 16, 32, 64, 96)
+    return [*folders, write((), concurrencies=numbers, throughputs=[100 * n / (1 + 0.03 * (n - 1) + 0.0003 * n * (n - 1)) for n in numbers])]
 
 
 @pytest.fixture
