@@ -66,6 +66,10 @@ class Held:
         return self.measured_ns is not None and self.low_ns <= self.measured_ns <= self.high_ns
 
 
+class NoPlanError(Exception):
+    """What `perfkit plan` said in place of a plan."""
+
+
 def measure(
     folder: pathlib.Path, setting: Setting, load: dict[str, Any], seed: int, window_s: float, repetitions: int = 1
 ) -> dict[str, Any]:
@@ -100,7 +104,11 @@ def rates(saturated_per_s: float, shares: tuple[float, ...]) -> list[float]:
 def plan(results: list[str], out: pathlib.Path, *options: str) -> dict[str, Any]:
     """`perfkit plan` of results, and what it found."""
     command = [sys.executable, "-m", "perfkit", "plan", *results, "--slo", SLO, "--demand", DEMAND, "--redundancy", "1", "--out", str(out)]
-    subprocess.run([*command, "--quiet", *options], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+    done = subprocess.run(
+        [*command, "--quiet", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False
+    )
+    if done.returncode:
+        raise NoPlanError(done.stderr.strip())
     found = json.loads((out / "plan.json").read_text(encoding="utf-8"))
     assert isinstance(found, dict)
     return found
@@ -152,14 +160,16 @@ def compare(label: str, predicted: dict[str, Any], measured: dict[str, Any]) -> 
     return held
 
 
-def report(plan_text: str, held: list[Held]) -> str:
+def report(plan_text: str, held: list[Held], without: list[str]) -> str:
     """The page under `reports/`."""
     inside, of_p99 = sum(one.is_inside for one in held), [one for one in held if one.percentile == "p99"]
     lines = [
         "# A plan for DenseNet-121, and its prediction measured afterwards",
         "",
-        (f"`python -m benchmarks.plan_densenet`: {SLO}, {DEMAND}. The rate below is none of those that the plan was made from; it was measured after the plan, "
-        "with the server started anew."),
+        (
+            f"`python -m benchmarks.plan_densenet`: {SLO}, {DEMAND}. The rate below is none of those that the plan was made from; it was measured after the plan, "
+            "with the server started anew."
+        ),
         "",
         "| setting | rate | percentile | expected | 90 % interval | half-width | measured | samples | inside | valid |",
         "|---|---:|---|---:|---|---:|---:|---:|---|---|",
@@ -175,6 +185,7 @@ def report(plan_text: str, held: list[Held]) -> str:
         f"Inside their intervals: {inside} of {len(held)}; of the p99 {sum(one.is_inside for one in of_p99)} of {len(of_p99)}.",
         "",
     ]
+    lines += [f"No plan for {sentence}" for sentence in without]
     return "\n".join(lines) + "\n" + plan_text.replace("\n## ", "\n### ").replace("# Capacity plan", "## The plan", 1)
 
 
@@ -193,18 +204,25 @@ def main() -> int:
     cpus = options.cpus.split(";")
     settings = [Setting(model, threads, cpus[threads - 1]) for model in ("densenet_onnx", "densenet_batch") for threads in (1, 2)]
     chosen = [setting for setting in settings if not options.settings or setting.label in options.settings.split(",")]
-    results, held = [], []
+    results, held, without = [], [], []
     for setting in chosen:
-        its_results, its_held = measure_setting(setting, options.work, options.restarts, options.window_requests)
+        try:
+            its_results, its_held = measure_setting(setting, options.work, options.restarts, options.window_requests)
+        except NoPlanError as error:
+            without.append(f"{setting.label}: {error}")
+            print(without[-1], flush=True)
+            continue
         results += its_results
         held += its_held
-    prices = [part for setting in chosen for part in ("--price", setting.price)]
+    if not results:
+        return 1
+    prices = [part for setting in chosen if any(one.label == setting.label for one in held) for part in ("--price", setting.price)]
     plan(results, options.work / "plan", *prices)
-    text = report((options.work / "plan" / "plan.md").read_text(encoding="utf-8"), held)
+    text = report((options.work / "plan" / "plan.md").read_text(encoding="utf-8"), held, without)
     options.out.write_text(text, encoding="utf-8")
     shutil.copy(options.work / "plan" / "plan.html", options.out.with_suffix(".html"))
     print(text[: text.index("## The plan")])
-    return 0 if all(one.is_inside for one in held if one.percentile == "p99") else 1
+    return 0 if not without and all(one.is_inside for one in held if one.percentile == "p99") else 1
 
 
 if __name__ == "__main__":

@@ -119,19 +119,28 @@ def _capacity(
     points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Mapping[str, FittedCurve], random: np.random.Generator
 ) -> tuple[str, Capacity]:
     """The capacity under the limit that decides, and that limit's percentile."""
-    failing = [
-        point.rate_per_s for point in points if point.state == "overloaded" or (point.state == KEPT_UP and _fails_by_errors(point, limits))
-    ]
+    ceiling_per_s = _ceiling_per_s(points, limits)
     found = {}
     for name, limit_ns in limits.items():
         one = fitted[name]
         times = [BatchedTimes(batches) if batches else None for batches in one.batches]
         found[name] = capacity_under_limit(
             one.curve, one.rates_per_s, one.values_ns, times, QUANTILES[name], limit_ns, random,
-            ceiling_per_s=min(failing, default=math.inf),
+            ceiling_per_s=ceiling_per_s,
         )  # fmt: skip
     decisive = min(found, key=lambda name: found[name].low_per_s)
     return decisive, found[decisive]
+
+
+def _ceiling_per_s(points: Sequence[RatePoint], limits: Mapping[str, int]) -> float:
+    """A rate that no capacity exceeds: what an overloaded target still answered, and where it failed by its errors.
+
+    One that answers less under overload than it did before is cut at what it kept up with.
+    """
+    kept = max((point.rate_per_s for point in points if point.state == KEPT_UP), default=0.0)
+    overloaded = [max(min(point.rate_per_s, point.throughput_per_s), kept) for point in points if point.state == "overloaded"]
+    failing = [point.rate_per_s for point in points if point.state == KEPT_UP and _fails_by_errors(point, limits)]
+    return min([*overloaded, *failing], default=math.inf)
 
 
 def _fails_by_errors(point: RatePoint, limits: Mapping[str, int]) -> bool:
@@ -247,7 +256,7 @@ def _notes(
             told.append(f"At {rates} the measurement was {state}: it is left out of the curves.")
     if capacity is not None and capacity.is_cut:
         told.append(
-            f"The capacity is cut at {format_rate_per_s(capacity.per_s)}, the lowest rate at which the target was overloaded or failed by its errors."
+            f"The capacity is cut at {format_rate_per_s(capacity.per_s)}: overloaded the target answered no more, or it failed by its errors there."
         )
     met = [point.rate_per_s for point in points if point.meets_slo]
     missed = [point.rate_per_s for point in points if point.meets_slo is False]

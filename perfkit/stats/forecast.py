@@ -63,7 +63,9 @@ class Forecast:
         return Exhaustion(capacity_per_s, days[0], days[1], days[2], trend)
 
 
-def fit_forecast(days: Sequence[int], peaks_per_s: Sequence[float], random: np.random.Generator) -> Forecast:
+def fit_forecast(
+    days: Sequence[int] | npt.NDArray[np.int64], peaks_per_s: Sequence[float] | _Numbers, random: np.random.Generator
+) -> Forecast:
     """Fits ln peak = a + b·day by least squares, and draws courses: `days` count from any day, with gaps but without repeats.
 
     A course draws a and b from their estimates' t distribution, the variance multiplied by the autocorrelation time of the residuals

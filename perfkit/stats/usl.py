@@ -85,7 +85,10 @@ class UslRefusal:
 
 
 def fit_usl(
-    concurrencies: Sequence[float], throughputs_per_s: Sequence[float], weights: Sequence[float] | None = None, confidence: float = 0.95
+    concurrencies: Sequence[float] | _Numbers,
+    throughputs_per_s: Sequence[float] | _Numbers,
+    weights: Sequence[float] | _Numbers | None = None,
+    confidence: float = 0.95,
 ) -> UslFit | UslRefusal:
     """Fits the law to a closed loop's points, one a concurrency or several; `weights` are inverse variances up to a factor.
 

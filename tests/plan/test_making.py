@@ -33,10 +33,11 @@ def plan(mm1_results):
 
 
 def test_the_capacity_is_that_of_the_queue(plan):
-    """Three restarts of 40 s a rate: some 7,000 effective samples for the p99 in all; the seed is fixed."""
+    """Three restarts of 40 s a rate, which leave the p99 near saturation uncertain by some 15 %; the seed is fixed. What the
+    overloaded target answered, 100/s, bounds it from above."""  # fmt: skip
     (one,) = plan.configurations
     assert one.capacity.per_s == pytest.approx(TRUTH, rel=0.08)
-    assert one.capacity.low_per_s < one.capacity.per_s < one.capacity.high_per_s < 110
+    assert one.capacity.low_per_s < one.capacity.per_s < one.capacity.high_per_s <= 101
     assert (one.slo_percentile, one.runs, one.refusal) == ("p99", 3, "")
 
 
@@ -149,8 +150,8 @@ def test_gpus_give_energy_gross_and_above_idle(write):
     (one,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
     plan = make_plan([one], question(idle_power_w=40.0))
     at_50 = next(point for point in plan.chosen.points if point.rate_per_s == 50)
-    assert (at_50.gpu_utilization, at_50.power_w) == (pytest.approx(0.6), pytest.approx(200.0))
-    assert (at_50.energy.gross_j, at_50.energy.above_idle_j) == (pytest.approx(4.0), pytest.approx(3.2))
+    assert (at_50.gpu_utilization, at_50.power_w) == pytest.approx((0.6, 200.0))
+    assert (at_50.energy.gross_j, at_50.energy.above_idle_j) == pytest.approx((4.0, 3.2))
     assert plan.chosen.energy.gross_j == pytest.approx(200 / plan.chosen.fleet.rate_per_replica_per_s)
 
 
@@ -184,6 +185,13 @@ def test_errors_cut_the_capacity(write):
         planned([folder], question(slo=parse_slo(["p99<10s,error_rate<1%"])))
 
 
+def test_a_target_that_answers_less_under_overload_is_cut_at_what_it_kept_up_with(write):
+    rates = (20, 35, 50, 60, 70, 200)
+    one = planned([write(rates, overloaded_from=100, slowest_per_s=40)], question(slo=parse_slo(["p99<10s"]))).chosen
+    assert (one.capacity.per_s, one.capacity.is_cut) == (70.0, True)
+    assert any("The capacity is cut at 70.0/s" in note for note in one.notes)
+
+
 def test_a_rate_that_was_not_valid_is_left_out(write):
     plan = planned([write((20, 35, 50, 60, 70, 75, 110), overloaded_from=100, invalid=(60,))])
     assert [point.state for point in plan.chosen.points] == ["kept up"] * 3 + ["not valid"] + ["kept up"] * 2 + ["overloaded"]
@@ -198,7 +206,12 @@ def test_a_rate_that_was_not_valid_is_left_out(write):
         ({"rates": (20, 35, 50, 60)}, "1ms", InconclusiveError, "The SLO is never met, not even at the lowest rate, 20.0/s (p99 "),
         ({"rates": (20, 35, 80)}, "100ms", InconclusiveError, "p99 is known at 3 rates at which the target kept up, and 4 are needed"),
         ({"rates": (20, 35), "invalid": (20, 35)}, "300ms", InconclusiveError, "No measurement of it is valid (20.0/s, 35.0/s)"),
-        ({"rates": (), "concurrencies": (1, 2), "throughputs": (100, 180)}, "300ms", UsageError, "these are closed loops, which have no arrival rate"),
+        (
+            {"rates": (), "concurrencies": (1, 2), "throughputs": (100, 180)},
+            "300ms",
+            UsageError,
+            "these are closed loops, which have no arrival rate",
+        ),
     ],
 )
 def test_what_no_capacity_can_be_told_from_is_refused(write, options, limit, error, message):
@@ -222,7 +235,7 @@ def test_different_models_are_mixed_with_labels_alone(write):
         planned([f"a={one}", other])
     with pytest.raises(UsageError, match="given twice"):
         planned([one, one])
-    with pytest.raises(ResultError, match="there is no result.json"):
+    with pytest.raises(ResultError, match=r"there is no result\.json"):
         planned([one.parent / "nothing"])
 
 
@@ -235,5 +248,7 @@ def test_protocols_are_configurations_of_their_own(write):
 def test_seeds_of_a_declared_law_do_not_make_another_configuration(write):
     rates = (20, 35, 50, 60, 70, 110)
     laws = [f"service=exponential:10ms,servers=1,seed={seed}" for seed in (1, 2)]
-    (one,) = planned([write(rates, server={"synthetic": law}, seed=seed, overloaded_from=100) for seed, law in enumerate(laws)]).configurations
+    (one,) = planned(
+        [write(rates, server={"synthetic": law}, seed=seed, overloaded_from=100) for seed, law in enumerate(laws)]
+    ).configurations
     assert one.runs == 2

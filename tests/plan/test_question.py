@@ -32,13 +32,22 @@ def test_what_is_no_slo_is_said(texts, message):
 
 def test_demand_has_its_unit():
     assert parse_demand_per_s("6000/m") == 100
-    for text, message in (("1000", "the unit is missing"), ("0/s", "a rate must be above zero"), ("-5/s", "above zero"), ("x/s", "expected a rate")):
+    for text, message in (
+        ("1000", "the unit is missing"),
+        ("0/s", "a rate must be above zero"),
+        ("-5/s", "above zero"),
+        ("x/s", "expected a rate"),
+    ):
         with pytest.raises(UsageError, match=message):
             parse_demand_per_s(text)
 
 
 def test_prices_are_read_with_labels_and_currencies():
-    assert parse_prices(["$2.50/h", "big=$4/hour", "small=.5 $/h"]) == {"": Price(2.5, "$"), "big": Price(4.0, "$"), "small": Price(0.5, "$")}
+    assert parse_prices(["$2.50/h", "big=$4/hour", "small=.5 $/h"]) == {
+        "": Price(2.5, "$"),
+        "big": Price(4.0, "$"),
+        "small": Price(0.5, "$"),
+    }
     assert parse_prices(["2/h", "2.0/h"]) == {"": Price(2.0, "")}
 
 
@@ -62,7 +71,11 @@ def test_prices_without_unit_and_against_each_other_are_said(texts, message):
 def test_shares_and_powers_have_their_units():
     assert parse_headroom("30%", "--headroom") == 0.3
     assert parse_power_w("0.3kW") == 300
-    for parse, text in ((lambda text: parse_headroom(text, "--headroom"), "0.3"), (lambda text: parse_headroom(text, "--headroom"), "100%"), (parse_power_w, "60")):
+    for parse, text in (
+        (lambda text: parse_headroom(text, "--headroom"), "0.3"),
+        (lambda text: parse_headroom(text, "--headroom"), "100%"),
+        (parse_power_w, "60"),
+    ):
         with pytest.raises(UsageError):
             parse(text)
 

@@ -82,7 +82,9 @@ def test_fewer_than_eight_points_are_refused(number, is_fitted):
     fit = fit_usl(CONCURRENCIES[:number], law(CONCURRENCIES[:number]))
     assert isinstance(fit, UslFit) is is_fitted
     if not is_fitted:
-        assert fit.sentence == "The universal scalability law needs at least 8 points of a closed loop at 4 or more concurrencies, and has 7."
+        assert (
+            fit.sentence == "The universal scalability law needs at least 8 points of a closed loop at 4 or more concurrencies, and has 7."
+        )
 
 
 def test_repetitions_of_two_concurrencies_are_no_curve():

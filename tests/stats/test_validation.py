@@ -26,7 +26,10 @@ def held(figure, *errors):
 def test_a_model_within_both_limits_holds():
     verdict = judge_model("it", [*held("mean", 0.05, -0.10), *held("p99", -0.15, 0.02)])
     assert verdict.is_accepted
-    assert verdict.sentence == "Model holds: it, mean off by up to 10% (allowed 10%), p99 off by up to 15% (allowed 15%) on points it was not fitted to."
+    assert (
+        verdict.sentence
+        == "Model holds: it, mean off by up to 10% (allowed 10%), p99 off by up to 15% (allowed 15%) on points it was not fitted to."
+    )
 
 
 def test_a_model_beyond_either_limit_is_rejected():
