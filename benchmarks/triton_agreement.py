@@ -40,7 +40,6 @@ Urls: TypeAlias = Mapping[Protocol, str]
 
 _TOLD_FAULTS = 5
 
-# over gRPC both engines are the same today
 WAYS: tuple[tuple[Protocol, str], ...] = (("http", "wire"), ("http", "reference"), ("grpc", "wire"), ("grpc", "reference"))
 
 

@@ -2,6 +2,9 @@
 
 import sys
 
-from perfkit.cli.main import main
+try:
+    from perfkit.cli.main import main
+except KeyboardInterrupt:  # loading takes long enough for somebody to change their mind
+    sys.exit(130)
 
 sys.exit(main())

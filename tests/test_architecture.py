@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # a module imports only what stands before it, and modules of its own part
 ORDER = [
     "errors", "units", "clock", "address", "scenario", "protocol", "workload", "transport", "load", "recorder", "telemetry", "fleet", "result", "stats",
-    "calibration", "bundled_server", "target", "load_point", "run", "plan", "report", "cli", "__main__",
+    "calibration", "doctor", "bundled_server", "target", "load_point", "run", "plan", "report", "cli", "__main__",
 ]  # fmt: skip
 # what the order alone would allow
 FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("protocol", "scenario"), ("stats", "clock")}

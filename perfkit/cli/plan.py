@@ -89,19 +89,15 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     check_plan_folder(folder)
     plan = make_plan(gather(read_sources(options.results)), question)
     write_plan(plan, folder)
-    try:
-        if options.format == "json":
-            print(json.dumps(plan_document(plan), indent=1))
-        else:
-            for sentence in [*headline(plan), *predicted(plan)]:
-                print(sentence)
-            print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader left; the plan is written
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not options.quiet:
         for title, sentences in remarks(plan):
             if title in ("Left out", "Extrapolated", "To be known"):
                 for sentence in sentences:
                     print(f"perfkit: {title.lower()}: {sentence}", file=sys.stderr)
+    if options.format == "json":
+        print(json.dumps(plan_document(plan), indent=1))
+    else:
+        for sentence in [*headline(plan), *predicted(plan)]:
+            print(sentence)
+        print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
     return ExitCode.DONE

@@ -3,9 +3,10 @@
 The counts are those of the `hdrhistogram` library, so its encoder and every other HdrHistogram tool read them.
 """
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,8 @@ class Histogram:
     def __init__(self, inner: HdrHistogram | None = None) -> None:
         self._inner = inner if inner is not None else HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS)
         self._counts = np.frombuffer(self._inner.counts, dtype=np.int64)
+        # it and its encoder hold each other: two hundred kilobytes each second that would wait for the collector
+        self._inner.encoder.histogram = None
         self.clamped = 0
 
     @property
@@ -140,15 +143,26 @@ class Histogram:
 
     def encode(self) -> str:
         """The V2 payload, compressed, in base64."""
-        encoded: bytes = self._inner.encode()
+        with self._coded() as inner:
+            encoded: bytes = inner.encode()
         return encoded.decode("ascii")
+
+    @contextlib.contextmanager
+    def _coded(self) -> Iterator[HdrHistogram]:
+        """The library's histogram with what it lacks for coding."""
+        self._inner.encoder.histogram = self._inner
+        try:
+            yield self._inner
+        finally:
+            self._inner.encoder.histogram = None
 
     @classmethod
     def decode(cls, text: str) -> "Histogram":
         """Reads what `encode` wrote; raises ValueError where it is damaged."""
         histogram = cls()
         try:
-            histogram._inner.decode_and_add(text.encode("ascii"))
+            with histogram._coded() as inner:
+                inner.decode_and_add(text.encode("ascii"))
         except Exception as error:  # noqa: BLE001 - the library lets out whatever base64, zlib and its own checks raise
             raise ValueError(f"not an HdrHistogram payload: {error}") from None
         return histogram

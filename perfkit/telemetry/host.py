@@ -81,7 +81,7 @@ class BusyMeter:
 
     def __init__(self, clock: Clock, cgroups: Sequence[pathlib.Path] | None = None) -> None:
         self._clock = clock
-        self._cgroups = _cpu_cgroups() if cgroups is None else cgroups
+        self._cgroups = cpu_cgroups() if cgroups is None else cgroups
         self._start = (clock.now_ns(), cpu_ns(), _steal_and_total_s(), _throttled_ns(self._cgroups))
 
     def read(self) -> BusyShares:
@@ -94,15 +94,15 @@ class BusyMeter:
         return BusyShares((cpu_ns() - used_ns) / elapsed_ns, stolen, min(stopped_ns / elapsed_ns, 1.0))
 
 
-def _cpu_cgroups() -> Sequence[pathlib.Path]:
-    """The groups whose quotas hold for this process: its own in either version of the hierarchy, and those above."""
+def cpu_cgroups(base: pathlib.Path = pathlib.Path("/")) -> Sequence[pathlib.Path]:
+    """The groups whose quotas hold for this process: its own in either version of the hierarchy, and those above; `base` is the system's root."""
     folders: list[pathlib.Path] = []
     with contextlib.suppress(OSError):
-        for line in pathlib.Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        for line in (base / "proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, group = line.split(":", 2)
             if controllers and "cpu" not in controllers.split(","):
                 continue
-            root = pathlib.Path("/sys/fs/cgroup/cpu" if controllers else "/sys/fs/cgroup")
+            root = base / ("sys/fs/cgroup/cpu" if controllers else "sys/fs/cgroup")
             own = root / group.lstrip("/")
             folders += [folder for folder in (own, *own.parents) if folder.is_relative_to(root)]
     return folders

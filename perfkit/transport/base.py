@@ -69,7 +69,10 @@ class ConnectionCounts:
 class Transport(Protocol):
     """One engine, connected to one target. `send` is the timed call; everything else is not."""
 
-    counts: ConnectionCounts
+    @property
+    def counts(self) -> ConnectionCounts:
+        """What became of its connections so far."""
+        ...
 
     async def open(self, connections: int) -> None:
         """Opens that many connections ahead of time; raises TargetError where the target cannot be reached."""

@@ -66,6 +66,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         self._wire: asyncio.Transport | None = None
         self._http2: ClientConnection[Call, AnswerFields]
         self.room = self._allowed = 0  # calls that the pool has been given room for, and may be given
+        self._received_ns = 0
         self._timer: asyncio.TimerHandle | None = None
 
     async def until_ready(self) -> None:
@@ -74,9 +75,9 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
         """See `PooledConnection.send`."""
-        call = Call(buffers, reply, self._now_ns())
         if self._timer is None:
             self._watch(self._pool.timeout_ns)
+        call = Call(buffers, reply, self._now_ns())
         self._http2.send(call, buffers)
 
     def send_late(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int | None) -> None:
@@ -128,6 +129,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def data_received(self, data: bytes) -> None:
         """Asyncio's callback."""
+        self._received_ns = self._now_ns()  # reading them is our time, not the server's
         try:
             self._http2.receive(data)
         except Http2Error as error:
@@ -137,7 +139,10 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         """See `http2_stream.Listener`."""
         if trailers is not None and trailers.is_ok and is_whole(stream.chunks):
             if not stream.reply.done():
-                stream.reply.set_result(Reply(_OK, stream.started_ns, self._now_ns(), (stream.head, stream.chunks)))
+                started_ns, received_ns = stream.started_ns, self._received_ns
+                # a server may answer, in the bytes that are being read, what they made us ask
+                finished_ns = received_ns if received_ns > started_ns else self._now_ns()
+                stream.reply.set_result(Reply(_OK, started_ns, finished_ns, (stream.head, stream.chunks)))
             if self.is_usable and self.room == self._allowed:
                 self._pool.give_back(self)
             else:

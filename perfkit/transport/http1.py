@@ -80,7 +80,7 @@ class Connection(PooledConnection):
         self._chunks: list[bytes] = []
         self._parser = httptools.HttpResponseParser(self)
         self._buffers: Sequence[bytes] = ()
-        self._asked_ns = self._started_ns = 0
+        self._asked_ns = self._started_ns = self._received_ns = 0
         self._has_answered = self._is_repeated = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -142,6 +142,7 @@ class Connection(PooledConnection):
         """Asyncio's callback: the server ends cleanly, which may be how it ends its answer. The connection closes behind it."""
         if self._reply is None or not self._chunks:
             return
+        self._received_ns = self._now_ns()
         try:
             answer = read_answer(self._chunks)
         except ProtocolError:
@@ -160,6 +161,7 @@ class Connection(PooledConnection):
 
     def data_received(self, data: bytes) -> None:
         """Asyncio's callback."""
+        self._received_ns = self._now_ns()  # reading them is our time, not the server's
         if self._reply is None:
             self.close()  # bytes nobody asked for: the next answer could not be told from them
             return
@@ -192,9 +194,9 @@ class Connection(PooledConnection):
         if reply is None or reply.done():
             return
         if status == 200:
-            reply.set_result(Reply(_OK, self._started_ns, self._now_ns(), self._chunks))
+            reply.set_result(Reply(_OK, self._started_ns, self._received_ns, self._chunks))
         else:
-            reply.set_result(Reply(_REJECTED, self._started_ns, self._now_ns(), self._chunks, status=status))
+            reply.set_result(Reply(_REJECTED, self._started_ns, self._received_ns, self._chunks, status=status))
 
     def _watch(self, delay_ns: int) -> None:
         # one timer a connection, set again only when it fires: a request costs no timer of its own

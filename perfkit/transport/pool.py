@@ -48,7 +48,7 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
         """Closes the connection."""
 
 
-_C = TypeVar("_C", bound=PooledConnection)
+C = TypeVar("C", bound=PooledConnection)
 
 
 class _Waiting:
@@ -63,7 +63,7 @@ class _Waiting:
         self.started_ns = started_ns
 
 
-class ConnectionPool(Generic[_C]):
+class ConnectionPool(Generic[C]):
     """Connections to one address, the one used last first; at most `limit` of them, with `requests_each` at a time.
 
     `context` is there where the address is encrypted; `make` makes the protocol of a new connection.
@@ -79,7 +79,7 @@ class ConnectionPool(Generic[_C]):
         timeout_ns: int,
         now_ns: Callable[[], int],
         context: ssl.SSLContext | None,
-        make: "Callable[[ConnectionPool[_C]], _C]",
+        make: "Callable[[ConnectionPool[C]], C]",
         requests_each: int = 1,
     ) -> None:
         self.counts = ConnectionCounts()
@@ -89,11 +89,11 @@ class ConnectionPool(Generic[_C]):
         self.address = address
         self._make = make
         self._requests_each = requests_each
-        self._retired: set[_C] = set()
+        self._retired: set[C] = set()
         self._context = context
         self._limit = limit
-        self._idle: list[_C] = []
-        self._all: set[_C] = set()
+        self._idle: list[C] = []
+        self._all: set[C] = set()
         self._opening = 0
         self._lost = 0
         self._last_lost_ns: int | None = None
@@ -115,7 +115,7 @@ class ConnectionPool(Generic[_C]):
                 raise connection
             self.hand_out(connection)
 
-    def take(self) -> _C | None:
+    def take(self) -> C | None:
         """An idle connection, if there is one."""
         while self._idle:
             connection = self._idle.pop()
@@ -140,7 +140,7 @@ class ConnectionPool(Generic[_C]):
         else:
             self._line_up(request, self.now_ns())
 
-    async def connect(self) -> _C:
+    async def connect(self) -> C:
         """Opens one more connection, not idle yet; raises OSError."""
         connection = await asyncio.wait_for(self._open(), self.timeout_ns / 1e9)
         if not connection.is_usable:
@@ -153,7 +153,7 @@ class ConnectionPool(Generic[_C]):
             self.counts.reconnects += 1
         return connection
 
-    def give_back(self, connection: _C) -> None:
+    def give_back(self, connection: C) -> None:
         """Hands a connection to who has waited longest, or keeps it."""
         while self._waiting and connection.is_usable:
             request = self._waiting.popleft()
@@ -162,12 +162,12 @@ class ConnectionPool(Generic[_C]):
                 return
         self._idle.append(connection)  # `take` passes over a closed one
 
-    def hand_out(self, connection: _C) -> None:
+    def hand_out(self, connection: C) -> None:
         """Gives a new connection to who waits, as often as it has room."""
         for _ in range(connection.room):
             self.give_back(connection)
 
-    def withdraw(self, connection: _C, most: int) -> int:
+    def withdraw(self, connection: C, most: int) -> int:
         """Takes back room that nobody has taken yet; how much of it."""
         taken = 0
         while taken < most and connection in self._idle:
@@ -175,14 +175,14 @@ class ConnectionPool(Generic[_C]):
             taken += 1
         return taken
 
-    def retire(self, connection: _C) -> None:
+    def retire(self, connection: C) -> None:
         """A connection takes no more requests, and ends those in flight: another may take its place."""
         was_counted = connection in self._all
         self.forget(connection)
         if was_counted:
             self._retired.add(connection)
 
-    def forget(self, connection: _C) -> None:
+    def forget(self, connection: C) -> None:
         """Takes a closed connection out of the pool."""
         self._retired.discard(connection)
         if connection in self._all:
@@ -221,7 +221,7 @@ class ConnectionPool(Generic[_C]):
             self._watch(now_ns)
         self._grow()
 
-    def _send(self, connection: _C, request: _Waiting) -> None:
+    def _send(self, connection: C, request: _Waiting) -> None:
         if request.started_ns is not None:
             self.counts.retried += 1
         connection.send_late(request.buffers, request.reply, request.asked_ns, request.started_ns)
@@ -276,7 +276,7 @@ class ConnectionPool(Generic[_C]):
                 self.hand_out(connection)
                 self._grow()
 
-    async def _open(self) -> _C:
+    async def _open(self) -> C:
         address = self.address
         server_name = (address.tls.server_name or address.host) if address.tls else None
         if address.socket_path:

@@ -1,7 +1,6 @@
 """The wire engine's gRPC transport: v2 calls as ready-made HTTP/2 frames over `grpc_connection`."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
@@ -12,11 +11,12 @@ from perfkit.transport.base import Compression, Outcome, Prepared, Reply
 from perfkit.transport.grpc_connection import GrpcConnection
 from perfkit.transport.grpc_messages import AnswerFields, read_message, request_headers, write_message
 from perfkit.transport.pool import ConnectionPool
+from perfkit.transport.pooled import PooledTransport
 from perfkit.transport.rpc import RefusedError, RpcTransport, refusal
 from perfkit.transport.tls import client_context
 
 
-class WireGrpcTransport(RpcTransport):
+class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
     """HTTP/2 connections with `streams_per_connection` requests on each at a time."""
 
     def __init__(
@@ -40,38 +40,14 @@ class WireGrpcTransport(RpcTransport):
             return GrpcConnection(pool, streams_per_connection, known)
 
         self._pool = ConnectionPool(address, max_connections, timeout_ns, now_ns, context, make, streams_per_connection)
-        self.counts = self._pool.counts
-
-    async def open(self, connections: int) -> None:
-        """See `Transport.open`."""
-        await self._pool.open(connections)
 
     def prepare(self, request: InferRequest) -> Prepared:
         """See `Transport.prepare`; the buffers are what `http2_client` puts a stream's number between."""
         return self._prepare("ModelInfer", protobuf.encode_infer_request(request), self._compression)
 
-    def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """See `Transport.send`."""
-        reply: asyncio.Future[Reply] = self._pool.loop.create_future()
-        connection = self._pool.take()
-        if connection is None:
-            self._pool.line_up(prepared.buffers, reply)
-        else:
-            connection.send(prepared.buffers, reply)
-        return reply
-
     def decode(self, reply: Reply) -> InferResponse:
         """See `Transport.decode`."""
         return protobuf.decode_infer_response(_message(reply))
-
-    def abandon(self) -> None:
-        """See `Transport.abandon`."""
-        self._pool.abandon()
-
-    async def aclose(self) -> None:
-        """See `Transport.aclose`."""
-        self._pool.close()
-        await asyncio.sleep(0)  # the connections' last callbacks run
 
     def _prepare(self, rpc: str, message: bytes, compression: Compression) -> Prepared:
         headers = request_headers(self._address, protobuf.method_path(rpc), self._timeout_ns, compression)

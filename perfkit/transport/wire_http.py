@@ -1,7 +1,6 @@
 """The wire engine's HTTP transport: v2 requests as ready-made bytes over `http1` connections."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
@@ -11,6 +10,7 @@ from perfkit.protocol.tensor import Buffer
 from perfkit.transport.base import Compression, Outcome, Prepared, Reply
 from perfkit.transport.http1 import Connection, read_answer
 from perfkit.transport.pool import ConnectionPool
+from perfkit.transport.pooled import PooledTransport
 from perfkit.transport.rest import Answer, RestTransport
 from perfkit.transport.tls import client_context
 
@@ -18,7 +18,7 @@ from perfkit.transport.tls import client_context
 _JOIN_BELOW_BYTES = 1 << 16
 
 
-class WireHttpTransport(RestTransport):
+class WireHttpTransport(PooledTransport[Connection], RestTransport):
     """HTTP/1.1 keep-alive connections, one request on each at a time."""
 
     def __init__(
@@ -27,11 +27,6 @@ class WireHttpTransport(RestTransport):
         super().__init__(address, compression)
         context = client_context(address.tls) if address.tls else None
         self._pool = ConnectionPool(address, max_connections, timeout_ns, now_ns, context, Connection)
-        self.counts = self._pool.counts
-
-    async def open(self, connections: int) -> None:
-        """See `Transport.open`."""
-        await self._pool.open(connections)
 
     def prepare(self, request: InferRequest) -> Prepared:
         """See `Transport.prepare`."""
@@ -43,25 +38,6 @@ class WireHttpTransport(RestTransport):
             return Prepared((head + b"".join(body),))
         first, *blobs = body
         return Prepared((head + bytes(first), *(_as_bytes(blob) for blob in blobs)))
-
-    def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """See `Transport.send`."""
-        reply: asyncio.Future[Reply] = self._pool.loop.create_future()
-        connection = self._pool.take()
-        if connection is None:
-            self._pool.line_up(prepared.buffers, reply)
-        else:
-            connection.send(prepared.buffers, reply)
-        return reply
-
-    def abandon(self) -> None:
-        """See `Transport.abandon`."""
-        self._pool.abandon()
-
-    async def aclose(self) -> None:
-        """See `Transport.aclose`."""
-        self._pool.close()
-        await asyncio.sleep(0)  # the connections' last callbacks run
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         ours = {name.lower() for name in headers}  # no header is sent twice

@@ -3,11 +3,11 @@
 import json
 import signal
 
-import psutil
 import pytest
 
 from perfkit.calibration.kept import identity
 from perfkit.telemetry.host import describe_host, usable_cpus
+from tests.conditions import until_ended
 
 SPREAD = {
     "count": 9,
@@ -85,7 +85,7 @@ def test_an_interrupt_keeps_what_was_kept_and_leaves_no_process(perfkit, cache):
     finished = running.finish()
     assert finished.code == 130, finished.stderr
     assert (folder / "calibration.json").read_text() == before
-    assert psutil.wait_procs(servers, timeout=60)[1] == []
+    until_ended(servers)
 
 
 def test_sigterm_says_143(perfkit, cache):

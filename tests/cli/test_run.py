@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
+
+from tests.conditions import until_ended
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -132,7 +133,7 @@ def test_the_first_interrupt_drains_and_keeps_what_was_measured(perfkit, write_s
     assert 3 <= len(finished.result["points"]) < 1000
     assert all(point["requests"]["unfinished"] == 0 for point in finished.result["points"])
     assert servers
-    assert not any(server.is_running() for server in servers)
+    until_ended(servers)
 
 
 def test_sigterm_ends_as_an_interrupt_does(perfkit, write_scenario):
@@ -212,8 +213,7 @@ def test_the_bundled_server_ends_even_when_perfkit_is_killed(perfkit, write_scen
     assert servers
     running.signal(signal.SIGKILL)
     assert running.finish().code == -signal.SIGKILL
-    _, alive = psutil.wait_procs(servers, timeout=30)
-    assert not alive
+    until_ended(servers)
 
 
 def test_validate_says_what_a_scenario_targets(perfkit):

@@ -7,6 +7,8 @@ import signal
 import psutil
 import pytest
 
+from tests.conditions import until_ended
+
 CLOSED, OPEN = {"closed": {"concurrency": 4}}, {"open": {"rate": 200, "arrivals": "constant"}}
 
 
@@ -60,7 +62,7 @@ def test_a_worker_that_is_killed_is_named_and_the_others_data_are_kept(perfkit, 
     (message,) = [one["message"] for one in point["warnings"] if one["code"] == "worker_lost"]
     assert f"(process {victim.pid}) ended with signal 9" in message
     assert logged(finished, "r0.service") == point["service_time_ns"]["count"] > 0
-    assert not psutil.pid_exists(victim.pid)
+    until_ended([victim])
 
 
 def test_an_interrupt_ends_all_workers_and_keeps_what_they_measured(perfkit, write_scenario):
@@ -73,7 +75,7 @@ def test_an_interrupt_ends_all_workers_and_keeps_what_they_measured(perfkit, wri
     finished = running.finish()
     assert finished.code == 130
     assert finished.result["status"] == "interrupted"
-    assert not any(process.is_running() for process in processes)
+    until_ended(processes)
 
 
 def test_workers_end_with_the_run_however_that_ends(perfkit, write_scenario):
@@ -82,8 +84,7 @@ def test_workers_end_with_the_run_however_that_ends(perfkit, write_scenario):
     workers = two_workers_of(running)
     running.signal(signal.SIGKILL)
     running.finish()
-    gone, alive = psutil.wait_procs(workers, timeout=60)
-    assert (len(gone), alive) == (2, [])
+    until_ended(workers)
 
 
 def test_a_target_that_ends_in_the_middle_is_lost_for_all_workers(perfkit, write_scenario):

@@ -1,6 +1,8 @@
 """Our bulk arithmetic beside the library's own, value by value."""
 
+import gc
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -163,3 +165,16 @@ def test_what_lies_above_a_value_is_counted_to_a_bucket(numbers, value):
 def test_a_damaged_payload_is_refused():
     with pytest.raises(ValueError, match="not an HdrHistogram payload"):
         Histogram.decode(recorded([1000]).encode()[:-8] + "AAAA")
+
+
+def test_a_histogram_is_freed_with_its_last_user():
+    gc.disable()  # it must not be needed
+    try:
+        histogram = Histogram()
+        histogram.record_many(np.array([1_000_000]))
+        histogram.encode()
+        seen = weakref.ref(histogram._inner)
+        del histogram
+        assert seen() is None
+    finally:
+        gc.enable()

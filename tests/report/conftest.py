@@ -11,7 +11,7 @@ from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
-from perfkit.result.file import ResultWriter
+from perfkit.result.file import ResultWriter, interval_lines
 from perfkit.result.model import ClosedLoad, Connections, Generator, Protocol, Result, RunWarning, Status
 from perfkit.stats.summary import Measured, point, pooled
 from perfkit.transport.base import Outcome
@@ -102,7 +102,7 @@ class Synthetic:
                 histogram.record_many(some)
                 whole.add(histogram)
                 if histogram.count:
-                    writer.log_interval(f"p{index}.r{repetition}", elapsed_s, Interval(second, histogram.packed()))
+                    writer.log(interval_lines(f"p{index}.r{repetition}", elapsed_s, Interval(second, histogram.packed())))
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
         ok = per_s * self.seconds
         outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: ok, Outcome.REJECTED: self.failed}

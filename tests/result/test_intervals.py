@@ -10,7 +10,7 @@ from hdrh.histogram import HdrHistogram
 from perfkit.errors import ResultError
 from perfkit.recorder.histogram import DIGITS, HIGHEST_NS, LOWEST_NS, Histogram
 from perfkit.recorder.recording import Interval
-from perfkit.result.file import ResultWriter, read_intervals
+from perfkit.result.file import ResultWriter, interval_lines, read_intervals
 
 STARTED_AT_S = 1_767_323_045.678
 MS = 1_000_000
@@ -37,7 +37,7 @@ def counts(histogram):
 def folder(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
     for tag, window_start_s, index, values in INTERVALS:
-        writer.log_interval(tag, window_start_s, Interval(index, histogram_of(values).packed()))
+        writer.log(interval_lines(tag, window_start_s, Interval(index, histogram_of(values).packed())))
     writer.save(result)
     return writer.commit()
 
@@ -82,7 +82,7 @@ def test_a_log_without_intervals_is_empty(tmp_path, result):
 
 def test_the_log_can_be_read_as_far_as_it_was_saved(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
-    writer.log_interval("p0.r0", 0.0, Interval(3, histogram_of([MS]).packed()))
+    writer.log(interval_lines("p0.r0", 0.0, Interval(3, histogram_of([MS]).packed())))
     writer.save(result)
     assert [(tag, start_s) for tag, start_s, _ in read_intervals(writer.partial)] == [("p0.r0.service", 3.0)]
     writer.discard()

@@ -1,0 +1,32 @@
+"""A stdout that is full, closed, or read only as far as somebody cared to."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+PERFKIT = [sys.executable, "-m", "perfkit"]
+
+
+def test_a_full_stdout_is_a_sentence():
+    with pathlib.Path("/dev/full").open("w") as full:
+        ended = subprocess.run([*PERFKIT, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "perfkit: the output cannot be written: [Errno 28] No space left on device\n")
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly():
+    with subprocess.Popen([*PERFKIT, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        running.stdout.close()
+        assert running.stderr.read() == b""
+    assert running.returncode == 0
+
+
+@pytest.mark.parametrize("streams", [">&-", ">&- 2>&-"])
+def test_a_run_needs_no_stdout(write_scenario, tmp_path, streams):
+    scenario = write_scenario(load={"closed": {"concurrency": 1, "think_time": "1ms"}})
+    command = ["sh", "-c", f'exec "$@" {streams}', "sh", *PERFKIT, "run", str(scenario), "--out", str(tmp_path / "out")]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode in (0, 5), ended.stderr  # a machine that is busy elsewhere may make a generator late
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["status"] == "complete"
