@@ -11,7 +11,7 @@ from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
-from perfkit.result.file import ResultWriter
+from perfkit.result.file import ResultWriter, interval_lines
 from perfkit.result.model import ClosedLoad, Connections, Generator, OpenLoad, Result, RunWarning
 from perfkit.stats.summary import Measured, point, pooled
 from perfkit.transport.base import Outcome
@@ -63,7 +63,8 @@ class Writer:
                 parts = [packed(one) for one in np.array_split(times, seconds)]
                 for second, part in enumerate(parts):
                     interval = Interval(second, part, part) if is_open else Interval(second, part)
-                    writer.log_interval(f"p{index}.r{repetition}", (repetition * len(loads) + index) * (seconds + 1.0), interval)
+                    start_s = (repetition * len(loads) + index) * (seconds + 1.0)
+                    writer.log(interval_lines(f"p{index}.r{repetition}", start_s, interval))
                 codes = ["overloaded"] if is_open and load.level >= overloaded_from else []
                 measured.append(
                     self._measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid)
