@@ -4,13 +4,16 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TESTS ?= tests
 
-.PHONY: run test check format proto constraints clean
+.PHONY: run test test-gpu check format proto constraints clean
 
 run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, under two minutes
 	$(BIN)/perfkit run scenarios/densenet.yaml
 
 test: check  ## everything that CI runs
 	$(BIN)/python -m pytest $(TESTS)
+
+test-gpu: .venv-gpu/gpu.stamp  ## what needs an NVIDIA GPU, in an environment of its own
+	.venv-gpu/bin/python -m pytest -m gpu $(TESTS)
 
 check: .venv/dev.stamp  ## lint, format and types
 	$(BIN)/ruff check .
@@ -30,7 +33,7 @@ constraints:  ## write constraints.txt anew from the newest versions that fit
 	{ echo '# The versions that perfkit is developed and tested with. Made by `make constraints`.'; $(PIP) freeze --exclude-editable; } > constraints.txt
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .venv-gpu build *.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -42,3 +45,8 @@ clean:
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt -e '.[server,dev]'
 	touch $@ .venv/run.stamp
+
+.venv-gpu/gpu.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -e '.[cuda,dev]'
+	touch $@

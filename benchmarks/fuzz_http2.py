@@ -6,21 +6,19 @@ Whatever a server writes, HTTP/2 is read or refused with `Http2Error`, a message
 a stream comes to one end at most, and a request sent over a socket ends in exactly one outcome within its time-out.
 """
 
-import argparse
 import asyncio
 import collections
 import contextlib
 import gzip
-import pathlib
-import platform
 import random
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import NamedTuple
+from collections.abc import AsyncIterator
 
 import uvloop
 
+from benchmarks import fuzzing
+from benchmarks.fuzzing import Kind, harm
 from perfkit.address import Address
 from perfkit.errors import ProtocolError
 from perfkit.transport import http2
@@ -33,16 +31,10 @@ from perfkit.transport.wire_grpc import WireGrpcTransport
 
 GREETING = frame(http2.SETTINGS, 0, 0)
 _REQUEST = prepare([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))
-_TIMEOUT_NS = 2_000_000_000
+_TIMEOUT_NS = 100_000_000
+_HANGS_AFTER_S = 60  # far longer than a request with that time-out takes on a busy machine
 _HEADERS = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")]
 _MESSAGE = b"\x00\x00\x00\x00\x06\x0a\x01m\x12\x011"
-
-
-class Kind(NamedTuple):
-    """One kind of trial: its name, and what runs one and says what came of it; a broken promise raises."""
-
-    name: str
-    trial: Callable[[random.Random], str]
 
 
 class Referee(Listener[Stream[AnswerFields], AnswerFields]):
@@ -105,7 +97,7 @@ def broken_answer(chance: random.Random, streams: int) -> bytes:
         frames.insert(chance.randrange(len(frames) + 1), _any_frame(chance, streams))
     written = bytearray(b"".join(frames))
     for _ in range(chance.choice([0, 1, 1, 2, 8])):
-        _harm(written, chance)
+        harm(written, chance)
     return bytes(written)
 
 
@@ -116,24 +108,6 @@ def _any_frame(chance: random.Random, streams: int) -> bytes:
         key, value = chance.randrange(8), chance.choice([0, 1, 10, 100, 65_535, 1 << 20, chance.randrange(1 << 32)])
         payload = key.to_bytes(2) + value.to_bytes(4)
     return frame(kind, chance.choice([0, 1, 4, 5, 8, 0x20, chance.randrange(256)]), chance.randrange(2 * streams + 3), payload)
-
-
-def _harm(written: bytearray, chance: random.Random) -> None:
-    if not written:
-        return
-    first = chance.randrange(len(written))
-    last = min(len(written), first + chance.randrange(1, 30))
-    match chance.randrange(5):
-        case 0:
-            written[first] ^= 1 << chance.randrange(8)
-        case 1:
-            del written[first:last]
-        case 2:
-            written[first:first] = written[chance.randrange(len(written)) : last]
-        case 3:
-            written[first:last] = chance.randbytes(last - first)
-        case _:
-            del written[first:]
 
 
 def try_frames(chance: random.Random) -> str:
@@ -170,7 +144,7 @@ def try_message(chance: random.Random) -> str:
     """One answer's data, broken, under some encoding."""
     message = bytearray(chance.choice([_MESSAGE, b"\x01" + (30).to_bytes(4) + gzip.compress(b"0123456789")[:30], chance.randbytes(20)]))
     for _ in range(chance.randrange(3)):
-        _harm(message, chance)
+        harm(message, chance)
     try:
         read_message(bytes(message), chance.choice(["", "identity", "gzip", "deflate", "br"]))
     except ProtocolError:
@@ -187,8 +161,8 @@ def try_exchange(chance: random.Random) -> str:
 async def _exchange(chance: random.Random) -> list[Outcome]:
     streams, count = chance.randrange(1, 4), chance.randrange(1, 6)
     async with _answering(chance, streams) as address:
-        transport = WireGrpcTransport(address, 2, _TIMEOUT_NS // 20, time.monotonic_ns, streams_per_connection=streams)
-        replies = await asyncio.wait_for(asyncio.gather(*(_send(transport, Prepared(_REQUEST)) for _ in range(count))), _TIMEOUT_NS / 1e9)
+        transport = WireGrpcTransport(address, 2, _TIMEOUT_NS, time.monotonic_ns, streams_per_connection=streams)
+        replies = await asyncio.wait_for(asyncio.gather(*(_send(transport, Prepared(_REQUEST)) for _ in range(count))), _HANGS_AFTER_S)
         await transport.aclose()
     for reply in replies:
         assert reply.started_ns <= reply.finished_ns
@@ -227,49 +201,19 @@ async def _answering(chance: random.Random, streams: int) -> AsyncIterator[Addre
         await asyncio.gather(*running, return_exceptions=True)
 
 
-KINDS = (Kind("frames", try_frames), Kind("messages", try_message), Kind("exchanges", try_exchange))
+# frames and messages are cheap: most of the trials, in about half of the time
+KINDS = (Kind("frames", try_frames), Kind("messages", try_message), Kind("exchanges", try_exchange, every=25))
 
 
 def main() -> int:
     """Prints what came of the trials; the exit code is 1 where a promise was broken, with the seed that shows it again."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=0, help="of the first trial; each after it has the next")
-    parser.add_argument("--out", type=pathlib.Path)
-    options = parser.parse_args()
-    ends = time.monotonic() + options.minutes * 60
-    counts = {kind.name: collections.Counter[str]() for kind in KINDS}
-    failures: list[str] = []
-    seed = options.seed
-    while time.monotonic() < ends and len(failures) < 10:
-        # frames and messages are cheap: most of the trials, in about half of the time
-        for kind in KINDS[: 3 if seed % 25 == 0 else 2]:
-            try:
-                counts[kind.name][kind.trial(random.Random(seed))] += 1
-            except Exception as error:  # noqa: BLE001 - any error but the expected ones is what this looks for
-                failures.append(f"{kind.name}, seed {seed}: {type(error).__name__}: {error}")
-        seed += 1
-    lines = [
-        "# gRPC's wire engine against answers broken at random",
-        "",
-        f"{options.minutes:g} minutes, seeds {options.seed} to {seed - 1}, Python {platform.python_version()}.",
+    options = fuzzing.parse(__doc__)
+    return fuzzing.tell(
+        "gRPC's wire engine against answers broken at random",
         "Whatever a server writes is read or refused; a stream comes to one end, a request sent over a socket to one outcome in time.",
-        "",
-        "| kind | trials | came to | how often |",
-        "|---|---:|---|---:|",
-        *(
-            f"| {name} | {counted.total():,} | {outcome} | {number:,} |"
-            for name, counted in counts.items()
-            for outcome, number in counted.most_common()
-        ),
-        "",
-        *(f"- broken: {failure}" for failure in failures),
-        "" if failures else "No promise was broken.",
-    ]
-    print("\n".join(lines))
-    if options.out:
-        options.out.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    return 1 if failures else 0
+        options,
+        *fuzzing.run_trials(KINDS, options.minutes, options.seed),
+    )
 
 
 if __name__ == "__main__":

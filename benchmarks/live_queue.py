@@ -1,9 +1,9 @@
-"""Whether perfkit's own intervals hold the truth, live: M/M/1 at ρ = 0.5, run after run.
+"""Whether perfkit's own intervals hold the truth, live: M/M/1, or M/M/c with `--servers c`, at ρ = 0.5, run after run.
 
-    python benchmarks/live_queue.py [--runs 20] [--seconds 120] [--at-once 4] [--realtime] [--out reports/live-queue.md]
+    python benchmarks/live_queue.py [--runs 20] [--seconds 120] [--servers 1] [--at-once 4] [--realtime] [--out reports/live-queue.md]
 
-The bundled server's model `synthetic` with one server and exponential service times of 10 ms, Poisson arrivals at 50/s:
-response times are exponential with mean 20 ms, so that p is at -ln(1 - p)·20 ms. Every run has seeds of its own for arrivals
+The bundled server's model `synthetic` with exponential service times of 10 ms, Poisson arrivals at 50/s for each of its
+servers: with one, response times are exponential with mean 20 ms; with several, Erlang's C says how many wait. Every run has seeds of its own for arrivals
 and services. Of 20 intervals of 95 % at least 17 are to hold the truth: fewer have a chance of 1.6 %. What front and
 kernel add is measured first, on a server without queue, and made up for by the law's `lead`.
 """
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[1]
-MEAN_NS, RATE, NEEDED_OF_20 = 20e6, 50, 17
+SERVICE_NS, RATE_PER_SERVER, NEEDED_OF_20 = 10e6, 50, 17
 SHOWN = {"p50": 0.5, "p99": 0.99}
 
 
@@ -61,11 +61,30 @@ def measure(law: str, load: Mapping[str, Any], seed: int, seconds: int, *, realt
     return point
 
 
-def row(number: int, point: Mapping[str, Any]) -> tuple[str, dict[str, bool]]:
+def quantile_ns(quantile: float, servers: int) -> float:
+    """The response time of M/M/c at ρ = 0.5: Erlang's C waits, exponentially with rate cμ - λ, and then is served (Gross et al., 2.3)."""
+    offered = servers / 2  # erlangs
+    blocked = offered**servers / math.factorial(servers) * servers / (servers - offered)
+    waiting = blocked / (sum(offered**k / math.factorial(k) for k in range(servers)) + blocked)
+    drain = servers - offered  # the rate at which a wait ends; the unit of time is the mean service time
+
+    def longer_than(time: float) -> float:
+        served = math.exp(-time)
+        both = served * (1 + time) if drain == 1 else (drain * served - math.exp(-drain * time)) / (drain - 1)
+        return (1 - waiting) * served + waiting * both
+
+    low, high = 0.0, 100.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if longer_than(middle) > 1 - quantile else (low, middle)
+    return high * SERVICE_NS
+
+
+def row(number: int, point: Mapping[str, Any], servers: int) -> tuple[str, dict[str, bool]]:
     """A line of the table, and which intervals hold the truth."""
     cells, holds = [], {}
     for name, quantile in SHOWN.items():
-        truth_ns = -math.log(1 - quantile) * MEAN_NS
+        truth_ns = quantile_ns(quantile, servers)
         low_ns, high_ns = point["intervals"][name]
         holds[name] = low_ns <= truth_ns and (high_ns is None or truth_ns <= high_ns)
         high = "open" if high_ns is None else f"{high_ns / 1e6:.1f}"
@@ -79,18 +98,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seconds", type=int, default=120)
+    parser.add_argument("--servers", type=int, default=1, help="c of M/M/c")
     parser.add_argument("--at-once", type=int, default=4, help="runs side by side, each with its own server")
     parser.add_argument("--realtime", action="store_true", help="run servers and clients at real-time priority, before whatever else runs")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     alone = measure("service=constant:10ms", {"closed": {"concurrency": 1}}, 0, 5, realtime=options.realtime)
     lead_us = max(0, round(alone["service_time_ns"]["p50"] / 1e3 - 10_000))
-    law = f"service=exponential:10ms,servers=1,lead={lead_us}us"
-    load = {"open": {"rate": RATE, "arrivals": "poisson"}}
-    truth = ", ".join(f"{name} {-math.log(1 - quantile) * MEAN_NS / 1e6:.2f} ms" for name, quantile in SHOWN.items())
+    law, rate = f"service=exponential:10ms,servers={options.servers},lead={lead_us}us", RATE_PER_SERVER * options.servers
+    load = {"open": {"rate": rate, "arrivals": "poisson"}}
+    truth = ", ".join(f"{name} {quantile_ns(quantile, options.servers) / 1e6:.2f} ms" for name, quantile in SHOWN.items())
     lines = [
         (
-            f"True: {truth}. `{law}`, {RATE}/s, {options.seconds} s a run, {options.at_once} runs at once"
+            f"True: {truth}. `{law}`, {rate}/s, {options.seconds} s a run, {options.at_once} runs at once"
             f"{', at real-time priority' if options.realtime else ''}."
         ),
         "",
@@ -104,7 +124,7 @@ def main() -> int:
             lambda run: measure(f"{law},seed={1000 + run}", load, run, options.seconds, realtime=options.realtime), range(options.runs)
         )
         for number, point in enumerate(points):
-            line, holds = row(number, point)
+            line, holds = row(number, point, options.servers)
             lines.append(line)
             print(line, flush=True)
             for name in SHOWN:
@@ -114,7 +134,9 @@ def main() -> int:
     lines += ["", f"The truth lies within: {summary}; at least {needed} each are asked for."]
     print(lines[-1])
     if options.out:
-        options.out.write_text("\n".join(["# perfkit's intervals on a live M/M/1 queue", "", *lines, ""]), encoding="utf-8")
+        options.out.write_text(
+            "\n".join([f"# perfkit's intervals on a live M/M/{options.servers} queue", "", *lines, ""]), encoding="utf-8"
+        )
     return 0 if min(held.values()) >= needed else 1
 
 

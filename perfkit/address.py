@@ -1,6 +1,7 @@
 """Where a target is and how to reach it: one value, read from a URL, that never shows its secrets."""
 
 import dataclasses
+import ipaddress
 import json
 import pathlib
 import urllib.parse
@@ -87,6 +88,17 @@ class Address:
         if self.socket_path:
             return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_this_machine(self) -> bool:
+        """Whether it is a Unix socket or a loopback address; what a tunnel makes of such an address cannot be seen."""
+        if self.socket_path or self.host == "localhost" or self.host.endswith(".localhost"):
+            return True
+        try:
+            host = ipaddress.ip_address(self.host)
+        except ValueError:
+            return False
+        return (getattr(host, "ipv4_mapped", None) or host).is_loopback
 
     def __str__(self) -> str:
         if self.socket_path:

@@ -14,18 +14,19 @@ from perfkit.errors import MeasurementError, TargetError
 from perfkit.fleet.local import LocalFleet, local_fleet
 from perfkit.fleet.order import carry_out
 from perfkit.fleet.placement import Placement, place
-from perfkit.fleet.point import PointRecording
 from perfkit.load.interruption import Interruption
 from perfkit.load.loop import Loop
-from perfkit.load.plan import ClosedPlan
-from perfkit.load_point import LoadPoint, count_workers, load_points, make_order, max_connections, streams_per_connection
+from perfkit.load_point import LoadPoint, count_workers, load_points, make_order, max_connections
+from perfkit.measured_point import measured_point, measured_window
+from perfkit.observation import Observation, observing
 from perfkit.recorder.batches import batch_length_ns
-from perfkit.recorder.window import cut, cut_step_ns
+from perfkit.recorder.recording import Interval
+from perfkit.recorder.window import cut_step_ns
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import Connections, Generator, Load, Point, Result, RunWarning, Status
+from perfkit.result.model import Load, Point, Result, RunWarning, Status
+from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
-from perfkit.stats.course import warm_up_ns
 from perfkit.stats.slo import Slo
 from perfkit.stats.summary import QUANTILES, Measured, point, pooled
 from perfkit.target import Probed, Target, describe_target, open_target, probe
@@ -41,8 +42,14 @@ class Observer(Protocol):
     def server_line(self, line: str) -> None:
         """The bundled server said something."""
 
+    def published(self, url: str) -> None:
+        """The run is told to Prometheus there."""
+
     def target_ready(self, description: str) -> None:
         """The target answers, and knows the model."""
+
+    def noted(self, note: str) -> None:
+        """Something of the run as a whole, each once, such as that there is no GPU to sample."""
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         """A load point starts; its length and what is left of the run with it, None where a number of requests ends it."""
@@ -58,12 +65,14 @@ async def run_scenario(
     interruption: Interruption,
     clock: Clock | None = None,
     calibration: Calibration | None = None,
+    publish_at: tuple[str, int] | None = None,
 ) -> Result:
     """Measures every load point and writes the result as it grows; the caller commits it.
 
-    `calibration` is this machine's, by which `measure.workers: auto` is decided.
+    `calibration` is this machine's, by which `measure.workers: auto` is decided; `publish_at` a host and a port at which the
+    run is told to Prometheus while it goes on.
 
-    Raises ModelMismatchError, ScenarioError and TargetError as long as nothing was measured; later failures end in a
+    Raises ModelMismatchError, ScenarioError, TargetError and UsageError as long as nothing was measured; later failures end in a
     result whose status says so.
     """
     scenario, clock = loaded.scenario, clock or MonotonicClock()
@@ -73,10 +82,15 @@ async def run_scenario(
     placement = place(scenario, usable_cpus())
     run = _Run(loaded, writer, observer, interruption, clock, placement, calibration)
     try:
-        async with open_target(loaded, placement.server, observer.server_line) as target:
-            with pinned(placement.driver):  # not earlier: a server started here would inherit it
-                await run.prepare(target)
-                await run.measure(target)
+        async with (
+            open_target(loaded, placement.server, observer.server_line) as target,
+            observing(scenario, target, run.connect, clock, publish_at) as observation,
+        ):
+            if observation.url:
+                observer.published(observation.url)
+            with pinned(placement.driver):  # not earlier: what is started here would inherit it
+                await run.prepare(target, observation)
+                await run.measure(target, observation)
     except (TargetError, MeasurementError, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and not interruption.count:
             raise
@@ -118,28 +132,29 @@ class _Run:
         self._plans = load_points(loaded)
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
 
-    async def prepare(self, target: Target) -> None:
+    async def prepare(self, target: Target, observation: Observation) -> None:
         """Asks the target for the model over each protocol, makes the requests, and sends one."""
         engine = self._scenario.target.engine
         calibration = None if self._calibration is None else calibration_document(self._calibration)
         self._environment = {"generator": {**self._host, "calibration": calibration}}
         for protocol, address in target.addresses.items():
-            async with self._transport(address) as transport:
+            async with self.connect(address) as transport:
                 probed = await probe(transport, address, self._loaded)
             self._probed[protocol] = probed
             if probed.note:
                 self._warnings.append(RunWarning(code="json_tensors", message=probed.note))
             self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
             self._observer.target_ready(f"{protocol} {address}, model {self._scenario.target.model}")
+        self._tell(observation)
 
-    async def measure(self, target: Target) -> None:
+    async def measure(self, target: Target, observation: Observation) -> None:
         """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
         plans = self._plans
         spec_s = [self._point_s() for _ in plans]
         for index, plan in enumerate(plans):
             left_s = None if None in spec_s else sum(seconds or 0.0 for seconds in spec_s[index:])
             self._observer.point_started(index, len(plans), f"{plan.protocol}, {plan.described.title}", spec_s[index], left_s)
-            await self._measure_one(plan, target)
+            await self._measure_one(plan, target, observation)
             if self._status[0] == "complete" and self._interruption.count:
                 self.end("interrupted", f"after load point {index + 1} of {len(plans)}")
             if self._status[0] != "complete":
@@ -165,29 +180,53 @@ class _Run:
             summary=tuple(self._summary.values()),
         )
 
-    async def _measure_one(self, planned: LoadPoint, target: Target) -> None:
+    async def _measure_one(self, planned: LoadPoint, target: Target, observation: Observation) -> None:
         probed = self._probed[planned.protocol]
         order = make_order(self._scenario, planned, target.addresses[planned.protocol], probed)
         cpus = self._placement.driver
         workers = count_workers(self._scenario, planned, probed, order, self._calibration, len(cpus or usable_cpus()))
         log = self._writer.interval_log(planned.tag, self._started_ns, self._held_s())
+        number = len(self.points) + 1
+        observation.point_started(number, len(self._plans), planned)
+        telemetry = observation.point(number, target.addresses[planned.protocol])
+        await telemetry.before()
         with self._watched(target.server) as on_loop:
             if workers == 1:
-                recorded = await carry_out(order, self._clock, on_loop=on_loop, on_interval=log.add)
+                telemetry.follow()
+
+                def on_interval(start_ns: int, interval: Interval) -> None:
+                    log.add(start_ns, interval)
+                    telemetry.interval(interval)
+
+                recorded = await carry_out(order, self._clock, on_loop=on_loop, on_interval=on_interval)
             else:
-                async with local_fleet(order.shared(workers, cpus), self._clock, log.add, log.add_lost) as fleet:
+                async with local_fleet(order.shared(workers, cpus), self._clock, log.add, log.add_lost, telemetry.interval) as fleet:
                     on_loop(fleet)
+                    telemetry.follow(fleet.pids)
                     recorded = await fleet.run()
+            window = measured_window(self._scenario, planned, recorded)
+            observed = await telemetry.after(recorded, window)  # still watched: a point that was measured is kept
         if recorded.ending.target_lost:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.aborted:
             self.end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.reason:
             self.end("interrupted", f"in load point {len(self.points) + 1} of {len(self._plans)}")
-        measured = self._measured_point(planned, recorded, workers)
-        log.settle((measured.window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
-        if measured.window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
-            self._keep(measured)
+        log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
+        if window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
+            self._tell(observation)
+            sampled = SampledPoint(planned.index, planned.repetition, planned.protocol, planned.described.title, window.start_ns)
+            self._writer.log_series(sampled, self._started_ns, observed.series)
+            self._keep(measured_point(self._scenario, planned, recorded, window, observed, workers, self._warnings))
+            observation.point_finished(number, self.points[-1])
+
+    def _tell(self, observation: Observation) -> None:
+        """Hands on what telemetry has said since it was asked last."""
+        notes = list(observation.notes)
+        told: list[str] = self._environment.get("telemetry", {}).get("notes", [])
+        for note in notes[len(told) :]:
+            self._observer.noted(note)
+        self._environment["telemetry"] = {"notes": notes}
 
     def _keep(self, measured: Measured) -> None:
         """Adds a point to the result, and writes that."""
@@ -197,37 +236,6 @@ class _Run:
         self._summary[measured.protocol, measured.load] = pooled(group, self._slo())
         self._writer.save(self.result())
         self._observer.point_finished(self.points[-1])
-
-    def _measured_point(self, plan: LoadPoint, recorded: PointRecording, workers: int) -> Measured:
-        recording, is_open = recorded.recording, not isinstance(plan.load, ClosedPlan)
-        whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
-        steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if self._scenario.finds_warm_up else 0)
-        window = cut(recording, steady_from_ns, is_open=is_open)
-        warnings, most = [*self._warnings], max_connections(self._scenario)
-        if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > most * streams_per_connection(self._scenario, plan.protocol):
-            message = f"Only {most} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
-            warnings.append(RunWarning(code="connections_limited", message=message))
-        return Measured(
-            protocol=plan.protocol,
-            load=plan.described,
-            batch_size=self._scenario.workload.batch_size,
-            repetition=plan.repetition,
-            window=window,
-            warmup_ns=window.start_ns - recorded.start_ns,
-            connections=Connections(
-                opened=recorded.connections.opened, reconnects=recorded.connections.reconnects, retried=recorded.connections.retried
-            ),
-            generator=Generator(
-                workers=workers,
-                cpu_share=recorded.shares.cpu,
-                steal_share=recorded.shares.steal,
-                throttled_share=recorded.shares.throttled,
-            ),
-            warnings=tuple(warnings),
-            think_time_ns=plan.load.think_time_ns if isinstance(plan.load, ClosedPlan) else 0,
-            has_slo=self._scenario.slo is not None,
-            faults=tuple(RunWarning(code="worker_lost", message=f"{lost}: its share of the load is missing.") for lost in recorded.lost),
-        )
 
     def _slo(self) -> Slo | None:
         given = self._scenario.slo
@@ -247,7 +255,8 @@ class _Run:
         return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
 
     @contextlib.asynccontextmanager
-    async def _transport(self, address: Address) -> AsyncIterator[Transport]:
+    async def connect(self, address: Address) -> AsyncIterator[Transport]:
+        """A transport to an address of the target, for the length of a block."""
         target = self._scenario.target
         transport = make_transport(
             address,

@@ -1,5 +1,6 @@
 """`python -m server_stub`."""
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -10,8 +11,10 @@ from server_stub.config import parse_options
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the server until it is told to end; gives the exit code: 2 for options it cannot use, 1 for other failures."""
+    is_json = False
     try:
         options = parse_options(sys.argv[1:] if arguments is None else arguments)
+        is_json = options.log_format == "json"
         if options.cpus is not None:
             os.sched_setaffinity(0, options.cpus)
         if sys.stdin is None:
@@ -24,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         uvloop.run(serve(options))
     except PerfkitError as error:
-        sys.stderr.write(f"server_stub: {error}\n")
+        sys.stderr.write(
+            json.dumps({"level": "error", "event": "failed", "message": str(error)}) + "\n" if is_json else f"server_stub: {error}\n"
+        )
         return 2 if isinstance(error, UsageError) else 1
     return 0
 

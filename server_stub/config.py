@@ -6,14 +6,35 @@ import itertools
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from perfkit.errors import UsageError
+from server_stub.limits import Limits
 from server_stub.models import NAMES
 from server_stub.synthetic.declaration import EXAMPLE, LAWS, parse_law
 from server_stub.synthetic.law import Law
 
 _METRICS_PORT = 8002
+_INT32_MAX = 2**31 - 1
+
+
+class _LimitOption(NamedTuple):
+    unit: str
+    most: int
+    text: str
+
+
+_LIMITS = {
+    "max_body_bytes": _LimitOption("BYTES", _INT32_MAX, "of a request's body over HTTP or a message over gRPC"),
+    "max_connections": _LimitOption("N", 2**20, "at a time on each port"),
+    "max_calls": _LimitOption("N", 2**20, "over gRPC at a time"),
+    "max_queue": _LimitOption("N", 2**30, "requests that one model has at a time, waiting or being answered"),
+    "head_timeout_s": _LimitOption("S", 86_400, "seconds for the head of a request, and for a connection's handshake"),
+    "body_timeout_s": _LimitOption("S", 86_400, "seconds for the body of a request over HTTP"),
+    "write_timeout_s": _LimitOption("S", 86_400, "seconds for a client that reads nothing of its answer over HTTP"),
+    "idle_timeout_s": _LimitOption("S", 864_000, "seconds for a connection without a request"),
+    "stop_timeout_s": _LimitOption("S", 86_400, "seconds for requests in flight when the server is told to end"),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,6 +45,8 @@ class Options:
     http_port: int = 8000
     grpc_port: int = 8001
     metrics_port: int = _METRICS_PORT
+    device: str = "auto"
+    """auto, cpu or cuda; see `server_stub.devices`."""
     threads: int | None = None
     cpus: frozenset[int] | None = None
     exit_with_stdin: bool = False
@@ -38,13 +61,17 @@ class Options:
     densenet: pathlib.Path | None = None
     synthetic: Law | None = None
     """What the model `synthetic` keeps to; None is the default law."""
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    tls_cert: pathlib.Path | None = None
+    """With `tls_key`: HTTP and gRPC are spoken over TLS."""
+    tls_key: pathlib.Path | None = None
+    log_format: str = "text"
+    """text or json."""
 
 
 def parse_options(arguments: Sequence[str]) -> Options:
     """Reads the command line; raises UsageError, with a sentence, for what cannot be used."""
     given = _parser().parse_args(arguments)
-    if given.device == "cuda":
-        raise UsageError("--device cuda: this version of the server runs on the CPU only; use --device cpu or auto.")
     if given.metrics_port is None:  # who takes free ports may have several servers
         given.metrics_port = _METRICS_PORT if given.http_port and given.grpc_port else 0
     ports = {"--http-port": given.http_port, "--grpc-port": given.grpc_port, "--metrics-port": given.metrics_port}
@@ -67,11 +94,14 @@ def parse_options(arguments: Sequence[str]) -> Options:
             raise UsageError(f"--model {name}: there is no such built-in model; choose from {', '.join(NAMES)}.")
     if given.densenet is not None and not given.densenet.is_file():
         raise UsageError(f"--densenet {given.densenet}: there is no such file.")
+    if (given.tls_cert is None) != (given.tls_key is None):
+        raise UsageError("--tls-cert and --tls-key belong together: give both, or neither.")
     return Options(
         host=given.host,
         http_port=given.http_port,
         grpc_port=given.grpc_port,
         metrics_port=given.metrics_port,
+        device=given.device,
         threads=given.threads,
         cpus=None if given.cpus is None else parse_cpus(given.cpus),
         exit_with_stdin=given.exit_with_stdin,
@@ -81,7 +111,25 @@ def parse_options(arguments: Sequence[str]) -> Options:
         is_explicit=given.model_control_mode == "explicit",
         densenet=given.densenet,
         synthetic=None if given.synthetic is None else parse_law(given.synthetic),
+        limits=_limits(given),
+        tls_cert=given.tls_cert,
+        tls_key=given.tls_key,
+        log_format=given.log_format,
     )
+
+
+def _limits(given: argparse.Namespace) -> Limits:
+    values = {field: getattr(given, field) for field in _LIMITS}
+    for field, value in values.items():
+        most = _LIMITS[field].most
+        if not 0 < value <= most:
+            raise UsageError(f"{_option(field)} {value}: it lies above 0, and is {most} at most.")
+    return Limits(**values)
+
+
+def _option(field: str) -> str:
+    """`--max-body` for `max_body_bytes`, `--head-timeout` for `head_timeout_s`."""
+    return f"--{field.removesuffix('_bytes').removesuffix('_s').replace('_', '-')}"
 
 
 def parse_cpus(text: str) -> frozenset[int]:
@@ -121,7 +169,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PORT",
         help="for Prometheus; 0 takes a free one (default 8002, or a free one where another port is free to choose)",
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes the CPU in this version")
+    parser.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="where models are executed; auto takes CUDA where all that it needs is there, and says which it took (default %(default)s)",
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="threads for one inference (default: the CPUs it may use, less one)")
     parser.add_argument("--cpus", metavar="LIST", help="the CPUs to run on, such as 0,2-3 (default: all)")
     parser.add_argument("--model", action="extend", nargs="+", metavar="NAME", help="load only these models")
@@ -155,5 +208,14 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="let clients register regions of shared memory: whoever reaches the ports then reads and writes what is in /dev/shm",
     )
+    parser.add_argument("--tls-cert", type=pathlib.Path, metavar="FILE", help="speak TLS over HTTP and gRPC with this certificate, as PEM")
+    parser.add_argument("--tls-key", type=pathlib.Path, metavar="FILE", help="the certificate's key, as PEM, not encrypted")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text", help="json writes an object a line to stderr")
+    defaults = Limits()
+    for field, limit in _LIMITS.items():
+        default = getattr(defaults, field)
+        parser.add_argument(
+            _option(field), type=type(default), default=default, dest=field, metavar=limit.unit, help=f"{limit.text} (default %(default)s)"
+        )
     parser.add_argument("--exit-with-stdin", action="store_true", help="end when stdin reaches its end, as when the parent dies")
     return parser

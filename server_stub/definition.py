@@ -1,6 +1,7 @@
 """What a model takes and gives, and how the v2 protocol words it: metadata and model configuration."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from google.protobuf import json_format
@@ -9,8 +10,11 @@ from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.batching import BatchingPolicy, QueuePolicy
+from server_stub.devices import Kind
 from server_stub.sequences import Control, ControlKind, SequencePolicy
 from server_stub.versions import LATEST, VersionPolicy
+
+_PLACES: Mapping[Kind, Mapping[str, Any]] = {"cpu": {"kind": "KIND_CPU", "gpus": []}, "cuda": {"kind": "KIND_GPU", "gpus": [0]}}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class ModelDefinition:
     version_policy: VersionPolicy = LATEST
     is_decoupled: bool = False
     """Whether a request has any number of responses."""
+    device: Kind = "cpu"
+    """Where its instances are."""
 
     def shape(self, tensor: TensorDefinition) -> tuple[int, ...]:
         """A tensor's shape in requests and replies: `dims` behind -1 for the batch, if there is one."""
@@ -71,7 +77,7 @@ class ModelDefinition:
                 for one in self.inputs
             ],
             "output": [{**_common(one), "label_filename": one.label_filename, "is_shape_tensor": False} for one in self.outputs],
-            "instance_group": [{"name": f"{self.name}_0", "kind": "KIND_CPU", "count": self.instances, "gpus": []}],
+            "instance_group": [{"name": f"{self.name}_0", **_PLACES[self.device], "count": self.instances}],
             "default_model_filename": self.default_model_filename,
         }
         # perf_analyzer takes the mere presence of a kind of batching for a yes

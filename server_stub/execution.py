@@ -1,8 +1,8 @@
 """A batch executed: the requests' tensors joined, the model called, its outputs shared out. Runs in an instance's thread."""
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,7 @@ from server_stub.line import Waiting
 from server_stub.statistics import Timing
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Executed:
+class Executed(NamedTuple):
     """What came of a batch: a response for each request, or one failure for all; then `timing` ends where that happened."""
 
     responses: Sequence[InferResponse]

@@ -12,6 +12,9 @@ from server_stub.shared_memory import Regions
 Method: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 
 
+_FILE_PREFIX = "file:"
+
+
 class GrpcAdministration:
     """The methods, by the names of their calls."""
 
@@ -35,17 +38,19 @@ class GrpcAdministration:
 
     async def _load(self, encoded: bytes) -> bytes:
         asked = v2_pb2.RepositoryModelLoadRequest.FromString(encoded)
-        for key in asked.parameters:
-            if key != "config":
-                raise ProtocolError(
-                    f"load parameter '{key}' is not supported: a model's files come from the repository", ErrorKind.UNSUPPORTED
-                )
-        config = None
+        config, files = None, {}
+        for key, value in asked.parameters.items():
+            if key.startswith(_FILE_PREFIX):
+                if value.WhichOneof("parameter_choice") != "bytes_param":
+                    raise ProtocolError(f"invalid value type for load parameter '{key}', expected bytes_param.")
+                files[key.removeprefix(_FILE_PREFIX)] = value.bytes_param
+            elif key != "config":
+                raise ProtocolError(f"load parameter '{key}' is not supported: config, and file:PATH are", ErrorKind.UNSUPPORTED)
         if "config" in asked.parameters:
             if asked.parameters["config"].WhichOneof("parameter_choice") != "string_param":
                 raise ProtocolError("invalid value type for load parameter 'config', expected string_param.")
             config = asked.parameters["config"].string_param
-        await self._repository.load_model(asked.model_name, config)
+        await self._repository.load_model(asked.model_name, config, files)
         return b""
 
     async def _unload(self, encoded: bytes) -> bytes:
@@ -70,16 +75,20 @@ class GrpcAdministration:
         return b""
 
     async def _cuda_status(self, encoded: bytes) -> bytes:
-        name = v2_pb2.CudaSharedMemoryStatusRequest.FromString(encoded).name
-        if name:
-            raise ProtocolError(f"Unable to find cuda shared memory region: '{name}'", ErrorKind.NOT_FOUND)
-        return b""
+        asked = v2_pb2.CudaSharedMemoryStatusRequest.FromString(encoded)
+        message = v2_pb2.CudaSharedMemoryStatusResponse()
+        for one in self._regions.cuda_status(asked.name):
+            region = message.regions[one["name"]]
+            region.name, region.device_id, region.byte_size = one["name"], one["device_id"], one["byte_size"]
+        return message.SerializeToString()
 
     async def _cuda_register(self, encoded: bytes) -> bytes:
-        name = v2_pb2.CudaSharedMemoryRegisterRequest.FromString(encoded).name
-        raise ProtocolError(f"failed to register CUDA shared memory region: '{name}', GPUs not supported")
+        asked = v2_pb2.CudaSharedMemoryRegisterRequest.FromString(encoded)
+        self._regions.register_cuda(asked.name, asked.raw_handle, asked.device_id, asked.byte_size)
+        return b""
 
     async def _cuda_unregister(self, encoded: bytes) -> bytes:
+        self._regions.unregister_cuda(v2_pb2.CudaSharedMemoryUnregisterRequest.FromString(encoded).name)
         return b""
 
     async def _trace(self, encoded: bytes) -> bytes:

@@ -1,8 +1,6 @@
 """The server's gRPC side: the service of `v2.proto`, on grpc.aio."""
 
-import sys
 import time
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -16,12 +14,16 @@ from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub import shared_requests
 from server_stub.grpc_administration import GrpcAdministration, Method
+from server_stub.grpc_server import GrpcServer
 from server_stub.grpc_stream import Stream, StreamFailureError
 from server_stub.identity import server_metadata
+from server_stub.limits import Limits
+from server_stub.log import Log
 from server_stub.model import Model
 from server_stub.repository import Repository
 from server_stub.settings import Settings
 from server_stub.shared_memory import Regions, Slot, without_slots
+from server_stub.tls import Identity
 
 _STATUS = {
     ErrorKind.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
@@ -31,12 +33,6 @@ _STATUS = {
     ErrorKind.UNSUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
     ErrorKind.INTERNAL: grpc.StatusCode.INTERNAL,
 }
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.so_reuseport", 0),  # with it a second server would share the port instead of being refused
-)
-
 _LONGEST_DETAILS = 2000  # clients take no more than some KiB of trailers
 _HEALTH_SERVICE = "grpc.health.v1.Health"
 # grpc.health.v1.HealthCheckResponse with its one field, status = 1: SERVING is 1, NOT_SERVING 2
@@ -49,10 +45,11 @@ _GRPC_ERRORS = ("triton_grpc_error", "true")  # metadata that asks for a status 
 class GrpcFront:
     """Answers v2 over gRPC from a repository of models."""
 
-    def __init__(self, repository: Repository, regions: Regions, settings: Settings, *, shutdown_timeout_s: float) -> None:
+    def __init__(
+        self, repository: Repository, regions: Regions, settings: Settings, *, limits: Limits | None = None, log: Log | None = None
+    ) -> None:
         self._repository, self._regions = repository, regions
-        self._shutdown_timeout_s = shutdown_timeout_s
-        self._server = grpc.aio.server(options=_OPTIONS)
+        self._log = log or Log(settings)
         methods: dict[str, Method] = {
             "ServerLive": self._live,
             "ServerReady": self._ready,
@@ -65,28 +62,21 @@ class GrpcFront:
             "RepositoryIndex": self._index,
             **GrpcAdministration(repository, regions, settings).methods(),
         }
-        handlers = _handlers(methods)
+        handlers = self._handlers(methods)
         handlers["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(self._stream)
-        self._server.add_generic_rpc_handlers(
-            [
-                grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers),
-                grpc.method_handlers_generic_handler(_HEALTH_SERVICE, _handlers({"Check": self._health})),
-            ]
-        )
+        services = [
+            grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers),
+            grpc.method_handlers_generic_handler(_HEALTH_SERVICE, self._handlers({"Check": self._health})),
+        ]
+        self._server = GrpcServer(services, limits or Limits(), self._log)
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, tls: Identity | None = None) -> int:
         """Listens, and gives the port; raises OSError where it cannot."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            bound_port = self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise OSError(str(error).partition(";")[0]) from None
-        await self._server.start()
-        return bound_port
+        return await self._server.start(host, port, tls)
 
     async def stop(self) -> None:
         """Stops listening and returns when the calls in flight are answered, or the time for it has passed."""
-        await self._server.stop(self._shutdown_timeout_s)
+        await self._server.stop()
 
     async def _live(self, encoded: bytes) -> bytes:
         return v2_pb2.ServerLiveResponse(live=True).SerializeToString()
@@ -147,29 +137,32 @@ class GrpcFront:
 
     async def _stream(self, requests: AsyncIterator[bytes], context: _Context) -> None:
         metadata: Any = context.invocation_metadata() or ()
-        stream = Stream(self._open, context.write, ends_with_errors=_GRPC_ERRORS in {(key, value) for key, value in metadata})
+        stream = Stream(self._open, context.write, self._log, ends_with_errors=_GRPC_ERRORS in {(key, value) for key, value in metadata})
         try:
             await stream.serve(requests)
         except StreamFailureError as failure:
             await context.abort(_STATUS[failure.error.kind], str(failure)[:_LONGEST_DETAILS])
 
+    def _handlers(self, methods: Mapping[str, Method]) -> "dict[str, grpc.RpcMethodHandler[bytes, bytes]]":
+        return {name: grpc.unary_unary_rpc_method_handler(self._answering(name, method)) for name, method in methods.items()}
 
-def _handlers(methods: Mapping[str, Method]) -> "dict[str, grpc.RpcMethodHandler[bytes, bytes]]":
-    return {name: grpc.unary_unary_rpc_method_handler(_answering(method)) for name, method in methods.items()}
+    def _answering(self, name: str, method: Method) -> Callable[[bytes, _Context], Awaitable[bytes]]:
+        """The method with its failures turned into gRPC statuses."""
 
+        async def answer(encoded: bytes, context: _Context) -> bytes:
+            arrived_ns, status = time.monotonic_ns(), grpc.StatusCode.OK
+            try:
+                return await method(encoded)
+            except ProtocolError as error:
+                status, text = _STATUS[error.kind], str(error)
+            except DecodeError as error:
+                status, text = grpc.StatusCode.INTERNAL, f"the message cannot be parsed: {error}"
+            except Exception as error:  # noqa: BLE001 - a fault in one call must not end the server
+                self._log.fault(error)
+                status, text = grpc.StatusCode.INTERNAL, f"the server failed: {error}"
+            finally:
+                self._log.request("gRPC", name, status.name, time.monotonic_ns() - arrived_ns)
+            await context.abort(status, text[:_LONGEST_DETAILS])
+            raise AssertionError("abort raises")
 
-def _answering(method: Method) -> Callable[[bytes, _Context], Awaitable[bytes]]:
-    """The method with its failures turned into gRPC statuses."""
-
-    async def answer(encoded: bytes, context: _Context) -> bytes:
-        try:
-            return await method(encoded)
-        except ProtocolError as error:
-            await context.abort(_STATUS[error.kind], str(error)[:_LONGEST_DETAILS])
-        except DecodeError as error:
-            await context.abort(grpc.StatusCode.INTERNAL, f"the message cannot be parsed: {error}")
-        except Exception as error:  # noqa: BLE001 - a fault in one call must not end the server
-            traceback.print_exc(file=sys.stderr)
-            await context.abort(grpc.StatusCode.INTERNAL, f"the server failed: {error}"[:_LONGEST_DETAILS])
-
-    return answer
+        return answer

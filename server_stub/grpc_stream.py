@@ -6,9 +6,7 @@ in a response; the stream goes on.
 
 import asyncio
 import contextlib
-import sys
 import time
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
@@ -17,6 +15,7 @@ from google.protobuf.message import DecodeError
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse
+from server_stub.log import Log
 from server_stub.model import Model
 
 _MOST_REQUESTS, _MOST_RESPONSES = 256, 64  # of one stream at a time: who sends more, or reads more slowly, waits
@@ -39,8 +38,8 @@ class StreamFailureError(Exception):
 class Stream:
     """One call."""
 
-    def __init__(self, open_request: OpenRequest, write: Callable[[bytes], Awaitable[None]], *, ends_with_errors: bool) -> None:
-        self._open_request, self._write, self._ends_with_errors = open_request, write, ends_with_errors
+    def __init__(self, open_request: OpenRequest, write: Callable[[bytes], Awaitable[None]], log: Log, *, ends_with_errors: bool) -> None:
+        self._open_request, self._write, self._log, self._ends_with_errors = open_request, write, log, ends_with_errors
         self._responses: asyncio.Queue[bytes | None] = asyncio.Queue(_MOST_RESPONSES)
         self._room = asyncio.Semaphore(_MOST_REQUESTS)
         self._latest: asyncio.Future[None] | None = None  # of the ordinary requests: the next one's turn comes behind it
@@ -83,7 +82,7 @@ class Stream:
         except ProtocolError as error:
             answer = self._failed(encoded, error, is_accepted=is_accepted)
         except Exception as error:  # noqa: BLE001 - a fault in one request must not end the others
-            traceback.print_exc(file=sys.stderr)
+            self._log.fault(error)
             answer = self._failed(encoded, ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL), is_accepted=True)
         try:
             if before is not None:

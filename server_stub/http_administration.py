@@ -1,5 +1,6 @@
 """What the server is told over HTTP beside inference: models to load, shared memory regions, trace and log settings."""
 
+import base64
 import json
 from typing import Any
 
@@ -10,6 +11,8 @@ from perfkit.protocol import rest
 from server_stub.repository import Repository
 from server_stub.settings import Settings
 from server_stub.shared_memory import Regions
+
+_FILE_PREFIX = "file:"
 
 
 class HttpAdministration:
@@ -43,15 +46,16 @@ class HttpAdministration:
 
     async def _load(self, request: web.Request) -> web.Response:
         parameters = await _parameters(request)
-        for key in parameters:
-            if key != "config":
-                raise ProtocolError(
-                    f"load parameter '{key}' is not supported: a model's files come from the repository", ErrorKind.UNSUPPORTED
-                )
+        files = {}
+        for key, value in parameters.items():
+            if key.startswith(_FILE_PREFIX):
+                files[key.removeprefix(_FILE_PREFIX)] = _file(key, value)
+            elif key != "config":
+                raise ProtocolError(f"load parameter '{key}' is not supported: config, and file:PATH are", ErrorKind.UNSUPPORTED)
         config = parameters.get("config")
         if config is not None and not isinstance(config, str):
             raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
-        await self._repository.load_model(request.match_info["model"], config)
+        await self._repository.load_model(request.match_info["model"], config, files)
         return _json(None)
 
     async def _unload(self, request: web.Request) -> web.Response:
@@ -82,15 +86,29 @@ class HttpAdministration:
         return _json(None)
 
     async def _cuda_status(self, request: web.Request) -> web.Response:
-        if "region" in request.match_info:
-            raise ProtocolError(f"Unable to find cuda shared memory region: '{request.match_info['region']}'", ErrorKind.NOT_FOUND)
-        return _json([])
+        return _json(self._regions.cuda_status(request.match_info.get("region", "")))
 
     async def _cuda_register(self, request: web.Request) -> web.Response:
         name = _region(request, "cuda")
-        raise ProtocolError(f"failed to register CUDA shared memory region: '{name}', GPUs not supported")
+        document = await _document(request)
+        for key in ("raw_handle", "device_id", "byte_size"):
+            if key not in document:
+                raise ProtocolError(f"Shared memory register request has no '{key}' field")
+        raw, sizes = document["raw_handle"], [document["device_id"], document["byte_size"]]
+        encoded = raw.get("b64") if isinstance(raw, dict) else None
+        if not isinstance(encoded, str):
+            raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
+            raise ProtocolError("attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
+        try:
+            handle = base64.b64decode(encoded)
+        except ValueError as error:
+            raise ProtocolError(f"failed to register CUDA shared memory region: '{name}', its handle is no base64: {error}") from None
+        self._regions.register_cuda(name, handle, *sizes)
+        return _json(None)
 
     async def _cuda_unregister(self, request: web.Request) -> web.Response:
+        self._regions.unregister_cuda(request.match_info.get("region", ""))
         return _json(None)
 
     async def _trace(self, request: web.Request) -> web.Response:
@@ -112,6 +130,15 @@ class HttpAdministration:
         return name
 
 
+def _file(key: str, value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise ProtocolError(f"the load parameter '{key}' is not base64") from None
+
+
 def _region(request: web.Request, kind: str) -> str:
     if "region" not in request.match_info:
         raise ProtocolError(f"'region name' is necessary to register {kind} shared memory region")
@@ -126,14 +153,7 @@ async def _parameters(request: web.Request) -> dict[str, Any]:
 
 
 async def _document(request: web.Request) -> dict[str, Any]:
-    body = await request.read()
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"failed to parse the request JSON buffer: {error}", ErrorKind.INTERNAL) from None
-    if not isinstance(document, dict):
-        raise ProtocolError("failed to parse the request JSON buffer: not an object", ErrorKind.INTERNAL)
-    return document
+    return rest.decode_object(await request.read())
 
 
 def _json(document: object) -> web.Response:

@@ -1,84 +1,49 @@
 """The server's HTTP side: v2 paths, with the binary data extension, on aiohttp."""
 
-import asyncio
-import contextlib
-import functools
 import json
-import logging
-import sys
+import ssl
 import time
-import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-from aiohttp import StreamReader, web
+from aiohttp import web
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
-from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
-from perfkit.protocol.message import InferRequest, InferResponse
-from server_stub import inference, shared_requests
 from server_stub.http_administration import HttpAdministration
+from server_stub.http_brief import Head
+from server_stub.http_connections import Handler, HttpPort, SlowBodyError
+from server_stub.http_generate import HttpGenerate
+from server_stub.http_inference import HttpAnswer, HttpInference, refusal
 from server_stub.identity import server_metadata
+from server_stub.limits import Limits
+from server_stub.log import Log
 from server_stub.model import Model
 from server_stub.repository import Repository
 from server_stub.settings import Settings
-from server_stub.shared_memory import Regions, Slot, without_slots
+from server_stub.shared_memory import Regions
 
-MAX_BODY_BYTES = 2**30
-# what has to be held twice, parsed or unpacked; binary tensors behind the JSON part may be larger
-MAX_JSON_BYTES = 2**26
-_STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILABLE: 503, ErrorKind.UNSUPPORTED: 501}
 _MODEL = r"/v2/models/{model:[^{}/]+}"
 _VERSIONS = ("", r"/versions/{version:[0-9]+}")
-
-# what fails here is told below; what aiohttp would log besides are bytes that are no HTTP, at a traceback each
-QUIET_LOGGER = logging.Logger("server_stub.http_front", logging.CRITICAL)  # noqa: LOG001 - one of its own, since the shared one is aiohttp's
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpFront:
     """Answers v2 over HTTP from a repository of models."""
 
-    def __init__(self, repository: Repository, regions: Regions, settings: Settings, *, shutdown_timeout_s: float) -> None:
-        self._repository, self._regions = repository, regions
-        self._step_timeout_s = shutdown_timeout_s / 3  # it is waited for bodies, for the handlers, and for them to be cancelled
-        self._being_read: set[StreamReader] = set()
-        application = web.Application(middlewares=[_answer_errors], client_max_size=MAX_BODY_BYTES)
-        application.add_routes([*self._routes(), *HttpAdministration(repository, regions, settings).routes()])
-        self._runner = web.AppRunner(
-            application,
-            access_log=None,
-            logger=QUIET_LOGGER,
-            shutdown_timeout=self._step_timeout_s,
-            handle_signals=False,
-            auto_decompress=False,
-        )
+    def __init__(
+        self, repository: Repository, regions: Regions, settings: Settings, *, limits: Limits | None = None, log: Log | None = None
+    ) -> None:
+        self._repository, self._regions, self._limits = repository, regions, limits or Limits()
+        self._log = log or Log(settings)
+        routes = [*self._routes(), *HttpGenerate(repository).routes(), *HttpAdministration(repository, regions, settings).routes()]
+        self._inference = HttpInference(repository, regions)
+        self._port = HttpPort(routes, self._answer, self._limits, self._answer_brief)
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listens, and gives the port; raises OSError where it cannot."""
-        await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
-        return int(self._runner.addresses[0][1])
+        return await self._port.start(host, port, tls)
 
     async def stop(self) -> None:
         """Stops listening and returns when the requests in flight are answered, or the time for it has passed."""
-        for site in tuple(self._runner.sites):
-            await site.stop()
-        await self._await_bodies()  # from `cleanup` on aiohttp takes no more bytes, also of a request that it has begun
-        await self._runner.cleanup()
-
-    async def _await_bodies(self) -> None:
-        arriving = asyncio.gather(*(body.wait_eof() for body in self._being_read), return_exceptions=True)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(arriving, self._step_timeout_s)
-
-    async def _read(self, request: web.Request) -> bytes:
-        self._being_read.add(request.content)
-        try:
-            return await request.read()
-        finally:
-            self._being_read.discard(request.content)
+        await self._port.stop()
 
     def _routes(self) -> list[web.RouteDef]:
         routes = [
@@ -99,6 +64,31 @@ class HttpFront:
             ]
         return routes
 
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        arrived_ns = time.monotonic_ns()
+        answer = await self._answered(request, handler)
+        self._log.request("HTTP", f"{request.method} {request.path}", str(answer.status), time.monotonic_ns() - arrived_ns)
+        return answer
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Turns failures into `{"error": …}` with Triton's codes."""
+        try:
+            return await handler(request)
+        except ProtocolError as error:
+            return _response(refusal(error))
+        except web.HTTPRequestEntityTooLarge:
+            # Triton answers 400 where others say 413
+            return _error(400, f"request size exceeds the maximum allowed input size of {self._limits.max_body_bytes} bytes")
+        except web.HTTPException as error:
+            return _error(error.status, error.reason, "text/plain")
+        except (SlowBodyError, web.RequestPayloadError) as error:
+            return _error(400, str(error))
+        except ConnectionError as error:
+            return _error(400, f"the request ended early: {error}")  # nobody is there to read it, and nothing is wrong here
+        except Exception as error:  # noqa: BLE001 - a fault in one request must not end the server
+            self._log.fault(error)
+            return _error(500, f"the server failed: {error}")
+
     def _model(self, request: web.Request) -> Model:
         return self._repository.find(request.match_info["model"], request.match_info.get("version", ""))
 
@@ -117,7 +107,7 @@ class HttpFront:
         return _json({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
 
     async def _index(self, request: web.Request) -> web.Response:
-        return _json(self._repository.index(ready=rest.decode_index_request(await self._read(request))))
+        return _json(self._repository.index(ready=rest.decode_index_request(await request.read())))
 
     async def _metadata(self, request: web.Request) -> web.Response:
         return _json(rest.encode_model_metadata(self._model(request).definition.metadata()))
@@ -129,65 +119,34 @@ class HttpFront:
         return _json(self._repository.statistics(request.match_info.get("model", ""), request.match_info.get("version", "")))
 
     async def _infer(self, request: web.Request) -> web.Response:
-        with _early():
-            model = self._model(request)
-            if model.definition.is_decoupled:
-                raise ProtocolError("HTTP end point doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
-            if (request.content_length or 0) > MAX_BODY_BYTES:
-                raise web.HTTPRequestEntityTooLarge(MAX_BODY_BYTES)
-            encoded = await self._read(request)
-            arrived_ns = time.monotonic_ns()
-            body = decompress(encoded, request.headers.get("Content-Encoding", ""), MAX_JSON_BYTES)
-            header_length = _header_length(request, len(body))
-            json_bytes = header_length or len(body)  # without a header, or with 0, it is all of the body
-            if json_bytes > MAX_JSON_BYTES:
-                raise ProtocolError(
-                    f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes"
-                )
-        model = self._model(request)  # while the body came, another one may have taken its place
-        body, header_length, slots = shared_requests.read_http(body, header_length, self._regions)
-        if header_length == 0 or not body:
-            asked = inference.raw_request(model.definition, model.version, body)
-        else:
-            asked = rest.decode_infer_request(model.definition.name, model.version, body, header_length)
-        encoding = choose_encoding(request.headers.get("Accept-Encoding", ""))
-        return await model.infer(asked, arrived_ns, functools.partial(_answer, asked, encoding, slots))
+        self._inference.find(request.match_info["model"], request.match_info.get("version", ""))  # before its body is waited for
+        if (request.content_length or 0) > self._limits.max_body_bytes:
+            raise web.HTTPRequestEntityTooLarge(self._limits.max_body_bytes)
+        answer = await self._inference.answer(
+            request.match_info["model"],
+            request.match_info.get("version", ""),
+            await request.read(),
+            request.headers.get(rest.HEADER_LENGTH),
+            request.headers.get("Content-Encoding", ""),
+            request.headers.get("Accept-Encoding", ""),
+        )
+        return _response(answer)
+
+    async def _answer_brief(self, head: Head, body: bytes) -> HttpAnswer:
+        arrived_ns = time.monotonic_ns()
+        try:
+            answer = await self._inference.answer(head.model, head.version, body, head.header_length)
+        except ProtocolError as error:
+            answer = refusal(error)
+        except Exception as error:  # noqa: BLE001 - a fault in one request must not end the server
+            self._log.fault(error)
+            answer = refusal(ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL))
+        self._log.request("HTTP", head.line, str(answer.status), time.monotonic_ns() - arrived_ns)
+        return answer
 
 
-class _EarlyError(ProtocolError):
-    """A refusal before the request itself is looked at."""
-
-
-@contextlib.contextmanager
-def _early() -> Iterator[None]:
-    try:
-        yield
-    except ProtocolError as error:
-        raise _EarlyError(str(error), error.kind) from None
-
-
-def _header_length(request: web.Request, body_bytes: int) -> int | None:
-    text = request.headers.get(rest.HEADER_LENGTH)
-    if text is None:
-        return None
-    if not (text.isascii() and text.removeprefix("-").isdigit()):
-        raise ProtocolError(f"Unable to parse {rest.HEADER_LENGTH}, got: {text}")
-    length = int(text)
-    if not 0 <= length <= body_bytes:
-        raise ProtocolError(f"inference header size should be in range (0, {body_bytes}), got: {length}")
-    return length
-
-
-def _answer(asked: InferRequest, encoding: str, slots: Mapping[str, Slot], response: InferResponse) -> web.Response:
-    response = without_slots(response, slots)
-    listed = {output.name: output.binary is True for output in reversed(asked.outputs)}
-    encoded = rest.encode_infer_response(
-        response, {tensor.name: listed.get(tensor.name, asked.binary_output) for tensor in response.outputs}
-    )
-    headers, buffers = shared_requests.write_http(*encoded, slots)
-    if encoding == "identity":
-        return web.Response(body=b"".join(buffers), headers=headers)
-    return web.Response(body=compress(buffers, encoding), headers={**headers, "Content-Encoding": encoding})
+def _response(answer: HttpAnswer) -> web.Response:
+    return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
 
 def _json(document: object) -> web.Response:
@@ -196,27 +155,3 @@ def _json(document: object) -> web.Response:
 
 def _error(status: int, message: str, content_type: str = rest.JSON_TYPE) -> web.Response:
     return web.Response(status=status, body=rest.encode_error(message), content_type=content_type)
-
-
-@web.middleware
-async def _answer_errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Turns failures into `{"error": …}` with Triton's codes."""
-    try:
-        return await handler(request)
-    except ProtocolError as error:
-        # Triton's own HTTP layer answers early refusals, and knows of no other type for its JSON
-        content_type = "text/plain" if isinstance(error, _EarlyError) else rest.JSON_TYPE
-        answer = _error(_STATUS.get(error.kind, 400), str(error), content_type)
-        if error.kind is ErrorKind.UNSUPPORTED and "compression" in str(error):
-            answer.headers["Accept-Encoding"] = ", ".join(ACCEPTED)
-        return answer
-    except web.HTTPRequestEntityTooLarge:
-        # Triton answers 400 where others say 413
-        return _error(400, f"request size exceeds the maximum allowed input size of {MAX_BODY_BYTES} bytes")
-    except web.HTTPException as error:
-        return _error(error.status, error.reason, "text/plain")
-    except ConnectionError as error:
-        return _error(400, f"the request ended early: {error}")  # nobody is there to read it, and nothing is wrong here
-    except Exception as error:  # noqa: BLE001 - a fault in one request must not end the server
-        traceback.print_exc(file=sys.stderr)
-        return _error(500, f"the server failed: {error}")

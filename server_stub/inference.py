@@ -138,10 +138,7 @@ def _check_input(definition: ModelDefinition, expected: TensorDefinition, tensor
             f"but model '{definition.name}' expects '{expected.datatype.value}'"
         )
     shape = definition.shape(expected)
-    fits = len(shape) == len(tensor.shape) and all(
-        given >= 0 and size in (-1, given) for size, given in zip(shape, tensor.shape, strict=True)
-    )
-    if not fits:
+    if not _fits(tensor.shape, shape):
         raise ProtocolError(
             f"unexpected shape for input '{tensor.name}' for model '{definition.name}'. "
             f"Expected {_listed(shape)}, got {_listed(tensor.shape)}." + (_BATCH_NOTE if definition.max_batch_size else "")
@@ -154,6 +151,15 @@ def _check_input(definition: ModelDefinition, expected: TensorDefinition, tensor
         raise ProtocolError(
             f"input byte size mismatch for input '{tensor.name}' for model '{definition.name}'. Expected {expected_bytes}, got {len(tensor.raw)}"
         )
+
+
+def _fits(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    if len(given) != len(shape):
+        return False
+    for size, expected in zip(given, shape, strict=True):  # noqa: SIM110 - a generator would take longer than all of it
+        if size != expected and (expected != -1 or size < 0):
+            return False
+    return True
 
 
 def _output(definition: ModelDefinition, one: TensorDefinition, array: npt.NDArray[Any], asked: RequestedOutput | None) -> Tensor:

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest
@@ -29,8 +29,7 @@ class Waiting:
     """Whether its client has left: it is passed over."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """What is to be executed now, who waited too long, and when to ask again although nothing new has come."""
 
     batch: Sequence[Waiting] = ()
@@ -63,16 +62,14 @@ class Line(Protocol):
 
 
 class Fifo:
-    """First come first served, one request at a time; so many can wait that a client which means well does not meet the end."""
+    """First come first served, one request at a time."""
 
-    def __init__(self, max_size: int = 2**16) -> None:
+    def __init__(self) -> None:
         self._waiting: collections.deque[Waiting] = collections.deque()
-        self._count, self._max_size = 0, max_size
+        self._count = 0
 
     def add(self, waiting: Waiting, now_ns: int) -> None:
         """See `Line.add`."""
-        if self._count >= self._max_size:
-            raise refusal(waiting.request, "Exceeds maximum queue size")
         self._waiting.append(waiting)
         self._count += 1
 

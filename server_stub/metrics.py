@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from server_stub.gpu_metrics import Gpus
 from server_stub.model import Model
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,9 +29,9 @@ _COUNTERS: tuple[tuple[str, str, Callable[[dict[str, Any]], int]], ...] = (
 )
 
 
-def render(models: Sequence[Model]) -> str:
+def render(models: Sequence[Model], gpus: Gpus | None = None) -> str:
     """The whole document."""
-    return "".join(f"{line}\n" for line in _lines(models))
+    return "".join(f"{line}\n" for line in (*_lines(models), *(gpus.lines() if gpus is not None else ())))
 
 
 def _lines(models: Sequence[Model]) -> Iterator[str]:

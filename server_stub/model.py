@@ -7,14 +7,14 @@ from typing import Any, Protocol, TypeVar
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub import inference
 from server_stub.batching import BatchingLine, BatchingPolicy
+from server_stub.counted import CountedModel
 from server_stub.definition import ModelDefinition
 from server_stub.execution import BatchExecution
 from server_stub.executors.base import Executor
-from server_stub.in_flight import InFlight
 from server_stub.line import Fifo, Line, Waiting
 from server_stub.scheduler import InlineInstances, Instances, Scheduler, ThreadInstances
 from server_stub.sequences import SequenceLine, SequencePolicy
-from server_stub.statistics import FailureReason, Statistics
+from server_stub.statistics import FailureReason
 
 _Answer = TypeVar("_Answer")
 
@@ -24,6 +24,8 @@ class Model(Protocol):
 
     definition: ModelDefinition
     version: str
+    max_queue: int
+    """How many requests it has at a time, waiting or being answered; more are refused."""
 
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
         """What a front makes of the response, by `encode`; raises ProtocolError where it does not fit the model or the model fails.
@@ -59,13 +61,11 @@ class Model(Protocol):
         ...
 
 
-class ExecutedModel:
+class ExecutedModel(CountedModel):
     """A model whose requests wait in line for its instances' threads, so the event loop stays free."""
 
     def __init__(self, definition: ModelDefinition, executor: Executor, version: str = "") -> None:
-        self.definition = definition
-        self.version = version or definition.versions[-1]
-        self._statistics, self._in_flight = Statistics(), InFlight()
+        super().__init__(definition, version)
         execution = BatchExecution(definition, self.version, executor)
         instances: Instances
         if executor.is_brief and definition.instances == 1:
@@ -85,23 +85,10 @@ class ExecutedModel:
         """See `Model.responses`."""
         yield await self.infer(request, arrived_ns, lambda response: response)
 
-    def statistics(self) -> dict[str, Any]:
-        """See `Model.statistics`."""
-        return self._statistics.document(self.definition.name, self.version)
-
-    @property
-    def failures(self) -> Mapping[FailureReason, int]:
-        """See `Model.failures`."""
-        return self._statistics.failures
-
     @property
     def pending(self) -> int:
         """See `Model.pending`."""
         return self._scheduler.pending
-
-    async def drain(self) -> None:
-        """See `Model.drain`."""
-        await self._in_flight.drain()
 
     def close(self) -> None:
         """See `Model.close`; returns when the threads have ended."""

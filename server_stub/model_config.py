@@ -11,10 +11,12 @@ from perfkit.protocol import v2_pb2
 from perfkit.protocol.tensor import Datatype
 from server_stub.batching import BatchingPolicy, QueuePolicy
 from server_stub.definition import TensorDefinition
+from server_stub.devices import Kind
 from server_stub.sequences import Control, ControlKind, SequencePolicy
 from server_stub.versions import LATEST, VersionPolicy
 
 _Kind = TypeVar("_Kind", v2_pb2.ModelInput, v2_pb2.ModelOutput)
+FILENAME = "model.onnx"
 _US = 1000  # nanoseconds
 _DEFAULT_IDLE_US = 1_000_000
 _LARGEST_BATCH, _MOST_INSTANCES = 2**20, 64
@@ -30,28 +32,29 @@ class WrittenConfig:
     instances: int = 1
     scheduling: BatchingPolicy | SequencePolicy | None = None
     versions: VersionPolicy = LATEST
-    filename: str = "model.onnx"
+    filename: str = FILENAME
+    device: Kind = "cpu"
 
 
-def read_text(file: pathlib.Path, name: str) -> WrittenConfig:
+def read_text(file: pathlib.Path, name: str, device: Kind = "cpu") -> WrittenConfig:
     """Reads a config.pbtxt; raises UsageError, with the file and the field, for what cannot be read or kept to."""
     try:
         config = text_format.Parse(file.read_text(encoding="utf-8"), v2_pb2.ModelConfig())
     except (text_format.ParseError, OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}. Fields that this server has no use for are unknown to it.") from None
-    return _written(config, name, str(file), file.parent)
+    return _written(config, name, str(file), file.parent, device)
 
 
-def read_json(text: str, name: str, folder: pathlib.Path) -> WrittenConfig:
+def read_json(text: str, name: str, folder: pathlib.Path, device: Kind = "cpu") -> WrittenConfig:
     """Reads what a client gives in place of the file; raises UsageError as `read_text` does."""
     try:
         config = json_format.Parse(text, v2_pb2.ModelConfig())
     except (json_format.ParseError, RecursionError) as error:
         raise UsageError(f"the given configuration of '{name}' cannot be read: {error}") from None
-    return _written(config, name, f"the given configuration of '{name}'", folder)
+    return _written(config, name, f"the given configuration of '{name}'", folder, device)
 
 
-def _written(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.Path) -> WrittenConfig:
+def _written(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.Path, device: Kind) -> WrittenConfig:
     if config.name not in ("", name):
         raise UsageError(f"{where}: name is '{config.name}', but the model's folder is called '{name}'.")
     if (config.platform, config.backend) not in {
@@ -65,9 +68,12 @@ def _written(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.
         raise UsageError(f"{where}: model_transaction_policy.decoupled is not served here for models from files; leave it out.")
     if not 0 <= config.max_batch_size <= _LARGEST_BATCH:
         raise UsageError(f"{where}: max_batch_size is {config.max_batch_size}; it lies between 0 and {_LARGEST_BATCH}.")
-    filename = config.default_model_filename or "model.onnx"
+    filename = config.default_model_filename or FILENAME
     if pathlib.PurePath(filename).name != filename:
         raise UsageError(f"{where}: default_model_filename '{filename}' has to be a name without folders.")
+    devices = {_device(group, where, device) for group in config.instance_group} or {device}
+    if len(devices) > 1:
+        raise UsageError(f"{where}: instance_group has instances on the CPU and on a GPU, which are not served together here.")
     instances = sum(_count(group, where) for group in config.instance_group) or 1
     return WrittenConfig(
         config.max_batch_size,
@@ -77,6 +83,7 @@ def _written(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.
         _scheduling(config, where, instances),
         _versions(config.version_policy, where),
         filename,
+        devices.pop(),
     )
 
 
@@ -92,9 +99,16 @@ def _versions(policy: v2_pb2.ModelVersionPolicy, where: str) -> VersionPolicy:
             return VersionPolicy(latest=policy.latest.num_versions or 1)
 
 
-def _count(group: v2_pb2.ModelInstanceGroup, where: str) -> int:
+def _device(group: v2_pb2.ModelInstanceGroup, where: str, device: Kind) -> Kind:
     if group.kind == v2_pb2.ModelInstanceGroup.KIND_GPU or group.gpus:
-        raise UsageError(f"{where}: instance_group asks for a GPU, and this server runs on the CPU; use KIND_CPU.")
+        if device == "cpu":
+            raise UsageError(f"{where}: instance_group asks for a GPU, and this server runs on the CPU; use KIND_CPU.")
+        if any(group.gpus):
+            raise UsageError(f"{where}: instance_group asks for the GPUs {list(group.gpus)}; this server uses the first one, 0, alone.")
+    return "cpu" if group.kind == v2_pb2.ModelInstanceGroup.KIND_CPU else device
+
+
+def _count(group: v2_pb2.ModelInstanceGroup, where: str) -> int:
     count = group.count or 1
     if not 1 <= count <= _MOST_INSTANCES:
         raise UsageError(f"{where}: instance_group.count is {count}; it lies between 1 and {_MOST_INSTANCES}.")

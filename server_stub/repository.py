@@ -2,12 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from perfkit.errors import ErrorKind, ProtocolError, UsageError
+from server_stub.in_flight import MAX_QUEUE
+from server_stub.log import Log
 from server_stub.model import Model
 
 _INT64_DIGITS = 19
+
+Files: TypeAlias = Mapping[str, bytes]
+NO_FILES: Files = {}
 
 
 class Source(Protocol):
@@ -17,8 +22,11 @@ class Source(Protocol):
         """Those that are there now."""
         ...
 
-    def load(self, name: str, config: str | None = None) -> Sequence[Model]:
-        """The versions of one, by `config` in place of its own configuration; raises UsageError where it cannot be loaded."""
+    def load(self, name: str, config: str | None = None, files: Files = NO_FILES) -> Sequence[Model]:
+        """The versions of one; raises UsageError where it cannot be loaded.
+
+        `config` takes the place of its own configuration, and `files`, by their paths in the model's folder, that of all its files.
+        """
         ...
 
 
@@ -28,7 +36,10 @@ class Repository:
     `names` are loaded at the start. Where it `is_explicit`, others of the source can be loaded, and all be unloaded, later.
     """
 
-    def __init__(self, source: Source, names: Sequence[str], *, is_explicit: bool = False) -> None:
+    def __init__(
+        self, source: Source, names: Sequence[str], *, is_explicit: bool = False, max_queue: int = MAX_QUEUE, log: Log | None = None
+    ) -> None:
+        self._max_queue, self._log = max_queue, log
         self._source, self._first, self._is_explicit = source, tuple(names), is_explicit
         self._models: dict[str, dict[int, Model]] = {}
         self._unloaded: dict[str, tuple[int, ...]] = {}
@@ -40,22 +51,24 @@ class Repository:
         for name in self._first:
             if self._is_closed:
                 return
-            self._models[name] = _by_version(self._source.load(name))
+            self._models[name] = self._by_version(self._source.load(name))
         self._has_loaded = True
 
-    async def load_model(self, name: str, config: str | None = None) -> None:
+    async def load_model(self, name: str, config: str | None = None, files: Files = NO_FILES) -> None:
         """Loads a model, or loads it anew: what it is answering is answered. Raises ProtocolError where that cannot be."""
         self._check_explicit()
         async with self._changing:
-            if name not in await asyncio.to_thread(self._source.names):
+            if not files and name not in await asyncio.to_thread(self._source.names):
                 raise ProtocolError(f"failed to load '{name}', failed to poll from model repository", ErrorKind.INTERNAL)
             try:
-                models = _by_version(await asyncio.to_thread(self._source.load, name, config))
+                models = self._by_version(await asyncio.to_thread(self._source.load, name, config, files))
             except UsageError as error:
                 raise ProtocolError(f"load failed for model '{name}': {error}") from None
             before = self._models.pop(name, {})
             self._models[name] = models
             self._unloaded.pop(name, None)
+            if self._log is not None:
+                self._log.info("loaded", f"loaded {name}, version {', '.join(map(str, models))}", model=name, versions=list(models))
             await _let_go(before)
 
     async def unload_model(self, name: str) -> None:
@@ -66,6 +79,8 @@ class Repository:
             if before:
                 self._unloaded[name] = tuple(before)
             await _let_go(before)
+            if before and self._log is not None:
+                self._log.info("unloaded", f"unloaded {name}", model=name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,6 +164,11 @@ class Repository:
         for model in self.loaded:
             model.close()
 
+    def _by_version(self, models: Sequence[Model]) -> dict[int, Model]:
+        for model in models:
+            model.max_queue = self._max_queue
+        return {int(model.version): model for model in models}
+
     def _check_explicit(self) -> None:
         if not self._is_explicit:
             raise ProtocolError("explicit model load / unload is not allowed if polling is enabled", ErrorKind.UNAVAILABLE)
@@ -164,15 +184,13 @@ class Loaders:
         """See `Source.names`."""
         return tuple(self._loaders)
 
-    def load(self, name: str, config: str | None = None) -> Sequence[Model]:
+    def load(self, name: str, config: str | None = None, files: Files = NO_FILES) -> Sequence[Model]:
         """See `Source.load`."""
-        if config is not None:
-            raise UsageError(f"'{name}' is built in: it takes no other configuration.")
+        if name not in self._loaders:
+            raise UsageError(f"this server has built-in models alone, and '{name}' is none of them.")
+        if config is not None or files:
+            raise UsageError(f"'{name}' is built in: it takes no other configuration, and no files.")
         return (self._loaders[name](),)
-
-
-def _by_version(models: Sequence[Model]) -> dict[int, Model]:
-    return {int(model.version): model for model in models}
 
 
 async def _let_go(models: Mapping[int, Model]) -> None:

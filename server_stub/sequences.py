@@ -17,9 +17,7 @@ import numpy.typing as npt
 from perfkit.errors import ProtocolError
 from perfkit.protocol.tensor import Datatype, array_dtype
 from server_stub.batching import BatchingLine, BatchingPolicy
-from server_stub.line import Taken, Waiting, refusal
-
-_MOST_WAITING = 2**16  # more than any client that means well
+from server_stub.line import Taken, Waiting
 
 
 class ControlKind(enum.Enum):
@@ -104,8 +102,6 @@ class SequenceLine:
                 f"inference request for sequence {key} to model '{self._model}' must specify the START flag on the first request "
                 "of the sequence"
             )
-        if self._count >= _MOST_WAITING:
-            raise refusal(waiting.request, "Exceeds maximum queue size")
         waiting.controls = {one.name: self._control(one, key, starts=starts, ends=ends) for one in self._policy.controls}
         if starts:
             self._start(key)

@@ -1,4 +1,4 @@
-"""Trace and log settings: kept and told as Triton does. This server writes neither traces nor a log, whatever they say."""
+"""Trace and log settings: kept and told as Triton does. The log keeps to them; traces are not written, whatever they say."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,6 +30,8 @@ class Settings:
     def __init__(self) -> None:
         self._trace: dict[str, dict[str, Any]] = {"": dict(_TRACE)}
         self._log = dict(_LOG)
+        self.is_verbose = False
+        """Whether the log has a line for each request."""
 
     def trace(self, model: str = "") -> dict[str, Any]:
         """A model's trace settings, or the server's."""
@@ -66,6 +68,7 @@ class Settings:
                 if key == "log_format" and value not in ("default", "ISO8601"):
                     raise ProtocolError(f"invalid argument for --log_format, got: {value}", ErrorKind.UNAVAILABLE)
         self._log.update(new)
+        self.is_verbose = self._log["log_verbose_level"] > 0
         return self.log
 
 

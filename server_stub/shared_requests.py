@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol import rest, v2_pb2
+from perfkit.protocol import protobuf, rest, v2_pb2
 from perfkit.protocol.tensor import Buffer
 from server_stub.shared_memory import Regions, Slot
 
@@ -70,10 +70,16 @@ def read_grpc(encoded: bytes, regions: Regions) -> tuple[bytes, Mapping[str, Slo
     except DecodeError:
         return encoded, {}
     given = iter(message.raw_input_contents)
-    contents = [
-        _message_slot(one.name, one.parameters, regions).read() if _REGION in one.parameters else next(given, None)
-        for one in message.inputs
-    ]
+    is_typed = not message.raw_input_contents  # such inputs and regions mix, typed and raw contents do not
+    contents: list[bytes | None] = []
+    for one in message.inputs:
+        if _REGION in one.parameters:
+            contents.append(_message_slot(one.name, one.parameters, regions).read())
+        elif is_typed:
+            contents.append(protobuf.raw_contents(one, message.model_name))
+            one.ClearField("contents")
+        else:
+            contents.append(next(given, None))
     slots: dict[str, Slot] = {}
     for output in message.outputs:
         if _REGION in output.parameters:

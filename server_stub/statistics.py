@@ -4,11 +4,10 @@ import dataclasses
 import enum
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """The instants of one execution, monotonic, in nanoseconds; all requests of a batch share them."""
 
     started_ns: int

@@ -129,3 +129,25 @@ def test_a_long_body_is_cut():
 def test_headers_and_secrets_are_not_in_an_address_s_repr():
     address = Address("http", "h", 1, headers={"a": "token"}, secrets=frozenset({"token"}), tls=Tls(pathlib.Path("ca.pem")))
     assert "token" not in repr(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_this_machine"),
+    [
+        ("http://127.0.0.1:8000", True),
+        ("http://127.9.8.7", True),
+        ("grpc://localhost", True),
+        ("http://api.localhost:8000", True),
+        ("https://[::1]:443/prefix", True),
+        ("http://[::ffff:127.0.0.1]:8000", True),
+        ("unix:/run/v2.sock", True),
+        ("http+unix:/run/v2.sock", True),
+        ("http://10.0.0.7:8000", False),
+        ("http://localhost.example.com", False),
+        ("http://127.0.0.1.example.com", False),
+        ("grpc://[::ffff:10.0.0.7]:8001", False),
+        ("grpc://triton:8001", False),
+    ],
+)
+def test_a_target_is_this_machine_where_its_address_is_the_loopbacks(url, is_this_machine):
+    assert Address.parse(url).is_this_machine is is_this_machine

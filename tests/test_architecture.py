@@ -10,27 +10,34 @@ ROOT = pathlib.Path(__file__).parents[1]
 # a module imports only what stands before it, and modules of its own part
 ORDER = [
     "errors", "units", "clock", "address", "scenario", "protocol", "workload", "transport", "load", "recorder", "telemetry", "fleet", "result", "stats",
-    "calibration", "doctor", "bundled_server", "target", "load_point", "run", "plan", "report", "cli", "__main__",
+    "calibration", "doctor", "bundled_server", "target", "load_point", "published", "observation", "measured_point", "run", "plan", "report", "cli", "__main__",
 ]  # fmt: skip
 # what the order alone would allow
 FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("protocol", "scenario"), ("stats", "clock")}
 SERVER_STUB_USES = {"errors", "protocol"}
 IMPORTERS = {
-    "aiohttp": {"perfkit.transport.reference_http", "server_stub.http_administration", "server_stub.http_front", "server_stub.metrics_front"},
+    "aiohttp": {
+        "perfkit.transport.reference_http", "server_stub.http_administration", "server_stub.http_connections", "server_stub.http_front", "server_stub.http_generate",
+        "server_stub.metrics_front",
+    },
     "PIL": {"perfkit.workload.images"},
+    "cupy": {"server_stub.executors.array"},
     "google": {  # protobuf: who speaks gRPC handles its messages and their errors
         "perfkit.protocol.protobuf", "perfkit.protocol.v2_pb2", "perfkit.transport.rpc", "server_stub.definition", "server_stub.grpc_front",
         "server_stub.grpc_stream", "server_stub.model_config", "server_stub.shared_requests",
     },
-    "grpc": {"perfkit.transport.reference_grpc", "server_stub.grpc_front"},
+    "grpc": {"perfkit.transport.reference_grpc", "server_stub.grpc_front", "server_stub.grpc_server"},
     "hpack": {"perfkit.transport.http2"},
     "hdrh": {"perfkit.recorder.histogram"},
-    "httptools": {"perfkit.transport.http1"},
+    "httptools": {"perfkit.transport.http1", "server_stub.http_brief"},
     "jinja2": {"perfkit.report.html"},
-    "matplotlib": {"perfkit.report.plan_plots", "perfkit.report.plots"},
+    "matplotlib": {"perfkit.report.plan_plots", "perfkit.report.plot_style", "perfkit.report.plots", "perfkit.report.resource_plots"},
     "onnx": {"server_stub.models.densenet_graph"},
-    "onnxruntime": {"server_stub.executors.onnx"},
-    "psutil": {"perfkit.telemetry.host"},
+    "onnxruntime": {"server_stub.devices", "server_stub.executors.onnx"},
+    "prometheus_client": {"perfkit.telemetry.metrics_page"},
+    "psutil": {"perfkit.telemetry.host", "perfkit.telemetry.server_processes"},
+    "pyarrow": {"perfkit.result.telemetry_file"},
+    "pynvml": {"perfkit.telemetry.gpu", "server_stub.gpu_metrics"},
     "rich": {"perfkit.report.text"},
     "uvloop": {"perfkit.calibration.lean_server", "perfkit.cli.calibrate", "perfkit.cli.run", "perfkit.fleet.process", "server_stub.__main__"},
     "yaml": {"perfkit.scenario.file"},

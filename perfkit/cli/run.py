@@ -32,6 +32,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="fail",
         help="whether an SLO that too few samples carry gives exit code 3, or 0",
     )
+    parser.add_argument(
+        "--prometheus",
+        type=_listening,
+        metavar="[HOST:]PORT",
+        help="tell the run to Prometheus at http://HOST:PORT/metrics while it goes on; HOST is 127.0.0.1 unless given, PORT 0 is a free one",
+    )
     parser.set_defaults(execute=_execute)
 
 
@@ -67,7 +73,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         for number in _SIGNALS:
             loop.add_signal_handler(number, on_signal, number)
         try:
-            return await run_scenario(loaded, writer, live, interruption, calibration=calibration)
+            return await run_scenario(loaded, writer, live, interruption, calibration=calibration, publish_at=options.prometheus)
         finally:
             for number in _SIGNALS:
                 loop.remove_signal_handler(number)
@@ -90,6 +96,14 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     _show(result, folder, as_json=options.format == "json")
     code = _exit_code(result, caught)
     return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and options.on_inconclusive == "pass" else code
+
+
+def _listening(text: str) -> tuple[str, int]:
+    """Reads `9400`, `0.0.0.0:9400` or `[::]:9400`."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a port, or host:port, found {text!r}")
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def _show(result: "Result", folder: pathlib.Path, *, as_json: bool) -> None:

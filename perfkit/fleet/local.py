@@ -53,14 +53,21 @@ class LocalFleet:
         clock: Clock,
         on_interval: Callable[[int, Interval], None],
         on_lost_interval: Callable[[int, Interval], None],
+        on_heard: Callable[[Interval], None],
     ) -> None:
         self._workers = workers
         self._clock = clock
         self._on_interval = on_interval
         self._on_lost_interval = on_lost_interval
+        self._on_heard = on_heard
         self._heard = asyncio.Event()
         self._stopped: Stop | None = None
         self._failure: Exception | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The workers' processes, as they are numbered."""
+        return tuple(worker.process.pid for worker in self._workers)
 
     def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False, aborted: bool = False) -> None:
         """Ends the point now, in every worker."""
@@ -125,6 +132,7 @@ class LocalFleet:
         match message:
             case Logged(window_start_ns, interval):
                 worker.logged.append((window_start_ns, interval))
+                self._on_heard(interval)
             case Ready():
                 worker.is_ready = True
                 self._heard.set()
@@ -168,18 +176,19 @@ async def local_fleet(
     clock: Clock,
     on_interval: Callable[[int, Interval], None],
     on_lost_interval: Callable[[int, Interval], None],
+    on_heard: Callable[[Interval], None] = lambda _: None,
 ) -> AsyncIterator[LocalFleet]:
     """A process for each order, for the length of the block.
 
     `on_interval` as for `run_point`, from all workers, at the end; `on_lost_interval` is given those of lost ones, whose
-    requests stand in no figure.
+    requests stand in no figure; `on_heard` each interval as soon as it comes.
     """
     workers: list[_Worker] = []
     try:
         for number, order in enumerate(orders):
             workers.append(await _start(number, clock.now_ns()))
             workers[-1].send(order)
-        yield LocalFleet(workers, clock, on_interval, on_lost_interval)
+        yield LocalFleet(workers, clock, on_interval, on_lost_interval, on_heard)
     finally:
         await asyncio.gather(*(_end(worker) for worker in workers))
 

@@ -9,6 +9,7 @@ from perfkit.load.plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.recorder.merge import merge
 from perfkit.recorder.recording import Recording
 from perfkit.telemetry.host import BusyShares
+from perfkit.telemetry.timeline import Series
 from perfkit.transport.base import ConnectionCounts
 
 
@@ -60,6 +61,8 @@ class PointRecording:
     ending: Ending
     connections: ConnectionCounts
     shares: BusyShares
+    series: tuple[Series, ...] = ()
+    """What each worker noted of its own event loop."""
     lost: tuple[str, ...] = ()
     """Sentences for workers that did not bring their recording home."""
 
@@ -82,6 +85,7 @@ def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> 
             steal=max(point.shares.steal for point in points),
             throttled=max(point.shares.throttled for point in points),
         ),
+        series=tuple(series for point in points for series in point.series),
         lost=tuple(lost),
     )
 

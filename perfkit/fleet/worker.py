@@ -18,6 +18,7 @@ from perfkit.load.pacer import Pacer, make_pacer
 from perfkit.load.phases import Phases
 from perfkit.load.plan import ClosedPlan, OpenPlan
 from perfkit.recorder.recording import Interval, Recorder
+from perfkit.telemetry.event_loop import EventLoopWatch
 from perfkit.telemetry.host import BusyMeter, BusyShares
 from perfkit.transport.base import Prepared, Reply, Transport
 from perfkit.units import NS_PER_S
@@ -50,7 +51,7 @@ async def run_point(
     arrivals: Iterator[Instants] = iter(())
     if isinstance(spec.load, OpenPlan):
         arrivals = begun(share(spec.load.schedule.chunks(), spec.worker, spec.workers))
-    with _quiet_collector():  # before the start is fixed: collecting takes tens of milliseconds
+    with _quiet_collector(), EventLoopWatch(clock) as event_loop:  # before the start is fixed: collecting takes tens of milliseconds
         lead_ns = _OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0
         phases = Phases.plan(
             await begin_at() if begin_at else clock.now_ns() + lead_ns,
@@ -73,18 +74,19 @@ async def run_point(
         on_loop(loop)
         busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
         early = asyncio.ensure_future(_end_early(loop, phases, recorder))
+        late = asyncio.ensure_future(event_loop.watch(phases.start_ns))
         abort = asyncio.ensure_future(_abort(loop, recorder, clock, spec.abort_error_rate))
         try:
             await clock.sleep_until_ns(phases.start_ns - lead_ns)
             ending = await loop.run()
             shares = await busy if clock.now_ns() >= phases.window_start_ns else BusyShares()
         finally:
-            for task in (early, busy, abort):
+            for task in (early, busy, late, abort):
                 task.cancel()
             pacer.close()
         recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
     counts = dataclasses.replace(transport.counts)  # closing it counts on
-    return PointRecording(recording, phases.start_ns, ending, counts, shares)
+    return PointRecording(recording, phases.start_ns, ending, counts, shares, event_loop.series(spec.worker))
 
 
 def _make_loop(

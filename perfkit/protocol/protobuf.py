@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, Parameter, Parameters, RequestedOutput, TensorMetadata
+from perfkit.protocol.statistics import DURATIONS, ModelStatistics, TotalTime
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array
 
 _AnyMessage = TypeVar("_AnyMessage", bound=Message)
@@ -105,6 +106,11 @@ def decode_infer_request(encoded: bytes) -> InferRequest:
     )
 
 
+def raw_contents(described: v2_pb2.ModelInferRequest.InferInputTensor, model: str) -> bytes:
+    """An input's typed contents as raw ones; raises ProtocolError where it has none, or not those of its datatype."""
+    return bytes(_typed_tensor(described, "input", f" for model '{model}'").raw)
+
+
 def encode_infer_response(response: InferResponse) -> bytes:
     """A `ModelInferResponse`: raw contents, one entry an output."""
     message = v2_pb2.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
@@ -133,6 +139,16 @@ def model_metadata(message: v2_pb2.ModelMetadataResponse) -> ModelMetadata:
         tuple(TensorMetadata(one.name, one.datatype, tuple(one.shape)) for one in some) for some in (message.inputs, message.outputs)
     )
     return ModelMetadata(message.name, tuple(message.versions), message.platform, inputs, outputs)
+
+
+def model_statistics(message: v2_pb2.ModelStatisticsResponse) -> tuple[ModelStatistics, ...]:
+    """The values that a `ModelStatisticsResponse` stands for, one a version."""
+    found = []
+    for one in message.model_stats:
+        times = {name: getattr(one.inference_stats, name) for name in DURATIONS}
+        totals = {name: TotalTime(total.count, total.ns) for name, total in times.items()}
+        found.append(ModelStatistics(one.version, one.inference_count, one.execution_count, **totals))
+    return tuple(found)
 
 
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:

@@ -15,6 +15,9 @@ from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, 
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
+_MOST_NESTED = 100  # as Triton has it
+_encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for every document
+_SCALARS = (bool, int, float, str)
 # parameters that mean something to every server, with the types that they may have
 _KNOWN_PARAMETERS: dict[str, tuple[str, ...]] = {
     "binary_data_output": ("boolean",),
@@ -109,6 +112,11 @@ def decode_infer_response(body: Buffer, header_length: int | None) -> InferRespo
     )
 
 
+def decode_object(body: Buffer) -> dict[str, Any]:
+    """The JSON object that a request's body is; raises ProtocolError for anything else."""
+    return _load(body, "request")
+
+
 def decode_index_request(body: Buffer) -> bool:
     """Whether only models that are ready are asked for; the body may be empty."""
     ready = (_load(body, "request") if len(body) else {}).get("ready", False)
@@ -179,7 +187,7 @@ def _list_or_none(document: Mapping[str, Any], key: str) -> Sequence[object]:
 
 
 def _framed(document: dict[str, Any], blobs: list[Buffer]) -> tuple[dict[str, str], list[Buffer]]:
-    head = json.dumps(document, separators=(",", ":")).encode()
+    head = _encode_json(document).encode()
     if not blobs:
         return {"Content-Type": JSON_TYPE}, [head]
     return {"Content-Type": BINARY_TYPE, HEADER_LENGTH: str(len(head))}, [head, *blobs]
@@ -204,13 +212,23 @@ def _output_document(output: RequestedOutput, binary: bool) -> dict[str, Any]:
 
 
 def _load(body: Buffer, what: str) -> dict[str, Any]:
+    text = bytes(body)
     try:
-        document = json.loads(bytes(body))
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"failed to parse the {what} JSON buffer: {error}", ErrorKind.INTERNAL) from None
     if not isinstance(document, dict):
         raise ProtocolError(f"failed to parse the {what} JSON buffer: not an object", ErrorKind.INTERNAL)
+    if what == "request" and text.count(b"[") + text.count(b"{") > _MOST_NESTED and _is_deeper(document, _MOST_NESTED):
+        raise ProtocolError(f"failed to parse the request JSON buffer: nested deeper than {_MOST_NESTED} levels", ErrorKind.INTERNAL)
     return document
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Whether lists and objects are nested in each other deeper than that."""
+    if not isinstance(value, list | dict):
+        return False
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in (value.values() if isinstance(value, dict) else value))
 
 
 def _split(body: Buffer, header_length: int | None, what: str) -> tuple[dict[str, Any], memoryview]:
@@ -226,10 +244,9 @@ def _read_tensor(entry: object, rest: memoryview, offset: int, what: str, where:
     fields = entry if isinstance(entry, dict) else {}
     parameters = _parameters(fields, tolerant=what == "output")
     size, region = parameters.get("binary_data_size"), parameters.get("shared_memory_region")
-    found = (
-        ["'data'"] * ("data" in fields) + ["'binary_data_size'"] * (size is not None) + ["'shared_memory_region'"] * (region is not None)
-    )
-    if len(found) != 1:
+    given = {"'data'": "data" in fields, "'binary_data_size'": size is not None, "'shared_memory_region'": region is not None}
+    if sum(given.values()) != 1:
+        found = [name for name, is_given in given.items() if is_given]
         raise ProtocolError(
             f"{what.capitalize()} must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
             f"'shared_memory_region' in 'parameters'. But {'set ' + ' '.join(found) if found else 'no field is set'}"
@@ -238,9 +255,9 @@ def _read_tensor(entry: object, rest: memoryview, offset: int, what: str, where:
         raise _unknown_region(region)
     name, datatype = _text(fields, "name", required=True), _datatype(fields, what)
     shape = _list(fields, "shape", required=True)
-    if not all(_is_unsigned(one) for one in shape):
+    sizes = tuple(one for one in shape if isinstance(one, int) and not isinstance(one, bool) and one >= 0)
+    if len(sizes) < len(shape):
         raise _unparsed("shape", "unsigned-integer")
-    sizes = tuple(one for one in shape if isinstance(one, int))
     if what == "input" and size is None:
         _list(fields, "data")  # answers of other servers may hold a scalar
     if size is None:
@@ -281,8 +298,10 @@ def _check_parameters(parameters: Mapping[str, Parameter]) -> None:
         if key.startswith("triton_"):
             raise ProtocolError("parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.")
         kinds = _KNOWN_PARAMETERS.get(key)
+        if kinds is None:
+            continue
         fits = {"boolean": isinstance(value, bool), "unsigned-integer": _is_unsigned(value), "string": isinstance(value, str)}
-        if kinds and not any(fits[kind] for kind in kinds):
+        if not any(fits[kind] for kind in kinds):
             raise _unparsed(key, kinds[0])
 
 
@@ -331,6 +350,6 @@ def _parameters(document: Mapping[str, Any], *, tolerant: bool = False) -> dict[
     if not isinstance(parameters, dict):
         raise ProtocolError("failed to get request params.: attempt to get members for non-object", ErrorKind.INTERNAL)
     for key, value in parameters.items():
-        if not tolerant and not isinstance(value, bool | int | float | str):
+        if not tolerant and not isinstance(value, _SCALARS):
             raise ProtocolError(f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'.")
-    return {key: value for key, value in parameters.items() if isinstance(value, bool | int | float | str)}
+    return {key: value for key, value in parameters.items() if isinstance(value, _SCALARS)}

@@ -33,18 +33,20 @@ class Datatype(enum.Enum):
     FP64 = "FP64"
     BYTES = "BYTES"
 
+    __hash__ = object.__hash__  # by identity, in C: every tensor looks up its datatype several times
+
     @classmethod
     def parse(cls, name: str) -> "Datatype":
         """The datatype of that name; raises ProtocolError for an unknown one."""
-        try:
-            return cls(name)
-        except ValueError:
-            raise ProtocolError(f"invalid datatype '{name}': known are {', '.join(member.value for member in cls)}") from None
+        datatype = _BY_NAME.get(name)
+        if datatype is None:
+            raise ProtocolError(f"invalid datatype '{name}': known are {', '.join(member.value for member in cls)}")
+        return datatype
 
     @property
     def element_bytes(self) -> int | None:
         """Bytes an element takes on the wire; None for BYTES, whose elements vary."""
-        return None if self is Datatype.BYTES else _WIRE[self].itemsize
+        return _ELEMENT_BYTES.get(self)
 
     @property
     def is_integer(self) -> bool:
@@ -73,7 +75,14 @@ _WIRE: dict[Datatype, np.dtype[Any]] = {
     Datatype.FP32: np.dtype("<f4"),
     Datatype.FP64: np.dtype("<f8"),
 }
-
+_BY_NAME = {datatype.value: datatype for datatype in Datatype}
+_ELEMENT_BYTES = {datatype: dtype.itemsize for datatype, dtype in _WIRE.items()}
+# in which arrays have the values
+_HELD: dict[Datatype, np.dtype[Any]] = {
+    **{datatype: np.dtype(dtype.char) for datatype, dtype in _WIRE.items()},
+    Datatype.BF16: np.dtype(np.float32),
+    Datatype.BYTES: np.dtype(object),
+}
 
 # how Triton words what does not fit, by the kind of the wire's type
 _JSON_KINDS = {
@@ -104,9 +113,7 @@ class Tensor:
 
 def array_dtype(datatype: Datatype) -> np.dtype[Any]:
     """The NumPy type in which values of the datatype are held: float32 for BF16, object for BYTES."""
-    if datatype is Datatype.BYTES:
-        return np.dtype(object)
-    return np.dtype(np.float32) if datatype is Datatype.BF16 else _WIRE[datatype].newbyteorder("=")
+    return _HELD[datatype]
 
 
 def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Tensor:
@@ -114,6 +121,8 @@ def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Te
 
     Raises ProtocolError where a value does not fit the datatype (300 as UINT8, 1.5 as INT32, text as FP32).
     """
+    if isinstance(array, np.ndarray) and array.dtype is _WIRE.get(datatype) and datatype is not Datatype.BF16:
+        return Tensor(name, datatype, array.shape, array.tobytes())
     values = np.asarray(array, dtype=object) if datatype is Datatype.BYTES else np.asarray(array)
     if datatype is Datatype.BYTES:
         return Tensor(name, datatype, values.shape, encode_bytes_elements(_as_bytes(name, element) for element in values.flat))
@@ -143,12 +152,13 @@ def tensor_to_array(tensor: Tensor) -> npt.NDArray[Any]:
     words = np.frombuffer(tensor.raw, dtype=_WIRE[tensor.datatype])
     if tensor.datatype is Datatype.BF16:
         words = (words.astype(np.uint32) << 16).view(np.float32)
-    return words.astype(array_dtype(tensor.datatype), copy=False).reshape(tensor.shape)
+    held = _HELD[tensor.datatype]
+    return (words if words.dtype is held else words.astype(held, copy=False)).reshape(tensor.shape)
 
 
 def check_size(tensor: Tensor) -> None:
     """Raises ProtocolError where a tensor's bytes do not match its shape and datatype."""
-    if any(size < 0 for size in tensor.shape):
+    if tensor.shape and min(tensor.shape) < 0:
         raise ProtocolError(f"tensor '{tensor.name}': a shape has no negative dimension, found {list(tensor.shape)}")
     if tensor.datatype.element_bytes is None:
         found = len(decode_bytes_elements(tensor.raw))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from perfkit.load.phases import Phases
 from perfkit.recorder.batches import Batch, BatchRecorder, tally
 from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.recorder.sent import Sent
 from perfkit.recorder.series import Instants, Series, SeriesRecorder
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
@@ -56,6 +57,8 @@ class Recording:
     finished_per_s: dict[int, int]
     """Ok completions, by the second in which they finished."""
     errors: dict[Outcome, list[str]]
+    sent: Sent
+    """Of the warm-up too."""
 
 
 class Recorder:
@@ -98,6 +101,7 @@ class Recorder:
         self._errors: dict[Outcome, list[str]] = {}
         self._open: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
         self._last_finished_ns = 0
+        self._sent = Sent()
 
     @property
     def taken(self) -> int:
@@ -142,6 +146,7 @@ class Recorder:
             series=self._series.finish(),
             finished_per_s=dict(self._finished_per_s),
             errors=self._errors,
+            sent=self._sent,
         )
 
     def _begin_work(self, window_end_ns: int | None) -> None:
@@ -161,6 +166,7 @@ class Recorder:
         finished = np.array([reply.finished_ns for reply in batch], dtype=np.int64)
         codes = np.array([_CODES[reply.outcome] for reply in batch], dtype=np.int64)
         intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
+        self._sent = Sent.added((self._sent, Sent.counted(codes, finished - started)))
         yield
         yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
         yield

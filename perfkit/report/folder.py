@@ -1,4 +1,4 @@
-"""The views that stand in a result folder, drawn from its two files alone."""
+"""The views that stand in a result folder, drawn from its own files alone."""
 
 import math
 import pathlib
@@ -8,9 +8,11 @@ from perfkit.errors import ResultError
 from perfkit.recorder.histogram import Histogram
 from perfkit.report.html import render_html
 from perfkit.report.markdown import render_markdown
-from perfkit.report.plots import Recorded, Slice, draw_plots
+from perfkit.report.plots import draw_plots
+from perfkit.report.recorded import Recorded, Slice
 from perfkit.result.file import read_intervals, read_result
 from perfkit.result.model import Result
+from perfkit.result.telemetry_file import read_telemetry
 from perfkit.stats.summary import QUANTILES
 from perfkit.stats.validity import is_withheld
 
@@ -60,7 +62,8 @@ def read_recorded(folder: pathlib.Path, result: Result) -> Recorded:
             seconds[key].setdefault(start_s, []).append(histogram.encode())
     longest_s = max((sum(length for key, length in window_s.items() if key[0] == index) for index in range(len(pooled))), default=0.0)
     slice_s = max(1, math.ceil(longest_s / _SLICES))
-    return Recorded(pooled, {key: _slices(some, slice_s) for key, some in seconds.items()}, slice_s)
+    telemetry = {key: series for key, series in read_telemetry(folder).items() if key in window_s}
+    return Recorded(pooled, {key: _slices(some, slice_s) for key, some in seconds.items()}, slice_s, telemetry)
 
 
 def _slices(seconds: dict[float, list[str]], slice_s: int) -> tuple[Slice, ...]:

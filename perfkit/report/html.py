@@ -23,6 +23,7 @@ from perfkit.report.markdown import (
     scenario_name,
     status_sentence,
 )
+from perfkit.report.resources import GPU_HEADINGS, gpu_rows, server_columns
 from perfkit.result.model import Point, Requests, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE
 from perfkit.units import NS_PER_S, format_duration_ns
@@ -38,6 +39,11 @@ _PLOTS = {
         "{Times} by percentile",
         "Each line is a load point: that share of its requests took at most the time on the left. "  # noqa: ISC004 - one sentence of a pair
         "A steep end is a long tail; a line ends where less than one sample is expected beyond it.",
+    ),
+    "resources": (
+        "Server, GPUs and generator beside the requests",
+        "What moves together with the {times} is a candidate for its cause: a queue that grows, a GPU that throttles, a generator that is late. "  # noqa: ISC004 - one sentence of a pair
+        "The server's times are its own means per request.",
     ),
     "timeline": (
         "Over time",
@@ -70,6 +76,9 @@ def render_html(result: Result, plots: Mapping[str, str]) -> str:
         headline=_table(headline(result.summary), result.summary),
         times=TIMES[result.summary[0].times_name] if result.summary else "",
         repetitions=_table((*load_columns(repetitions), *_REPETITION), repetitions),
+        server=_table(server_columns(result.summary), result.summary) if server_columns(result.summary) else None,
+        gpu_headings=GPU_HEADINGS,
+        gpus=gpu_rows(result.summary),
         warnings=grouped_warnings(result.summary),
         failures=_failures(result.summary),
         plots=[_plot(name, svg, result.summary[0]) for name, svg in plots.items()],
@@ -94,8 +103,9 @@ def _plot(name: str, svg: str, point: Point) -> tuple[str, str, str]:
         "Times": point.times_name.capitalize(),
         "load": "concurrency" if point.load.kind == "closed" else "the rate",
     }
-    title, reading = (text.format(**words) for text in _PLOTS[name])
-    return title, reading, inline_svg(svg, title)
+    first, _, number = name.partition("-")
+    title, reading = (text.format(**words) for text in _PLOTS[first])
+    return (title, reading, inline_svg(svg, title)) if not number else (f"{title}, continued", "", inline_svg(svg, f"{title}, {number}"))
 
 
 def _subject(result: Result) -> str:
@@ -124,7 +134,7 @@ def _failures(points: Sequence[Point]) -> list[tuple[Point, list[tuple[str, int,
 
 def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
     """Title and facts: the generator's machine and its calibration, the target, the bundled server, and whatever else there is."""
-    titles = {"generator": "Load generator", "target": "Target", "bundled_server": "Bundled server"}
+    titles = {"generator": "Load generator", "target": "Target", "bundled_server": "Bundled server", "telemetry": "Telemetry"}
     for key, value in environment.items():
         facts = value if isinstance(value, Mapping) else {key: value}
         yield titles.get(key, key), _facts({name: fact for name, fact in facts.items() if name not in ("bundled_server", "calibration")})

@@ -21,9 +21,17 @@ class LiveReport:
         """See `Observer.server_line`."""
         self._say(f"server: {line}")
 
+    def published(self, url: str) -> None:
+        """See `Observer.published`."""
+        self._say(f"prometheus: {url}")
+
     def target_ready(self, description: str) -> None:
         """See `Observer.target_ready`."""
         self._say(f"target: {description}")
+
+    def noted(self, note: str) -> None:
+        """See `Observer.noted`."""
+        self._say(f"note: {note}")
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         """See `Observer.point_started`."""

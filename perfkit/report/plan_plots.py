@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,11 +11,11 @@ from matplotlib.lines import Line2D
 
 from perfkit.plan.model import ConfigurationPlan, Plan
 from perfkit.plan.rate_points import KEPT_UP
-from perfkit.report.plots import COLOURS, INK, MUTED, NS_PER_MS, NUMBERS, WIDTH_IN, drawn_as_svg, scale_times
+from perfkit.report.plot_style import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, PURPLE, STYLE, VERMILLION, WIDTH_IN, scale_times, svg
 from perfkit.stats.usl import FURTHEST, UslFit
 
-_BLUE, _VERMILLION, _GREEN, _ = COLOURS
-_BY_PERCENTILE = {"p50": _BLUE, "p95": _GREEN, "p99": _VERMILLION}
+_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE)
+_BY_PERCENTILE = {"p50": BLUE, "p95": GREEN, "p99": VERMILLION}
 _PANELS_A_ROW, _PANEL_IN = 2, 3.5
 _FAN_DAYS_AT_LEAST = 30
 
@@ -30,7 +31,11 @@ def draw_plan_plots(plan: Plan) -> dict[str, str]:
         "forecast": lambda: forecast_figure(plan),
         "held-out": lambda: held_out_figure(plan),
     }
-    return drawn_as_svg(figures)
+    with mpl.rc_context():
+        mpl.rcdefaults()  # a matplotlibrc of the user must not change the picture
+        mpl.rcParams.update(STYLE)
+        drawn = {name: draw() for name, draw in figures.items()}
+        return {name: svg(figure, name) for name, figure in drawn.items() if figure is not None}
 
 
 def rate_figure(plan: Plan) -> Figure | None:
@@ -93,7 +98,7 @@ def throughput_figure(plan: Plan) -> Figure | None:
     figure, panels = _panels(len(shown))
     for one, panel in zip(shown, panels, strict=True):
         concurrencies = [point.concurrency for point in one.closed]
-        panel.plot(concurrencies, [point.throughput_per_s for point in one.closed], color=_BLUE, marker="o", ms=4, ls="", gid="measured")
+        panel.plot(concurrencies, [point.throughput_per_s for point in one.closed], color=BLUE, marker="o", ms=4, ls="", gid="measured")
         highest = max(point.throughput_per_s for point in one.closed)
         if isinstance(one.usl, UslFit):
             for low, high, style in (
@@ -101,7 +106,7 @@ def throughput_figure(plan: Plan) -> Figure | None:
                 (max(concurrencies), FURTHEST * max(concurrencies), ":"),
             ):
                 n = np.linspace(low, high, 80)
-                panel.plot(n, [one.usl.throughput_per_s(float(at)) for at in n], color=_VERMILLION, ls=style, gid=f"law{style}")
+                panel.plot(n, [one.usl.throughput_per_s(float(at)) for at in n], color=VERMILLION, ls=style, gid=f"law{style}")
             if one.usl.peak:
                 panel.axvspan(one.usl.peak.low, one.usl.peak.high, color=MUTED, alpha=0.15, lw=0)
         if one.bounds:
@@ -114,9 +119,9 @@ def throughput_figure(plan: Plan) -> Figure | None:
         panel.set_xlim(0, None)
         panel.yaxis.set_major_formatter(NUMBERS)
     keys = [
-        Line2D([], [], color=_BLUE, marker="o", ls="", ms=4, label="measured"),
-        Line2D([], [], color=_VERMILLION, label="scalability law"),
-        Line2D([], [], color=_VERMILLION, ls=":", label="extrapolated"),
+        Line2D([], [], color=BLUE, marker="o", ls="", ms=4, label="measured"),
+        Line2D([], [], color=VERMILLION, label="scalability law"),
+        Line2D([], [], color=VERMILLION, ls=":", label="extrapolated"),
         Line2D([], [], color=MUTED, lw=0.8, ls="--", label="bound min(N/R₁, X_max)"),
         Line2D([], [], color=MUTED, lw=6, alpha=0.3, label="peak, 95 % interval"),
     ]
@@ -129,7 +134,7 @@ def latency_throughput_figure(plan: Plan) -> Figure | None:
     figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
     panel, known, keys = figure.subplots(), [], []
     for place, one in enumerate(plan.configurations):
-        colour = COLOURS[place % len(COLOURS)]
+        colour = _COLOURS[place % len(_COLOURS)]
         for name, style in (("p50", "-"), ("p99", "--")):
             some = [
                 (point.throughput_per_s, point.percentiles_ns[name] / NS_PER_MS) for point in one.points if name in point.percentiles_ns
@@ -160,7 +165,7 @@ def gpu_figure(plan: Plan) -> Figure | None:
     figure = Figure(figsize=(WIDTH_IN, 3.2), layout="constrained")
     busy, power, energy = figure.subplots(1, 3)
     for place, one in enumerate(shown):
-        colour = COLOURS[place % len(COLOURS)]
+        colour = _COLOURS[place % len(_COLOURS)]
         series = (
             (busy, [(p.rate_per_s, 100 * p.gpu_utilization) for p in one.points if p.gpu_utilization is not None], "-", "utilization"),
             (power, [(p.rate_per_s, p.power_w) for p in one.points if p.power_w is not None], "-", "power"),
@@ -180,7 +185,7 @@ def gpu_figure(plan: Plan) -> Figure | None:
         panel.set_xlabel("arrival rate (requests per second)")
         panel.set_xlim(0, None)
         panel.set_ylim(0, None)
-    keys = [Line2D([], [], color=COLOURS[place % len(COLOURS)], marker="o", ms=4, label=one.name) for place, one in enumerate(shown)]
+    keys = [Line2D([], [], color=_COLOURS[place % len(_COLOURS)], marker="o", ms=4, label=one.name) for place, one in enumerate(shown)]
     if any(p.energy and p.energy.above_idle_j is not None for one in shown for p in one.points):
         keys.append(Line2D([], [], color=MUTED, ls="--", label="above idle"))
     figure.legend(handles=keys, loc="outside right upper")
@@ -200,9 +205,9 @@ def forecast_figure(plan: Plan) -> Figure | None:
     panel = figure.subplots()
     panel.plot(dates, [peak for _, peak in plan.question.peaks], color=INK, lw=1, gid="history")
     low, middle, high = (forecast.fan_per_s(quantile, ahead) for quantile in (0.1, 0.5, 0.9))
-    panel.fill_between(days, low, high, color=_BLUE, alpha=0.18, lw=0)
-    panel.plot(days, middle, color=_BLUE, lw=1, gid="median")
-    panel.axhline(exhaustion.capacity_per_s, color=_VERMILLION, lw=1, ls="--", gid="capacity")
+    panel.fill_between(days, low, high, color=BLUE, alpha=0.18, lw=0)
+    panel.plot(days, middle, color=BLUE, lw=1, gid="median")
+    panel.axhline(exhaustion.capacity_per_s, color=VERMILLION, lw=1, ls="--", gid="capacity")
     dates_of = (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days))
     for line, (name, when) in enumerate(dates_of):  # each a little lower, since they may fall together
         if when is not None and when <= ahead:
@@ -219,9 +224,9 @@ def forecast_figure(plan: Plan) -> Figure | None:
     panel.set_ylabel("daily peak (per second)")
     keys = [
         Line2D([], [], color=INK, lw=1, label="measured peaks"),
-        Line2D([], [], color=_BLUE, label="forecast, P50"),
-        Line2D([], [], color=_BLUE, lw=6, alpha=0.25, label="P10 to P90"),
-        Line2D([], [], color=_VERMILLION, lw=1, ls="--", label="capacity less headroom"),
+        Line2D([], [], color=BLUE, label="forecast, P50"),
+        Line2D([], [], color=BLUE, lw=6, alpha=0.25, label="P10 to P90"),
+        Line2D([], [], color=VERMILLION, lw=1, ls="--", label="capacity less headroom"),
         Line2D([], [], color=MUTED, lw=6, alpha=0.15, label="further than the history is long"),
     ]
     figure.legend(handles=keys, loc="outside right upper")
@@ -235,7 +240,7 @@ def held_out_figure(plan: Plan) -> Figure | None:
         return None
     figure, panels = _panels(len(shown))
     for (one, validation), panel in zip(shown, panels, strict=True):
-        for figure_name, colour, marker, allowed in (("mean", _BLUE, "o", 10), ("p99", _VERMILLION, "s", 15)):
+        for figure_name, colour, marker, allowed in (("mean", BLUE, "o", 10), ("p99", VERMILLION, "s", 15)):
             some = [(held.rate_per_s, 100 * held.error) for held in validation.errors if held.figure == figure_name]
             if some:
                 panel.plot(*zip(*some, strict=True), color=colour, marker=marker, ms=4, ls="", gid=f"error-{figure_name}")
@@ -246,8 +251,8 @@ def held_out_figure(plan: Plan) -> Figure | None:
         panel.set_xlabel("arrival rate (requests per second)")
         panel.set_ylabel("predicted − measured (%)")
     keys = [
-        Line2D([], [], color=_BLUE, marker="o", ls="", ms=4, label="mean"),
-        Line2D([], [], color=_VERMILLION, marker="s", ls="", ms=4, label="p99"),
+        Line2D([], [], color=BLUE, marker="o", ls="", ms=4, label="mean"),
+        Line2D([], [], color=VERMILLION, marker="s", ls="", ms=4, label="p99"),
     ]
     keys.append(Line2D([], [], color=MUTED, lw=0.8, ls=":", label="allowed"))
     figure.legend(handles=keys, loc="outside right upper")
@@ -261,7 +266,7 @@ def front_figure(plan: Plan) -> Figure | None:
     for place, one in enumerate(plan.configurations):
         if not one.operations:
             continue
-        colour = COLOURS[place % len(COLOURS)]
+        colour = _COLOURS[place % len(_COLOURS)]
         for it in one.operations:
             amount = it.cost_per_hour if plan.compares_costs and it.cost_per_hour is not None else float(it.replicas)
             is_on = (one.name, it.headroom) in plan.front

@@ -1,11 +1,7 @@
-"""The pictures of a result as SVG text: the same values give the same bytes. The only module that knows matplotlib."""
+"""The pictures of a result as SVG text: the same values give the same bytes."""
 
-import dataclasses
-import io
 import itertools
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -13,93 +9,37 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from perfkit.recorder.histogram import Histogram
+from perfkit.report.plot_style import BLUE, GREEN, MUTED, NS_PER_MS, NUMBERS, STYLE, VERMILLION, WIDTH_IN, scale_times, svg
+from perfkit.report.recorded import Recorded, repetitions_of
+from perfkit.report.resource_plots import resource_figures
 from perfkit.result.model import Point, Result
 
-WIDTH_IN = 10.5
-NS_PER_MS = 1e6
-_INK, _MUTED, _GRID = "#24292f", "#57606a", "#e4e7ea"
-_BLUE, _VERMILLION, _GREEN, _PURPLE = "#0072b2", "#d55e00", "#007a5a", "#8a4f7d"  # after Okabe and Ito, for colour-blind readers
-COLOURS = (_BLUE, _VERMILLION, _GREEN, _PURPLE)
-INK, MUTED = _INK, _MUTED
-_STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8.5,
-    "axes.titlesize": 9,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": _MUTED,
-    "axes.labelcolor": _INK,
-    "axes.titlecolor": _INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": _GRID,
-    "grid.linewidth": 0.7,
-    "text.color": _INK,
-    "xtick.bottom": False,  # the grid marks the place
-    "ytick.left": False,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
-    "legend.frameon": False,
-    "lines.linewidth": 1.4,
-}
 _UPPER = {
     "p99": "p99 of the {times}",
     "p90": "p90 of the {times} (p99 needs 100 samples a step)",
     "max": "maximum of the {times} (p90 needs 10 samples a step)",
 }
 _TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
-_NUMBERS = FuncFormatter(lambda value, _: f"{value:,.6g}")
-NUMBERS = _NUMBERS
-_LONG_NUMBER = re.compile(r'(?<=[\s"(])-?\d+\.\d{3,}(?=[\s")])')
-_AUTOMATIC_ID = re.compile(r'<g id="[A-Za-z0-9.]+_\d+">')
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Slice:
-    """The times of the requests that belong to one slice of a repetition's window."""
-
-    start_s: float
-    times: Mapping[str, int]
-    """Nanoseconds by name: `p50`, `p90`, `p99` as far as the samples carry them, and `max`."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Recorded:
-    """What the log holds of a result; points are counted as in its summary."""
-
-    pooled: tuple[Histogram, ...]
-    """One a point of the summary: all its repetitions."""
-    slices: Mapping[tuple[int, int], tuple[Slice, ...]]
-    """By point and repetition, ascending."""
-    slice_s: int
 
 
 def draw_plots(result: Result, recorded: Recorded) -> dict[str, str]:
     """SVG by name, in the order to show them; what has no samples is left out."""
-    figures: dict[str, Callable[[], Figure]] = {}
-    answered = [point for point in result.summary if point.times.count]
-    if len({point.load.level for point in answered}) > 1:  # a single one says no more than the table
-        figures["load"] = lambda: load_figure(result.summary)
-    if any(histogram.count for histogram in recorded.pooled):
-        figures["percentiles"] = lambda: percentile_figure(result.summary, recorded.pooled)
-    if any(recorded.slices.values()):
-        figures["timeline"] = lambda: timeline_figure(result, recorded)
-    return drawn_as_svg(figures)
-
-
-def drawn_as_svg(figures: Mapping[str, Callable[[], Figure | None]]) -> dict[str, str]:
-    """Figures, drawn in perfkit's style, as SVG by name; None is left out."""
     with mpl.rc_context():
         mpl.rcdefaults()  # a matplotlibrc of the user must not change the picture
-        mpl.rcParams.update(_STYLE)
-        drawn = {name: draw() for name, draw in figures.items()}
-        return {name: _svg(figure, name) for name, figure in drawn.items() if figure is not None}
+        mpl.rcParams.update(STYLE)
+        figures: dict[str, Figure] = {}
+        answered = [point for point in result.summary if point.times.count]
+        if len({point.load.level for point in answered}) > 1:  # a single one says no more than the table
+            figures["load"] = load_figure(result.summary)
+        if any(histogram.count for histogram in recorded.pooled):
+            figures["percentiles"] = percentile_figure(result.summary, recorded.pooled)
+        if any(recorded.slices.values()):
+            figures["timeline"] = timeline_figure(result, recorded)
+        figures |= resource_figures(result, recorded)
+        return {name: svg(figure, name) for name, figure in figures.items()}
 
 
 def percentile_curve(histogram: Histogram) -> tuple[npt.NDArray[np.float64], list[int]]:
@@ -157,7 +97,7 @@ def load_figure(points: Sequence[Point]) -> Figure:
     """Throughput, and p50 and p99 of the points' times, against the load."""
     figure = Figure(figsize=(WIDTH_IN, 3.5), layout="constrained")
     throughput, times = figure.subplots(1, 2, squeeze=True)
-    shades = {"http": (_BLUE, "o"), "grpc": (_VERMILLION, "s")}
+    shades = {"http": (BLUE, "o"), "grpc": (VERMILLION, "s")}
     for protocol in _protocols(points):
         some = sorted((point for point in points if point.protocol == protocol), key=lambda point: point.load.level)
         x, (colour, marker) = [point.load.level for point in some], shades[protocol]
@@ -173,16 +113,16 @@ def load_figure(points: Sequence[Point]) -> Figure:
     throughput.set_title("throughput")
     throughput.set_ylabel("ok answers per second")
     throughput.set_ylim(0, max(point.throughput_per_s for point in points) * 1.06 or 1.0)
-    throughput.yaxis.set_major_formatter(_NUMBERS)
+    throughput.yaxis.set_major_formatter(NUMBERS)
     times.set_title(points[0].times_name)
     times.set_ylabel(f"{points[0].times_name} (ms)")
     known = [value for point in points for name in ("p50", "p99") if (value := _milliseconds(point, name)) > 0]
     if known:
         scale_times(times, min(known), max(known))
     keys = [Line2D([], [], color=shades[name][0], marker=shades[name][1], ms=4.5, label=name) for name in _protocols(points)]
-    keys += [Line2D([], [], color=_MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
+    keys += [Line2D([], [], color=MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
     if not all(point.valid for point in points):
-        keys.append(Line2D([], [], color=_MUTED, marker="o", mfc="white", ms=4.5, ls="", label="not valid"))
+        keys.append(Line2D([], [], color=MUTED, marker="o", mfc="white", ms=4.5, ls="", label="not valid"))
     figure.legend(handles=keys, loc="outside right upper")
     return figure
 
@@ -204,7 +144,7 @@ def timeline_figure(result: Result, recorded: Recorded) -> Figure:
     for index, (point, (row, column)) in enumerate(zip(points, cells, strict=True)):
         times, rates = figure.add_subplot(grid[3 * row, column]), figure.add_subplot(grid[3 * row + 1, column])
         pairs.append((times, rates))
-        _draw_timeline(times, rates, _repetitions(result, point), index, recorded, upper)
+        _draw_timeline(times, rates, repetitions_of(result, point), index, recorded, upper)
         times.set_title(f"{point.protocol}, {point.load.title}", pad=4)
         times.tick_params(labelbottom=False)
         if column == 0:
@@ -212,7 +152,7 @@ def timeline_figure(result: Result, recorded: Recorded) -> Figure:
             rates.set_ylabel("answers\nper s")
         if (row + 1, column) not in cells:
             rates.set_xlabel(under)
-    longest_s = max(sum(one.duration_s for one in _repetitions(result, point)) for point in points)
+    longest_s = max(sum(one.duration_s for one in repetitions_of(result, point)) for point in points)
     for (row, _), (times, rates) in zip(cells, pairs, strict=True):
         beside = [pair[0] for pair, cell in zip(pairs, cells, strict=True) if cell[0] == row]
         for panel, alike, ticks in ((times, beside, 4), (rates, [pair[1] for pair in pairs], 2)):
@@ -221,12 +161,12 @@ def timeline_figure(result: Result, recorded: Recorded) -> Figure:
             panel.set_ylim(0, top * 1.12 or 1.0)
             panel.xaxis.set_major_locator(MaxNLocator(8, integer=True))
             panel.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 4, 5, 10]))
-            panel.yaxis.set_major_formatter(_NUMBERS)
+            panel.yaxis.set_major_formatter(NUMBERS)
     figure.align_ylabels()
     keys = [
-        Line2D([], [], color=_BLUE, label=f"p50 of the {points[0].times_name}"),
-        Line2D([], [], color=_VERMILLION, label=_UPPER[upper].format(times=points[0].times_name)),
-        Line2D([], [], color=_GREEN, label="throughput"),
+        Line2D([], [], color=BLUE, label=f"p50 of the {points[0].times_name}"),
+        Line2D([], [], color=VERMILLION, label=_UPPER[upper].format(times=points[0].times_name)),
+        Line2D([], [], color=GREEN, label="throughput"),
     ]
     figure.legend(handles=keys, loc="upper left", bbox_to_anchor=(0.06, 1), ncols=3, borderaxespad=0.2)
     return figure
@@ -246,16 +186,16 @@ def _draw_timeline(times: Axes, rates: Axes, repetitions: Sequence[Point], index
     for one in repetitions:
         number = one.repetition or 0
         slices = recorded.slices.get((index, number), ())
-        for name, colour in (("p50", _BLUE), (upper, _VERMILLION)):
+        for name, colour in (("p50", BLUE), (upper, VERMILLION)):
             known = [
                 (offset_s + _middle_s(part.start_s, slice_s, one), part.times[name] / NS_PER_MS) for part in slices if name in part.times
             ]
             _line(times, known, colour, f"{name}-{_id(one)}-r{number}")
-        _line(rates, [(offset_s + at_s, rate) for at_s, rate in _rates(one, slice_s)], _GREEN, f"throughput-{_id(one)}-r{number}")
+        _line(rates, [(offset_s + at_s, rate) for at_s, rate in _rates(one, slice_s)], GREEN, f"throughput-{_id(one)}-r{number}")
         offset_s += one.duration_s
         if one is not repetitions[-1]:
             for panel in (times, rates):
-                panel.axvline(offset_s, color=_MUTED, lw=0.8, ls=":")
+                panel.axvline(offset_s, color=MUTED, lw=0.8, ls=":")
 
 
 def _line(panel: Axes, known: Sequence[tuple[float, float]], colour: str, gid: str) -> None:
@@ -282,11 +222,6 @@ def _upper(recorded: Recorded) -> str:
     """The highest of p99 and p90 that nearly all slices carry; the maximum where they are too small for both."""
     slices = list(itertools.chain.from_iterable(recorded.slices.values()))
     return next((name for name in ("p99", "p90") if sum(name in one.times for one in slices) >= 0.9 * len(slices)), "max")
-
-
-def _repetitions(result: Result, point: Point) -> list[Point]:
-    some = [one for one in result.points if (one.protocol, one.load) == (point.protocol, point.load)]
-    return sorted(some, key=lambda one: one.repetition or 0)
 
 
 def _protocols(points: Sequence[Point]) -> list[str]:
@@ -324,27 +259,5 @@ def _level_axis(panel: Axes, levels: Sequence[float]) -> None:
         if level >= ticks[-1] * apart:
             ticks.append(level)
     panel.xaxis.set_major_locator(FixedLocator(ticks))
-    panel.xaxis.set_major_formatter(_NUMBERS)
+    panel.xaxis.set_major_formatter(NUMBERS)
     panel.xaxis.set_minor_locator(NullLocator())
-
-
-def scale_times(panel: Axes, lowest: float, highest: float) -> None:
-    """From zero; logarithmic where the values lie more than a decade apart."""
-    if lowest > 0 and highest > 12 * lowest:
-        panel.set_yscale("log")
-        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.yaxis.set_major_formatter(_NUMBERS)
-        panel.yaxis.set_minor_formatter(NullFormatter())
-        panel.set_ylim(lowest / 1.15, highest * 1.15)
-    else:
-        panel.set_ylim(0, highest * 1.06)
-
-
-def _svg(figure: Figure, name: str) -> str:
-    with mpl.rc_context({"svg.hashsalt": f"perfkit {name}"}):
-        written = io.StringIO()
-        figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    text = _AUTOMATIC_ID.sub("<g>", written.getvalue())  # the ids that count upwards would meet in a page of several plots
-    text = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", text)
-    lines = (line.strip() for line in text.splitlines())
-    return re.sub(r"\n(?=[MLQCz] ?[-\d\"]|z)", "", "\n".join(filter(None, lines))) + "\n"

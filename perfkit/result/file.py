@@ -16,9 +16,11 @@ from perfkit.errors import MeasurementError, ResultError
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.result.model import SCHEMA, Result, result_document
+from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
+from perfkit.telemetry.timeline import Series
 
 RESULT_FILE, LOG_FILE = "result.json", "latency.hlog"
-_RESULT_ENTRIES = {RESULT_FILE, LOG_FILE, "report.html", "report.md", "plots"}
+_RESULT_ENTRIES = {RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE, "report.html", "report.md", "plots"}
 _INTERVAL = re.compile(r"Tag=(?P<tag>[^,]+),(?P<start>[\d.]+),(?P<length>[\d.]+),(?P<max>[\d.]+),(?P<payload>\S+)")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
@@ -43,6 +45,7 @@ class ResultWriter:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
         except ValueError:
             raise ResultError(f"--out {folder}: this cannot be a result folder; give another one") from None
+        self._telemetry = TelemetryLog(self.partial)
         self._log.write("#[Histogram log format version 1.2]\n#[logged by perfkit; nanoseconds; Interval_Max in milliseconds]\n")
         self._log.write(f"#[StartTime: {started_at_s:.3f} (seconds since epoch)]\n")
         self._log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
@@ -56,6 +59,11 @@ class ResultWriter:
         """The intervals of one load point; `started_ns` is the log's start on the clock of the recordings."""
         return IntervalLog(self, tag, started_ns, held_s)
 
+    def log_series(self, point: SampledPoint, started_ns: int, series: tuple[Series, ...]) -> None:
+        """Adds what was sampled beside a load point's window; `started_ns` as for `interval_log`."""
+        with self._writing():
+            self._telemetry.add(point, started_ns, series)
+
     def save(self, result: Result) -> None:
         """Writes `result.json` as far as the run has come, so that a crash leaves what was measured."""
         with self._writing():
@@ -68,6 +76,7 @@ class ResultWriter:
         """Puts the folder in its place, replacing a result that is there, in one step."""
         with self._writing():
             self._log.close()
+            self._telemetry.finish()
             if self._place.exists() and not _may_be_replaced(self._place):
                 raise MeasurementError(f"{self._place} has become something else meanwhile; the result stays in {self.partial}")
             if not self._place.exists():

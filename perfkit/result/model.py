@@ -5,6 +5,10 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import ConfigDict, Field
 
+from perfkit.telemetry.gpu_figures import GpuFigures
+from perfkit.telemetry.metrics_figures import MetricFigures
+from perfkit.telemetry.server import ServerFigures
+
 SCHEMA = "perfkit.result/1"
 
 Status = Literal["complete", "interrupted", "incomplete", "invalid"]
@@ -116,6 +120,28 @@ class Connections(Part):
     """Requests sent again, since a kept connection was closed before any byte of their answer."""
 
 
+class GcPauses(Part):
+    """Python's garbage collections in the workers, each of which stops its event loop."""
+
+    count: int
+    total_ns: int
+    max_ns: int
+
+
+class ContextSwitches(Part):
+    """Of the workers' main threads: how often they waited, and how often another process took their CPU."""
+
+    voluntary: int
+    involuntary: int
+
+
+class Tcp(Part):
+    """TCP segments of the generator's machine, whoever sent them, and those sent again."""
+
+    segments_sent: int
+    retransmits: int
+
+
 class Generator(Part):
     """The load generator itself: its busy share of one core, and the share of the machine that others took."""
 
@@ -126,6 +152,18 @@ class Generator(Part):
     steal_share: float
     throttled_share: float = 0.0
     """The share of the window in which a CPU quota stopped it."""
+    worker_cpu_shares: tuple[float | None, ...] = ()
+    """Of one core, of each worker; where repetitions are pooled, the mean."""
+    machine_cpu_share: float | None = None
+    """How busy its machine was, all CPUs and processes together."""
+    gc_pauses: GcPauses | None = None
+    context_switches: ContextSwitches | None = None
+    tcp: Tcp | None = None
+    sockets_max: int | None = None
+    """TCP sockets of its machine, those in TIME_WAIT among them."""
+    open_files_max: int | None = None
+    """Files and sockets of the worker that held most."""
+    open_files_limit: int | None = None
 
 
 class SloJudgement(Part):
@@ -167,8 +205,15 @@ class Point(Part):
     """Of the pooled repetitions, where the scenario has an SLO."""
     connections: Connections
     generator: Generator
-    server: None = None
-    gpus: tuple[()] = ()
+    server: ServerFigures | None = None
+    """The server's own figures, from its v2 statistics; None where it has none, or they tell nothing of this load."""
+    gpus: tuple[GpuFigures, ...] = ()
+    energy_per_inference_j: float | None = None
+    """What the GPUs drew in the window ÷ its inferences."""
+    energy_above_idle_per_inference_j: float | None = None
+    """The same without what they draw at rest."""
+    metrics: tuple[MetricFigures, ...] = ()
+    """Of the pages of metrics that the scenario names."""
     throughput_series_per_s: tuple[int, ...] | None = None
     """Ok completions in each second of the window; None where repetitions are pooled."""
     errors: dict[str, tuple[str, ...]] = Field(default_factory=dict)

@@ -63,6 +63,18 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
     return dataclasses.replace(address, headers=headers, tls=tls, secrets=frozenset(secrets))
 
 
+def resolve_metrics_url(key: str, url: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """A URL without its credentials, and the `Authorization` header that they make, empty where there are none.
+
+    Raises ScenarioError where a variable is not set.
+    """
+    plain, credentials = split_credentials(url)
+    if not credentials:
+        return url, ""
+    user, _, password = (_fill(key, urllib.parse.unquote(part), environ, set()) for part in credentials.partition(":"))
+    return plain, f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
 def _decoded(value: str) -> set[str]:
     """What a Basic header says in plain text: user and password together, and the password."""
     scheme, _, token = value.partition(" ")

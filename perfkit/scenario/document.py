@@ -17,6 +17,9 @@ def scenario_document(scenario: Scenario) -> dict[str, Any]:
     target["headers"] = {name: value if is_shown(name, value) else REDACTED for name, value in scenario.target.headers.items()}
     if scenario.target.url is not None:
         target["url"] = redacted_url(scenario.target.url)
+    if scenario.target.metrics_url is not None:
+        target["metrics_url"] = redacted_url(scenario.target.metrics_url)
+    document["metrics"]["url"] = [redacted_url(url) for url in scenario.metrics.url]
     inputs = document["workload"]["inputs"]
     document["workload"]["inputs"] = {name: _finite(one) for name, one in inputs.items()}
     return document

@@ -17,6 +17,7 @@ from perfkit.scenario.model import LATER, Scenario
 
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
 KeyPath: TypeAlias = tuple[str | int, ...]
+_URLS = (("target", "url"), ("target", "metrics_url"), ("metrics", "url"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,9 +139,10 @@ def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, t
     for known in [known for known in origins if known[: len(walked)] == walked]:
         del origins[known]
     value = place[last] = _parse(text, walked, origins, lambda _: origin)
-    if walked[:2] == ("target", "headers") or (walked == ("target",) and isinstance(value, dict) and {"headers", "url"} & set(value)):
+    holds_secrets = walked == ("target",) and isinstance(value, dict) and bool({"headers", "url", "metrics_url"} & set(value))
+    if walked[:2] == ("target", "headers") or holds_secrets or (walked[:1] == ("metrics",) and "@" in text):
         return f"{key}={REDACTED}"
-    return f"{key}={redacted_url(str(value)) if walked == ('target', 'url') else text}"
+    return f"{key}={redacted_url(str(value)) if walked in _URLS else text}"
 
 
 def _present_key(place: Mapping[str, Any], key: str) -> str:
@@ -203,7 +205,7 @@ def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path:
 
 def _shown(value: object, key_path: KeyPath) -> str:
     """What stands at a key, for a sentence; what may hold a secret is not repeated."""
-    if key_path == ("target",) or key_path[:2] in (("target", "headers"), ("target", "url")):
+    if key_path == ("target",) or key_path[:2] in (("target", "headers"), *_URLS):
         return "a value that is not shown here"
     return repr(value)
 

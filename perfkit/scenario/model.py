@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.check import Check
 from perfkit.scenario.load import Load, OpenLoad
+from perfkit.scenario.metrics import Gpu, Metrics
 from perfkit.scenario.part import Count, Cpus, Duration, Part, Share
 from perfkit.scenario.slo import Slo
 from perfkit.scenario.target import Server, Target
@@ -17,9 +18,7 @@ SCHEMA = "perfkit.scenario/1"
 
 # keys whose capability is not there yet, with what to do until then
 LATER = {
-    "target.metrics_url": "reading the server's Prometheus metrics comes with a later version",
     "load.search": "the capacity search comes with a later version; use load.closed with several concurrencies",
-    "gpu": "GPU sampling comes with a later version",
     "gate": "the regression gate comes with a later version",
     "sweep": "sweeps come with a later version; use several concurrencies",
 }
@@ -69,6 +68,10 @@ class Scenario(Part):
     measure: Measure = Measure()
     check: Check = Check()
     slo: Slo | None = None
+    telemetry: Annotated[bool, Field(strict=True)] = True
+    """False samples nothing beside the requests, and asks the server for nothing else."""
+    metrics: Metrics = Metrics()
+    gpu: Gpu = Gpu()
 
     @pydantic.field_validator("schema_version")
     @classmethod

@@ -6,6 +6,7 @@ import pydantic
 from pydantic import BeforeValidator, Field
 
 from perfkit.address import Address, Protocol, host_name
+from perfkit.scenario.metrics import MetricsUrl
 from perfkit.scenario.part import Count, Cpus, Duration, Part, Text
 
 
@@ -49,6 +50,8 @@ class Target(Part):
     """Requests at a time on one connection; the wire engine's over gRPC alone, 1 where it is left out."""
     headers: dict[str, Annotated[str, Field(strict=True)]] = Field(default_factory=dict)
     tls: TlsOptions | None = None
+    metrics_url: MetricsUrl | None = None
+    """Where the server tells its metrics, for Prometheus."""
     compression: Literal["none", "gzip", "deflate"] = "none"
     """Of requests, and of answers where the server does as it is asked."""
 
@@ -94,10 +97,3 @@ class Server(Part):
     cpus: Cpus | None = None
     synthetic: Text | None = None
     """The law of the model `synthetic`, such as `service=exponential:10ms,servers=2`."""
-
-    @pydantic.field_validator("device")
-    @classmethod
-    def _cpu_alone(cls, device: str) -> str:
-        if device == "cuda":
-            raise ValueError("CUDA in the bundled server comes with a later version; use auto or cpu")
-        return device

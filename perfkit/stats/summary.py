@@ -20,6 +20,16 @@ from perfkit.result.model import (
 )
 from perfkit.stats.course import Course, course_warnings
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.resources import (
+    NOTHING_SEEN,
+    Resources,
+    energy_per,
+    generator_figures,
+    network_warnings,
+    pooled_gpus,
+    pooled_metrics,
+    server_figures,
+)
 from perfkit.stats.slo import Slo, judge_slo
 from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, is_withheld, judge_generator, minimum_samples
 from perfkit.transport.base import Outcome
@@ -46,6 +56,7 @@ class Measured:
     think_time_ns: int = 0
     has_slo: bool = False
     """Whether the window's `good` means anything."""
+    resources: Resources = NOTHING_SEEN
     faults: tuple[RunWarning, ...] = ()
     """What makes it invalid beside its figures."""
 
@@ -97,13 +108,17 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
     sent, window_s = sum(outcomes.values()), sum(window.length_ns for window in windows) / NS_PER_S
     scheduled, checked = sent + dropped, sum(window.checked for window in windows)
     throughput = _rate(sum(window.finished for window in windows), window_s)
+    late = lag if lag is not None and lag.count else Histogram.unpacked(*(part.resources.lag for part in parts))
+    seen = [(part.resources, part.window.length_ns) for part in parts]
     generator = Generator(
         workers=max(part.generator.workers for part in parts),
         cpu_share=_mean(parts, "cpu_share"),
-        event_loop_lag_ns=distribution(lag) if lag is not None and lag.count else None,
+        event_loop_lag_ns=distribution(late) if late.count else None,
         steal_share=_mean(parts, "steal_share"),
         throttled_share=_mean(parts, "throttled_share"),
+        **generator_figures(seen),
     )
+    inferences, gpus = throughput * window_s * first.batch_size, pooled_gpus(seen)
     judged = _judge_generator(parts, generator, scheduled, dropped - unsent, unsent, lag, response_time or service_time, failure_time)
     errors = {
         outcome.value: tuple(dict.fromkeys(text for window in windows for text in window.errors.get(outcome, ())))
@@ -121,6 +136,7 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
             *faults,
             *judged.invalid,
             *judged.warnings,
+            *network_warnings(generator),
             *_load_warnings(dropped - unsent, scheduled, lag),
             *(course_warnings([_course(part) for part in parts]) if judged.is_valid else ()),
             *_outcome_warnings(outcomes, errors, checked),
@@ -152,6 +168,11 @@ def _point(parts: Sequence[Measured], repetition: int | None, series: tuple[int,
             retried=sum(part.connections.retried for part in parts),
         ),
         generator=generator,
+        server=server_figures(seen),
+        gpus=gpus,
+        energy_per_inference_j=energy_per(inferences, gpus, "energy_j"),
+        energy_above_idle_per_inference_j=energy_per(inferences, gpus, "energy_above_idle_j"),
+        metrics=pooled_metrics(seen),
         throughput_series_per_s=series,
         errors=errors,
     )

@@ -94,6 +94,81 @@ class BusyMeter:
         return BusyShares((cpu_ns() - used_ns) / elapsed_ns, stolen, min(stopped_ns / elapsed_ns, 1.0))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessReading:
+    """What one process has used until now."""
+
+    cpu_s: float
+    voluntary_switches: int
+    """How often its main thread waited for something."""
+    involuntary_switches: int
+    """How often another took the CPU from it."""
+    open_files: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MachineReading:
+    """What the whole machine has used until now, or holds; None where the system does not say."""
+
+    cpu_s: float
+    """Of all CPUs together, without waiting and without steal."""
+    steal_s: float
+    total_s: float
+    tcp_segments_sent: int | None
+    tcp_retransmits: int | None
+    tcp_sockets: int | None
+    """In use, or not yet given up after their end."""
+
+
+def read_process(pid: int) -> ProcessReading | None:
+    """None where there is no such process any more, or it may not be asked."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            times, switches = process.cpu_times(), process.num_ctx_switches()
+            return ProcessReading(times.user + times.system, switches.voluntary, switches.involuntary, process.num_fds())
+    except psutil.Error:
+        return None
+
+
+def read_machine(proc: pathlib.Path = pathlib.Path("/proc")) -> MachineReading:
+    """The machine's counters; the TCP ones are of this process's network namespace."""
+    times = psutil.cpu_times()
+    total_s, steal_s = sum(times), getattr(times, "steal", 0.0)
+    # what guests took stands in user time already
+    total_s -= getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    idle_s = times.idle + getattr(times, "iowait", 0.0)
+    tcp, sockets = _tcp_counters(proc / "net/snmp"), [_tcp_sockets(proc / "net" / name) for name in ("sockstat", "sockstat6")]
+    known = [count for count in sockets if count is not None]
+    return MachineReading(
+        cpu_s=total_s - idle_s - steal_s,
+        steal_s=steal_s,
+        total_s=total_s,
+        tcp_segments_sent=tcp.get("OutSegs"),
+        tcp_retransmits=tcp.get("RetransSegs"),
+        tcp_sockets=sum(known) if known else None,
+    )
+
+
+def _tcp_counters(file: pathlib.Path) -> dict[str, int]:
+    """The line of names and the line of values that begin with `Tcp:`."""
+    with contextlib.suppress(OSError, ValueError):
+        names, values = (line.split()[1:] for line in file.read_text(encoding="ascii").splitlines() if line.startswith("Tcp:"))
+        return dict(zip(names, map(int, values), strict=True))
+    return {}
+
+
+def _tcp_sockets(file: pathlib.Path) -> int | None:
+    """`TCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1`, of which those in use and in TIME_WAIT; the second file has `TCP6: inuse 1`."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in file.read_text(encoding="ascii").splitlines():
+            kind, *rest = line.split()
+            if kind in ("TCP:", "TCP6:"):
+                counts = dict(zip(rest[::2], map(int, rest[1::2]), strict=True))
+                return counts.get("inuse", 0) + counts.get("tw", 0)
+    return None
+
+
 def cpu_cgroups(base: pathlib.Path = pathlib.Path("/")) -> Sequence[pathlib.Path]:
     """The groups whose quotas hold for this process: its own in either version of the hierarchy, and those above; `base` is the system's root."""
     folders: list[pathlib.Path] = []

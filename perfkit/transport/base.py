@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.protocol.statistics import ModelStatistics
 
 Compression: TypeAlias = Literal["none", "gzip", "deflate"]
 
@@ -108,6 +109,13 @@ class Transport(Protocol):
 
     async def max_batch_size(self, model: str, version: str) -> int:
         """From the model's configuration; 0 where the server has no such call."""
+        ...
+
+    async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
+        """What the model's versions did since they were loaded, of one version where it is given; empty where the server has no such call.
+
+        Raises TargetError where the target cannot be reached, or its answer is not what the protocol says.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -10,6 +10,7 @@ from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.compression import compress, decompress
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.protocol.tensor import Buffer
 from perfkit.transport.base import Compression, Outcome, Reply
 
@@ -98,6 +99,16 @@ class RestTransport(abc.ABC):
         if size < 0:
             raise TargetError(f"{self._address}: the configuration of model '{model}' is not what the protocol says")
         return size
+
+    async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
+        """See `Transport.model_statistics`."""
+        answer = await self._get(rest.model_path(model, version, "stats"))
+        if answer.status != 200:
+            return ()
+        try:
+            return decode_model_statistics(_readable(answer))
+        except ProtocolError as error:
+            raise TargetError(f"{self._address}: {error}") from None
 
     async def _document(self, path: str) -> dict[str, Any]:
         answer = await self._get(path)

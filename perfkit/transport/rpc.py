@@ -9,6 +9,7 @@ from perfkit.address import Address
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import ModelMetadata, ServerMetadata
+from perfkit.protocol.statistics import ModelStatistics
 
 _M = TypeVar("_M", bound=Message)
 
@@ -57,6 +58,14 @@ class RpcTransport(abc.ABC):
         except RefusedError:
             return 0
         return answer.config.max_batch_size
+
+    async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
+        """See `Transport.model_statistics`."""
+        request = v2_pb2.ModelStatisticsRequest(name=model, version=version)
+        try:
+            return protobuf.model_statistics(await self._ask("ModelStatistics", request, v2_pb2.ModelStatisticsResponse))
+        except RefusedError:
+            return ()
 
     async def _ask(self, rpc: str, request: Message, response: type[_M]) -> _M:
         try:

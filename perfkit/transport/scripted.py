@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.protocol.statistics import ModelStatistics
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 
 _WITHOUT_TEXT = (Outcome.OK, Outcome.UNFINISHED)
@@ -60,6 +61,10 @@ class ScriptedTransport:
     async def max_batch_size(self, model: str, version: str) -> int:
         """See `Transport.max_batch_size`."""
         return 0
+
+    async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
+        """See `Transport.model_statistics`: it counts nothing."""
+        return ()
 
     async def aclose(self) -> None:
         """See `Transport.aclose`."""

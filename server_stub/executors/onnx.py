@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime executes on the CPU."""
+"""Models that ONNX Runtime executes, on the CPU or through its CUDA provider."""
 
 import pathlib
 from typing import Any
@@ -8,6 +8,7 @@ import numpy as np
 from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
+from server_stub.devices import Kind
 from server_stub.executors.base import Arrays
 
 _DATATYPES = {
@@ -24,17 +25,18 @@ _DATATYPES = {
     "tensor(float)": Datatype.FP32,
     "tensor(double)": Datatype.FP64,
 }
+_PROVIDERS: dict[Kind, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
 class OnnxExecutor:
-    """Executes an ONNX file; `threads` is how many ONNX Runtime uses for one execution.
+    """Executes an ONNX file; `threads` is how many ONNX Runtime uses for one execution on the CPU.
 
     `inputs` and `outputs` are the graph's own tensors, with -1 for a size that it leaves open.
     """
 
     is_brief = False
 
-    def __init__(self, file: pathlib.Path, threads: int) -> None:
+    def __init__(self, file: pathlib.Path, threads: int, device: Kind = "cpu") -> None:
         try:
             import onnxruntime
         except ImportError as error:
@@ -46,10 +48,16 @@ class OnnxExecutor:
         # threads that spin while they wait take the CPU from the load generator beside them
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        provider = _PROVIDERS[device]
+        # what CUDA has no kernel for is left to the CPU
+        providers = list(dict.fromkeys((provider, _PROVIDERS["cpu"])))
         try:
-            self._session: Any = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+            self._session: Any = onnxruntime.InferenceSession(file, options, providers=providers)
         except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no other base
             raise UsageError(f"{file} cannot be loaded by ONNX Runtime: {error}") from None
+        if provider not in self._session.get_providers():  # it warns, and goes on without
+            raise UsageError(f"{file} cannot be executed on {device}: ONNX Runtime could not start its {provider}.")
+        self.device, self._runtime = device, onnxruntime
         self.inputs, self.outputs = (
             tuple(_metadata(file, one) for one in some) for some in (self._session.get_inputs(), self._session.get_outputs())
         )
@@ -59,7 +67,20 @@ class OnnxExecutor:
         """See `Executor.execute`."""
         # a tensor behind a JSON part of any length may stand unaligned in the body: ONNX Runtime expects aligned memory
         feeds = {name: np.require(array, requirements=("C", "A")) for name, array in inputs.items()}
-        return dict(zip(self._output_names, self._session.run(self._output_names, feeds), strict=True))
+        if self.device == "cpu":
+            return dict(zip(self._output_names, self._session.run(self._output_names, feeds), strict=True))
+        return self.execute_bound(feeds)
+
+    def execute_bound(self, feeds: Arrays) -> Arrays:
+        """The same with I/O binding: one copy to the device, one back, and outputs allocated there."""
+        binding = self._session.io_binding()
+        values = {name: self._runtime.OrtValue.ortvalue_from_numpy(array, self.device, 0) for name, array in feeds.items()}
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self._output_names:
+            binding.bind_output(name, self.device)
+        self._session.run_with_iobinding(binding)
+        return dict(zip(self._output_names, binding.copy_outputs_to_cpu(), strict=True))
 
 
 def _metadata(file: pathlib.Path, tensor: Any) -> TensorMetadata:

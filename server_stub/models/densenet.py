@@ -3,6 +3,7 @@
 `densenet_batch` is the same one with a batch dimension and dynamic batching, always with the weights from the seed.
 """
 
+import dataclasses
 import os
 import pathlib
 import sys
@@ -15,6 +16,7 @@ from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from server_stub.batching import BatchingPolicy
 from server_stub.definition import ModelDefinition, TensorDefinition
+from server_stub.devices import Kind
 from server_stub.executors.onnx import OnnxExecutor
 from server_stub.models import densenet_graph
 
@@ -25,17 +27,18 @@ _MAX_BATCH_SIZE = 8
 _INPUT = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), reshape=(1, 3, 224, 224), format="FORMAT_NCHW")
 
 
-def load(threads: int, trained: pathlib.Path | None = None) -> tuple[ModelDefinition, OnnxExecutor]:
+def load(threads: int, trained: pathlib.Path | None = None, device: Kind = "cpu") -> tuple[ModelDefinition, OnnxExecutor]:
     """The model, ready to execute: `trained` is the model zoo's densenet-7 file, None takes the weights from the seed."""
-    executor = OnnxExecutor(trained or seeded_file(), threads)
+    executor = OnnxExecutor(trained or seeded_file(), threads, device)
     expected = (TensorMetadata("data_0", "FP32", (1, 3, 224, 224)), TensorMetadata("fc6_1", "FP32", (1, _CLASSES, 1, 1)))
     found = (*executor.inputs, *executor.outputs)
     if found != expected:
         raise UsageError(f"{trained} is not the model zoo's densenet-7: it has {_listed(found)}, where {_listed(expected)} are expected.")
-    return definition(read_labels(trained.with_name(LABEL_FILENAME)) if trained else neutral_labels()), executor
+    labels = read_labels(trained.with_name(LABEL_FILENAME)) if trained else neutral_labels()
+    return dataclasses.replace(definition(labels), device=device), executor
 
 
-def load_batched(threads: int) -> tuple[ModelDefinition, OnnxExecutor]:
+def load_batched(threads: int, device: Kind = "cpu") -> tuple[ModelDefinition, OnnxExecutor]:
     """The model with a batch dimension, ready to execute."""
     image = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), format="FORMAT_NCHW")
     logits = TensorDefinition(
@@ -49,9 +52,11 @@ def load_batched(threads: int) -> tuple[ModelDefinition, OnnxExecutor]:
         inputs=(image,),
         outputs=(logits,),
         default_model_filename="model.onnx",
-        scheduling=BatchingPolicy(),
+        # a core's caches hold the activations of two images: eight take it an eighth longer each, where a GPU takes less
+        scheduling=BatchingPolicy() if device == "cuda" else BatchingPolicy((2,)),
+        device=device,
     )
-    return definition, OnnxExecutor(seeded_file(BATCH_NAME), threads)
+    return definition, OnnxExecutor(seeded_file(BATCH_NAME), threads, device)
 
 
 def definition(labels: tuple[str, ...]) -> ModelDefinition:

@@ -2,15 +2,15 @@
 
 from perfkit.protocol.tensor import Datatype
 from server_stub.definition import ModelDefinition, TensorDefinition
-from server_stub.executors.array import ArrayExecutor
+from server_stub.executors.array import ArrayExecutor, ArrayNamespace
 from server_stub.executors.base import Arrays
 
 _DATATYPES = {"simple_identity": Datatype.BYTES, **{f"identity_{datatype.value.lower()}": datatype for datatype in Datatype}}
 NAMES = tuple(_DATATYPES)
 
 
-def load(name: str) -> tuple[ModelDefinition, ArrayExecutor]:
-    """The model of that name, ready to execute."""
+def load(name: str, namespace: ArrayNamespace | None = None) -> tuple[ModelDefinition, ArrayExecutor]:
+    """The model of that name, ready to execute; texts stay with NumPy, which alone has them."""
     datatype = _DATATYPES[name]
     definition = ModelDefinition(
         name,
@@ -20,7 +20,7 @@ def load(name: str) -> tuple[ModelDefinition, ArrayExecutor]:
         inputs=(TensorDefinition("INPUT0", datatype, (-1,)),),
         outputs=(TensorDefinition("OUTPUT0", datatype, (-1,)),),
     )
-    return definition, ArrayExecutor(_unchanged)
+    return definition, ArrayExecutor(_unchanged, None if datatype is Datatype.BYTES else namespace)
 
 
 def _unchanged(inputs: Arrays) -> Arrays:

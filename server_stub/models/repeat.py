@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,10 +11,10 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype
 from server_stub import inference
+from server_stub.counted import CountedModel
 from server_stub.definition import ModelDefinition, TensorDefinition
 from server_stub.executors.base import Arrays
-from server_stub.in_flight import InFlight
-from server_stub.statistics import FailureReason, Statistics, Timing
+from server_stub.statistics import FailureReason, Timing
 
 NAME = "repeat_int32"
 _Answer = TypeVar("_Answer")
@@ -33,14 +33,12 @@ _DEFINITION = ModelDefinition(
 )
 
 
-class RepeatModel:
+class RepeatModel(CountedModel):
     """A `server_stub.model.Model`; requests do not wait for each other. DELAY and WAIT are milliseconds."""
 
     def __init__(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self.definition = _DEFINITION
-        self.version = _DEFINITION.versions[-1]
+        super().__init__(_DEFINITION)
         self._sleep, self._now_ns = sleep, now_ns
-        self._statistics, self._in_flight = Statistics(), InFlight()
 
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
         """See `Model.infer`; it has no one answer."""
@@ -69,24 +67,6 @@ class RepeatModel:
             raise
         finished_ns = self._now_ns()
         self._statistics.add_success(enqueued_ns, Timing(enqueued_ns, enqueued_ns, finished_ns, finished_ns), 1)
-
-    def statistics(self) -> dict[str, Any]:
-        """See `Model.statistics`."""
-        return self._statistics.document(self.definition.name, self.version)
-
-    @property
-    def failures(self) -> Mapping[FailureReason, int]:
-        """See `Model.failures`."""
-        return self._statistics.failures
-
-    @property
-    def pending(self) -> int:
-        """See `Model.pending`."""
-        return 0
-
-    async def drain(self) -> None:
-        """See `Model.drain`."""
-        await self._in_flight.drain()
 
     def close(self) -> None:
         """See `Model.close`; the streams that its responses go to end with their front."""

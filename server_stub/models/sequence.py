@@ -3,7 +3,7 @@
 from perfkit.protocol.tensor import Datatype
 from server_stub.batching import BatchingPolicy
 from server_stub.definition import ModelDefinition, TensorDefinition
-from server_stub.executors.array import ArrayExecutor
+from server_stub.executors.array import ArrayExecutor, ArrayNamespace
 from server_stub.executors.base import Arrays
 from server_stub.sequences import Control, ControlKind, SequencePolicy
 
@@ -17,13 +17,13 @@ _POLICIES = {
 }
 
 
-def load(name: str) -> tuple[ModelDefinition, ArrayExecutor]:
+def load(name: str, namespace: ArrayNamespace | None = None) -> tuple[ModelDefinition, ArrayExecutor]:
     """The model of that name, ready to execute."""
     given, result = (TensorDefinition(tensor, Datatype.INT32, (1,)) for tensor in ("INPUT", "OUTPUT"))
     definition = ModelDefinition(
         name, platform="", backend="array", max_batch_size=8, inputs=(given,), outputs=(result,), scheduling=_POLICIES[name]
     )
-    return definition, ArrayExecutor(_started if name == "simple_sequence" else _started_and_ended)
+    return definition, ArrayExecutor(_started if name == "simple_sequence" else _started_and_ended, namespace)
 
 
 def _started(inputs: Arrays) -> Arrays:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from perfkit.errors import ProtocolError
 from perfkit.protocol.tensor import Datatype
 from server_stub.definition import ModelDefinition, TensorDefinition
-from server_stub.executors.array import ArrayExecutor
+from server_stub.executors.array import ArrayExecutor, ArrayNamespace
 from server_stub.executors.base import Arrays
 
 _Array = npt.NDArray[Any]
@@ -33,11 +33,12 @@ _MODELS: dict[str, tuple[Datatype, Callable[[Arrays], Arrays]]] = {
 NAMES = tuple(_MODELS)
 
 
-def load(name: str) -> tuple[ModelDefinition, ArrayExecutor]:
-    """The model of that name, ready to execute."""
+def load(name: str, namespace: ArrayNamespace | None = None) -> tuple[ModelDefinition, ArrayExecutor]:
+    """The model of that name, ready to execute; texts stay with NumPy, which alone has them."""
     datatype, function = _MODELS[name]
     inputs, outputs = (tuple(TensorDefinition(f"{kind}{number}", datatype, (16,)) for number in (0, 1)) for kind in ("INPUT", "OUTPUT"))
-    return ModelDefinition(name, platform="", backend="array", max_batch_size=8, inputs=inputs, outputs=outputs), ArrayExecutor(function)
+    definition = ModelDefinition(name, platform="", backend="array", max_batch_size=8, inputs=inputs, outputs=outputs)
+    return definition, ArrayExecutor(function, None if datatype is Datatype.BYTES else namespace)
 
 
 def _parsed(name: str, inputs: Arrays) -> _Array:

@@ -1,15 +1,15 @@
 """The model `synthetic` as the fronts see it: an identity that answers when its declared queue says so."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable
+from typing import TypeVar
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype
 from server_stub import inference
+from server_stub.counted import CountedModel
 from server_stub.definition import ModelDefinition, TensorDefinition
-from server_stub.in_flight import InFlight
-from server_stub.statistics import FailureReason, Statistics, Timing
+from server_stub.statistics import FailureReason, Timing
 from server_stub.synthetic.batched_line import BatchedLine, Execution
 from server_stub.synthetic.departures import Departures
 from server_stub.synthetic.law import Law
@@ -27,17 +27,18 @@ _DEFINITION = ModelDefinition(
 )
 
 
-class SyntheticModel:
-    """A `server_stub.model.Model` without a thread: that would be a second queue behind the declared one."""
+class SyntheticModel(CountedModel):
+    """A `server_stub.model.Model` without a thread: that would be a second queue behind the declared one.
+
+    The times of its statistics are the declared ones.
+    """
 
     def __init__(self, law: Law) -> None:
-        self.definition = _DEFINITION
-        self.version = _DEFINITION.versions[-1]
+        super().__init__(_DEFINITION)
         self._queue = DeclaredQueue(law)
         self._line = None if law.batch is None else BatchedLine(law, law.batch)
         self._lead_ns = law.lead_ns
         self._departures: Departures | None = None  # made with the first request, in whose loop it lives
-        self._statistics, self._in_flight = Statistics(), InFlight()
 
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
         """See `Model.infer`; reading the request, checking it and encoding its answer are part of its service time."""
@@ -75,23 +76,10 @@ class SyntheticModel:
         """See `Model.responses`."""
         yield await self.infer(request, arrived_ns, lambda response: response)
 
-    def statistics(self) -> dict[str, Any]:
-        """See `Model.statistics`; the times are the declared ones."""
-        return self._statistics.document(self.definition.name, self.version)
-
-    @property
-    def failures(self) -> Mapping[FailureReason, int]:
-        """See `Model.failures`."""
-        return self._statistics.failures
-
     @property
     def pending(self) -> int:
         """See `Model.pending`; one by one it is declared on arrival when a request is served, and nobody waits."""
         return 0 if self._line is None else self._line.pending
-
-    async def drain(self) -> None:
-        """See `Model.drain`."""
-        await self._in_flight.drain()
 
     def close(self) -> None:
         """Ends the waiting of those who have not departed yet."""

@@ -91,8 +91,7 @@ def test_cutting_every_connection_loses_no_more_than_what_was_on_them(perfkit, w
         finished = perfkit.run("run", scenario)
     finally:
         proxy.close()
-    assert finished.code in (0, 5), finished.stderr  # a machine that is busy elsewhere may make a generator late
-    assert finished.result["status"] == "complete"
+    finished.assert_measured()
     (point,) = finished.result["points"]
     requests, connections = point["requests"], point["connections"]
     assert proxy.cut >= 1

@@ -11,7 +11,7 @@ SHORT = {"warmup": "100ms", "duration": "1s", "repetitions": 2}
 
 def test_arrivals_are_measured_from_their_intended_start(perfkit, write_scenario):
     finished = perfkit.run("run", write_scenario(load=OPEN, measure=SHORT, target={"model": "simple", "protocols": ["http", "grpc"]}))
-    assert finished.code in (0, 5), finished.stderr  # a loaded machine may well send late; the figures are there all the same
+    finished.assert_measured()
     points = finished.result["points"]
     expected = list(itertools.product((0, 1), ("http", "grpc"), (100.0, 200.0)))
     assert [(one["repetition"], one["protocol"], one["load"]["rate_per_s"]) for one in points] == expected
@@ -43,7 +43,7 @@ def test_a_trace_is_sent_as_it_is_written(perfkit, write_scenario, tmp_path):
     (tmp_path / "trace.txt").write_text("# seconds\n" + "\n".join(str(1000 + number * 0.01) for number in range(50)))
     load = {"open": {"arrivals": "trace", "trace": "trace.txt"}}
     finished = perfkit.run("run", write_scenario(load=load, measure={"warmup": "0s", "duration": "700ms", "repetitions": 1}))
-    assert finished.code in (0, 5), finished.stderr
+    finished.assert_measured()
     (one,) = finished.result["points"]
     assert one["requests"]["scheduled"] == 50
     assert one["load"]["arrivals"] == "trace"

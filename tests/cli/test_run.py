@@ -15,9 +15,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scenario):
     finished = perfkit.run("run", write_scenario(target={"model": "simple", "protocols": ["http", "grpc"]}))
-    assert finished.code == 0, finished.stderr
+    finished.assert_measured()
     result = finished.result
-    assert result["status"] == "complete"
     assert [(point["protocol"], point["load"]["concurrency"]) for point in result["points"]] == [
         ("http", 1),
         ("http", 2),
@@ -28,14 +27,16 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
         assert point["requests"]["ok"] == point["requests"]["sent"] == point["service_time_ns"]["count"] > 0
         assert point["error_rate"] == 0
         assert 0 < point["service_time_ns"]["min"] <= point["service_time_ns"]["p50"] <= point["service_time_ns"]["max"]
-    assert {path.name for path in finished.folder.iterdir()} == {"result.json", "latency.hlog", "report.html", "report.md", "plots"}
+    names = {path.name for path in finished.folder.iterdir()}
+    assert names - {"telemetry.parquet", "telemetry.csv"} == {"result.json", "latency.hlog", "report.html", "report.md", "plots"}
+    assert len(names) == 6
     assert "concurrency" in finished.stdout
     assert not finished.folder.with_name("out.partial").exists()
 
 
 def test_the_reference_engine_measures_the_same_model(perfkit, write_scenario):
     finished = perfkit.run("run", write_scenario(target={"model": "simple", "engine": "reference", "protocols": ["http", "grpc"]}))
-    assert finished.code == 0, finished.stderr
+    finished.assert_measured()
     assert finished.result["environment"]["target"]["engine"] == "reference"
     assert all(point["requests"]["ok"] == point["requests"]["sent"] > 0 for point in finished.result["points"])
 
@@ -43,19 +44,19 @@ def test_the_reference_engine_measures_the_same_model(perfkit, write_scenario):
 def test_requests_share_connections_as_streams_where_that_is_asked_for(perfkit, write_scenario):
     target = {"model": "simple", "protocols": ["http", "grpc"], "streams_per_connection": 2}
     finished = perfkit.run("run", write_scenario(target=target), "--set", "load.closed.concurrency=[3]")
-    assert finished.code == 0, finished.stderr
+    finished.assert_measured()
     assert [point["connections"]["opened"] for point in finished.result["points"]] == [3, 2]
 
 
 def test_json_goes_to_stdout_and_nothing_else_does(perfkit, write_scenario):
     finished = perfkit.run("run", write_scenario(), "--format", "json")
-    assert finished.code == 0
+    finished.assert_measured()
     assert json.loads(finished.stdout) == finished.result
 
 
 def test_a_counted_window_holds_just_that_many_requests(perfkit, write_scenario):
     finished = perfkit.run("run", write_scenario(measure={"warmup": "0s", "requests": 70, "repetitions": 2}))
-    assert finished.code == 0
+    finished.assert_measured()
     assert [point["requests"]["sent"] for point in finished.result["points"]] == [70] * 4
     assert [point["requests"]["sent"] for point in finished.result["summary"]] == [140] * 2
 
@@ -63,7 +64,7 @@ def test_a_counted_window_holds_just_that_many_requests(perfkit, write_scenario)
 def test_overrides_and_environment_reach_the_result(perfkit, write_scenario):
     environ = {"PERFKIT_SET_LOAD__CLOSED__CONCURRENCY": "[3]", "PERFKIT_SET_MEASURE__REPETITIONS": "2"}
     finished = perfkit.run("run", write_scenario(), "--set", "measure.repetitions=1", environ=environ)
-    assert finished.code == 0
+    finished.assert_measured()
     assert [point["load"]["concurrency"] for point in finished.result["points"]] == [3]
     assert finished.result["overrides"] == ["load.closed.concurrency=[3]", "measure.repetitions=2", "measure.repetitions=1"]
 

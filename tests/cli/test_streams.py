@@ -28,5 +28,5 @@ def test_a_run_needs_no_stdout(write_scenario, tmp_path, streams):
     scenario = write_scenario(load={"closed": {"concurrency": 1, "think_time": "1ms"}})
     command = ["sh", "-c", f'exec "$@" {streams}', "sh", *PERFKIT, "run", str(scenario), "--out", str(tmp_path / "out")]
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    assert ended.returncode in (0, 5), ended.stderr  # a machine that is busy elsewhere may make a generator late
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["status"] == "complete"
+    status = json.loads((tmp_path / "out" / "result.json").read_text())["status"]
+    assert ended.returncode == {"complete": 0, "invalid": 5}[status], ended.stderr  # 5: the machine is busy elsewhere

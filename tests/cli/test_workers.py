@@ -37,7 +37,7 @@ def test_what_the_workers_recorded_is_one_result(perfkit, write_scenario, load, 
         target={"model": "simple", "protocols": [protocol]},
     )
     finished = perfkit.run("run", scenario, "--on-inconclusive", "pass")
-    assert finished.code in (0, 5), finished.stderr  # a machine that is busy elsewhere may make a generator late
+    finished.assert_measured()
     (point,) = finished.result["points"]
     assert point["requests"]["ok"] == point["requests"]["scheduled"] == 150
     assert logged(finished, kind) == point[f"{kind}_time_ns"]["count"] == 150

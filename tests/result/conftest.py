@@ -1,13 +1,24 @@
 """A result made by hand, as `result.json` holds it."""
 
 import copy
+import dataclasses
 
 import pytest
 
 from perfkit.result.model import Result
+from perfkit.telemetry.gpu_figures import GpuFigures
 
 DISTRIBUTION = {
     "count": 3, "min": 1_000_000, "mean": 2e6, "stddev": 8e5, "p50": 2_000_000, "p90": None, "p95": None, "p99": None, "p99_9": None, "p99_99": None, "max": 3_000_000,
+}  # fmt: skip
+GENERATOR = {
+    "worker_cpu_shares": [0.4, None], "machine_cpu_share": 0.5, "gc_pauses": {"count": 1, "total_ns": 2, "max_ns": 2},
+    "context_switches": {"voluntary": 7, "involuntary": 1}, "tcp": {"segments_sent": 9, "retransmits": 0},
+    "sockets_max": 5, "open_files_max": 6, "open_files_limit": 1024,
+}  # fmt: skip
+SERVER = {
+    "requests": 4, "failed": 0, "success_ns": 1.5e6, "queue_ns": 5e5, "compute_input_ns": 1e5, "compute_infer_ns": 8e5, "compute_output_ns": 1e5,
+    "executions": 2, "mean_batch": 2.0, "inferences": 4, "cache_hits": 0, "client_requests": 4, "client_mean_ns": 2e6, "versions": ["1"],
 }  # fmt: skip
 POINT = {
     "protocol": "grpc",
@@ -34,9 +45,12 @@ POINT = {
     "effective_samples": {},
     "slo": None,
     "connections": {"opened": 2, "reconnects": 0, "retried": 0},
-    "generator": {"workers": 1, "cpu_share": 0.4, "event_loop_lag_ns": None, "steal_share": 0.0, "throttled_share": 0.0},
-    "server": None,
-    "gpus": [],
+    "generator": {"workers": 1, "cpu_share": 0.4, "event_loop_lag_ns": None, "steal_share": 0.0, "throttled_share": 0.0, **GENERATOR},
+    "server": SERVER,
+    "gpus": [dataclasses.asdict(GpuFigures("GPU-1", "T4", "metrics", utilization_mean=0.5)) | {"throttle_reasons": []}],
+    "energy_per_inference_j": None,
+    "energy_above_idle_per_inference_j": None,
+    "metrics": [{"name": "nv_x", "labels": {"model": "m"}, "kind": "counter", "rise": 3.0, "per_s": 1.5, "mean": None, "min": None, "max": None}],
     "throughput_series_per_s": [1, 2],
     "errors": {"rejected": ["busy"]},
 }  # fmt: skip

@@ -16,7 +16,7 @@ KEYS = {
     ("points", 0): {
         "protocol", "load", "repetition", "valid", "warnings", "duration_s", "requests", "error_rate", "throughput_per_s", "inferences_per_s",
         "goodput_per_s", "warmup_s", "rejected_by_status", "checked", "effective_samples", "service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns", "intervals", "slo", "connections", "generator",
-        "server", "gpus", "throughput_series_per_s", "errors",
+        "server", "gpus", "energy_per_inference_j", "energy_above_idle_per_inference_j", "metrics", "throughput_series_per_s", "errors",
     },
     ("points", 0, "load"): {"kind", "concurrency"},
     ("points", 0, "warnings", 0): {"code", "message"},
@@ -26,7 +26,18 @@ KEYS = {
     ("points", 0, "service_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
     ("points", 0, "failure_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
     ("points", 0, "connections"): {"opened", "reconnects", "retried"},
-    ("points", 0, "generator"): {"workers", "cpu_share", "event_loop_lag_ns", "steal_share", "throttled_share"},
+    ("points", 0, "generator"): {
+        "workers", "cpu_share", "event_loop_lag_ns", "steal_share", "throttled_share", "worker_cpu_shares", "machine_cpu_share", "gc_pauses",
+        "context_switches", "tcp", "sockets_max", "open_files_max", "open_files_limit",
+    },
+    ("points", 0, "generator", "gc_pauses"): {"count", "total_ns", "max_ns"},
+    ("points", 0, "generator", "context_switches"): {"voluntary", "involuntary"},
+    ("points", 0, "generator", "tcp"): {"segments_sent", "retransmits"},
+    ("points", 0, "server"): {
+        "requests", "failed", "success_ns", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns", "executions", "mean_batch",
+        "inferences", "cache_hits", "client_requests", "client_mean_ns", "versions",
+    },
+    ("points", 0, "metrics", 0): {"name", "labels", "kind", "rise", "per_s", "mean", "min", "max"},
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.address import Tls
 from perfkit.errors import ScenarioError
-from perfkit.scenario.credentials import resolve_address
+from perfkit.scenario.credentials import resolve_address, resolve_metrics_url
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.target import Target
 
@@ -165,3 +165,18 @@ def test_values_that_are_no_yaml_or_stand_in_the_wrong_place_are_not_shown(read,
 def test_a_url_in_escapes_is_redacted_as_what_it_means(read):
     (override,) = read(settings=('target.url="http://u:s3cret\\u0040h"',)).overrides
     assert override == "target.url=http://<redacted>@h"
+
+
+def test_credentials_of_metrics_pages_are_kept_out_of_results_and_sent_as_a_header(read):
+    text = "target: {model: m}\nload: {closed: {concurrency: 1}}\nmetrics: {url: ['http://me:pw@h:9400/m', 'http://h/n']}\n"
+    loaded = read(text, ("target.metrics_url=https://u:${TOKEN}@h:8002/metrics", "metrics={url: 'http://a:b@c/d'}"))
+    document = scenario_document(loaded.scenario)
+    assert document["target"]["metrics_url"] == "https://<redacted>@h:8002/metrics"
+    assert document["metrics"]["url"] == ["http://<redacted>@c/d"]
+    assert loaded.overrides == ("target.metrics_url=https://<redacted>@h:8002/metrics", "metrics=<redacted>")
+    assert scenario_document(read(text).scenario)["metrics"]["url"] == ["http://<redacted>@h:9400/m", "http://h/n"]
+    url, header = resolve_metrics_url("target.metrics_url", loaded.scenario.target.metrics_url, {"TOKEN": "a:b"})
+    assert (url, base64.b64decode(header.removeprefix("Basic "))) == ("https://h:8002/metrics", b"u:a:b")
+    assert resolve_metrics_url("metrics.url", "http://h/n", {}) == ("http://h/n", "")
+    with pytest.raises(ScenarioError, match=r"target\.metrics_url: the environment variable TOKEN is not set"):
+        resolve_metrics_url("target.metrics_url", loaded.scenario.target.metrics_url, {})

@@ -9,7 +9,7 @@ from perfkit.scenario.file import read_scenario
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
-TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo"
+TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo, telemetry, metrics, gpu"
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 INPUT = "workload:\n  inputs:\n    A: "
 
@@ -108,12 +108,15 @@ MESSAGES = [
     (HEAD + "slo: {}\n", "s.yaml:3: slo: no limit is given, such as p99: 50ms or error_rate: 0.1%"),
     (HEAD + "slo: {p99: 5}\n", "s.yaml:3: slo.p99: expected a duration such as 250us, 10ms, 30s or 2m, found 5"),
     (HEAD + "slo: {error_rate: 110%}\n", "s.yaml:3: slo.error_rate: a share lies between 0 and 1 (0% and 100%), found '110%'"),
-    (HEAD + "gpu: {}\n", "s.yaml:3: gpu: GPU sampling comes with a later version"),
+    (HEAD + "gpu: {sample_rate: 0}\n", "s.yaml:3: gpu.sample_rate: a rate must be above zero, found 0"),
+    (HEAD + "telemetry: 'yes'\n", "s.yaml:3: telemetry: input should be a valid boolean, found 'yes'"),
+    (HEAD + "metrics: {interval: 1ms}\n", "s.yaml:3: metrics.interval: expected at least 10ms, found 1ms"),
+    (HEAD + "metrics: {names: ['a b']}\n", "s.yaml:3: metrics.names[0]: expected the name of a metric, * for any part of one, found 'a b'"),
+    (HEAD + "metrics: {url: 'ftp://u:p@h/x'}\n", "s.yaml:3: metrics.url[0]: expected the http:// or https:// URL of a page, such as http://127.0.0.1:8002/metrics, found 'ftp://<redacted>@h/x'"),
     (HEAD + "gate: {}\n", "s.yaml:3: gate: the regression gate comes with a later version"),
     (HEAD + "sweep: {}\n", "s.yaml:3: sweep: sweeps come with a later version; use several concurrencies"),
-    ("target:\n  model: m\n  metrics_url: x\n" + LOAD, "s.yaml:3: target.metrics_url: reading the server's Prometheus metrics comes with a later version"),
+    ("target:\n  model: m\n  metrics_url: x\n" + LOAD, "s.yaml:3: target.metrics_url: expected the http:// or https:// URL of a page, such as http://127.0.0.1:8002/metrics, found 'x'"),
     (HEAD + "measure: {warmup: automatic}\n", "s.yaml:3: measure.warmup: expected a duration such as 250us, 10ms, 30s or 2m, found 'automatic'"),
-    (HEAD + "server: {device: cuda}\n", "s.yaml:3: server.device: CUDA in the bundled server comes with a later version; use auto or cpu"),
     (HEAD + INPUT + "{strings: []}\n", "s.yaml:5: workload.inputs.A.strings: expected at least one, found none"),
     (HEAD + INPUT + "{image: x.jpg, scaling: no}\n", "s.yaml:5: workload.inputs.A.scaling: expected 'none', 'inception' or 'vgg', found False"),
 ]  # fmt: skip

@@ -162,3 +162,18 @@ def test_the_json_schema_refuses_unknown_keys(section, key):
     place[key] = 1
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document, SCHEMA)
+
+
+def test_what_is_sampled_beside_the_requests(read):
+    head = "target: {model: m, metrics_url: 'http://h:8002/metrics'}\nload: {closed: {concurrency: 1}}\n"
+    scenario = read(head + "metrics: {url: http://h:9400/metrics, names: [queue_*], interval: 250ms}\ngpu: {sample_rate: 5/s}\n").scenario
+    assert (scenario.metrics.url, scenario.metrics.names, scenario.metrics.interval_ns) == (
+        ("http://h:9400/metrics",),
+        ("queue_*",),
+        250_000_000,
+    )
+    assert (scenario.gpu.sample_rate_per_s, scenario.target.metrics_url, scenario.telemetry) == (5.0, "http://h:8002/metrics", True)
+    assert read(head + "metrics: {url: [http://a/m, https://b/m]}\ntelemetry: false\n").scenario.metrics.url == (
+        "http://a/m",
+        "https://b/m",
+    )

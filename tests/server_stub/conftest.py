@@ -5,6 +5,7 @@ import dataclasses
 import http.client
 import json
 import os
+import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+
+from tests.telemetry.fake_nvml.library import compile_into
 
 
 class StartedServer:
@@ -87,6 +90,12 @@ class Wire:
 
     def close(self) -> None:
         self._connection.close()
+
+
+@pytest.fixture(scope="session")
+def compiled_nvml(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The fake of NVIDIA's management library, which tells of the GPUs in a script."""
+    return compile_into(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture(scope="session")

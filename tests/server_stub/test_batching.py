@@ -36,13 +36,6 @@ def test_without_batching_it_is_one_after_the_other():
     assert [line.take(), line.take(), line.take(), line.take()] == ["a", "b", "c", ""]
 
 
-def test_without_batching_the_line_has_an_end_too():
-    line = Fifo(max_size=1)
-    line.add(Waiting(InferRequest("m", ()), 1, 0), 0)
-    with pytest.raises(ProtocolError, match=r"^\[request id: <id_unknown>\] Exceeds maximum queue size$"):
-        line.add(Waiting(InferRequest("m", ()), 1, 0), 0)
-
-
 def test_without_a_delay_all_who_are_there_go_up_to_the_largest_batch():
     line = Driven(BatchingPolicy(), 4)
     for name in "abcdef":

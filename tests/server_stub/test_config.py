@@ -7,10 +7,16 @@ import pytest
 
 from perfkit.errors import UsageError
 from server_stub.config import Options, parse_cpus, parse_options
+from server_stub.limits import Limits
 
 
 def test_the_defaults():
     assert parse_options([]) == Options()
+
+
+def test_limits_that_are_given():
+    words = "--max-body 1 --max-connections 2 --max-calls 3 --max-queue 4 --head-timeout 5 --body-timeout 6 --write-timeout 7.5 --idle-timeout 8 --stop-timeout 9"
+    assert parse_options(words.split()).limits == Limits(1, 2, 3, 4, 5, 6, 7.5, 8, 9)
 
 
 def test_everything_given(tmp_path):
@@ -23,6 +29,7 @@ def test_everything_given(tmp_path):
         http_port=0,
         grpc_port=0,
         metrics_port=0,
+        device="cpu",
         threads=2,
         cpus=frozenset({cpu}),
         exit_with_stdin=True,
@@ -34,7 +41,6 @@ def test_everything_given(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("--device cuda", "--device cuda: this version of the server runs on the CPU only; use --device cpu or auto."),
         ("--device tpu", "Argument --device: invalid choice: 'tpu'"),
         ("--http-port 65536", "--http-port 65536: a port lies between 0"),
         ("--grpc-port -1", "--grpc-port -1: a port lies between 0"),
@@ -52,6 +58,15 @@ def test_everything_given(tmp_path):
         ("--cpus 0-", "--cpus 0-: expected numbers"),
         ("--cpus 3-2", "--cpus 3-2: the range 3-2 ends before it begins."),
         ("--cpus 0-99999", "this process may use the CPUs"),
+        ("--max-connections 0", "--max-connections 0: it lies above 0, and is 1048576 at most."),
+        ("--max-body 2147483648", "--max-body 2147483648: it lies above 0, and is 2147483647 at most."),
+        ("--head-timeout -1", "--head-timeout -1.0: it lies above 0"),
+        ("--body-timeout nan", "--body-timeout nan: it lies above 0"),
+        ("--write-timeout inf", "--write-timeout inf: it lies above 0"),
+        ("--max-queue 1.5", "Argument --max-queue: invalid int value: '1.5'"),
+        ("--tls-cert pyproject.toml", "--tls-cert and --tls-key belong together: give both, or neither."),
+        ("--tls-key pyproject.toml", "--tls-cert and --tls-key belong together: give both, or neither."),
+        ("--log-format xml", "Argument --log-format: invalid choice: 'xml'"),
         ("--http-por 0", "Unrecognized arguments: --http-por 0"),
     ],
 )

@@ -94,7 +94,7 @@ def test_batched_it_gives_each_image_what_the_other_one_gives_it_alone(seeded_fi
     assert logits.shape == (3, 1000, 1, 1)
     for image, row in zip(images, logits, strict=True):
         np.testing.assert_allclose(row, alone.execute({"data_0": image[np.newaxis]})["fc6_1"][0], rtol=1e-3, atol=1e-3)
-    assert (definition.max_batch_size, definition.config()["dynamic_batching"]["preferred_batch_size"]) == (8, [8])
+    assert (definition.max_batch_size, definition.config()["dynamic_batching"]["preferred_batch_size"]) == (8, [2])
 
 
 def test_labels_beside_the_trained_file_name_the_classes(seeded_file, tmp_path):

@@ -21,6 +21,8 @@ from server_stub.models import folder
 from server_stub.repository import Loaders, Repository
 from server_stub.sources import find_models
 from server_stub.versions import VersionPolicy
+from tests.conditions import until
+from tests.server_stub import configs
 
 
 def write_model(file, operator="Relu", element=onnx.TensorProto.FLOAT):
@@ -84,33 +86,14 @@ def test_tensors_that_have_no_datatype_here_are_refused(tmp_path):
         folder.load(tmp_path, "text", 1)
 
 
-CONFIG = """
-name: "relu"
-backend: "onnxruntime"
-max_batch_size: 4
-input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
-output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] label_filename: "labels.txt" } ]
-instance_group [ { count: 2 kind: KIND_CPU } ]
-version_policy: { specific: { versions: [ 1, 3 ] } }
-dynamic_batching {
-  preferred_batch_size: [ 2, 4 ]
-  max_queue_delay_microseconds: 100
-  priority_levels: 2
-  default_priority_level: 1
-  default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 7 max_queue_size: 9 allow_timeout_override: true }
-  priority_queue_policy { key: 2 value: { max_queue_size: 1 } }
-}
-"""
-
-
 def test_what_clients_are_told_is_what_was_written(tmp_path):
     for version in (1, 2, 3):
         write_model(tmp_path / "relu" / str(version) / "model.onnx")
     (tmp_path / "relu" / "labels.txt").write_text("a\nb\nc\n")
-    (tmp_path / "relu" / "config.pbtxt").write_text(CONFIG)
+    (tmp_path / "relu" / "config.pbtxt").write_text(configs.RELU)
     loaded = folder.load(tmp_path, "relu", 1)
     assert [version for _, version, _ in loaded] == ["1", "3"]
-    theirs = text_format.Parse(CONFIG, model_config_pb2.ModelConfig())
+    theirs = text_format.Parse(configs.RELU, model_config_pb2.ModelConfig())
     ours = model_config_pb2.ModelConfig.FromString(loaded[0][0].config_message().SerializeToString())
     for field in ("name", "backend", "max_batch_size", "input", "output", "version_policy", "dynamic_batching"):
         assert getattr(ours, field) == getattr(theirs, field), field
@@ -196,6 +179,13 @@ def test_models_are_loaded_and_unloaded_while_it_serves(explicit, tmp_path, prot
         assert client.is_model_ready("relu"), "what cannot be loaded leaves what is there"
         write_model(tmp_path / "late" / "1" / "model.onnx")
         client.load_model("late")
+        file = (tmp_path / "relu" / "1" / "model.onnx").read_bytes()
+        client.load_model("given", config='{"max_batch_size": 4}', files={"file:1/model.onnx": file})
+        assert client.infer("given", [given]).as_numpy("y").tolist() == [[1, 0, -1]]
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["late", "relu"], "what is given is not kept"
+        for path in ("../../x/1/model.onnx", "/x/1/model.onnx", "1/../../../x", "1//model.onnx", "1/model.onnx/..", "."):
+            with pytest.raises(InferenceServerException, match="has no place in its folder"):
+                client.load_model("given", config="{}", files={f"file:{path}": file})
         client.unload_model("relu")
         assert ("relu", "2", "UNAVAILABLE") in index()
         with pytest.raises(InferenceServerException, match="'relu' has no available versions"):
@@ -212,8 +202,14 @@ def test_the_statistics_of_a_model_are_those_of_all_its_versions(explicit, wire_
     entries = wire.get("/v2/models/relu/stats").json["model_stats"]
     assert [(one["version"], one["inference_count"]) for one in entries] == [("1", 1), ("2", 0)]
     assert [one["version"] for one in wire.get("/v2/models/relu/versions/2/stats").json["model_stats"]] == ["2"]
-    answer = wire.send("POST", "/v2/repository/models/relu/load", b'{"parameters":{"file:1/model.onnx":"AAAA"}}')
-    assert (answer.status, "is not supported" in answer.json["error"]) == (501, True)
+    for parameters, status, text in (
+        ({"file:1/model.onnx": "AAAA"}, 400, "cannot be loaded by ONNX Runtime"),
+        ({"file:1/model.onnx": "?"}, 400, "is not base64"),
+        ({"file:1/model.onnx": 5}, 500, "non-string as string"),
+        ({"other": "x"}, 501, "is not supported"),
+    ):
+        answer = wire.send("POST", "/v2/repository/models/relu/load", json.dumps({"parameters": parameters}).encode())
+        assert (answer.status, text in answer.json["error"]) == (status, True), answer.json
     assert wire.send("POST", "/v2/repository/models/relu/load", b'{"parameters":{"config":5}}').status == 500
     assert wire.send("POST", "/v2/repository/models/relu/load", b'{"parameters":5}').status == 500
 
@@ -245,12 +241,13 @@ def test_without_explicit_control_nothing_is_loaded_or_unloaded(wire, triton_grp
 
 def test_a_model_that_is_let_go_has_answered_first():
     async def main():
-        let_go = asyncio.Event()
+        let_go, waits = asyncio.Event(), []
 
         class Slow:
             version = "1"
 
             async def drain(self):
+                waits.append(self)
                 await let_go.wait()
 
             def close(self):
@@ -260,8 +257,8 @@ def test_a_model_that_is_let_go_has_answered_first():
         repository = Repository(Loaders({"m": slow}), ["m"], is_explicit=True)
         repository.load()
         unloading = asyncio.ensure_future(repository.unload_model("m"))
-        await asyncio.sleep(0)
-        assert not repository.names, "nobody new comes to it"
+        await until(lambda: not repository.names)  # nobody new comes to it
+        await until(lambda: waits)
         assert not unloading.done()
         let_go.set()
         await unloading
@@ -276,9 +273,8 @@ def test_in_flight_drains_when_the_last_one_has_left():
         with in_flight:
             with in_flight:
                 draining = asyncio.ensure_future(in_flight.drain())
-                await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert not draining.done()
+                await until(lambda: in_flight._drained is not None)
+            assert not in_flight._drained.is_set()
         await draining
 
     asyncio.run(main())

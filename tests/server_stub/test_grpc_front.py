@@ -80,6 +80,15 @@ def test_G5_an_unknown_model(call):
     assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "requested model 'nope' is not available")
 
 
+def test_G8_a_unary_call_may_ask_for_an_empty_final_response(call):
+    message = request(raw_input_contents=[FIRST.tobytes(), SECOND.tobytes()])
+    message.parameters["triton_enable_empty_final_response"].bool_param = True
+    assert len(call("ModelInfer", message).raw_output_contents) == 2
+    message.parameters["triton_other"].bool_param = True
+    code, text = refused(call, "ModelInfer", message)
+    assert (code, "are reserved for Triton usage" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
 def test_contents_behind_the_last_input_are_ignored(call):
     contents = [FIRST.tobytes(), SECOND.tobytes(), b"more"]
     assert len(call("ModelInfer", request(raw_input_contents=contents)).raw_output_contents) == 2

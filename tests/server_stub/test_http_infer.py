@@ -12,7 +12,7 @@ from tritonclient.http import InferInput, InferRequestedOutput
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol.compression import choose_encoding, decompress
-from server_stub.http_front import MAX_JSON_BYTES
+from server_stub.http_inference import MAX_JSON_BYTES
 
 FIRST, SECOND = list(range(16)), [10] * 16
 SUM, DIFFERENCE = [value + 10 for value in FIRST], [value - 10 for value in FIRST]

@@ -4,12 +4,16 @@ import contextlib
 import http.client
 import json
 import os
+import queue
 import signal
 import socket
 import subprocess
 import sys
+from typing import Any
 
+import grpc
 import pytest
+from tritonclient.grpc import service_pb2 as triton
 
 
 def run(*arguments, closing=""):
@@ -34,7 +38,9 @@ def test_the_ready_line_is_all_that_stdout_gets(start_server):
         "cpus": [cpu],
     }
     assert (code, stdout) == (0, "")
-    assert stderr == f"serving simple on 127.0.0.1: HTTP {started.http_port}, gRPC {started.grpc_port}, metrics {started.metrics_port}\n"
+    ports = f"HTTP {started.http_port}, gRPC {started.grpc_port}, metrics {started.metrics_port}"
+    assert stderr.count("\n") == 1
+    assert stderr.startswith(f"serving simple on 127.0.0.1: {ports}; executing on ")
 
 
 def test_the_threads_leave_a_cpu_free(server):
@@ -51,7 +57,7 @@ def await_refusal(port):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_after_the_requests_in_flight(start_server, number):
-    started = start_server("--model", "simple")
+    started = start_server("--model", "simple", "--stop-timeout=300")
     document = {"inputs": [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": [1] * 16} for name in ("INPUT0", "INPUT1")]}
     body = json.dumps(document).encode()
     head = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -70,6 +76,44 @@ def test_a_signal_ends_it_after_the_requests_in_flight(start_server, number):
     code, stdout, stderr = started.end()
     assert (code, stdout) == (0, "")
     assert "Traceback" not in stderr
+
+
+def test_a_signal_ends_it_after_the_calls_in_flight(start_server):
+    started = start_server("--model", "simple", "--stop-timeout=300")
+    asked: queue.Queue[bytes | None] = queue.Queue()
+    message = triton.ModelInferRequest(model_name="simple", raw_input_contents=[bytes(64), bytes(64)])
+    for name in ("INPUT0", "INPUT1"):
+        message.inputs.add(name=name, datatype="INT32", shape=[1, 16])
+    with grpc.insecure_channel(f"127.0.0.1:{started.grpc_port}") as opened:
+        channel: Any = opened
+        answers = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(iter(asked.get, None))
+        asked.put(message.SerializeToString())
+        next(answers)  # from here on the call is in flight
+        started.process.send_signal(signal.SIGTERM)
+        await_refusal(started.grpc_port)
+        asked.put(message.SerializeToString())
+        asked.put(None)
+        (last,) = [triton.ModelStreamInferResponse.FromString(one) for one in answers]
+    assert (last.error_message, len(last.infer_response.raw_output_contents)) == ("", 2)
+    code, _, stderr = started.end()
+    assert (code, "Traceback" in stderr) == (0, False)
+
+
+def test_what_never_ends_does_not_keep_it(start_server):
+    started = start_server("--model", "simple", "repeat_int32", "--stop-timeout=0.5")
+    post = b"POST /v2/models/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+    weeks = b'{"IN":[1,2],"DELAY":[0,2147483647],"WAIT":0}'
+    with contextlib.ExitStack() as opened:
+        streaming, arriving, calling = (
+            opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            for port in (started.http_port, started.http_port, started.grpc_port)
+        )
+        streaming.sendall(post % (b"repeat_int32/generate_stream", len(weeks), weeks))
+        assert streaming.recv(1 << 16)  # its second event comes in weeks
+        arriving.sendall(post % (b"simple/infer", 1000, b"{"))
+        calling.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        code, _, stderr = started.end()
+    assert (code, "Traceback" in stderr) == (0, False)
 
 
 def test_an_idle_connection_does_not_keep_it(start_server):
@@ -99,9 +143,9 @@ def test_a_closed_stdin_has_ended():
 
 
 def test_an_option_that_cannot_be_used_is_one_sentence():
-    ended = run("--device", "cuda")
+    ended = run("--http-port", "99999")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == "server_stub: --device cuda: this version of the server runs on the CPU only; use --device cpu or auto.\n"
+    assert ended.stderr == "server_stub: --http-port 99999: a port lies between 0 (a free one is chosen) and 65535.\n"
 
 
 def test_help_names_every_option():
@@ -120,5 +164,17 @@ def test_help_names_every_option():
         "--synthetic",
         "--exit-with-stdin",
         "--host",
+        "--tls-cert",
+        "--tls-key",
+        "--log-format",
+        "--max-body",
+        "--max-connections",
+        "--max-calls",
+        "--max-queue",
+        "--head-timeout",
+        "--body-timeout",
+        "--write-timeout",
+        "--idle-timeout",
+        "--stop-timeout",
     ):
         assert option in ended.stdout

@@ -51,7 +51,7 @@ def test_H2_G1_a_server_that_loads_lives_and_is_not_ready(slow):
 
     async def main():
         parts = repository, Regions(is_allowed=False), Settings()
-        http, rpc = HttpFront(*parts, shutdown_timeout_s=5), GrpcFront(*parts, shutdown_timeout_s=5)
+        http, rpc = HttpFront(*parts), GrpcFront(*parts)
         port, rpc_port = await http.start("127.0.0.1", 0), await rpc.start("127.0.0.1", 0)
         loading = asyncio.ensure_future(asyncio.to_thread(repository.load))
         await asyncio.to_thread(reached.wait, 30)

@@ -77,3 +77,53 @@ def test_M2_what_is_served_is_counted(server, wire):
     assert {labels for _, labels in after if "reason" not in labels} == {
         f'model="{entry["name"]}",version="1"' for entry in wire.get("/v2/models/stats").json["model_stats"]
     }
+
+
+# as perf_analyzer looks for them
+GPU_LINE = re.compile(
+    r'\n(nv_gpu_utilization|nv_gpu_power_usage|nv_gpu_memory_used_bytes|nv_gpu_memory_total_bytes)\{gpu_uuid="([^"]+)"\} (\d+\.?\d*)'
+)
+GPUS = """epoch_us 1700000000000000
+gpu
+uuid GPU-a
+memory_total 50000000000
+memory_used 20000000000
+power_mw 250500
+utilization 75
+gpu
+uuid GPU-b
+memory_total 1024
+memory_used 512
+power_mw 1000
+utilization 0
+fail nvmlDeviceGetPowerUsage 3
+"""
+
+
+def test_M1_GPUs_are_told_as_perf_analyzer_reads_them(start_server, compiled_nvml, tmp_path, monkeypatch):
+    script = tmp_path / "gpus.txt"
+    script.write_text(GPUS)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(compiled_nvml.parent))
+    monkeypatch.setenv("FAKE_NVML_SCRIPT", str(script))
+    started = start_server("--model", "simple", "--device", "cpu")
+    connection = http.client.HTTPConnection("127.0.0.1", started.metrics_port, timeout=30)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+    assert started.end()[0] == 0
+    found = {(name, uuid): float(value) for name, uuid, value in GPU_LINE.findall(text)}
+    assert found == {
+        ("nv_gpu_utilization", "GPU-a"): 0.75,
+        ("nv_gpu_power_usage", "GPU-a"): 250.5,
+        ("nv_gpu_memory_used_bytes", "GPU-a"): 2e10,
+        ("nv_gpu_memory_total_bytes", "GPU-a"): 5e10,
+        ("nv_gpu_utilization", "GPU-b"): 0.0,
+        ("nv_gpu_memory_used_bytes", "GPU-b"): 512,
+        ("nv_gpu_memory_total_bytes", "GPU-b"): 1024,
+    }
+    energy = re.findall(r'\nnv_energy_consumption\{gpu_uuid="GPU-a"\} (\d+\.\d+)\n', text)
+    assert len(energy) == 1
+
+
+def test_without_a_gpu_nothing_is_told_of_any():
+    assert "nv_gpu" not in render([])

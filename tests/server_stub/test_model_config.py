@@ -9,6 +9,7 @@ from server_stub.batching import BatchingPolicy, QueuePolicy
 from server_stub.definition import TensorDefinition
 from server_stub.sequences import Control, ControlKind, SequencePolicy
 from server_stub.versions import VersionPolicy
+from tests.server_stub import configs
 
 
 def read(tmp_path, text, name="relu"):
@@ -17,29 +18,10 @@ def read(tmp_path, text, name="relu"):
     return model_config.read_text(tmp_path / name / "config.pbtxt", name)
 
 
-BATCHED = """
-name: "relu"
-backend: "onnxruntime"
-max_batch_size: 4
-input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
-output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] label_filename: "labels.txt" } ]
-instance_group [ { count: 2 kind: KIND_CPU } ]
-version_policy: { specific: { versions: [ 1, 3 ] } }
-dynamic_batching {
-  preferred_batch_size: [ 2, 4 ]
-  max_queue_delay_microseconds: 100
-  priority_levels: 2
-  default_priority_level: 1
-  default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 7 max_queue_size: 9 allow_timeout_override: true }
-  priority_queue_policy { key: 2 value: { max_queue_size: 1 } }
-}
-"""
-
-
 def test_all_of_a_configuration_is_kept_to(tmp_path):
     (tmp_path / "relu").mkdir()
     (tmp_path / "relu" / "labels.txt").write_text("a\nb\nc\n")
-    written = read(tmp_path, BATCHED)
+    written = read(tmp_path, configs.RELU)
     assert written.scheduling == BatchingPolicy(
         (2, 4), 100_000, 2, 1, QueuePolicy(9, 7000, allow_timeout_override=True, delays=True), {2: QueuePolicy(1)}
     )

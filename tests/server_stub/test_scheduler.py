@@ -11,6 +11,7 @@ from server_stub.execution import Executed
 from server_stub.line import Fifo, Waiting
 from server_stub.scheduler import Scheduler
 from server_stub.statistics import Statistics, Timing
+from tests.conditions import until
 
 
 class Hand:
@@ -52,8 +53,9 @@ class Hand:
 
 
 async def send(hand, scheduler, name, **parameters):
+    before = len(scheduler._in_flight)
     task = asyncio.ensure_future(scheduler.submit(Waiting(InferRequest("m", (), id=name, parameters=parameters), 1, hand.now_ns)))
-    await asyncio.sleep(0)
+    await until(lambda: len(scheduler._in_flight) > before)
     return task
 
 
@@ -167,8 +169,7 @@ def test_who_leaves_while_he_waits_is_never_executed_and_counts_as_canceled():
         hand.now_ns = 7
         left.cancel()
         running.cancel()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await until(lambda: left.cancelled() and running.cancelled())
         hand.finish()
         hand.finish()
         assert hand.log == ["a", "c"]

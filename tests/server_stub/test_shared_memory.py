@@ -8,12 +8,14 @@ import pathlib
 import uuid
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
+from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException, shared_memory
 
 from perfkit.errors import ErrorKind, ProtocolError
@@ -143,6 +145,24 @@ def test_X1_a_stream_reads_and_writes_regions_too(allowing, to, region):
         opened.stop_stream()
     assert [list(contents) for contents in came] == [[b""]]
     assert (FOLDER / region).read_bytes()[128:192] == (FIRST + SECOND).tobytes()
+
+
+def test_X1_regions_and_typed_contents_mix_over_grpc(allowing, to, region):
+    assert register(to, "r", region).status == 200
+    message = service_pb2.ModelInferRequest(model_name="simple")
+    lying, typed = (message.inputs.add(name=name, datatype="INT32", shape=[1, 16]) for name in ("INPUT0", "INPUT1"))
+    lying.parameters["shared_memory_region"].string_param = "r"
+    lying.parameters["shared_memory_byte_size"].int64_param = 64
+    typed.contents.int_contents.extend(SECOND.tolist())
+    with grpc.insecure_channel(f"127.0.0.1:{allowing.grpc_port}") as opened:
+        channel: Any = opened
+        call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        answer = service_pb2.ModelInferResponse.FromString(call(message.SerializeToString(), timeout=60))
+        assert answer.raw_output_contents[0] == (FIRST + SECOND).tobytes()
+        message.raw_input_contents.append(bytes(64))
+        with pytest.raises(grpc.RpcError) as refused:
+            call(message.SerializeToString(), timeout=60)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_X2_a_second_region_of_a_name_is_refused(to, region, client):

@@ -17,7 +17,9 @@ from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from server_stub.definition import ModelDefinition
 from server_stub.grpc_stream import Stream, StreamFailureError
+from server_stub.log import Log
 from server_stub.models.repeat import RepeatModel
+from server_stub.settings import Settings
 
 
 @pytest.fixture
@@ -179,7 +181,7 @@ def serve(ids, *, ends_with_errors):
         model: Any = Failing()
         return InferRequest("m", (), id=triton.ModelInferRequest.FromString(encoded).id), model, lambda response: response
 
-    asyncio.run(Stream(open_request, write, ends_with_errors=ends_with_errors).serve(requests()))
+    asyncio.run(Stream(open_request, write, Log(Settings()), ends_with_errors=ends_with_errors).serve(requests()))
     return written
 
 

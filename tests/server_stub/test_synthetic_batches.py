@@ -13,6 +13,7 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array
 from server_stub.synthetic.batches import Arrival, BatchedQueue, Service
 from server_stub.synthetic.law import Batch, Exponential, Failures, Law, Linear
 from server_stub.synthetic.model import SyntheticModel
+from tests.conditions import until
 
 MS, S = 10**6, 10**9
 
@@ -130,8 +131,7 @@ def test_the_model_counts_a_batch_as_one_execution_and_takes_who_left_along():
     async def main():
         model = SyntheticModel(Law(Linear(MS, row_ns=MS), batch=Batch(4, is_awaited=True)))
         left = asyncio.ensure_future(model.infer(request(), 0, lambda response: response))
-        await asyncio.sleep(0)
-        assert model.pending == 1
+        await until(lambda: model.pending == 1)
         left.cancel()
         answers = await asyncio.gather(*(model.infer(request(rows), 10, lambda response: response) for rows in (2, 1)))
         assert [len(answer.outputs[0].raw) for answer in answers] == [16, 8]

@@ -1,0 +1,36 @@
+"""What the live queue is held against: closed forms of M/M/c."""
+
+import math
+import random
+
+import pytest
+
+from benchmarks.live_queue import SERVICE_NS, quantile_ns
+from server_stub.synthetic.law import Exponential, Law
+from server_stub.synthetic.queue import DeclaredQueue
+
+
+@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.99])
+def test_with_one_server_response_times_are_exponential(quantile):
+    assert quantile_ns(quantile, 1) == pytest.approx(-math.log(1 - quantile) * 2 * SERVICE_NS, rel=1e-9)
+
+
+def test_with_very_many_servers_nobody_waits():
+    assert quantile_ns(0.5, 40) == pytest.approx(math.log(2) * SERVICE_NS, rel=1e-3)
+
+
+@pytest.mark.parametrize("servers", [2, 4])
+def test_the_declared_queue_has_these_quantiles(servers):
+    source, queue, now_s, responses_ns = (
+        random.Random(3),
+        DeclaredQueue(Law(Exponential(round(SERVICE_NS)), servers=servers, seed=1)),
+        0.0,
+        [],
+    )
+    for _ in range(100_000):
+        now_s += source.expovariate(50 * servers)
+        passage = queue.arrive(round(now_s * 1e9), 1)
+        responses_ns.append(passage.departed_ns - passage.arrived_ns)
+    responses_ns.sort()
+    for quantile in (0.5, 0.99):
+        assert responses_ns[round(quantile * len(responses_ns))] == pytest.approx(quantile_ns(quantile, servers), rel=0.04)

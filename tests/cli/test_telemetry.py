@@ -1,0 +1,119 @@
+"""What a run tells of its server and of itself: counts that are exact, and a page for Prometheus."""
+
+import http.server
+import threading
+import urllib.parse
+from http.client import HTTPConnection
+
+import pandas as pd
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def page():
+    """A page of metrics, served."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(
+                b'nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5\nnv_gpu_power_usage{gpu_uuid="GPU-1"} 70\nqueue_depth 3\nnv_torn{\n'
+            )
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/metrics"
+        server.shutdown()
+        thread.join()
+
+
+def test_server_and_client_count_the_same_requests_and_declared_times_are_found(perfkit, write_scenario):
+    finished = perfkit.run(
+        "run",
+        write_scenario(
+            target={"model": "synthetic", "protocols": ["http", "grpc"]},
+            server={"synthetic": "service=constant:10ms,servers=1,lead=0s"},
+            workload={"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
+            load={"closed": {"concurrency": [2]}},
+            measure={"warmup": "0s", "requests": 20, "repetitions": 2, "workers": 2},
+        ),
+    )
+    assert finished.result["points"], finished.stderr
+    for point in [*finished.result["points"], *finished.result["summary"]]:
+        server = point["server"]
+        assert server["requests"] == server["client_requests"] == point["requests"]["ok"] == server["executions"] > 0
+        assert (server["failed"], server["mean_batch"], server["versions"]) == (0, 1.0, ["1"])
+        # the server's clock is the declared one: its times are exact, and inside what the client saw
+        assert (server["compute_input_ns"], server["compute_infer_ns"], server["compute_output_ns"]) == (0, 10 * MS, 0)
+        assert server["success_ns"] == pytest.approx(server["queue_ns"] + 10 * MS, abs=1)
+        assert server["success_ns"] <= server["client_mean_ns"]
+        assert "server_counts_differ" not in {warning["code"] for warning in point["warnings"]}
+
+
+def test_pages_of_metrics_and_the_generator_stand_in_the_result_and_its_file(perfkit, write_scenario, page):
+    scenario = write_scenario(
+        metrics={"url": page, "names": ["queue_*"], "interval": "50ms"}, measure={"warmup": "0s", "duration": "1s", "repetitions": 1},
+        load={"closed": {"concurrency": [1], "think_time": "1ms"}},
+    )  # fmt: skip
+    finished = perfkit.run("run", scenario)
+    assert finished.result["points"], finished.stderr
+    (point,) = finished.result["points"]
+    (gpu,) = point["gpus"]
+    assert (gpu["uuid"], gpu["source"], gpu["utilization_mean"], gpu["power_mean_w"], gpu["energy_source"]) == (
+        "GPU-1",
+        "metrics",
+        0.5,
+        70,
+        "power",
+    )
+    assert point["energy_per_inference_j"] == pytest.approx(gpu["energy_j"] / point["throughput_per_s"] / point["duration_s"])
+    assert [(one["name"], one["mean"]) for one in point["metrics"]] == [("queue_depth", 3)]
+    notes = finished.result["environment"]["telemetry"]["notes"]
+    assert f"1 line of the metrics at {page} could not be read, and were passed over." in notes
+    generator = point["generator"]
+    assert generator["open_files_limit"] >= generator["open_files_max"] > 0
+    assert generator["event_loop_lag_ns"]["count"] > 0
+    names = set(pd.read_parquet(finished.folder / "telemetry.parquet").name)
+    assert {"gpu_utilization", "gpu_power", "queue_depth", "event_loop_lag"} <= names
+    assert (finished.folder / "plots" / "resources.svg").exists()
+
+
+def test_telemetry_can_be_left_out(perfkit, write_scenario):
+    finished = perfkit.run("run", write_scenario(telemetry=False))
+    (point, *_) = finished.result["points"]
+    assert (point["server"], point["generator"]["worker_cpu_shares"], point["generator"]["machine_cpu_share"]) == (None, [], None)
+    refused = perfkit.run("run", write_scenario(telemetry=False), "--prometheus", "0")
+    assert (refused.code, "telemetry: false" in refused.stderr) == (2, True)
+
+
+def test_a_run_is_told_to_prometheus_while_it_goes_on(perfkit, write_scenario):
+    scenario = write_scenario(load={"closed": {"concurrency": [8, 9]}}, measure={"warmup": "0s", "duration": "600s", "repetitions": 1})
+    running = perfkit.start("run", scenario, "--prometheus", "0")
+    running.wait_for_line("prometheus: ")
+    url = urllib.parse.urlsplit(running.seen[-1].split()[-1])
+    assert url.hostname == "127.0.0.1"
+    running.wait_for_line("target: ")
+    page: dict[str, float] = {}
+    while page.get("perfkit_requests_timed_total", 0) == 0:  # the first second of the load is told when it is complete
+        connection = HTTPConnection(url.hostname, url.port, timeout=60)
+        connection.request("GET", url.path)
+        text = connection.getresponse().read().decode()
+        connection.close()
+        page = {sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
+    assert (page["perfkit_points"], page["perfkit_point_number"]) == (2, 1)
+    assert page["perfkit_service_time_seconds"] > 0
+    running.signal(2)
+    assert running.finish().code == 130
+
+
+def test_a_port_that_is_none_is_refused(perfkit, write_scenario):
+    refused = perfkit.run("run", write_scenario(), "--prometheus", "grafana")
+    assert (refused.code, "expected a port, or host:port, found 'grafana'" in refused.stderr) == (2, True)

@@ -1,0 +1,93 @@
+"""The telemetry file: what goes in comes out, as Parquet and as CSV, and as other readers see it."""
+
+import csv
+import sys
+
+import pandas as pd
+import pytest
+
+from perfkit.errors import MeasurementError, ResultError
+from perfkit.result.file import ResultWriter
+from perfkit.result.telemetry_file import COLUMNS, SampledPoint, TelemetryLog, read_telemetry, telemetry_file
+from perfkit.telemetry.timeline import Series
+
+S = 1_000_000_000
+LOG_START, WINDOW = 50 * S, 53 * S
+POWER = Series("gpu_power", "W", {"gpu": 'GPU-1, "main"\n'}, (WINDOW, WINDOW + S // 4, WINDOW + S), (1.0, 2.5, 0.1 + 0.2))
+LAG = Series("event_loop_lag", "", {}, (WINDOW + 7,), (3.0,))
+POINT = SampledPoint(2, 1, "grpc", "concurrency 4", WINDOW)
+EMPTY = Series("nothing", "", {}, (), ())
+
+
+@pytest.fixture(params=["parquet", "csv"])
+def written(request, tmp_path, monkeypatch):
+    log = TelemetryLog(tmp_path)
+    log.add(POINT, LOG_START, (POWER, EMPTY))
+    log.add(POINT._replace(repetition=2), LOG_START, (LAG, POWER))
+    with monkeypatch.context() as without:
+        if request.param == "csv":
+            without.setitem(sys.modules, "pyarrow", None)
+        log.finish()
+    assert [file.name for file in tmp_path.iterdir()] == [f"telemetry.{request.param}"]
+    return tmp_path
+
+
+def test_what_was_written_is_read_back_with_times_from_the_window_s_start(written):
+    shifted = [Series(one.name, one.unit, one.labels, tuple(t - WINDOW for t in one.times_ns), one.values) for one in (POWER, LAG)]
+    # times are kept to the microsecond
+    shifted[1] = Series("event_loop_lag", "", {}, (0,), (3.0,))
+    assert read_telemetry(written) == {(2, 1): [shifted[0]], (2, 2): [shifted[1], shifted[0]]}
+
+
+def test_other_readers_find_the_columns(written):
+    file = telemetry_file(written)
+    assert file
+    frame = pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
+    assert tuple(frame.columns) == COLUMNS
+    assert frame.value.tolist() == [1.0, 2.5, 0.1 + 0.2, 3.0, 1.0, 2.5, 0.1 + 0.2]
+    assert frame.time_s.tolist()[:3] == [3.0, 3.25, 4.0]
+    assert (frame.window_s == frame.time_s - 3).all()
+    assert set(frame.load) == {"concurrency 4"}
+
+
+def test_a_run_that_sampled_nothing_has_no_file(tmp_path):
+    log = TelemetryLog(tmp_path)
+    log.add(POINT, LOG_START, (EMPTY,))
+    log.finish()
+    assert list(tmp_path.iterdir()) == []
+    assert (telemetry_file(tmp_path), read_telemetry(tmp_path)) == (None, {})
+
+
+def test_a_result_folder_has_it_from_the_first_point_on_and_may_be_replaced(tmp_path):
+    for _ in range(2):
+        writer = ResultWriter(tmp_path / "out", 0.0)
+        writer.log_series(POINT, LOG_START, (POWER,))
+        with (writer.partial / "telemetry.csv").open() as stream:
+            assert len(list(csv.reader(stream))) == 4
+        (writer.partial / "result.json").write_text("{}")
+        writer.commit()
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"latency.hlog", "result.json", "telemetry.parquet"}
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    writer = ResultWriter(tmp_path / "out", 0.0)
+    (writer.partial / "telemetry.csv").mkdir()
+    with pytest.raises(MeasurementError, match="cannot be written: Is a directory"):
+        writer.log_series(POINT, LOG_START, (POWER,))
+    writer.discard()
+
+
+@pytest.mark.parametrize(
+    "text", ["point,value\n1,2\n", ",".join(COLUMNS) + "\n1,x,http,l,n,{},u,0,0,1\n", ",".join(COLUMNS) + "\n1,1,http,l,n,{,u,0,0,1\n"]
+)
+def test_a_damaged_file_is_named(tmp_path, text):
+    (tmp_path / "telemetry.csv").write_text(text)
+    with pytest.raises(ResultError, match=r"telemetry\.csv: cannot be read"):
+        read_telemetry(tmp_path)
+
+
+def test_parquet_without_pyarrow_says_what_is_missing(tmp_path, monkeypatch):
+    (tmp_path / "telemetry.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ResultError, match="takes pyarrow"):
+        read_telemetry(tmp_path)

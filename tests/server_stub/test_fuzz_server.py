@@ -1,0 +1,41 @@
+"""The short form of benchmarks/fuzz_server.py: requests broken at random, to the server as it runs."""
+
+import asyncio
+import random
+
+import psutil
+import pytest
+
+from benchmarks.fuzz_server import MODELS, Fuzzing, Ports, growth_bytes
+from benchmarks.fuzz_server_requests import any_call, any_frames, any_http
+
+
+@pytest.fixture(scope="module")
+def fuzzed(start_server):
+    started = start_server("--model", *MODELS, "--allow-client-shm", "--max-body=8388608")
+    yield started
+    code, _, stderr = started.end()
+    assert code == 0, stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("seed", [0, 104_000])
+def test_each_answer_is_a_result_or_an_error_and_the_server_goes_on(fuzzed, seed):
+    async def main():
+        fuzz = Fuzzing(Ports(fuzzed.http_port, fuzzed.grpc_port), seed, psutil.Process(fuzzed.process.pid))
+        await fuzz.run(lambda: fuzz.counts.total() < 150)
+        return fuzz
+
+    fuzz = asyncio.run(main())
+    assert fuzz.failures == []
+    assert fuzz.counts["gRPC OK"]
+
+
+@pytest.mark.parametrize("make", [any_http, any_call, any_frames])
+def test_a_seed_gives_the_same_request_again(make):
+    assert [make(random.Random(seed)) for seed in range(20)] == [make(random.Random(seed)) for seed in range(20)]
+
+
+def test_growth_is_what_comes_after_the_warm_up():
+    assert growth_bytes([1] * 30 + [100] * 70) == 0
+    assert growth_bytes([*range(1000)]) == 700 - 70

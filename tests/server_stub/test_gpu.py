@@ -1,0 +1,105 @@
+"""On a machine with an NVIDIA GPU alone: `make test-gpu`. Nothing of this has run yet, since none was at hand."""
+
+import http.client
+import re
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]  # CUDA takes its time to start
+LIBRARIES = {"http": tritonclient.http, "grpc": tritonclient.grpc}
+IMAGES = np.random.default_rng(3).random((2, 3, 224, 224), dtype=np.float32)
+
+
+@pytest.fixture(scope="module")
+def servers(start_server):
+    """One on each device."""
+    models = ("--model", "simple", "simple_dyna_sequence", "identity_bf16", "densenet_onnx", "densenet_batch", "--allow-client-shm")
+    started = {device: start_server("--device", device, *models) for device in ("cpu", "cuda")}
+    yield started
+    for server in started.values():
+        code, _, stderr = server.end()
+        assert code == 0, stderr
+
+
+def infer(server, library, model, arrays):
+    port = server.http_port if library is tritonclient.http else server.grpc_port
+    with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        inputs = []
+        for name, array in arrays.items():
+            given = library.InferInput(name, list(array.shape), "FP32" if array.dtype == np.float32 else "INT32")
+            given.set_data_from_numpy(array)
+            inputs.append(given)
+        answer = client.infer(model, inputs)
+        outputs = (
+            answer.get_response()["outputs"]
+            if library is tritonclient.http
+            else [{"name": one.name} for one in answer.get_response().outputs]
+        )
+        return {one["name"]: answer.as_numpy(one["name"]) for one in outputs}
+
+
+def test_it_says_that_it_took_the_gpu(servers):
+    assert servers["cuda"].ready["device"] == "cuda"
+    with tritonclient.http.InferenceServerClient(f"127.0.0.1:{servers['cuda'].http_port}") as client:
+        (group,) = client.get_model_config("densenet_onnx")["instance_group"]
+    assert (group["kind"], group["gpus"]) == ("KIND_GPU", [0])
+
+
+def test_auto_takes_it(start_server):
+    started = start_server("--model", "simple")
+    assert started.ready["device"] == "cuda"
+    assert started.end()[0] == 0
+
+
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
+@pytest.mark.parametrize(("model", "image"), [("densenet_onnx", IMAGES[0]), ("densenet_batch", IMAGES)])
+def test_its_results_are_the_cpus_within_tolerance(servers, library, model, image):
+    found = [infer(servers[device], library, model, {"data_0": image})["fc6_1"] for device in ("cpu", "cuda")]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-2, atol=1e-2 * float(np.abs(found[0]).max()))
+
+
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
+def test_integers_are_the_cpus_exactly(servers, library):
+    rows = {name: np.arange(32, dtype=np.int32).reshape(2, 16) * factor for name, factor in (("INPUT0", 1), ("INPUT1", -(2**26)))}
+    found = [infer(servers[device], library, "simple", rows) for device in ("cpu", "cuda")]
+    for name, array in found[0].items():
+        np.testing.assert_array_equal(found[1][name], array)
+
+
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
+def test_tensors_go_through_cuda_shared_memory(servers, library):
+    import tritonclient.utils.cuda_shared_memory as shared
+
+    port = servers["cuda"].http_port if library is tritonclient.http else servers["cuda"].grpc_port
+    rows = [np.arange(16, dtype=np.int32).reshape(1, 16), np.full((1, 16), 7, np.int32)]
+    region = shared.create_shared_memory_region("c", 256, 0)
+    try:
+        shared.set_shared_memory_region(region, rows)
+        with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            client.register_cuda_shared_memory("c", shared.get_raw_handle(region), 0, 256)
+            inputs = [library.InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
+            outputs = [library.InferRequestedOutput(name) for name in ("OUTPUT0", "OUTPUT1")]
+            for index, one in enumerate((*inputs, *outputs)):
+                one.set_shared_memory("c", 64, 64 * index)
+            client.infer("simple", inputs, outputs=outputs)
+            client.unregister_cuda_shared_memory()
+        for offset, expected in ((128, rows[0] + rows[1]), (192, rows[0] - rows[1])):
+            np.testing.assert_array_equal(shared.get_contents_as_numpy(region, np.int32, [1, 16], offset), expected)
+    finally:
+        shared.destroy_shared_memory_region(region)
+
+
+def test_NVML_sees_the_utilisation(servers):
+    def utilisation():
+        connection = http.client.HTTPConnection("127.0.0.1", servers["cuda"].metrics_port, timeout=60)
+        connection.request("GET", "/metrics")
+        found = re.findall(r'\nnv_gpu_utilization\{gpu_uuid="[^"]+"\} (\d+\.?\d*)', connection.getresponse().read().decode())
+        connection.close()
+        return max(map(float, found))
+
+    while utilisation() == 0:  # the test's time-out ends it
+        for _ in range(20):
+            infer(servers["cuda"], tritonclient.grpc, "densenet_batch", {"data_0": IMAGES})

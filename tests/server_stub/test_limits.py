@@ -1,0 +1,312 @@
+"""What the server lets no client exceed: connections, calls, queues, bodies and times; seen from raw sockets."""
+
+import contextlib
+import json
+import queue
+import socket
+import zlib
+from typing import Any
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2 as triton
+
+from server_stub.limits import Limits
+from tests.server_stub.h2_caller import SERVICE, Caller, framed
+
+INFER = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\n"
+BODY = json.dumps(
+    {"inputs": [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": [1] * 16} for name in ("INPUT0", "INPUT1")]}
+).encode()
+WHOLE = INFER + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+RESOURCE_EXHAUSTED = 8
+
+
+@contextlib.contextmanager
+def running(start_server, *options):
+    started = start_server(*options)
+    yield started
+    code, _, stderr = started.end()
+    assert code == 0, stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.fixture(scope="module")
+def hasty(start_server):
+    """A server with time-outs that can be waited for; no test measures them."""
+    with running(
+        start_server, "--model", "simple", "identity_fp32", "--head-timeout=0.5", "--body-timeout=0.5", "--write-timeout=0.5"
+    ) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def narrow(start_server):
+    """A server that takes little at a time."""
+    limits = ("--max-connections=4", "--max-calls=2", "--max-queue=1", "--max-body=65536")
+    with running(start_server, "--model", "simple", "repeat_int32", *limits) as started:
+        yield started
+
+
+def connect(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def read_all(connection):
+    """All that comes until the server closes."""
+    came = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := connection.recv(1 << 16):
+            came += data
+    return came
+
+
+def ask(connection, request=WHOLE):
+    """One answer: its status and its body; status 0 where there is none."""
+    with connection.makefile("rb") as reader:
+        try:
+            connection.sendall(request)
+            line = reader.readline()
+        except ConnectionError:
+            line = b""
+        if not line:
+            return 0, b""
+        headers = dict(line.rstrip().lower().split(b": ", 1) for line in iter(reader.readline, b"\r\n"))
+        return int(line.split()[1]), reader.read(int(headers[b"content-length"]))
+
+
+@pytest.mark.parametrize("port", ["http_port", "metrics_port"])
+@pytest.mark.parametrize("head", [b"", b"GET", INFER, INFER + b"X: y\r\nContent-"], ids=["nothing", "a word", "a line", "two lines"])
+def test_a_head_that_does_not_end_ends_its_connection(hasty, port, head):
+    with connect(getattr(hasty, port)) as connection:
+        with contextlib.suppress(ConnectionError):  # on a busy machine the time may have passed before
+            connection.sendall(head)
+        assert read_all(connection) == b""
+
+
+@pytest.mark.parametrize("first", [WHOLE, LIVE], ids=["infer", "another"])
+def test_a_later_head_that_does_not_end_ends_its_connection_too(hasty, first):
+    status = 0
+    while not status:  # as above
+        with connect(hasty.http_port) as connection:
+            status, _ = ask(connection, first)
+            if status:
+                connection.sendall(LIVE[:-4])
+                assert read_all(connection) == b""
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    "begun", [b"Content-Length: 1000\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n4\r\n{   \r\n"], ids=["length", "chunked"]
+)
+def test_a_body_that_does_not_end_is_answered_and_ends_its_connection(hasty, begun):
+    came = b""
+    while not came:  # as above
+        with connect(hasty.http_port) as connection, contextlib.suppress(ConnectionError):
+            connection.sendall(INFER + begun)
+            came = read_all(connection)
+    head, _, body = came.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body) == {"error": "the body of the request did not arrive within 0.5 s"}
+
+
+RAW = b"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 0\r\n"
+LENGTH = RAW + b"Content-Length: 60000\r\n\r\n" + bytes(60_000)
+CHUNKED = RAW + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (60_000, bytes(60_000))
+
+
+@pytest.mark.parametrize("request_bytes", [LENGTH, CHUNKED], ids=["length", "chunked"])
+def test_a_client_that_reads_nothing_loses_its_connection(hasty, request_bytes):
+    def send():
+        while True:  # until neither side takes any more, and the server has waited for long enough
+            connection.sendall(request_bytes)
+
+    with connect(hasty.http_port) as connection, pytest.raises(ConnectionError):
+        send()
+
+
+def test_a_connection_too_many_is_told_so_when_it_asks(narrow):
+    with contextlib.ExitStack() as opened:
+        statuses = [0]
+        while statuses != [200] * 4 + [503]:  # connections of other tests may not be gone yet
+            opened.close()
+            connections = [opened.enter_context(connect(narrow.http_port)) for _ in range(5)]
+            answers = [ask(connection) for connection in connections]
+            statuses = [status for status, _ in answers]
+        assert json.loads(answers[4][1]) == {"error": "the server has 4 connections, which are all it takes"}
+        assert read_all(connections[4]) == b""
+        assert ask(connections[0])[0] == 200
+    await_answer(narrow)
+
+
+def await_answer(server):
+    """Returns when a new connection is answered."""
+    status = 0
+    while status != 200:
+        with connect(server.http_port) as connection:
+            status, _ = ask(connection)
+
+
+def await_call(server):
+    """Returns when a call on a new connection is answered."""
+    status = None
+    while status != 0:
+        with contextlib.suppress(ConnectionError), Caller(server.grpc_port) as caller:
+            stream = caller.open("ServerLive")
+            caller.send(stream, framed(b""), end=True)
+            status, _, _ = caller.finish(stream)
+
+
+def test_a_connection_too_many_for_grpc_is_closed(narrow):
+    settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+    with contextlib.ExitStack() as opened:
+        taken = 0
+        while taken < 4:
+            connection = opened.enter_context(connect(narrow.grpc_port))
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(settings)
+                taken += bool(connection.recv(1))
+        connection = opened.enter_context(connect(narrow.grpc_port))
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(settings)
+        assert read_all(connection) == b""
+    await_call(narrow)
+
+
+def test_a_call_too_many_is_refused_and_the_others_go_on(narrow):
+    await_call(narrow)
+    with Caller(narrow.grpc_port) as first, Caller(narrow.grpc_port) as second:
+        streams = [first.open("ModelStreamInfer") for _ in range(2)]  # calls, though nothing has been said by them
+        status = 0
+        while status == 0:  # the two may not have begun yet
+            stream = second.open("ServerLive")
+            second.send(stream, framed(b""), end=True)
+            status, text, _ = second.finish(stream)
+        assert (status, text) == (RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
+        for stream in streams:
+            first.send(stream, framed(simple_request()), end=True)
+            assert first.finish(stream)[0] == 0
+    await_call(narrow)
+
+
+def simple_request(**members):
+    message = triton.ModelInferRequest(model_name="simple", raw_input_contents=[bytes(64), bytes(64)], **members)
+    for name in ("INPUT0", "INPUT1"):
+        message.inputs.add(name=name, datatype="INT32", shape=[1, 16])
+    return message.SerializeToString()
+
+
+def test_a_request_too_many_for_its_model_is_refused(narrow):
+    body = json.dumps({"IN": [1, 2], "DELAY": [0, 2**31], "WAIT": 0}).encode()  # the second response takes weeks
+    head = b"POST /v2/models/repeat_int32/generate_stream HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    await_answer(narrow)
+    with connect(narrow.http_port) as first, connect(narrow.http_port) as second:
+        first.sendall(head + body)
+        assert first.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        status, answer = ask(second, head + body)
+        assert (status, json.loads(answer)) == (503, {"error": "Exceeds maximum queue size"})
+        assert ask(second)[0] == 200, "another model has its own"
+
+
+@pytest.mark.parametrize("path", ["models/simple/infer", "repository/index", "logging", "models/simple/generate"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_too_large_is_refused(narrow, path, is_chunked):
+    head = f"POST /v2/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode()
+    body = b" " * 65_537
+    if is_chunked:
+        sent = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    else:
+        sent = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    status = 503
+    while status == 503:
+        with connect(narrow.http_port) as connection:
+            status, answer = ask(connection, sent)
+    assert (status, json.loads(answer)) == (400, {"error": "request size exceeds the maximum allowed input size of 65536 bytes"})
+
+
+def test_a_message_too_large_is_refused(narrow):
+    await_call(narrow)
+    with Caller(narrow.grpc_port) as caller:
+        stream = caller.open("ModelInfer")
+        caller.send(stream, framed(simple_request(id="x" * 65_536)), end=True)
+        assert caller.finish(stream)[0] == RESOURCE_EXHAUSTED
+        stream = caller.open("ModelInfer")
+        caller.send(stream, framed(simple_request()), end=True)
+        assert caller.finish(stream)[0] == 0
+
+
+def test_a_message_that_unpacks_to_more_than_there_is_room_for_is_refused(narrow):
+    packing = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    bomb = b"".join([*(packing.compress(bytes(1 << 20)) for _ in range(40)), packing.flush()])
+    assert len(bomb) < 1 << 16
+    await_call(narrow)
+    with Caller(narrow.grpc_port) as caller:
+        stream = caller.open("ModelInfer", (b"grpc-encoding", b"gzip"))
+        caller.send(stream, framed(bomb, packed=True), end=True)
+        assert caller.finish(stream)[0] == RESOURCE_EXHAUSTED
+        stream = caller.open("ModelInfer")
+        caller.send(stream, framed(simple_request()), end=True)
+        assert caller.finish(stream)[0] == 0
+
+
+def test_messages_that_do_not_end_hold_up_nobody(server):
+    with contextlib.ExitStack() as opened:
+        for _ in range(20):
+            slow = opened.enter_context(Caller(server.grpc_port))
+            slow.send(slow.open("ModelInfer"), framed(simple_request())[:-10])
+        caller = opened.enter_context(Caller(server.grpc_port))
+        for _ in range(20):
+            stream = caller.open("ModelInfer")
+            caller.send(stream, framed(simple_request()), end=True)
+            assert caller.finish(stream)[0] == 0
+
+
+def test_a_message_that_is_shorter_than_it_says_costs_its_call(server):
+    with Caller(server.grpc_port) as caller:
+        caller.send(caller.open("ModelInfer"), framed(simple_request())[:-10], end=True)  # which grpcio never answers
+        stream = caller.open("ModelInfer")
+        caller.send(stream, framed(simple_request()), end=True)
+        assert caller.finish(stream)[0] == 0
+
+
+def test_a_method_that_is_no_text_costs_others_nothing_that_they_have_begun(start_server):
+    """Grpcio's server ends with it; another one takes its place, and what was being answered is answered."""
+    started = start_server("--model", "simple")
+    asked: queue.Queue[bytes | None] = queue.Queue()
+    with grpc.insecure_channel(f"127.0.0.1:{started.grpc_port}") as opened:
+        channel: Any = opened
+        answers = channel.stream_stream(f"{SERVICE}/ModelStreamInfer")(iter(asked.get, None))
+        asked.put(simple_request(id="1"))
+        assert triton.ModelStreamInferResponse.FromString(next(answers)).infer_response.id == "1"
+        for _ in range(2):
+            with Caller(started.grpc_port) as breaking, contextlib.suppress(ConnectionError):
+                stream = breaking.open(b"/inference.GRPCInferenceService/\xff\xfe")
+                breaking.send(stream, framed(b""), end=True)
+                assert breaking.finish(stream)[0] != 0
+            await_call(started)
+        asked.put(simple_request(id="2"))
+        asked.put(None)
+        assert [triton.ModelStreamInferResponse.FromString(one).infer_response.id for one in answers] == ["2"]
+    code, _, stderr = started.end()
+    assert (code, "Traceback" in stderr) == (0, False)
+    assert "is started again" in stderr
+
+
+def test_the_loopback_is_all_it_listens_on(server):
+    for port in (server.http_port, server.grpc_port, server.metrics_port):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=60)  # it is this machine's too, and another address
+
+
+def test_it_listens_where_it_is_told_to(start_server):
+    started = start_server("--model", "simple", "--host", "127.0.0.2")
+    for port in (started.http_port, started.grpc_port, started.metrics_port):
+        socket.create_connection(("127.0.0.2", port), timeout=60).close()
+        with pytest.raises(ConnectionRefusedError):
+            connect(port)
+    assert started.end()[0] == 0
+
+
+def test_every_limit_has_an_end():
+    assert all(value > 0 for value in (getattr(Limits(), field) for field in Limits.__slots__))

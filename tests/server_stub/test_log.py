@@ -1,0 +1,132 @@
+"""What the server says on stderr, to people and to programs."""
+
+import asyncio
+import datetime
+import http.client
+import json
+import subprocess
+import sys
+
+import pytest
+import tritonclient.grpc
+
+from server_stub.log import TOLD, Log
+from server_stub.settings import Settings
+
+NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
+
+
+class Lines:
+    """A log, and what it wrote."""
+
+    def __init__(self, *, is_json=False, **settings):
+        self.settings, self.text = Settings(), ""
+        self.settings.set_log(settings)
+        self.out = Log(self.settings, is_json=is_json, write=self._write, now=lambda: NOON)
+
+    def _write(self, line):
+        assert line.endswith("\n")
+        self.text += line
+
+
+def fail():
+    raise ValueError("oh\nno")
+
+
+def fault():
+    try:
+        fail()
+    except ValueError as error:
+        return error
+
+
+def test_people_get_sentences():
+    lines = Lines()
+    lines.out.info("ready", "serving m", models=["m"])
+    lines.out.info("stopping", why="SIGTERM")
+    lines.out.request("HTTP", "GET /v2", "200", 1500)
+    lines.out.fault(fault())
+    first, second, *_, last = lines.text.splitlines()
+    assert (first, second, last) == ("serving m", "Traceback (most recent call last):", "no")
+
+
+def test_programs_get_an_object_a_line():
+    lines = Lines(is_json=True, log_verbose_level=1)
+    lines.out.info("ready", "serving m", models=["m"])
+    lines.out.info("stopping", why="SIGTERM")
+    lines.out.request("HTTP", "GET /v2", "200", 1500)
+    lines.out.warning("w", "beware")
+    lines.out.fault(fault())
+    ready, stopping, request, warning, failed = (json.loads(line) for line in lines.text.splitlines())
+    time = "2026-01-02T12:00:00+00:00"
+    assert ready == {"time": time, "level": "info", "event": "ready", "message": "serving m", "models": ["m"]}
+    assert stopping == {"time": time, "level": "info", "event": "stopping", "why": "SIGTERM"}
+    assert request == {
+        "time": time,
+        "level": "verbose",
+        "event": "request",
+        "message": "HTTP GET /v2: 200 in 0.002 ms",
+        "protocol": "HTTP",
+        "request": "GET /v2",
+        "status": "200",
+        "duration_ns": 1500,
+    }
+    assert (warning["level"], warning["message"]) == ("warning", "beware")
+    assert (failed["level"], failed["message"]) == ("error", "ValueError: oh\nno")
+    assert failed["traceback"].startswith("Traceback (most recent call last):\n")
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_each_kind_of_line_can_be_switched_off(is_json):
+    lines = Lines(is_json=is_json, log_info=False, log_warning=False, log_error=False)
+    lines.out.info("ready", "serving m")
+    lines.out.warning("w", "beware")
+    lines.out.fault(fault())
+    lines.out.request("HTTP", "GET /v2", "200", 1500)
+    assert lines.text == ""
+
+
+def test_what_an_event_loop_meets_is_told_once():
+    lines = Lines()
+    told, untold, loop = fault(), fault(), asyncio.new_event_loop()
+    loop.close()
+    told.add_note(TOLD)
+    lines.out.loop_fault(loop, {"message": "Task exception was never retrieved", "exception": told})
+    assert lines.text == ""
+    lines.out.loop_fault(loop, {"message": "Task exception was never retrieved", "exception": untold})
+    assert lines.text.endswith("ValueError: oh\nno\n")
+    lines.out.loop_fault(loop, {"message": "something"})
+    assert lines.text.endswith("RuntimeError: something\n")
+
+
+def test_a_server_s_life_in_objects(start_server):
+    started = start_server("--model", "simple", "--log-format", "json")
+    with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{started.grpc_port}") as client:
+        client.update_log_settings({"log_verbose_level": 1})
+        assert client.is_server_live()
+        connection = http.client.HTTPConnection("127.0.0.1", started.http_port, timeout=60)
+        for method, path in (("GET", "/v2"), ("POST", "/v2/models/simple/infer"), ("GET", "/v2/nope")):
+            connection.request(method, path, b"{}" if method == "POST" else None)
+            connection.getresponse().read()
+        connection.close()
+        client.update_log_settings({"log_verbose_level": 0})
+    code, stdout, stderr = started.end()
+    assert (code, stdout) == (0, "")
+    lines = [json.loads(line) for line in stderr.splitlines()]
+    assert [line["event"] for line in lines if line["event"] != "request"] == ["ready", "stopping", "stopped"]
+    assert lines[0]["http_port"] == started.http_port
+    asked = [(line["protocol"], line["request"], line["status"]) for line in lines if line["event"] == "request"]
+    assert [one for one in asked if one[1] != "LogSettings"] == [
+        ("gRPC", "ServerLive", "OK"),
+        ("HTTP", "GET /v2", "200"),
+        ("HTTP", "POST /v2/models/simple/infer", "500"),
+        ("HTTP", "GET /v2/nope", "404"),
+    ]
+
+
+def test_what_ends_the_server_is_an_object_too():
+    command = [sys.executable, "-m", "server_stub", "--log-format", "json", "--model-repository", "server_stub"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    line = json.loads(ended.stderr)
+    assert (ended.returncode, line["event"], line["level"]) == (2, "failed", "error")
+    assert line["message"].startswith("--model-repository server_stub: it holds no model")

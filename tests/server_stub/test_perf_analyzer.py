@@ -1,0 +1,18 @@
+"""NVIDIA's perf_analyzer on the server, where it is installed: row P1 of the conformance checklist."""
+
+import pytest
+
+from benchmarks.perf_analyzer_on_server import PERF_ANALYZER, STREAM, Case, run
+
+pytestmark = pytest.mark.skipif(not PERF_ANALYZER.exists(), reason="perf_analyzer is not there; benchmarks/peers/install.py installs it")
+CASES = {
+    "http": Case("simple", "http"),
+    "grpc": Case("simple", "grpc"),
+    "stream": Case("simple", "grpc", STREAM),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_P1_it_ends_well_and_prints_its_server_section(server, tmp_path, case):
+    row, is_content = run(PERF_ANALYZER, CASES[case], server.ready, tmp_path / "unused")
+    assert is_content, row

@@ -1,0 +1,64 @@
+"""The fake library: compiled with the machine's C compiler, and programs run against it."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+FOLDER = pathlib.Path(__file__).parent
+ROOT = FOLDER.parents[2]
+EPOCH = "epoch_us 1700000000000000\n"
+_FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1")
+
+
+def compile_into(folder: pathlib.Path) -> pathlib.Path:
+    """The library, in that folder; raises FileNotFoundError where there is no compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise FileNotFoundError("the fake NVML library is compiled by a C compiler: install gcc and libc6-dev")
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, *_FLAGS, "-o", str(library), str(FOLDER / "fake_nvml.c"), "-lm"], check=True)
+    return library
+
+
+@dataclasses.dataclass(frozen=True)
+class FakeNvml:
+    """The folder of the fake library, and programs run against it."""
+
+    folder: pathlib.Path
+
+    def environment(self, script: pathlib.Path) -> dict[str, str]:
+        return {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML_SCRIPT": str(script), "PYTHONPATH": str(ROOT)}
+
+    def play(
+        self,
+        script: str,
+        windows: Sequence[tuple[float, float]] = ((1.0, 2.0),),
+        *,
+        rate_per_s: float = 20.0,
+        rest_s: float = 0.0,
+        server_pids: Sequence[int] = (),
+        count_calls: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """What a sampler saw of a script, whose windows are seconds of the script's; see player.py."""
+        path = self.folder / "script.txt"
+        path.write_text(EPOCH + script)
+        order = {
+            "windows": windows,
+            "rate_per_s": rate_per_s,
+            "rest_s": rest_s,
+            "server_pids": server_pids,
+            "count_calls": count_calls,
+        }
+        command = [sys.executable, str(FOLDER / "player.py")]
+        played = subprocess.run(
+            command, input=json.dumps(order), env=self.environment(path), capture_output=True, text=True, check=False, cwd=self.folder
+        )
+        assert played.returncode == 0, played.stderr
+        seen: dict[str, Any] = json.loads(played.stdout)
+        return seen

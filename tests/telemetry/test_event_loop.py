@@ -1,0 +1,57 @@
+import gc
+
+from perfkit.clock import ManualClock
+from perfkit.telemetry.event_loop import LAG, PAUSE, EventLoopWatch
+
+MS = 1_000_000
+
+
+def test_late_timers_are_noted_with_how_late_they_were():
+    clock = ManualClock()
+    naps_ms = iter([0, 3, 0, 7])
+
+    class Sleepy:
+        """Wakes sleepers as late as the script says."""
+
+        now_ns = staticmethod(clock.now_ns)
+
+        async def sleep_until_ns(self, instant_ns):
+            await clock.sleep_until_ns(instant_ns + next(naps_ms) * MS)
+
+    async def go():
+        with EventLoopWatch(Sleepy()) as watch:
+            try:
+                await watch.watch(10 * MS)
+            except (StopIteration, RuntimeError):  # the script is over
+                return watch.series(1)
+
+    (lag,) = [series for series in clock.run(go()) if series.name == LAG]
+    assert lag.times_ns == (10 * MS, 63 * MS, 113 * MS, 170 * MS)
+    assert (lag.values, lag.unit, lag.labels) == ((0, 3 * MS, 0, 7 * MS), "ns", {"worker": "2"})
+
+
+def test_collections_are_noted_while_the_block_lasts():
+    clock = ManualClock()
+    ticks = iter(range(0, 10**9, 5 * MS))
+
+    class Ticking:
+        """Moves on by 5 ms whenever it is read."""
+
+        sleep_until_ns = clock.sleep_until_ns
+
+        def now_ns(self):
+            return next(ticks)
+
+    was_enabled, before = gc.isenabled(), list(gc.callbacks)
+    gc.disable()
+    try:
+        with EventLoopWatch(Ticking()) as watch:
+            gc.collect()
+            gc.collect()
+        gc.collect()
+    finally:
+        if was_enabled:
+            gc.enable()
+    (pauses,) = watch.series(0)
+    assert (pauses.name, pauses.values) == (PAUSE, (5 * MS, 5 * MS))
+    assert gc.callbacks == before

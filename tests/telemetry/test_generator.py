@@ -1,0 +1,132 @@
+"""The generator from outside: counters of a machine whose readings are known."""
+
+import os
+import pathlib
+
+import pytest
+
+from perfkit.telemetry.generator import GeneratorSampler
+from perfkit.telemetry.host import MachineReading, ProcessReading, read_machine, read_process
+
+S = 1_000_000_000
+
+
+class Machine:
+    """Four CPUs: two are busy, a fifth of one is stolen; each worker runs for as many seconds a second as it is told."""
+
+    def __init__(self, clock, busy):
+        self.clock, self.busy = clock, busy
+
+    def process(self, pid):
+        s = self.clock.ns / S
+        return None if pid not in self.busy else ProcessReading(7 + s * self.busy[pid], int(100 * s), int(3 * s), 40 + pid)
+
+    def machine(self):
+        s = self.clock.ns / S
+        return MachineReading(2 * s, 0.2 * s, 4 * s, int(5000 * s), int(2 * s), 12 + int(s) % 2)
+
+
+@pytest.fixture
+def sampler(clock):
+    def make(busy, **options):
+        machine = Machine(clock, busy)
+        sampler = GeneratorSampler(clock, machine.process, machine.machine, **{"file_limit": 1000, **options})
+        assert sampler.start()
+        sampler.follow(sorted(busy))
+        return sampler
+
+    return make
+
+
+def run(sampler, clock, seconds):
+    while clock.ns < seconds * S:
+        clock.ns = sampler.sample()
+
+
+def test_shares_and_counts_of_a_window(sampler, clock):
+    one = sampler({1: 0.25, 2: 0.75})
+    run(one, clock, 10)
+    figures = one.window(3 * S, 9 * S).summary
+    assert (figures.cpu_share, figures.steal_share) == (pytest.approx(0.5), pytest.approx(0.05))
+    assert figures.worker_cpu_shares == (pytest.approx(0.25), pytest.approx(0.75))
+    assert (figures.voluntary_switches, figures.involuntary_switches) == (1200, pytest.approx(36, abs=2))
+    assert (figures.tcp_segments_sent, figures.tcp_retransmits) == (30_000, 12)
+    assert (figures.sockets_max, figures.open_files_max, figures.open_files_limit) == (13, 42, 1000)
+
+
+def test_a_window_between_two_samples_is_read_on_a_straight_line(sampler, clock):
+    one = sampler({1: 0.5})
+    run(one, clock, 3)
+    figures = one.window(int(1.1 * S), int(1.3 * S)).summary
+    assert figures.worker_cpu_shares == (pytest.approx(0.5),)
+    assert figures.tcp_segments_sent == pytest.approx(1000, abs=1)
+
+
+def test_series_are_rates_between_samples(sampler, clock):
+    one = sampler({1: 0.5})
+    run(one, clock, 3)
+    series = {series.name: series for series in one.window(0, 3 * S).series}
+    assert series["worker_cpu_share"].values == (pytest.approx(0.5),) * 6
+    assert series["worker_cpu_share"].labels == {"worker": "1"}
+    assert series["worker_cpu_share"].times_ns == tuple(range(S // 2, 3 * S + 1, S // 2))
+    assert set(series["tcp_retransmits_per_s"].values) <= {0, 2, 4}
+    assert series["machine_cpu_share"].values == (pytest.approx(0.5),) * 6
+    assert series["worker_open_files"].unit == "count"
+    assert {one.name for one in one.latest()} == set(series)
+
+
+def test_a_worker_that_ended_is_counted_as_far_as_it_was_seen(sampler, clock):
+    busy = {1: 0.5, 2: 0.5}
+    one = sampler(busy)
+    run(one, clock, 4)
+    del busy[2]
+    run(one, clock, 5)
+    assert one.window(0, 5 * S).summary.worker_cpu_shares == (pytest.approx(0.5), pytest.approx(0.5))
+    run(one, clock, 9)
+    assert one.window(5 * S, 9 * S).summary.worker_cpu_shares == (pytest.approx(0.5), None)
+
+
+def test_nearly_all_files_open_is_remarked(sampler, clock):
+    one = sampler({60: 0.1}, file_limit=110)
+    run(one, clock, 1)
+    assert [remark.code for remark in one.window(0, S).remarks] == ["file_limit"]
+    assert "100 open files and sockets of the 110" in one.window(0, S).remarks[0].message
+
+
+def test_other_workers_take_the_place_of_those_before(sampler, clock):
+    one = sampler({1: 0.5})
+    run(one, clock, 2)
+    one.follow([])
+    run(one, clock, 4)
+    assert one.window(2 * S, 4 * S).summary.worker_cpu_shares == ()
+
+
+SNMP = "Ip: Forwarding DefaultTTL\nIp: 1 64\nTcp: RtoAlgorithm OutSegs RetransSegs InErrs\nTcp: 1 1234567 89 0\nUdp: InDatagrams\nUdp: 5\n"
+
+
+def test_tcp_counters_are_read_by_their_names(tmp_path):
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "snmp").write_text(SNMP)
+    (tmp_path / "net" / "sockstat").write_text("sockets: used 300\nTCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1\nUDP: inuse 3 mem 2\n")
+    (tmp_path / "net" / "sockstat6").write_text("TCP6: inuse 4\nUDP6: inuse 0\n")
+    found = read_machine(tmp_path)
+    assert (found.tcp_segments_sent, found.tcp_retransmits, found.tcp_sockets) == (1234567, 89, 11)
+
+
+@pytest.mark.parametrize("text", [None, "", "Tcp: OutSegs\n", "Tcp: OutSegs\nTcp: many\n"])
+def test_a_system_that_does_not_count_tcp_has_none(tmp_path, text):
+    (tmp_path / "net").mkdir()
+    if text is not None:
+        (tmp_path / "net" / "snmp").write_text(text)
+        (tmp_path / "net" / "sockstat").write_text("TCP: inuse\n" if text else "")
+    found = read_machine(tmp_path)
+    assert (found.tcp_segments_sent, found.tcp_retransmits, found.tcp_sockets) == (None, None, None)
+
+
+def test_this_process_and_machine_are_read():
+    own, machine = read_process(os.getpid()), read_machine(pathlib.Path("/proc"))
+    assert own.cpu_s > 0
+    assert own.open_files >= 3
+    assert 0 < machine.cpu_s <= machine.total_s
+    assert read_process(os.getpid()).cpu_s >= own.cpu_s
+    assert read_process(2**22 + 1) is None

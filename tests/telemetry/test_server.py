@@ -1,0 +1,189 @@
+"""Statistics from a script: what the differences are, and what is noticed."""
+
+import asyncio
+
+import pytest
+
+from perfkit.clock import ManualClock
+from perfkit.errors import TargetError
+from perfkit.protocol.statistics import ModelStatistics, TotalTime
+from perfkit.recorder.sent import Sent
+from perfkit.telemetry.server import ServerCounts, ServerStatistics, difference
+
+MS = 1_000_000
+
+
+def statistics(requests, *, version="1", queue_ms=5, infer_ms=10, batch=1, hits=0, failed=0):
+    """Counters after so many requests of the same kind, each with 1 ms of input and 2 ms of output."""
+    computed = requests - hits
+    return ModelStatistics(
+        version=version,
+        inferences=computed,
+        executions=computed // batch,
+        success=TotalTime(requests, requests * (queue_ms + infer_ms + 3) * MS),
+        fail=TotalTime(failed, failed * MS),
+        queue=TotalTime(requests, requests * queue_ms * MS),
+        compute_input=TotalTime(computed, computed * MS),
+        compute_infer=TotalTime(computed, computed * infer_ms * MS),
+        compute_output=TotalTime(computed, computed * 2 * MS),
+        cache_hit=TotalTime(hits, hits * MS),
+    )
+
+
+def reading(*versions):
+    return {one.version: one for one in versions}
+
+
+def codes(remarks):
+    return [remark.code for remark in remarks]
+
+
+def test_a_difference_has_the_load_s_own_means():
+    # another 10 ms of queue a request before the load, which must not show
+    before = ModelStatistics(
+        "1",
+        100,
+        100,
+        **{name: TotalTime(100, 100 * 10 * MS) for name in ("success", "queue", "compute_input", "compute_infer", "compute_output")},
+    )
+    added = statistics(40, batch=4)
+    after = ModelStatistics.added([before, added])
+    counts, remarks = difference([{"1": before}], [{"1": after}], Sent(40, 40 * 20 * MS))
+    found = counts.figures()
+    assert remarks == ()
+    assert (found.requests, found.failed, found.executions, found.inferences, found.mean_batch) == (40, 0, 10, 40, 4.0)
+    assert (found.success_ns, found.queue_ns, found.compute_input_ns, found.compute_infer_ns, found.compute_output_ns) == (
+        18 * MS, 5 * MS, MS, 10 * MS, 2 * MS,
+    )  # fmt: skip
+    assert (found.client_requests, found.client_mean_ns, found.versions) == (40, 20 * MS, ("1",))
+
+
+def test_a_model_loaded_in_between_counts_from_zero():
+    counts, remarks = difference([reading(statistics(3))], [reading(statistics(3), statistics(7, version="2"))], Sent(7))
+    assert (counts.figures().requests, counts.versions, remarks) == (7, ("2",), ())
+
+
+def test_a_load_that_was_not_there_has_no_means():
+    counts, remarks = difference([reading(statistics(3))], [reading(statistics(3))], Sent())
+    found = counts.figures()
+    assert (found.requests, found.success_ns, found.queue_ns, found.mean_batch, found.client_mean_ns, remarks) == (
+        0,
+        None,
+        None,
+        None,
+        None,
+        (),
+    )
+
+
+def test_several_versions_are_noticed_and_add_up():
+    before = reading(statistics(3), statistics(5, version="2"))
+    counts, remarks = difference([before], [reading(statistics(13), statistics(10, version="2"))], Sent(15))
+    assert (counts.figures().requests, counts.versions, codes(remarks)) == (15, ("1", "2"), ["server_versions"])
+
+
+@pytest.mark.parametrize("after", [reading(statistics(2)), reading(statistics(50, queue_ms=0)), {}, reading(statistics(9, version="2"))])
+def test_counters_that_fell_have_no_difference(after):
+    counts, remarks = difference([reading(statistics(5))], [after], Sent(5))
+    assert (counts, codes(remarks)) == (None, ["server_counters_reset"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [([5, 900, 5], [910]), ([5], [910, 10, 910]), ([7, 3], [9])],
+)
+def test_replicas_show_themselves_while_nothing_is_sent(before, after):
+    quiet, loaded = ([reading(statistics(count)) for count in some] for some in (before, after))
+    counts, remarks = difference(quiet, loaded, Sent(5))
+    assert (counts, codes(remarks)) == (None, ["server_replicas"])
+
+
+def test_cache_hits_are_warned_of_and_compute_times_leave_them_out():
+    counts, remarks = difference([reading(statistics(0))], [reading(statistics(10, hits=4))], Sent(10))
+    assert codes(remarks) == ["cache_hits"]
+    assert "4 of 10 requests" in remarks[0].message
+    assert (counts.figures().compute_infer_ns, counts.figures().cache_hits) == (10 * MS, 4)
+
+
+@pytest.mark.parametrize(
+    ("counted", "sent", "fits"),
+    [(10, Sent(10), True), (10, Sent(8, 0, 2), True), (10, Sent(8, 0, 1), False), (10, Sent(11), False), (10, Sent(0, 0, 20), True)],
+)
+def test_both_sides_must_have_counted_the_same(counted, sent, fits):
+    counts, remarks = difference([reading(statistics(0))], [reading(statistics(counted))], sent)
+    assert codes(remarks) == ([] if fits else ["server_counts_differ"])
+    assert counts.figures().requests == counted
+
+
+def test_load_points_add_up_to_the_means_of_all():
+    parts = [
+        difference([reading(statistics(0))], [reading(statistics(count, queue_ms=ms))], Sent(count, count * 30 * MS))[0]
+        for count, ms in ((10, 2), (30, 6))
+    ]
+    found = ServerCounts.added([part for part in parts if part]).figures()
+    assert (found.requests, found.queue_ns, found.compute_infer_ns, found.client_requests, found.client_mean_ns) == (
+        40,
+        5 * MS,
+        10 * MS,
+        40,
+        30 * MS,
+    )
+
+
+class Script:
+    """A server that gives these readings one after the other, the last one for ever; None does not answer."""
+
+    def __init__(self, *readings):
+        self.readings, self.asked = list(readings), 0
+
+    async def read(self):
+        answer = self.readings[min(self.asked, len(self.readings) - 1)]
+        self.asked += 1
+        if answer is None:
+            raise TargetError("gone")
+        return answer
+
+
+def around(script, sent):
+    """What is seen of a load around which the script answers, in virtual time."""
+    clock = ManualClock()
+
+    async def go():
+        telemetry = ServerStatistics(script.read, clock)
+        await telemetry.before()
+        return await telemetry.after(sent)
+
+    return clock.run(go()), clock.now_ns()
+
+
+def test_counts_that_come_behind_the_answers_are_awaited():
+    three, ten = (statistics(3),), (statistics(13),)
+    script = Script(three, three, three, (statistics(8),), (statistics(11),), ten)
+    (counts, remarks), _ = around(script, Sent(10))
+    assert (counts.figures().requests, remarks) == (10, ())
+
+
+def test_counts_that_never_come_are_awaited_for_two_seconds_and_said():
+    (counts, remarks), now_ns = around(Script((statistics(3),)), Sent(10))
+    assert (counts.figures().requests, codes(remarks)) == (0, ["server_counts_differ"])
+    assert 2000 * MS <= now_ns < 2100 * MS
+
+
+@pytest.mark.parametrize("readings", [[()], [None]])
+def test_a_server_without_statistics_is_asked_once_and_nothing_is_said(readings):
+    script = Script(*readings)
+    assert around(script, Sent(10))[0] == (None, ())
+    assert script.asked == 1
+
+
+def test_a_server_that_does_not_answer_afterwards_is_said():
+    one = (statistics(3),)
+    (counts, remarks), _ = around(Script(one, one, one, None), Sent(10))
+    assert (counts, codes(remarks)) == (None, ["server_statistics"])
+
+
+def test_a_point_without_a_reading_before_it_has_none():
+    async def go():
+        return await ServerStatistics(Script((statistics(3),)).read, ManualClock()).after(Sent(3))
+
+    assert asyncio.run(go()) == (None, ())
