@@ -67,7 +67,7 @@ def plan_configuration(evidence: Evidence, question: Question, random: np.random
         price_per_hour=price.per_hour if price else None,
         cost_per_hour=fleet.replicas * price.per_hour if fleet and price else None,
         cost_per_million=cost_per_million(fleet.replicas, price.per_hour, question.priced_demand_per_s) if fleet and price else None,
-        energy=_energy(points, operating_per_s, evidence.batch_size, question.idle_power_w),
+        energy=_energy(points, operating_per_s, evidence.batch_size),
         autoscaler_rate_per_s=autoscaler_per_s,
         target_concurrency=target_concurrency(autoscaler_per_s, curves["mean"].value(autoscaler_per_s) / 1e9)
         if has_mean and autoscaler_per_s
@@ -177,13 +177,14 @@ def _predictions(curves: Mapping[str, RateCurve], rates_per_s: Sequence[float]) 
     return tuple(found), tuple(notes)
 
 
-def _energy(points: Sequence[RatePoint], rate_per_s: float | None, batch_size: int, idle_power_w: float | None) -> Energy | None:
+def _energy(points: Sequence[RatePoint], rate_per_s: float | None, batch_size: int) -> Energy | None:
     """From the power at a rate, between those measured."""
     known = [(point.rate_per_s, point.power_w) for point in points if point.power_w is not None and point.state == KEPT_UP]
     if not known or rate_per_s is None:
         return None
     power_w = float(np.interp(rate_per_s, [rate for rate, _ in known], [power for _, power in known]))
-    return energy_per_inference(power_w, rate_per_s * batch_size, idle_power_w)
+    idle = [point.idle_power_w for point in points if point.idle_power_w is not None]
+    return energy_per_inference(power_w, rate_per_s * batch_size, min(idle) if idle else None)
 
 
 def _operations(

@@ -36,6 +36,8 @@ class RatePoint:
     gpu_utilization: float | None = None
     power_w: float | None = None
     """Of all GPUs together."""
+    idle_power_w: float | None = None
+    """As measured before the run, or as the question gives it."""
     energy: Energy | None = None
     meets_slo: bool | None = None
     """None where its percentile is not known."""

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from perfkit.plan.evidence import Evidence, OpenPoint, pooled_percentile_ns
 from perfkit.plan.model import RatePoint
@@ -12,6 +11,7 @@ from perfkit.stats.capacity import energy_per_inference
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
 from perfkit.stats.slo import Slo
 from perfkit.stats.summary import QUANTILES
+from perfkit.telemetry.gpu_figures import GpuFigures
 
 KEPT_UP = "kept up"
 _GRAVEST = ("overloaded", "not steady", KEPT_UP, "not valid")
@@ -87,7 +87,7 @@ def _rate_point(points: Sequence[OpenPoint], slo: Slo, batch_size: int, idle_pow
     throughput = _weighted(counted, [one.point.throughput_per_s for one in counted])
     scheduled = sum(one.point.requests.scheduled for one in counted)
     error_rate = 1 - sum(one.point.requests.ok for one in counted) / scheduled if scheduled else 0.0
-    power_w = _gpu_power_w(counted)
+    power_w, idle_w = _gpu_power_w(counted), _gpu_idle_w(counted) if idle_power_w is None else idle_power_w
     return RatePoint(
         rate_per_s=points[0].rate_per_s,
         state=state,
@@ -99,9 +99,10 @@ def _rate_point(points: Sequence[OpenPoint], slo: Slo, batch_size: int, idle_pow
         mean_ns=sum(one.point.times.mean * one.point.times.count for one in counted) / samples if samples else None,
         percentiles_ns=percentiles,
         few_samples=tuple(name for name in percentiles if _has_few_samples(counted, name)),
-        gpu_utilization=_gpu_mean(counted, "utilization_mean"),
+        gpu_utilization=_gpu_utilization(counted),
         power_w=power_w,
-        energy=None if power_w is None or not throughput else energy_per_inference(power_w, throughput * batch_size, idle_power_w),
+        idle_power_w=idle_w if power_w is not None else None,
+        energy=None if power_w is None or not throughput else energy_per_inference(power_w, throughput * batch_size, idle_w),
         meets_slo=_meets(state, percentiles, error_rate, slo),
     )
 
@@ -148,24 +149,23 @@ def _weighted(points: Sequence[OpenPoint], values: Sequence[float]) -> float:
     return sum(value * one.point.duration_s for value, one in zip(values, points, strict=True)) / total_s if total_s else 0.0
 
 
-def _gpus(point: OpenPoint) -> tuple[Any, ...]:
-    gpus: tuple[Any, ...] = point.point.gpus
-    return gpus
+def _gpus(point: OpenPoint) -> list[GpuFigures]:
+    """Those that the target used, as far as that is known; instances of a divided GPU tell no power."""
+    return [gpu for gpu in point.point.gpus if gpu.used_by_server is not False and not gpu.mig]
 
 
-def _gpu_mean(points: Sequence[OpenPoint], name: str) -> float | None:
-    """Over GPUs and repetitions; None where one is not known."""
-    values = _known([getattr(gpu, name, None) for one in points for gpu in _gpus(one)])
+def _gpu_utilization(points: Sequence[OpenPoint]) -> float | None:
+    """The mean over GPUs and repetitions; None where one is not known."""
+    values = _known([gpu.utilization_mean for one in points for gpu in _gpus(one)])
     return sum(values) / len(values) if values else None
 
 
 def _gpu_power_w(points: Sequence[OpenPoint]) -> float | None:
-    """Of all GPUs together: from their energy counters where all have one, from sampled power otherwise; None without GPUs."""
+    """Of all GPUs together: from their energy where all have it, from mean power otherwise; None without GPUs."""
     totals = []
     for one in points:
-        gpus = _gpus(one)
-        energies = _known([getattr(gpu, "energy_j", None) for gpu in gpus])
-        powers = _known([getattr(gpu, "power_mean_w", None) for gpu in gpus])
+        energies = _known([gpu.energy_j for gpu in _gpus(one)])
+        powers = _known([gpu.power_mean_w for gpu in _gpus(one)])
         if energies and one.point.duration_s:
             totals.append(sum(energies) / one.point.duration_s)
         elif powers:
@@ -175,7 +175,13 @@ def _gpu_power_w(points: Sequence[OpenPoint]) -> float | None:
     return _weighted(points, totals) if totals else None
 
 
+def _gpu_idle_w(points: Sequence[OpenPoint]) -> float | None:
+    """Of all GPUs together before the run, without load; None where it was not measured."""
+    totals = [_known([gpu.idle_power_w for gpu in _gpus(one)]) for one in points]
+    return sum(map(sum, totals)) / len(totals) if totals and all(totals) else None
+
+
 def _known(values: Sequence[float | None]) -> list[float]:
     """All of them, or none where one is not known."""
-    known = [float(value) for value in values if value is not None]
+    known = [value for value in values if value is not None]
     return known if len(known) == len(values) else []

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +12,7 @@ from perfkit.plan.making import make_plan
 from perfkit.plan.model import plan_document
 from perfkit.plan.question import Question, parse_prices, parse_slo
 from perfkit.stats.usl import UslFit
+from perfkit.telemetry.gpu_figures import GpuFigures
 
 LIMIT_S = 0.3
 TRUTH = 100 - math.log(100) / LIMIT_S  # 84.6/s
@@ -143,8 +143,9 @@ def test_gpus_give_energy_gross_and_above_idle(write):
     folder = write((20, 35, 50, 60, 70, 110), seconds=40, overloaded_from=100)
     (source,) = read_sources([str(folder)])
     gpus = (
-        SimpleNamespace(utilization_mean=0.5, energy_j=3000.0, power_mean_w=1.0),
-        SimpleNamespace(utilization_mean=0.7, energy_j=5000.0, power_mean_w=1.0),
+        GpuFigures("a", "H", "nvml", utilization_mean=0.5, energy_j=3000.0, power_mean_w=1.0),
+        GpuFigures("b", "H", "nvml", utilization_mean=0.7, energy_j=5000.0, power_mean_w=1.0),
+        GpuFigures("c", "H", "nvml", utilization_mean=1.0, energy_j=9000.0, used_by_server=False),
     )
     points = tuple(point.model_copy(update={"gpus": gpus}) for point in source.result.points)
     (one,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
@@ -155,14 +156,15 @@ def test_gpus_give_energy_gross_and_above_idle(write):
     assert plan.chosen.energy.gross_j == pytest.approx(200 / plan.chosen.fleet.rate_per_replica_per_s)
 
 
-def test_sampled_power_stands_in_for_a_counter(write):
+def test_mean_power_stands_in_for_energy_and_the_idle_power_is_the_one_measured_before(write):
     folder = write((20, 35, 50, 60, 70, 110), overloaded_from=100)
     (source,) = read_sources([str(folder)])
-    gpus = (SimpleNamespace(utilization_mean=None, energy_j=None, power_mean_w=100.0),)
+    gpus = (GpuFigures("a", "H", "nvml", power_mean_w=100.0, idle_power_w=25.0),)
     points = tuple(point.model_copy(update={"gpus": gpus}) for point in source.result.points)
     (one,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
     at_50 = next(point for point in make_plan([one], question()).chosen.points if point.rate_per_s == 50)
-    assert (at_50.gpu_utilization, at_50.power_w, at_50.energy.gross_j) == (None, 100.0, pytest.approx(2.0))
+    assert (at_50.gpu_utilization, at_50.power_w) == (None, 100.0)
+    assert (at_50.energy.gross_j, at_50.energy.above_idle_j) == pytest.approx((2.0, 1.5))
 
 
 def test_a_result_without_its_log_is_planned_from_and_said_so(write):
