@@ -35,6 +35,10 @@ class InconclusiveError(PerfkitError):
     """A question that the measurements at hand cannot decide."""
 
 
+class IncomparableError(PerfkitError):
+    """Results that cannot be held against each other."""
+
+
 class MeasurementError(PerfkitError):
     """Perfkit itself could not measure."""
 

@@ -4,11 +4,13 @@ from perfkit.fleet.point import PointRecording
 from perfkit.load.plan import ClosedPlan
 from perfkit.load_point import LoadPoint, max_connections, streams_per_connection
 from perfkit.observation import PointObservation
-from perfkit.recorder.window import Window, cut
+from perfkit.recorder.batches import batch_length_ns
+from perfkit.recorder.window import Window, cut, cut_step_ns
 from perfkit.result.model import Connections, Generator, RunWarning
 from perfkit.scenario.model import Scenario
 from perfkit.stats.course import warm_up_ns
 from perfkit.stats.summary import Measured
+from perfkit.units import NS_PER_S
 
 
 def measured_window(scenario: Scenario, plan: LoadPoint, recorded: PointRecording) -> Window:
@@ -17,6 +19,14 @@ def measured_window(scenario: Scenario, plan: LoadPoint, recorded: PointRecordin
     whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
     steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if scenario.finds_warm_up else 0)
     return cut(recording, steady_from_ns, is_open=is_open)
+
+
+def held_s(scenario: Scenario) -> int:
+    """In so many seconds of a window the end of the warm-up may turn out to lie."""
+    window_ns = scenario.window_ns
+    if window_ns is None or not scenario.finds_warm_up:
+        return 0
+    return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
 
 
 def measured_point(

@@ -17,20 +17,19 @@ from perfkit.fleet.placement import Placement, place
 from perfkit.load.interruption import Interruption
 from perfkit.load.loop import Loop
 from perfkit.load_point import LoadPoint, count_workers, load_points, make_order, max_connections
-from perfkit.measured_point import measured_point, measured_window
+from perfkit.measured_point import held_s, measured_point, measured_window
 from perfkit.observation import Observation, observing
-from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.recording import Interval
-from perfkit.recorder.window import cut_step_ns
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import Load, Point, Result, RunWarning, Status
+from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, RunWarning, Status
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
 from perfkit.stats.slo import Slo
 from perfkit.stats.summary import QUANTILES, Measured, point, pooled
-from perfkit.target import Probed, Target, describe_target, open_target, probe
+from perfkit.target import Probed, Target, describe_protocol, describe_target, open_target, probe
 from perfkit.telemetry.host import describe_host, pinned, usable_cpus
+from perfkit.telemetry.source import describe_source
 from perfkit.transport.base import Transport
 from perfkit.transport.engine import make_transport
 from perfkit.units import NS_PER_S
@@ -127,7 +126,7 @@ class _Run:
         self._measured: dict[tuple[str, Load], list[Measured]] = {}
         self._summary: dict[tuple[str, Load], Point] = {}
         self._environment: dict[str, Any] = {}
-        self._host = describe_host()
+        self._host, self._source = describe_host(), describe_source(loaded.folder)
         self._status: tuple[Status, str] = ("complete", "")
         self._plans = load_points(loaded)
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
@@ -136,14 +135,19 @@ class _Run:
         """Asks the target for the model over each protocol, makes the requests, and sends one."""
         engine = self._scenario.target.engine
         calibration = None if self._calibration is None else calibration_document(self._calibration)
-        self._environment = {"generator": {**self._host, "calibration": calibration}}
+        self._environment = {
+            "generator": {**self._host, "calibration": calibration},
+            "source": self._source,
+            "metric_definitions": METRIC_DEFINITIONS,
+        }
         for protocol, address in target.addresses.items():
             async with self.connect(address) as transport:
                 probed = await probe(transport, address, self._loaded)
             self._probed[protocol] = probed
             if probed.note:
                 self._warnings.append(RunWarning(code="json_tensors", message=probed.note))
-            self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
+            described = self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
+            described["protocols"][protocol] = describe_protocol(probed, address)
             self._observer.target_ready(f"{protocol} {address}, model {self._scenario.target.model}")
         self._tell(observation)
 
@@ -185,7 +189,7 @@ class _Run:
         order = make_order(self._scenario, planned, target.addresses[planned.protocol], probed)
         cpus = self._placement.driver
         workers = count_workers(self._scenario, planned, probed, order, self._calibration, len(cpus or usable_cpus()))
-        log = self._writer.interval_log(planned.tag, self._started_ns, self._held_s())
+        log = self._writer.interval_log(planned.tag, self._started_ns, held_s(self._scenario))
         number = len(self.points) + 1
         observation.point_started(number, len(self._plans), planned)
         telemetry = observation.point(number, target.addresses[planned.protocol])
@@ -246,13 +250,6 @@ class _Run:
     def _point_s(self) -> float | None:
         window_ns = self._scenario.window_ns
         return None if window_ns is None else (self._scenario.warmup_ns + window_ns) / 1e9
-
-    def _held_s(self) -> int:
-        """In so many seconds of a window the end of the warm-up may turn out to lie."""
-        window_ns = self._scenario.window_ns
-        if window_ns is None or not self._scenario.finds_warm_up:
-            return 0
-        return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
 
     @contextlib.asynccontextmanager
     async def connect(self, address: Address) -> AsyncIterator[Transport]:

@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import ipaddress
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
@@ -13,7 +15,7 @@ from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.transport.base import Outcome, Transport
 from perfkit.workload.expectation import Expectation
-from perfkit.workload.requests import as_plain, make_requests, size_of_batches
+from perfkit.workload.requests import as_plain, make_requests, payload_sha256, size_of_batches
 
 _LONGEST_ERROR = 1000
 _BINARY_EXTENSION = "binary_tensor_data"
@@ -40,6 +42,8 @@ class Probed:
     expectation: Expectation
     try_ns: int
     """How long the first request took."""
+    config_sha256: str
+    """Of the model's configuration; empty where the server does not tell it."""
     note: str = ""
 
 
@@ -75,22 +79,24 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
         server = await transport.server_metadata()
         # asked for by the scenario's name, whatever the server calls it
         metadata = dataclasses.replace(await transport.model_metadata(model, version), name=model)
-        max_batch_size = await transport.max_batch_size(model, version)
+        config = await transport.model_config(model, version)
         if not await transport.is_ready(model, version):
             raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
-        requests = make_requests(scenario.workload, metadata, max_batch_size, version, loaded.folder)
-        batch_size = size_of_batches(scenario.workload.batch_size, model, max_batch_size)
+        requests = make_requests(scenario.workload, metadata, config.max_batch_size, version, loaded.folder)
+        batch_size = size_of_batches(scenario.workload.batch_size, model, config.max_batch_size)
         expectation = Expectation(requests, metadata, scenario.check, batch_size, loaded.folder)
         name, its_version = address.presentable(server.name), address.presentable(server.version)
         may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions
         try:
-            return Probed(name, its_version, requests, expectation, await _try_one(transport, address, requests[0], expectation))
+            try_ns = await _try_one(transport, address, requests[0], expectation)
+            return Probed(name, its_version, requests, expectation, try_ns, config.sha256)
         except (ModelMismatchError, TargetError):
             plain = tuple(as_plain(request) for request in requests)
-            if not may_fall_back or (try_ns := await _takes(transport, address, plain[0], expectation)) is None:
+            taken_ns = await _takes(transport, address, plain[0], expectation) if may_fall_back else None
+            if taken_ns is None:
                 raise
             note = "The server refuses binary tensors: requests and answers carry them as JSON, which costs both sides more."
-            return Probed(name, its_version, plain, expectation, try_ns, note)
+            return Probed(name, its_version, plain, expectation, taken_ns, config.sha256, note)
 
 
 async def _takes(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int | None:
@@ -126,11 +132,30 @@ def _redacted(address: Address) -> Iterator[None]:
 
 
 def describe_target(probed: Probed, address: Address, engine: str, server: BundledServer | None) -> dict[str, Any]:
-    """The target as a result keeps it."""
+    """The target as a result keeps it; `protocols` is filled by `describe_protocol`."""
     return {
         "name": probed.name,
         "version": probed.version,
+        "build": os.environ.get("PERFKIT_SERVER_BUILD", ""),
         "url": str(address),
         "engine": engine,
+        "protocols": {},
         "bundled_server": None if server is None else server.description,
     }
+
+
+def describe_protocol(probed: Probed, address: Address) -> dict[str, Any]:
+    """How the target was reached over one protocol, and what was sent to what, by digest."""
+    return {
+        "path": "unix socket" if address.socket_path else "loopback" if _is_loopback(address.host) else "network",
+        "tls": address.tls is not None,
+        "payload_sha256": payload_sha256(probed.requests),
+        "model_config_sha256": probed.config_sha256,
+    }
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -10,10 +10,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 # a module imports only what stands before it, and modules of its own part
 ORDER = [
     "errors", "units", "clock", "address", "scenario", "protocol", "workload", "transport", "load", "recorder", "telemetry", "fleet", "result", "stats",
-    "calibration", "doctor", "bundled_server", "target", "load_point", "published", "observation", "measured_point", "run", "plan", "report", "cli", "__main__",
+    "calibration", "doctor", "side_by_side", "stored_gate", "trend", "history", "bundled_server", "command_server", "target", "load_point", "published", "observation",
+    "measured_point", "run", "experiment", "gate", "plan", "report", "cli", "__main__",
 ]  # fmt: skip
 # what the order alone would allow
-FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("protocol", "scenario"), ("stats", "clock")}
+FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("report", "gate"), ("protocol", "scenario"), ("stats", "clock")}
 SERVER_STUB_USES = {"errors", "protocol"}
 IMPORTERS = {
     "aiohttp": {
@@ -31,7 +32,7 @@ IMPORTERS = {
     "hdrh": {"perfkit.recorder.histogram"},
     "httptools": {"perfkit.transport.http1", "server_stub.http_brief"},
     "jinja2": {"perfkit.report.html"},
-    "matplotlib": {"perfkit.report.plan_plots", "perfkit.report.plot_style", "perfkit.report.plots", "perfkit.report.resource_plots"},
+    "matplotlib": {"perfkit.report.plan_plots", "perfkit.report.plot_style", "perfkit.report.plots", "perfkit.report.resource_plots", "perfkit.report.trend"},
     "onnx": {"server_stub.models.densenet_graph"},
     "onnxruntime": {"server_stub.devices", "server_stub.executors.onnx"},
     "prometheus_client": {"perfkit.telemetry.metrics_page"},
@@ -39,7 +40,7 @@ IMPORTERS = {
     "pyarrow": {"perfkit.result.telemetry_file"},
     "pynvml": {"perfkit.telemetry.gpu", "server_stub.gpu_metrics"},
     "rich": {"perfkit.report.text"},
-    "uvloop": {"perfkit.calibration.lean_server", "perfkit.cli.calibrate", "perfkit.cli.run", "perfkit.fleet.process", "server_stub.__main__"},
+    "uvloop": {"perfkit.calibration.lean_server", "perfkit.cli.calibrate", "perfkit.cli.gate", "perfkit.cli.run", "perfkit.fleet.process", "server_stub.__main__"},
     "yaml": {"perfkit.scenario.file"},
 }  # fmt: skip
 DRAWERS = {"utils", "util", "common", "helpers", "helper", "manager"}

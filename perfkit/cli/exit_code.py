@@ -3,7 +3,7 @@
 import enum
 import signal
 
-from perfkit.errors import InconclusiveError, MeasurementError, PerfkitError, TargetError
+from perfkit.errors import IncomparableError, InconclusiveError, MeasurementError, PerfkitError, TargetError
 
 
 class ExitCode(enum.IntEnum):
@@ -13,6 +13,7 @@ class ExitCode(enum.IntEnum):
     VIOLATED = 1
     USAGE = 2
     INCONCLUSIVE = 3
+    INCOMPARABLE = 4
     INVALID = 5
     TARGET = 6
     INTERNAL = 70
@@ -26,4 +27,6 @@ def exit_code_of(error: PerfkitError) -> ExitCode:
         return ExitCode.TARGET
     if isinstance(error, InconclusiveError):
         return ExitCode.INCONCLUSIVE
+    if isinstance(error, IncomparableError):
+        return ExitCode.INCOMPARABLE
     return ExitCode.INVALID if isinstance(error, MeasurementError) else ExitCode.USAGE

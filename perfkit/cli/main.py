@@ -17,12 +17,16 @@ from perfkit.errors import PerfkitError
 
 _COMMANDS = {
     "run": "measure every load point of a scenario and write a result folder",
+    "gate": "compare a candidate server with a baseline, pair by pair, to a verdict and its exit code",
     "validate": "check a scenario without sending anything",
-    "schema": "print the JSON Schema of scenarios or results",
+    "schema": "print the JSON Schema of scenarios, results or verdicts",
     "calibrate": "measure what this machine can do as a load generator, and keep that for later runs",
     "plan": "make a capacity plan of results: replicas, cost, forecast",
     "doctor": "say what on this machine would spoil a measurement",
     "serve": "start the bundled v2 server",
+    "baseline": "put results into a baseline file for version control, to gate later results against",
+    "compare": "put results side by side: what differs in how they were measured, then figure by figure, without a verdict",
+    "history": "collect results in a file and follow them over time: trends, steps, and the commits that those belong to",
     "report": "draw the report of a result again, from its files alone",
 }
 _NOWHERE = pathlib.Path(os.devnull)

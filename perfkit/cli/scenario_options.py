@@ -4,9 +4,9 @@ import argparse
 import pathlib
 
 
-def add_scenario_options(parser: argparse.ArgumentParser) -> None:
-    """Adds SCENARIO and --set."""
-    parser.add_argument("scenario", type=pathlib.Path, metavar="SCENARIO.yaml")
+def add_scenario_options(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
+    """Adds SCENARIO and --set; an optional scenario that is not given is None."""
+    parser.add_argument("scenario", type=pathlib.Path, metavar="SCENARIO.yaml", nargs="?" if is_optional else None)
     parser.add_argument(
         "--set",
         dest="settings",

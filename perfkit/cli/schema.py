@@ -1,4 +1,4 @@
-"""`perfkit schema`: the JSON Schema of scenarios, or of results."""
+"""`perfkit schema`: the JSON Schema of scenarios, results or verdicts."""
 
 import argparse
 import json
@@ -8,16 +8,19 @@ from perfkit.cli.exit_code import ExitCode
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument("what", nargs="?", choices=("scenario", "result"), default="scenario", help="default: scenario")
+    parser.add_argument("what", nargs="?", choices=("scenario", "result", "verdict"), default="scenario", help="default: scenario")
     parser.set_defaults(execute=_execute)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.result.model import Result
+    from perfkit.result.verdict import Verdict
     from perfkit.scenario.model import Scenario
 
     if options.what == "scenario":
         schema = Scenario.model_json_schema(by_alias=True)
+    elif options.what == "verdict":
+        schema = Verdict.model_json_schema(by_alias=True, mode="serialization")
     else:
         schema = Result.model_json_schema(by_alias=True, mode="serialization")
     print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1))

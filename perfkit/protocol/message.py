@@ -68,6 +68,16 @@ class ModelMetadata:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Of a model's configuration, what perfkit goes by; empty where the server has no such call."""
+
+    max_batch_size: int = 0
+    """0 where the model takes no batches."""
+    sha256: str = ""
+    """Of the whole configuration, whatever the order of its keys; another one over HTTP than over gRPC."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ServerMetadata:
     """A server's name, version and the protocol extensions it offers."""
 

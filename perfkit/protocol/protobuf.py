@@ -3,14 +3,24 @@
 Tensors travel as raw contents. Messages are those of `v2_pb2`; this module turns them into the values of `message`.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import v2_pb2
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, Parameter, Parameters, RequestedOutput, TensorMetadata
+from perfkit.protocol.message import (
+    InferRequest,
+    InferResponse,
+    ModelConfig,
+    ModelMetadata,
+    Parameter,
+    Parameters,
+    RequestedOutput,
+    TensorMetadata,
+)
 from perfkit.protocol.statistics import DURATIONS, ModelStatistics, TotalTime
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array
 
@@ -151,6 +161,14 @@ def model_statistics(message: v2_pb2.ModelStatisticsResponse) -> tuple[ModelStat
     return tuple(found)
 
 
+def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
+    """The value that a `ModelConfigResponse` stands for; what `v2.proto` does not know of it counts for its digest too."""
+    config = message.config
+    # servers put the entries of a map in any order, and another one after each start
+    fields = sorted(_fields(config.SerializeToString(deterministic=True)))
+    return ModelConfig(config.max_batch_size, hashlib.sha256(b"".join(fields)).hexdigest())
+
+
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:
     """The `ModelMetadataResponse` of a value."""
     message = v2_pb2.ModelMetadataResponse(name=metadata.name, versions=metadata.versions, platform=metadata.platform)
@@ -158,6 +176,32 @@ def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataRespo
         for one in some:
             field.add(name=one.name, datatype=one.datatype, shape=one.shape)
     return message
+
+
+def _fields(encoded: bytes) -> Iterator[bytes]:
+    """The top-level fields of a well-formed message, each as its bytes, tag and all."""
+    place = 0
+    while place < len(encoded):
+        start = place
+        tag, place = _varint(encoded, place)
+        if tag & 7 == 0:
+            _, place = _varint(encoded, place)
+        elif tag & 7 == 2:
+            length, place = _varint(encoded, place)
+            place += length
+        else:
+            place += 8 if tag & 7 == 1 else 4
+        yield encoded[start:place]
+
+
+def _varint(encoded: bytes, place: int) -> tuple[int, int]:
+    """The number there, and the place behind it."""
+    value = shift = 0
+    while True:
+        value |= (encoded[place] & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if encoded[place - 1] < 0x80:
+            return value, place
 
 
 def _parsed(kind: type[_AnyMessage], encoded: bytes) -> _AnyMessage:

@@ -4,13 +4,14 @@ An infer body is a JSON document with the binary tensors behind it; the header `
 the length of the JSON part. Encoders return lists of buffers: large tensors are never copied into one string.
 """
 
+import hashlib
 import json
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
+from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, tensor_to_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -171,6 +172,18 @@ def decode_model_metadata(body: Buffer) -> ModelMetadata:
         return ModelMetadata(_text(document, "name", required=True), versions, _text(document, "platform"), inputs, outputs)
     except ProtocolError as error:
         raise ProtocolError(f"the server's model metadata is not v2: {error}") from None
+
+
+def decode_model_config(body: Buffer) -> ModelConfig:
+    """Reads `GET /v2/models/NAME/config`; raises ProtocolError where it is not what the protocol says."""
+    try:
+        document = json.loads(bytes(body))
+        size = int(document.get("max_batch_size", 0))
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
+        size = -1
+    if size < 0:
+        raise ProtocolError("the server's model configuration is not v2")
+    return ModelConfig(size, hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest())
 
 
 def _read_metadata(entry: object) -> TensorMetadata:

@@ -1,12 +1,15 @@
-"""What a run tells while it goes on, on stderr: a line a load point, and on a terminal the point under way.
+"""What a run or a gate tells while it goes on, on stderr: a line a load point or pair, and on a terminal the point under way.
 
 Nothing is drawn while a point is measured, since drawing would take time from the loop that measures.
 """
 
 import sys
 
+from perfkit.experiment.pair import ArmName, Pair, PairKind
 from perfkit.report.text import describe_point
 from perfkit.result.model import Point
+
+_PAIRS: dict[PairKind, str] = {"pair": "pair", "control": "control pair"}
 
 
 class LiveReport:
@@ -55,3 +58,51 @@ class LiveReport:
     def _say(self, text: str) -> None:
         if not self._quiet:
             self.say(text)
+
+
+class LiveGate:
+    """An observer of `perfkit.gate` for people: a line a pair."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._looks: tuple[int, ...] = ()
+        self._control_pairs = 0
+
+    def say(self, text: str) -> None:
+        """See `GateObserver.say`."""
+        if not self._quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
+        """See `GateObserver.gate_started`."""
+        self._looks, self._control_pairs = looks, control_pairs
+        if done:
+            self.say(f"going on after {done} pair{'s' * (done > 1)} that are there already")
+
+    def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_a_pair: float | None) -> None:
+        """See `PairObserver.pair_started`."""
+        looks = self._looks if kind == "pair" else (self._control_pairs,)
+        ahead = [look for look in looks if look > usable]
+        of = f"{ahead[0]} to {ahead[-1]}" if len(ahead) > 1 else str(ahead[0])
+        left = ""
+        if seconds_a_pair is not None:
+            ends = list(dict.fromkeys(_minutes((look - usable) * seconds_a_pair) for look in (ahead[0], ahead[-1])))
+            left = f", {' to '.join(ends)} left"
+        self.say(f"{_PAIRS[kind]} {usable + 1} of {of}{left}: {order[0]} first")
+
+    def pair_finished(self, pair: Pair) -> None:
+        """See `PairObserver.pair_finished`."""
+        if pair.invalid is not None:
+            self.say(f"  not used, and measured again: {pair.invalid.message}")
+            return
+        for base, candidate in zip(pair.baseline.points, pair.candidate.points, strict=False):
+            changes = [
+                f"{name} {new / old - 1:+.1%}"
+                for name in ("throughput", "p50", "p99")
+                if (old := base.figures.get(name)) and (new := candidate.figures.get(name))
+            ]
+            self.say(f"  {base.load_point}: {', '.join(changes)}")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

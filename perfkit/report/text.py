@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TextIO
 
 import rich.box
@@ -24,10 +24,7 @@ _COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
 def print_summary(result: Result) -> None:
     """Prints the summary on stdout; styles are off where it is no terminal or NO_COLOR is set."""
     if result.summary:
-        console = _console(sys.stdout)
-        with console.capture() as captured:
-            console.print(_table(result.summary))
-        sys.stdout.write(captured.get())  # rich would end the process where the reader has left
+        sys.stdout.write(_captured(_table(result.summary)))
 
 
 def print_calibration(calibration: Calibration) -> None:
@@ -46,15 +43,30 @@ def print_calibration(calibration: Calibration) -> None:
         )
     table.caption = "ceiling in a closed loop; overhead in p50 against a bare blocking socket, one request in flight"
     table.caption_justify = "left"
-    console = _console(sys.stdout)
-    with console.capture() as captured:
-        console.print(table)
-    sys.stdout.write(captured.get())
+    sys.stdout.write(_captured(table))
     rate = format_rate_per_s(calibration.start_delay_rate_per_s)
     lines = [f"start delay at {rate}: {spread(calibration.start_delay_ns)}", f"timer late by: {spread(calibration.timer_late_ns)}"]
     lines += [f"resolution of the clock: {format_duration_ns(calibration.clock_resolution_ns)}"]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def drawn(columns: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], left: Collection[str]) -> str:
+    """A table as stdout shows it, from its rows' cells and style; the columns in `left` stand on the left."""
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+    for cells, style in rows:
+        table.add_row(*cells, style=style)
+    return "".join(f"{line.rstrip()}\n" for line in _captured(table).splitlines() if line.strip())
+
+
+def _captured(table: Table) -> str:
+    """Rich itself would end the process where the reader has left."""
+    console = _console(sys.stdout)
+    with console.capture() as printed:
+        console.print(table)
+    return printed.get()
 
 
 def print_warnings(result: Result) -> None:

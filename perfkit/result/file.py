@@ -79,13 +79,7 @@ class ResultWriter:
             self._telemetry.finish()
             if self._place.exists() and not _may_be_replaced(self._place):
                 raise MeasurementError(f"{self._place} has become something else meanwhile; the result stays in {self.partial}")
-            if not self._place.exists():
-                self.partial.rename(self._place)
-            elif _exchange(self.partial, self._place):
-                shutil.rmtree(self.partial)
-            else:
-                shutil.rmtree(self._place)
-                self.partial.rename(self._place)
+            put_in_place(self.partial, self._place)
         return self.folder
 
     def abort(self) -> pathlib.Path | None:
@@ -202,6 +196,17 @@ def _new_folder(path: pathlib.Path) -> pathlib.Path:
             new.mkdir()
             return new
     raise AssertionError  # the count has no end
+
+
+def put_in_place(new: pathlib.Path, place: pathlib.Path) -> None:
+    """Moves a folder to its place, replacing the one that is there, in one step where the system can; raises OSError."""
+    if not place.exists():
+        new.rename(place)
+    elif _exchange(new, place):
+        shutil.rmtree(new)
+    else:
+        shutil.rmtree(place)
+        new.rename(place)
 
 
 def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:

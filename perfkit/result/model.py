@@ -10,6 +10,8 @@ from perfkit.telemetry.metrics_figures import MetricFigures
 from perfkit.telemetry.server import ServerFigures
 
 SCHEMA = "perfkit.result/1"
+METRIC_DEFINITIONS = 1
+"""Counts up when a figure of a result changes its meaning: figures of different definitions are not compared."""
 
 Status = Literal["complete", "interrupted", "incomplete", "invalid"]
 

@@ -140,3 +140,13 @@ def _variant(data: object) -> str:
 Load: TypeAlias = Annotated[
     Annotated[ClosedLoad, Tag("closed")] | Annotated[OpenLoad, Tag("open")], Discriminator(_variant), BeforeValidator(_exactly_one_load)
 ]
+
+
+def closed_loop(concurrency: int) -> ClosedLoad:
+    """A closed loop, as a scenario would say it."""
+    return ClosedLoad.model_validate({"closed": {"concurrency": concurrency}})
+
+
+def poisson(rate_per_s: float) -> OpenLoad:
+    """An open loop with Poisson arrivals, as a scenario would say it."""
+    return OpenLoad.model_validate({"open": {"rate": rate_per_s, "arrivals": "poisson"}})

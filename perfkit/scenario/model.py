@@ -6,6 +6,7 @@ import pydantic
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.check import Check
+from perfkit.scenario.gate import Gate
 from perfkit.scenario.load import Load, OpenLoad
 from perfkit.scenario.metrics import Gpu, Metrics
 from perfkit.scenario.part import Count, Cpus, Duration, Part, Share
@@ -19,7 +20,6 @@ SCHEMA = "perfkit.scenario/1"
 # keys whose capability is not there yet, with what to do until then
 LATER = {
     "load.search": "the capacity search comes with a later version; use load.closed with several concurrencies",
-    "gate": "the regression gate comes with a later version",
     "sweep": "sweeps come with a later version; use several concurrencies",
 }
 
@@ -72,6 +72,7 @@ class Scenario(Part):
     """False samples nothing beside the requests, and asks the server for nothing else."""
     metrics: Metrics = Metrics()
     gpu: Gpu = Gpu()
+    gate: Gate | None = None
 
     @pydantic.field_validator("schema_version")
     @classmethod

@@ -5,6 +5,7 @@ import math
 import statistics
 
 _SERIES_UP_TO = 200  # above, the expansion is exact to ten digits and the series only slow
+_TAIL_SERIES_UP_TO = 10_000
 
 
 @functools.cache
@@ -30,6 +31,20 @@ def student_t_quantile(probability: float, degrees_of_freedom: int) -> float:
         else:
             high = middle
     return math.tan(low) * math.sqrt(degrees_of_freedom)
+
+
+def student_t_tail(t: float, degrees_of_freedom: int) -> float:
+    """P[T > t], to an absolute error of about 1e-12 up to 10,000 degrees of freedom; above, from the normal deviate of 26.7.8.
+
+    Source: as for `student_t_quantile`. Raises ValueError for no degrees of freedom.
+    """
+    if degrees_of_freedom < 1:
+        raise ValueError(f"Student's t has no {degrees_of_freedom} degrees of freedom")
+    df = degrees_of_freedom
+    if df > _TAIL_SERIES_UP_TO:
+        deviate = t * (1 - 1 / (4 * df)) / math.sqrt(1 + t * t / (2 * df))
+        return math.erfc(deviate / math.sqrt(2)) / 2
+    return (1 - _between(math.atan(t / math.sqrt(df)), df)) / 2
 
 
 def _between(angle: float, degrees_of_freedom: int) -> float:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib.metadata
 import os
 import pathlib
@@ -30,6 +31,9 @@ def describe_host() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "usable_cpus": usable_cpus(),
         "memory_bytes": psutil.virtual_memory().total,
+        "cpu_quota": cpu_quota(cpu_cgroups()),
+        "numa_nodes": _numa_nodes(),
+        "host_id": _host_id(),
     }
 
 
@@ -52,6 +56,40 @@ def pinned(cpus: tuple[int, ...]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def cpu_quota(cgroups: Sequence[pathlib.Path]) -> float | None:
+    """To how many CPUs' time the tightest of the control groups limits this process; None without a limit."""
+    limits = []
+    for folder in cgroups:
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
+            limits.append(int(quota) / int(period))  # "max" is no number: there is no limit
+        with contextlib.suppress(OSError, ValueError):
+            quota_us = int((folder / "cpu.cfs_quota_us").read_text(encoding="ascii"))
+            if quota_us > 0:
+                limits.append(quota_us / int((folder / "cpu.cfs_period_us").read_text(encoding="ascii")))
+    return min(limits, default=None)
+
+
+def _numa_nodes() -> int | None:
+    """How many memory nodes there are; None where the system does not say."""
+    return len(list(pathlib.Path("/sys/devices/system/node").glob("node[0-9]*"))) or None
+
+
+def _host_id() -> str:
+    """Tells this machine from others, and is nothing else: PERFKIT_HOST_ID, or a digest of the machine's id, name and parts.
+
+    Machines made from one image may share an id, so their names count as well: a container, named anew each time, is
+    a host of its own unless PERFKIT_HOST_ID says which it is on.
+    """
+    if given := os.environ.get("PERFKIT_HOST_ID"):
+        return given
+    machine_id = ""
+    with contextlib.suppress(OSError):
+        machine_id = pathlib.Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    parts = (machine_id, platform.node(), platform.machine(), _cpu_model(), str(os.cpu_count()), str(psutil.virtual_memory().total))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def open_file_limit() -> int:

@@ -5,7 +5,7 @@ import enum
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 
 Compression: TypeAlias = Literal["none", "gzip", "deflate"]
@@ -107,8 +107,8 @@ class Transport(Protocol):
         """The model's metadata; raises TargetError, also where the server does not know the model."""
         ...
 
-    async def max_batch_size(self, model: str, version: str) -> int:
-        """From the model's configuration; 0 where the server has no such call."""
+    async def model_config(self, model: str, version: str) -> ModelConfig:
+        """The model's configuration; an empty one where the server has no such call."""
         ...
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:

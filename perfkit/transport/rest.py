@@ -9,7 +9,7 @@ from perfkit.address import Address
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.compression import compress, decompress
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.protocol.tensor import Buffer
 from perfkit.transport.base import Compression, Outcome, Reply
@@ -87,18 +87,15 @@ class RestTransport(abc.ABC):
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
 
-    async def max_batch_size(self, model: str, version: str) -> int:
-        """See `Transport.max_batch_size`."""
+    async def model_config(self, model: str, version: str) -> ModelConfig:
+        """See `Transport.model_config`."""
         answer = await self._get(rest.model_path(model, version, "config"))
         if answer.status != 200:
-            return 0
+            return ModelConfig()
         try:
-            size = int(json.loads(answer.body).get("max_batch_size", 0))
-        except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
-            size = -1
-        if size < 0:
-            raise TargetError(f"{self._address}: the configuration of model '{model}' is not what the protocol says")
-        return size
+            return rest.decode_model_config(answer.body)
+        except ProtocolError:
+            raise TargetError(f"{self._address}: the configuration of model '{model}' is not what the protocol says") from None
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """See `Transport.model_statistics`."""

@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError, Message
 from perfkit.address import Address
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
-from perfkit.protocol.message import ModelMetadata, ServerMetadata
+from perfkit.protocol.message import ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 
 _M = TypeVar("_M", bound=Message)
@@ -51,13 +51,13 @@ class RpcTransport(abc.ABC):
         except RefusedError as error:
             raise TargetError(f"{self._address}: the server does not offer model '{model}': {error}") from None
 
-    async def max_batch_size(self, model: str, version: str) -> int:
-        """See `Transport.max_batch_size`."""
+    async def model_config(self, model: str, version: str) -> ModelConfig:
+        """See `Transport.model_config`."""
         try:
             answer = await self._ask("ModelConfig", v2_pb2.ModelConfigRequest(name=model, version=version), v2_pb2.ModelConfigResponse)
         except RefusedError:
-            return 0
-        return answer.config.max_batch_size
+            return ModelConfig()
+        return protobuf.model_config(answer)
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """See `Transport.model_statistics`."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 
@@ -58,9 +58,9 @@ class ScriptedTransport:
         """See `Transport.model_metadata`: a model without inputs or outputs."""
         return ModelMetadata(model, (version,), "scripted", (), ())
 
-    async def max_batch_size(self, model: str, version: str) -> int:
-        """See `Transport.max_batch_size`."""
-        return 0
+    async def model_config(self, model: str, version: str) -> ModelConfig:
+        """See `Transport.model_config`."""
+        return ModelConfig()
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """See `Transport.model_statistics`: it counts nothing."""

@@ -2,8 +2,11 @@
 
 import dataclasses
 import difflib
+import hashlib
+import json
 import math
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -64,6 +67,19 @@ def as_plain(request: InferRequest) -> InferRequest:
     outputs = tuple(dataclasses.replace(output, binary=False) for output in request.outputs)
     names = frozenset(tensor.name for tensor in request.inputs)
     return dataclasses.replace(request, outputs=outputs, binary_output=False, plain_inputs=names)
+
+
+def payload_sha256(requests: Sequence[InferRequest]) -> str:
+    """The digest of all that the requests carry, in their order; the model's name and version are no part of it."""
+    digest = hashlib.sha256()
+    for request in requests:
+        asked = [(output.name, output.classes, output.binary) for output in request.outputs]
+        shapes = [(tensor.name, tensor.datatype.value, tensor.shape, len(tensor.raw)) for tensor in request.inputs]
+        head = [request.id, dict(request.parameters), request.binary_output, sorted(request.plain_inputs), asked, shapes]
+        digest.update(json.dumps(head, sort_keys=True).encode())
+        for tensor in request.inputs:
+            digest.update(tensor.raw)
+    return digest.hexdigest()
 
 
 def _count(makers: list[InputMaker], variants: int) -> int:

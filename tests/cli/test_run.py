@@ -30,6 +30,12 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
     names = {path.name for path in finished.folder.iterdir()}
     assert names - {"telemetry.parquet", "telemetry.csv"} == {"result.json", "latency.hlog", "report.html", "report.md", "plots"}
     assert len(names) == 6
+    target = result["environment"]["target"]
+    assert {protocol: (one["path"], one["tls"]) for protocol, one in target["protocols"].items()} == dict.fromkeys(
+        ("http", "grpc"), ("loopback", False)
+    )
+    assert len({one["payload_sha256"] for one in target["protocols"].values()}) == 1  # the same tensors over both
+    assert {len(one["model_config_sha256"]) for one in target["protocols"].values()} == {64}
     assert "concurrency" in finished.stdout
     assert not finished.folder.with_name("out.partial").exists()
 

@@ -544,6 +544,29 @@ def their_config():
     return response
 
 
+def our_digest(response):
+    return protobuf.model_config(v2_pb2.ModelConfigResponse.FromString(response.SerializeToString()))
+
+
+def test_a_configurations_digest_hangs_on_all_that_tritons_proto_knows_and_on_no_order():
+    theirs, again, other = their_config(), their_config(), their_config()
+    assert our_digest(theirs).max_batch_size == 8
+    for response, keys in ((theirs, "abc"), (again, "cab"), (other, "abc")):
+        for key in keys:
+            response.config.parameters[key].string_value = key
+            response.config.cc_model_filenames[key] = key  # a map that our own proto leaves out
+    assert our_digest(theirs) == our_digest(again)
+    other.config.optimization.priority = 1  # which our own proto leaves out as well
+    assert our_digest(theirs).sha256 != our_digest(other).sha256
+    # the same fields in another order on the wire
+    config = theirs.config.SerializeToString()
+    swapped = v2_pb2.ModelConfigResponse.FromString(
+        service_pb2.ModelConfigResponse(config=model_config_pb2.ModelConfig()).SerializeToString()
+    )
+    swapped.config.MergeFromString(config)
+    assert protobuf.model_config(swapped) == our_digest(theirs)
+
+
 def their_statistics():
     response = service_pb2.ModelStatisticsResponse()
     statistics = response.model_stats.add(

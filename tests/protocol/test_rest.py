@@ -17,7 +17,7 @@ from tritonclient.http import InferInput, InferRequestedOutput
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, RequestedOutput, TensorMetadata
+from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array, tensor_to_json
 
 INVALID, INTERNAL = ErrorKind.INVALID_ARGUMENT, ErrorKind.INTERNAL
@@ -811,3 +811,17 @@ def test_tritonclient_reads_any_binary_response_of_ours(outputs):
             assert array.ravel().tolist() == [text.encode() for text in tensor_to_json(tensor)]
         else:
             assert array.tobytes() == tensor.raw
+
+
+def test_a_configuration_is_read_with_a_digest_that_hangs_on_no_order():
+    first = rest.decode_model_config(b'{"max_batch_size": 8, "parameters": {"a": 1, "b": [1, 2]}}')
+    assert (first.max_batch_size, len(first.sha256)) == (8, 64)
+    assert rest.decode_model_config(b'{"parameters":{"b":[1,2],"a":1},"max_batch_size":8}') == first
+    assert rest.decode_model_config(b'{"max_batch_size": 8, "parameters": {"a": 1, "b": [2, 1]}}').sha256 != first.sha256
+    assert rest.decode_model_config(b"{}") == ModelConfig(0, rest.decode_model_config(b"{}").sha256)
+
+
+@pytest.mark.parametrize("body", [b"[]", b"<html>", b'{"max_batch_size": -1}', b'{"max_batch_size": "x"}', b'{"max_batch_size": 1e999}'])
+def test_what_is_no_configuration_is_refused(body):
+    with pytest.raises(ProtocolError, match="configuration"):
+        rest.decode_model_config(body)

@@ -9,7 +9,7 @@ from perfkit.scenario.file import read_scenario
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
-TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo, telemetry, metrics, gpu"
+TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo, telemetry, metrics, gpu, gate"
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 INPUT = "workload:\n  inputs:\n    A: "
 
@@ -113,7 +113,10 @@ MESSAGES = [
     (HEAD + "metrics: {interval: 1ms}\n", "s.yaml:3: metrics.interval: expected at least 10ms, found 1ms"),
     (HEAD + "metrics: {names: ['a b']}\n", "s.yaml:3: metrics.names[0]: expected the name of a metric, * for any part of one, found 'a b'"),
     (HEAD + "metrics: {url: 'ftp://u:p@h/x'}\n", "s.yaml:3: metrics.url[0]: expected the http:// or https:// URL of a page, such as http://127.0.0.1:8002/metrics, found 'ftp://<redacted>@h/x'"),
-    (HEAD + "gate: {}\n", "s.yaml:3: gate: the regression gate comes with a later version"),
+    (HEAD + "gate: {profile: mine}\n", "s.yaml:3: gate.profile: expected 'standard', found 'mine'"),
+    (HEAD + "gate: {metrics: []}\n", "s.yaml:3: gate.metrics: expected at least one, found none"),
+    (HEAD + "gate: {metrics: [p50, p50]}\n", "s.yaml:3: gate.metrics: each metric stands once, found ['p50', 'p50']"),
+    (HEAD + "gate: {metrics: [p42]}\n", "s.yaml:3: gate.metrics[0]: expected 'throughput', 'p50', 'p95' or 'p99', found 'p42'"),
     (HEAD + "sweep: {}\n", "s.yaml:3: sweep: sweeps come with a later version; use several concurrencies"),
     ("target:\n  model: m\n  metrics_url: x\n" + LOAD, "s.yaml:3: target.metrics_url: expected the http:// or https:// URL of a page, such as http://127.0.0.1:8002/metrics, found 'x'"),
     (HEAD + "measure: {warmup: automatic}\n", "s.yaml:3: measure.warmup: expected a duration such as 250us, 10ms, 30s or 2m, found 'automatic'"),

@@ -1,6 +1,6 @@
 import pytest
 
-from perfkit.telemetry.host import BusyMeter
+from perfkit.telemetry.host import BusyMeter, cpu_quota, describe_host
 
 FIRST_VERSION = "nr_periods {0}\nnr_throttled {0}\nthrottled_time {0}\n"
 SECOND_VERSION = "usage_usec 9\nnr_periods {0}\nthrottled_usec {0}\nburst_usec 0\n"
@@ -55,3 +55,24 @@ def test_a_system_that_does_not_say_has_no_quota(tmp_path, text):
     meter = BusyMeter(clock, [tmp_path])
     clock.ns = 1000
     assert meter.read().throttled == 0.0
+
+
+def test_the_tightest_quota_of_either_version_counts(tmp_path):
+    groups = [tmp_path / name for name in ("second", "free", "first", "unlimited", "gone")]
+    for folder in groups[:4]:
+        folder.mkdir()
+    (groups[0] / "cpu.max").write_text("400000 100000\n")
+    (groups[1] / "cpu.max").write_text("max 100000\n")
+    (groups[2] / "cpu.cfs_quota_us").write_text("150000\n")
+    (groups[2] / "cpu.cfs_period_us").write_text("100000\n")
+    (groups[3] / "cpu.cfs_quota_us").write_text("-1\n")
+    assert cpu_quota(groups) == 1.5
+    assert cpu_quota(groups[:2]) == 4.0
+    assert cpu_quota([groups[1], *groups[3:]]) is None
+
+
+def test_a_host_is_the_same_host_each_time_and_may_be_named(monkeypatch):
+    monkeypatch.delenv("PERFKIT_HOST_ID", raising=False)
+    assert describe_host()["host_id"] == describe_host()["host_id"] != ""
+    monkeypatch.setenv("PERFKIT_HOST_ID", "runner-7")
+    assert describe_host()["host_id"] == "runner-7"

@@ -10,7 +10,7 @@ from aiohttp import web
 from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
-from perfkit.protocol.message import InferResponse
+from perfkit.protocol.message import InferResponse, ModelConfig
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
 from perfkit.transport.reference_http import ReferenceHttpTransport
@@ -141,7 +141,7 @@ def test_the_calls_beside_infer_are_read(run, engine):
             server, model = await transport.server_metadata(), await transport.model_metadata("my model", "3")
             rest_of = (
                 await transport.is_ready("my model", "3"), await transport.is_ready("other", ""),
-                await transport.max_batch_size("my model", "3"), await transport.max_batch_size("other", ""),
+                (await transport.model_config("my model", "3")).max_batch_size, await transport.model_config("other", ""),
             )  # fmt: skip
             with pytest.raises(TargetError, match="does not offer model 'other': HTTP 404"):
                 await transport.model_metadata("other", "")
@@ -151,7 +151,7 @@ def test_the_calls_beside_infer_are_read(run, engine):
     server, model, rest_of = run(main())
     assert (server.name, server.version, server.extensions) == ("s", "1.2", ("binary_tensor_data",))
     assert [(one.name, one.datatype, one.shape) for one in model.inputs] == [("x", "FP32", (-1, 4))]
-    assert rest_of == (True, False, 8, 0)
+    assert rest_of == (True, False, 8, ModelConfig())
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff"])
@@ -167,7 +167,7 @@ def test_a_server_of_another_kind_is_named_as_such(run, engine, body):
             with pytest.raises(TargetError):
                 await transport.model_metadata("m", "")
             with pytest.raises(TargetError, match="not what the protocol says"):
-                await transport.max_batch_size("m", "")
+                await transport.model_config("m", "")
             await transport.aclose()
 
     run(main())

@@ -16,7 +16,7 @@ from h2.events import StreamReset
 from perfkit.address import Address
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
-from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport import http2
 from perfkit.transport.base import Outcome
@@ -543,9 +543,9 @@ def test_the_other_calls_are_made_and_refusals_told(run):
                 await transport.server_metadata(),
                 await transport.is_ready("m", ""),
                 (await transport.model_metadata("m", "")).versions,
-                await transport.max_batch_size("m", ""),
+                (await transport.model_config("m", "")).max_batch_size,
                 await transport.is_ready("unknown", ""),
-                await transport.max_batch_size("unknown", ""),
+                await transport.model_config("unknown", ""),
             )
             with pytest.raises(TargetError, match="does not offer model 'unknown': NOT_FOUND: no such model"):
                 await transport.model_metadata("unknown", "")
@@ -557,7 +557,7 @@ def test_the_other_calls_are_made_and_refusals_told(run):
 
     server, *others = run(main())
     assert (server.name, server.version, server.extensions) == ("s", "1", ("e",))
-    assert others == [True, ("1",), 8, False, 0]
+    assert others == [True, ("1",), 8, False, ModelConfig()]
 
 
 def test_grpcio_is_not_imported():

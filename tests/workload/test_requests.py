@@ -8,7 +8,7 @@ from perfkit.errors import ModelMismatchError
 from perfkit.protocol.message import ModelMetadata, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import tensor_to_array
 from perfkit.scenario.workload import Workload
-from perfkit.workload.requests import as_plain, make_requests
+from perfkit.workload.requests import as_plain, make_requests, payload_sha256
 
 BATCHING = ModelMetadata(
     "m", ("1",), "p",
@@ -30,6 +30,24 @@ def raw(requests):
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others():
     assert raw(make(seed=5)) == raw(make(seed=5))
     assert not set(raw(make(seed=5))) & set(raw(make(seed=6)))
+
+
+def test_the_payloads_digest_tells_whatever_is_sent():
+    same, again = make(seed=5), make(seed=5)
+    assert payload_sha256(same) == payload_sha256(again)
+    assert payload_sha256(same) == payload_sha256(make(seed=5, version="2"))  # which the model is, is another matter
+    others = [
+        make(seed=6),
+        make(seed=5, variants=3),
+        make(seed=5, batch_size=2),
+        make(seed=5, encoding="json"),
+        make(seed=5, priority=1),
+        make(seed=5, request_id="r"),
+        make(seed=5, outputs=[{"name": "OUTPUT0"}]),
+        same[::-1],
+    ]
+    assert payload_sha256(tuple(map(as_plain, same))) == payload_sha256(make(seed=5, encoding="json"))
+    assert len({payload_sha256(some) for some in (same, *others)}) == 1 + len(others)
 
 
 def test_variants_and_inputs_differ_from_each_other():

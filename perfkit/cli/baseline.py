@@ -1,0 +1,49 @@
+"""`perfkit baseline`: makes a baseline file of results."""
+
+import argparse
+import pathlib
+
+from perfkit.cli.exit_code import ExitCode
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    parser.add_argument(
+        "results",
+        nargs="+",
+        type=pathlib.Path,
+        metavar="RESULT",
+        help="a result folder, its result.json, or a baseline file whose runs are kept",
+    )
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="default baselines/<scenario>.json")
+    parser.add_argument(
+        "--control", type=pathlib.Path, metavar="VERDICT", help="the verdict of `perfkit gate --control N`: how runs differ by themselves"
+    )
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.errors import MeasurementError, UsageError
+    from perfkit.experiment.gate_folder import read_verdict
+    from perfkit.result.baseline import ControlVariance, joined
+    from perfkit.result.baseline_file import read_baseline, write_baseline
+    from perfkit.stats.run_comparison import control_spread
+
+    parts = [(str(path), read_baseline(path, with_histograms=True)) for path in options.results]
+    if faults := [f"{label}: {fault}" for label, part in parts for run in part.runs for fault in run.faults]:
+        raise MeasurementError(f"a baseline is made of complete, valid and steady runs: {'; '.join(faults)}")
+    baseline = joined(parts)
+    if options.control is not None:
+        spread = control_spread(read_verdict(options.control).control)
+        if not spread:
+            raise UsageError(f"--control {options.control}: this verdict has no control pairs; run `perfkit gate … --control 12`")
+        control = tuple(
+            ControlVariance(metric=metric, load_point=load_point, variance=variance, degrees_of_freedom=df)
+            for (metric, load_point), (variance, df) in spread.items()
+        )
+        baseline = baseline.model_copy(update={"control": control})
+    path = options.out or pathlib.Path("baselines") / f"{baseline.name}.json"
+    write_baseline(path, baseline)
+    hosts = len(baseline.hosts)
+    print(f"{path}: {len(baseline.runs)} run{'s' * (len(baseline.runs) > 1)} on {hosts} host{'s' * (hosts > 1)}")
+    return ExitCode.DONE

@@ -1,0 +1,47 @@
+"""`perfkit compare`: puts results side by side."""
+
+import argparse
+import pathlib
+
+from perfkit.cli.exit_code import ExitCode
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    parser.add_argument("results", nargs="+", type=pathlib.Path, metavar="RESULT", help="a result folder or its result.json; two at least")
+    parser.add_argument("--format", choices=("text", "markdown", "json", "html"), default="text", help="default: text")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write it there in place of stdout")
+    parser.set_defaults(execute=_execute)
+
+
+def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.errors import UsageError
+    from perfkit.report.side_by_side import comparison_html, comparison_json, comparison_markdown, comparison_text
+    from perfkit.result.file import read_result
+    from perfkit.side_by_side import put_side_by_side
+
+    if len(options.results) < 2:
+        raise UsageError("compare takes two results at least: perfkit compare RESULT RESULT")
+    labels = _labels(options.results)
+    compared = put_side_by_side([(label, read_result(path)[0]) for label, path in zip(labels, options.results, strict=True)])
+    form = {"text": comparison_text, "markdown": comparison_markdown, "json": comparison_json, "html": comparison_html}[options.format]
+    text = form(compared)
+    if options.out is not None:
+        try:
+            options.out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
+        return ExitCode.DONE
+    print(text, end="")
+    return ExitCode.DONE
+
+
+def _labels(paths: list[pathlib.Path]) -> list[str]:
+    """The shortest ends of the paths that tell them apart; a result named twice keeps its name."""
+    folders = [path.parent if path.name == "result.json" else path for path in paths]
+    resolved = [folder.resolve().parts for folder in folders]
+    for length in range(1, max(map(len, resolved))):
+        ends = ["/".join(parts[-length:]) for parts in resolved]
+        if len(set(ends)) == len(set(resolved)):
+            return ends
+    return [str(folder) for folder in folders]

@@ -1,0 +1,166 @@
+"""`perfkit gate`: a candidate against a baseline, pair by pair, to a verdict and its exit code."""
+
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import random
+import re
+import shlex
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.scenario_options import add_scenario_options
+from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
+from perfkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfkit.result.verdict import Verdict
+
+_TARGET = re.compile(r"cmd:|[a-z+]+://|unix:")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_EXIT_CODES = {
+    "pass": ExitCode.DONE,
+    "regressed": ExitCode.VIOLATED,
+    "inconclusive": ExitCode.INCONCLUSIVE,
+    "incomparable": ExitCode.INCOMPARABLE,
+    "invalid": ExitCode.INVALID,
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    add_scenario_options(parser, is_optional=True)
+    target = "http://…, grpc://…, or cmd:COMMAND, which perfkit starts and restarts; {port} in it becomes a free port"
+    stored = "without a scenario: a result folder, its result.json, or a file that `perfkit baseline` wrote"
+    parser.add_argument("--baseline", required=True, metavar="TARGET", help=f"{target}; {stored}")
+    parser.add_argument("--candidate", required=True, metavar="TARGET", help="the same")
+    parser.add_argument("--control", type=_count, default=0, metavar="N", help="measure N pairs of the baseline with itself before")
+    parser.add_argument("--quick", action="store_true", help="10 pairs in place of 12 to 20: half the time, and much less is found")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the gate's folder; default reports/<name>-gate-<UTC time>")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="what stdout gets: a table, or verdict.json")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.add_argument(
+        "--on-inconclusive", choices=("fail", "pass"), default="fail", help="whether an inconclusive verdict gives exit code 3, or 0"
+    )
+    parser.add_argument("--same-build", action="store_true", help="stored results: both may name the same build of the server")
+    add_verdict_outputs(parser)
+    parser.set_defaults(execute=_execute)
+
+
+def exit_code_of_verdict(verdict: "Verdict", *, on_inconclusive: str) -> ExitCode:
+    """The exit code that a verdict stands for."""
+    code = _EXIT_CODES[verdict.kind]
+    return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and on_inconclusive == "pass" else code
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 100):
+        raise argparse.ArgumentTypeError(f"expected a number of pairs from 1 to 100, found {text!r}")
+    return int(text)
+
+
+def _execute(options: argparse.Namespace) -> ExitCode:
+    import uvloop
+
+    from perfkit.calibration.kept import calibration_path, read_calibration
+    from perfkit.clock import utc_now
+    from perfkit.experiment.arm import parse_arm
+    from perfkit.experiment.gate_folder import GateFolder, Plan
+    from perfkit.gate import GateRequest, gate
+    from perfkit.load.interruption import Interruption
+    from perfkit.report.live import LiveGate
+    from perfkit.scenario.file import read_scenario
+    from perfkit.telemetry.host import describe_host
+
+    prepare_verdict_outputs(options)
+    if options.scenario is None:
+        return _from_results(options)
+    if options.same_build:
+        raise UsageError("--same-build: this is for stored results; servers that are measured in turn may be alike")
+    loaded = read_scenario(options.scenario, options.settings)
+    baseline = parse_arm("--baseline", options.baseline, loaded.scenario)
+    candidate = parse_arm("--candidate", options.candidate, loaded.scenario)
+    if (baseline.command is None) != (candidate.command is None):
+        raise UsageError("--baseline and --candidate: give two URLs or two commands; a restart moves figures, and would favour one of them")
+    now = utc_now()
+    request = GateRequest(loaded, baseline, candidate, quick=options.quick, control_pairs=options.control)
+    place = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-gate-{now:%Y%m%dT%H%M%SZ}"
+    plan = Plan(asked=request.asked, seed=random.SystemRandom().randrange(2**31), started_at=now.isoformat(timespec="milliseconds"))
+    folder = GateFolder(place, plan)
+    live, interruption = LiveGate(quiet=options.quiet), Interruption()
+    calibration = read_calibration(calibration_path(), describe_host()).calibration
+    caught: list[signal.Signals] = []
+
+    def on_signal(number: signal.Signals) -> None:
+        caught.append(number)
+        interruption.interrupt()
+
+    async def run() -> "Verdict":
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, on_signal, number)
+        try:
+            return await gate(request, folder, live, interruption, calibration=calibration)
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    try:
+        verdict = uvloop.run(run())
+    except BaseException as error:
+        if folder.discard_unless_begun():
+            again = shlex.join(["perfkit", *sys.argv[1:], *([] if options.out else ["--out", str(place)])])
+            print(f"perfkit: what was measured is in {folder.partial}; to go on from there: {again}", file=sys.stderr)
+        if isinstance(error, asyncio.CancelledError) and caught:
+            return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
+        raise
+    place = folder.commit(verdict)
+    _show(verdict, f"{place}{os.sep}: verdict.json, pairs.json, runs", as_json=options.format == "json")
+    write_verdict_outputs(verdict, options)
+    return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
+
+
+def _from_results(options: argparse.Namespace) -> ExitCode:
+    from perfkit.clock import utc_now
+    from perfkit.experiment.gate_folder import VERDICT_FILE
+    from perfkit.result.baseline_file import read_baseline
+    from perfkit.result.verdict import verdict_document
+    from perfkit.stored_gate import stored_verdict
+
+    if any(_TARGET.match(given) for given in (options.baseline, options.candidate)):
+        raise UsageError("perfkit gate: give a scenario, which says what both targets are asked")
+    if options.control or options.quick or options.settings:
+        raise UsageError("--control, --quick and --set are for a gate that measures; stored results are as they are")
+    sides = [read_baseline(pathlib.Path(given)) for given in (options.baseline, options.candidate)]
+    now = utc_now().isoformat(timespec="milliseconds")
+    labels = (options.baseline, options.candidate)
+    verdict = stored_verdict(sides[0], sides[1], labels=labels, started_at=now, same_build_is_meant=options.same_build)
+    written = ""
+    if options.out is not None:
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+            (options.out / VERDICT_FILE).write_text(json.dumps(verdict_document(verdict), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
+        written = f"{options.out}{os.sep}: {VERDICT_FILE}"
+    _show(verdict, written, as_json=options.format == "json")
+    write_verdict_outputs(verdict, options)
+    return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
+
+
+def _show(verdict: "Verdict", written: str, *, as_json: bool) -> None:
+    from perfkit.report.gate import print_verdict
+    from perfkit.result.verdict import verdict_document
+
+    try:
+        if as_json:
+            print(json.dumps(verdict_document(verdict), indent=1), flush=True)
+        else:
+            print_verdict(verdict)
+            print(written, flush=True)
+    except BrokenPipeError:  # the reader left; the verdict is ours to say all the same
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

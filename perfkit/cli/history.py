@@ -1,0 +1,91 @@
+"""`perfkit history`: collects results in a file, and follows their figures over time."""
+
+import argparse
+import pathlib
+from typing import TYPE_CHECKING
+
+from perfkit.cli.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    from perfkit.trend import Trend
+
+_FILE = pathlib.Path("perfkit-history.sqlite")
+_METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's parts and their options."""
+    parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
+    add = parts.add_parser("add", help="add results; one that is there already stays as it is")
+    add.add_argument("results", nargs="+", type=pathlib.Path, metavar="RESULT")
+    listed = parts.add_parser("list", help="list the results")
+    plot = parts.add_parser("plot", help="draw trends with their steps as SVG")
+    plot.add_argument("--out", type=pathlib.Path, default=pathlib.Path("history.svg"), metavar="FILE", help="default history.svg")
+    steps = parts.add_parser("steps", help="where levels changed, and the commits that those steps belong to")
+    steps.add_argument("--format", choices=("text", "json"), default="text")
+    for part in (add, listed, plot, steps):
+        part.add_argument("--file", type=pathlib.Path, default=_FILE, metavar="FILE", help=f"the history; default {_FILE}")
+        if part is not add:
+            part.add_argument("--scenario", metavar="NAME", help="of this scenario alone")
+    for part in (plot, steps):
+        part.add_argument("--load-point", metavar="WORDS", help="of this load point alone, such as 'http, concurrency 4'")
+        part.add_argument("--metric", action="append", choices=_METRICS, help="of this metric alone; may be repeated")
+        part.add_argument("--seed", type=int, default=0, help="of the permutations; default 0")
+    for part, execute in ((add, _add), (listed, _list), (plot, _plot), (steps, _steps)):
+        part.set_defaults(execute=execute)
+
+
+def _add(options: argparse.Namespace) -> ExitCode:
+    from perfkit.history import open_history
+    from perfkit.result.file import read_result
+
+    results = [(path, read_result(path)[0]) for path in options.results]  # all of them, or none
+    with open_history(options.file, create=True) as history:
+        added = [history.add(result, str(path)) for path, result in results]
+    known = "" if all(added) else f", {added.count(False)} there already"
+    print(f"{options.file}: {sum(added)} added{known}")
+    return ExitCode.DONE
+
+
+def _list(options: argparse.Namespace) -> ExitCode:
+    from perfkit.history import open_history
+
+    with open_history(options.file) as history:
+        for scenario, status, entry in history.entries(options.scenario):
+            print(f"{entry.started_at}  {scenario}  {status}  {entry.commit[:10] or '–'}  {entry.host_id or '–'}  {entry.source}")
+    return ExitCode.DONE
+
+
+def _trends(options: argparse.Namespace) -> "list[Trend]":
+    from perfkit.errors import UsageError
+    from perfkit.history import open_history
+
+    with open_history(options.file) as history:
+        found = history.trends(options.scenario, options.load_point, tuple(options.metric or ()))
+        if not found:
+            known = sorted({f"{trend.scenario}: {trend.load_point}" for trend in history.trends()})
+            raise UsageError(f"{options.file}: no figures fit; there are {'; '.join(known) or 'none at all'}")
+    return found
+
+
+def _plot(options: argparse.Namespace) -> ExitCode:
+    from perfkit.errors import UsageError
+    from perfkit.report.trend import draw_trends
+    from perfkit.trend import find_steps
+
+    svg = draw_trends([(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)])
+    try:
+        options.out.write_text(svg, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
+    print(options.out)
+    return ExitCode.DONE
+
+
+def _steps(options: argparse.Namespace) -> ExitCode:
+    from perfkit.report.trend_text import steps_text
+    from perfkit.trend import find_steps, steps_json
+
+    found = [(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)]
+    print(steps_json(found) if options.format == "json" else steps_text(found), end="")
+    return ExitCode.DONE

@@ -1,0 +1,58 @@
+"""Where a verdict goes beside stdout: the options, and the writing."""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import sys
+from typing import TYPE_CHECKING
+
+from perfkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from perfkit.result.verdict import Verdict
+
+
+def add_verdict_outputs(parser: argparse.ArgumentParser) -> None:
+    """Adds --junit, --markdown and --github."""
+    parser.add_argument("--junit", type=pathlib.Path, metavar="FILE", help="write JUnit XML: a test case for each metric and load point")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write Markdown for a pull request")
+    parser.add_argument(
+        "--github",
+        choices=("auto", "on", "off"),
+        default="auto",
+        help="print annotations, and append to the job's summary; auto: where $GITHUB_ACTIONS is true",
+    )
+
+
+def prepare_verdict_outputs(options: argparse.Namespace) -> None:
+    """Makes the files' folders, so that no verdict is lost for want of one; raises UsageError."""
+    for name in ("junit", "markdown"):
+        path = getattr(options, name)
+        try:
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            if path is not None and path.is_dir():
+                raise UsageError(f"--{name} {path}: this is a folder; give a file")
+        except OSError as error:
+            raise UsageError(f"--{name} {path}: cannot be written: {error.strerror}") from None
+
+
+def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> None:
+    """Writes what was asked for; stdout gets annotations only where it is for people. Raises UsageError."""
+    from perfkit.report.github import append_summary, render_annotations
+    from perfkit.report.junit import render_junit
+    from perfkit.report.verdict_markdown import render_verdict_markdown
+
+    for name, render in (("junit", render_junit), ("markdown", render_verdict_markdown)):
+        path = getattr(options, name)
+        if path is not None:
+            try:
+                path.write_text(render(verdict), encoding="utf-8")
+            except OSError as error:
+                raise UsageError(f"--{name} {path}: cannot be written: {error.strerror}") from None
+    if options.github == "on" or (options.github == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
+        with contextlib.suppress(BrokenPipeError):  # the reader left; the exit code is still to come
+            print(render_annotations(verdict), end="", file=sys.stdout if options.format == "text" else sys.stderr, flush=True)
+        if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+            append_summary(pathlib.Path(summary), render_verdict_markdown(verdict))

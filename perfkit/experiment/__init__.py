@@ -1,0 +1,1 @@
+"""Many runs in a row, each decided by pure code in `stats`."""

@@ -1,0 +1,84 @@
+"""A verdict as JUnit XML: a test case for each metric at each load point, for the test reports of CI systems."""
+
+import re
+from xml.etree import ElementTree
+
+from perfkit.report.gate import figure
+from perfkit.report.verdict import OUTCOMES, finding
+from perfkit.result.verdict import Comparison, Verdict
+
+_NOT_XML = re.compile(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
+
+
+def render_junit(verdict: Verdict) -> str:
+    """The document. A regression is a failure, what cannot be told is skipped, incomparable or invalid an error.
+
+    Metrics without a say in the verdict are skipped where they would otherwise fail; what concerns the gate as a whole stands in
+    a test case of its own, so that no verdict but a pass shows as passed.
+    """
+    cases = [_case(verdict, one) for one in verdict.comparisons]
+    if verdict.kind in ("incomparable", "invalid") or not cases:
+        case = _element("testcase", name="gate", classname=_class(verdict), time="0")
+        kind = {"regressed": "failure", "inconclusive": "skipped", "pass": ""}.get(verdict.kind, "error")
+        if kind:
+            message = verdict.reasons[0] if verdict.reasons else verdict.kind
+            outcome = _element(kind, message=message, **({} if kind == "skipped" else {"type": verdict.kind}))
+            outcome.text = _text("\n".join(verdict.reasons))
+            case.append(outcome)
+        cases.insert(0, case)
+    counts = {kind: sum(case.find(kind) is not None for case in cases) for kind in ("failure", "error", "skipped")}
+    suite = _element(
+        "testsuite",
+        id="0",
+        package="perfkit.gate",
+        name=f"perfkit gate {verdict.scenario}",
+        tests=str(len(cases)),
+        failures=str(counts["failure"]),
+        errors=str(counts["error"]),
+        skipped=str(counts["skipped"]),
+        time="0",
+        timestamp=verdict.started_at[:19],
+        hostname="localhost",
+    )
+    properties = ElementTree.SubElement(suite, "properties")
+    facts = {"verdict": verdict.kind, "mode": verdict.mode, "baseline": verdict.baseline, "candidate": verdict.candidate}
+    for name, value in {**facts, "pairs": str(verdict.pairs), "false_alarm_rate": f"{verdict.false_alarm_rate:g}"}.items():
+        properties.append(_element("property", name=name, value=value))
+    suite.extend(cases)
+    output = ElementTree.SubElement(suite, "system-out")
+    output.text = _text("\n".join((OUTCOMES[verdict.kind], *verdict.notes, *verdict.reasons)))
+    ElementTree.SubElement(suite, "system-err")
+    suites = ElementTree.Element("testsuites")
+    suites.append(suite)
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _case(verdict: Verdict, one: Comparison) -> ElementTree.Element:
+    case = _element("testcase", name=one.title, classname=_class(verdict), time="0")
+    whole = verdict.kind in ("incomparable", "invalid")
+    if whole:
+        kind, message = "error", verdict.reasons[0] if verdict.reasons else verdict.kind
+    elif one.gated and one.verdict == "regressed":
+        kind, message = "failure", finding(one)
+    elif not one.gated or one.verdict == "inconclusive":
+        kind, message = "skipped", finding(one) if one.gated else f"for information: {finding(one)}"
+    else:
+        return case
+    outcome = _element(kind, message=message, **({} if kind == "skipped" else {"type": verdict.kind if whole else one.verdict}))
+    outcome.text = _text(f"{one.reason}\nbaseline {figure(one, one.baseline)}, candidate {figure(one, one.candidate)}")
+    case.append(outcome)
+    return case
+
+
+def _class(verdict: Verdict) -> str:
+    return f"perfkit.gate.{verdict.scenario}"
+
+
+def _element(tag: str, /, **attributes: str) -> ElementTree.Element:
+    return ElementTree.Element(tag, {key: _text(value) for key, value in attributes.items()})
+
+
+def _text(text: str) -> str:
+    """Without the characters that XML 1.0 has no form for."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,174 @@
+"""`perfkit.baseline/1` as frozen values: runs of one scenario to hold later ones against, small enough for version control.
+
+The unit is the run, a server started and measured: requests and repetitions within one share its process.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from perfkit.errors import IncomparableError
+from perfkit.recorder.histogram import Histogram
+from perfkit.result.fingerprint import build_of, canonical_scenario, commit_of, fingerprint, fingerprint_differences, host_of
+from perfkit.result.model import Load, Part, Protocol, Result
+
+SCHEMA = "perfkit.baseline/1"
+TIMES = ("p50", "p90", "p95", "p99", "p99_9")
+_DISTURBED = ("not_steady",)  # the warnings with which a run's figures are not those of a steady system
+
+
+class Figures(Part):
+    """One load point of one run, its repetitions pooled."""
+
+    protocol: Protocol
+    load: Load
+    throughput_per_s: float
+    times_ns: dict[str, int | None]
+    """Response times; of a closed loop service times."""
+    scheduled: int
+    ok: int
+
+    @property
+    def title(self) -> str:
+        """Protocol and load in words."""
+        return f"{self.protocol}, {self.load.title}"
+
+
+class Repetition(Part):
+    """One repetition of a load point; `hdr` is the V2 payload of its times in base64, empty where there is no log."""
+
+    protocol: Protocol
+    load: Load
+    repetition: int
+    duration_s: float
+    throughput_per_s: float
+    error_rate: float
+    times_ns: dict[str, int | None]
+    hdr: str = ""
+
+
+class Run(Part):
+    """One result."""
+
+    started_at: str
+    commit: str
+    build: str
+    host_id: str
+    seed: int | None
+    points: tuple[Figures, ...]
+    repetitions: tuple[Repetition, ...]
+    faults: tuple[str, ...] = ()
+    """Sentences: why its figures cannot be gated."""
+
+
+class ControlVariance(Part):
+    """How runs of one and the same server differ, from `gate --control`: the variance of one run's logarithm."""
+
+    metric: str
+    load_point: str
+    variance: float
+    degrees_of_freedom: int
+
+
+class Baseline(Part):
+    """What a baseline file holds; a result that was just measured is one of a single run."""
+
+    schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
+    name: str
+    scenario: dict[str, Any]
+    """As far as it decides what was measured."""
+    fingerprint: dict[str, Any]
+    runs: tuple[Run, ...]
+    control: tuple[ControlVariance, ...] = ()
+    metrics: tuple[str, ...] | None = None
+    """Those that have a say, as the scenario's `gate.metrics` has them; None for all."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The ids of the machines it was measured on."""
+        return tuple(dict.fromkeys(run.host_id for run in self.runs))
+
+    @property
+    def build(self) -> str:
+        """The server's build where all runs name the same one; empty otherwise."""
+        builds = {run.build for run in self.runs}
+        return builds.pop() if len(builds) == 1 else ""
+
+
+def baseline_of(result: Result, histograms: Mapping[tuple[int, int], Histogram] | None = None) -> Baseline:
+    """A result as a baseline of one run; `histograms` are its repetitions' times by the summary's index and the repetition."""
+    order = [(point.protocol, point.load) for point in result.summary]
+    repetitions = []
+    for point in result.points:
+        load, number = (point.protocol, point.load), point.repetition or 0
+        histogram = (histograms or {}).get((order.index(load), number)) if load in order else None
+        repetitions.append(
+            Repetition(
+                protocol=point.protocol,
+                load=point.load,
+                repetition=number,
+                duration_s=point.duration_s,
+                throughput_per_s=point.throughput_per_s,
+                error_rate=point.error_rate,
+                times_ns={name: getattr(point.times, name) for name in TIMES},
+                hdr="" if histogram is None else histogram.encode(),
+            )
+        )
+    seed = (result.scenario.get("workload") or {}).get("seed")
+    run = Run(
+        started_at=result.started_at,
+        commit=commit_of(result),
+        build=build_of(result),
+        host_id=host_of(result),
+        seed=seed if isinstance(seed, int) else None,
+        points=tuple(
+            Figures(
+                protocol=point.protocol,
+                load=point.load,
+                throughput_per_s=point.throughput_per_s,
+                times_ns={name: getattr(point.times, name) if point.times.count else None for name in TIMES},
+                scheduled=point.requests.scheduled,
+                ok=point.requests.ok,
+            )
+            for point in result.summary
+        ),
+        repetitions=tuple(repetitions),
+        faults=tuple(_faults(result)),
+    )
+    name = str(result.scenario.get("name") or "result")
+    metrics = (result.scenario.get("gate") or {}).get("metrics")
+    return Baseline(
+        name=name,
+        scenario=canonical_scenario(result.scenario),
+        fingerprint=fingerprint(result),
+        runs=(run,),
+        metrics=None if metrics is None else tuple(metrics),
+    )
+
+
+def joined(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
+    """One of all runs of labelled ones, in the order of time, each run once; raises IncomparableError where they do not fit together."""
+    first_label, first = parts[0]
+    for label, part in parts[1:]:
+        if found := fingerprint_differences(first.fingerprint, part.fingerprint):
+            differing = "; ".join(one.sentence for one in found)
+            raise IncomparableError(f"{label} does not belong into one baseline with {first_label}: {differing}")
+    runs = {(run.started_at, run.host_id): run for _, part in parts for run in part.runs}
+    ordered = sorted(runs.values(), key=lambda run: run.started_at)  # UTC, all in one form
+    control = next((part.control for _, part in reversed(parts) if part.control), ())
+    return first.model_copy(update={"runs": tuple(ordered), "control": control})
+
+
+def _faults(result: Result) -> list[str]:
+    faults = []
+    if result.status != "complete":
+        faults.append(f"the run is {result.status}{f': {result.status_reason}' if result.status_reason else ''}")
+    for point in result.summary:
+        where = f"{point.protocol}, {point.load.title}"
+        if not point.valid:
+            faults.append(f"{where} is not valid: its figures may be the load generator's own")
+        faults += [f"{where}: {warning.message}" for warning in point.warnings if warning.code in _DISTURBED]
+    return faults

@@ -1,0 +1,182 @@
+"""Results side by side: what differs in how they were measured, then figure by figure, without a verdict. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+from perfkit.errors import IncomparableError
+from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
+from perfkit.result.model import Load, Point, Protocol, Result
+from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
+
+PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
+NOT_COVERED = (
+    "The intervals (95 %) come from within each result: the times' from its requests, the throughput's from its repetitions. "
+    "They leave out how a restarted server, another hour or another machine would differ, which is often more: `perfkit gate` decides."
+)
+_Key = tuple[Protocol, Load]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Side:
+    """One of the results."""
+
+    label: str
+    started_at: str
+    commit: str
+    status: str
+    differences: tuple[Difference, ...]
+    """From the first result: of the scenario, then of the environment."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Row:
+    """One metric at one load point; values and changes stand in the order of the results."""
+
+    load_point: str
+    metric: str
+    unit: Literal["per_s", "ns", "share"]
+    better: Literal["lower", "higher"]
+    values: tuple[Estimate | None, ...]
+    """None where a result has no such figure."""
+    changes: tuple[Estimate | None, ...]
+    """Each against the first: its ratio to it, for a share the difference; None for the first itself."""
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether `changes` are ratios."""
+        return self.unit != "share"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Any number of results; `notes` must be read before the figures."""
+
+    sides: tuple[Side, ...]
+    notes: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def put_side_by_side(results: Sequence[tuple[str, Result]]) -> SideBySide:
+    """Compares labelled results with the first; raises IncomparableError where they have no load point in common."""
+    first_label, first = results[0]
+    sides = tuple(
+        Side(
+            label,
+            result.started_at,
+            commit_of(result),
+            result.status,
+            (*scenario_differences(first.scenario, result.scenario), *environment_differences(first, result)),
+        )
+        for label, result in results
+    )
+    points = [{(point.protocol, point.load): point for point in result.summary} for _, result in results]
+    shared = [key for key in points[0] if all(key in some for some in points[1:])]
+    if not shared:
+        listed = "; ".join(f"{label}: {_titles(list(some)) or 'none'}" for (label, _), some in zip(results, points, strict=True))
+        raise IncomparableError(f"these results have no load point in common ({listed}); give results of one scenario")
+    notes = [*_status_notes(results), *_point_notes(results, points, shared)]
+    rows: list[Row] = []
+    for key in shared:
+        made, missing = _rows(key, results)
+        rows += made
+        notes += missing
+    if len({first.summary[0].times_name, *(result.summary[0].times_name for _, result in results)}) > 1:
+        notes.append(f"Some results hold response times, others service times: {first_label} has {first.summary[0].times_name}s.")
+    return SideBySide(sides, tuple(notes), tuple(rows))
+
+
+def _titles(keys: Sequence[_Key]) -> str:
+    return ", ".join(f"{protocol} {load.title}" for protocol, load in keys)
+
+
+def _status_notes(results: Sequence[tuple[str, Result]]) -> list[str]:
+    reasons = [(label, result.status, result.status_reason) for label, result in results if result.status != "complete"]
+    return [f"{label} is {status}{f': {reason}' if reason else ''}." for label, status, reason in reasons]
+
+
+def _point_notes(results: Sequence[tuple[str, Result]], points: Sequence[dict[_Key, Point]], shared: Sequence[_Key]) -> list[str]:
+    notes = []
+    for (label, _), some in zip(results, points, strict=True):
+        if alone := [key for key in some if key not in shared]:
+            notes.append(f"Not in all results, and left out: {_titles(alone)} of {label}.")
+        if bad := [key for key in shared if not some[key].valid]:
+            notes.append(f"Not valid in {label}: {_titles(bad)}; its figures may be the load generator's own.")
+    return notes
+
+
+def _rows(key: _Key, results: Sequence[tuple[str, Result]]) -> tuple[list[Row], list[str]]:
+    """A load point's rows, and which figures some of the results lack."""
+    load_point = f"{key[0]}, {key[1].title}"
+    pooled = [_pooled(result, key) for _, result in results]
+    columns: dict[str, tuple[Literal["per_s", "ns", "share"], list[Estimate | None]]] = {
+        "throughput": ("per_s", [_throughput(result, key) for _, result in results]),
+        **{name: ("ns", [_percentile(point, name) for point in pooled]) for name in PERCENTILES},
+        "error rate": ("share", [_error_rate(point) for point in pooled]),
+    }
+    rows, missing = [], []
+    for metric, (unit, values) in columns.items():
+        if not any(values):
+            continue
+        lacking = [label for (label, _), value in zip(results, values, strict=True) if value is None]
+        if lacking:
+            missing.append(f"{metric.replace('_', '.')} of {load_point} is missing in {', '.join(lacking)}: too few samples carry it.")
+        changes = tuple(None if not index else _change(unit, values[0], value) for index, value in enumerate(values))
+        if metric == "throughput":
+            rates = [_rates(result, key) for _, result in results]
+            changes = (None, *(_throughput_change(change, rates[0], some) for change, some in zip(changes[1:], rates[1:], strict=True)))
+        better: Literal["lower", "higher"] = "higher" if metric == "throughput" else "lower"
+        rows.append(Row(load_point, metric.replace("_", "."), unit, better, tuple(values), changes))
+    return rows, missing
+
+
+def _pooled(result: Result, key: _Key) -> Point:
+    return next(point for point in result.summary if (point.protocol, point.load) == key)
+
+
+def _percentile(point: Point, name: str) -> Estimate | None:
+    value = getattr(point.times, name)
+    if value is None or not point.times.count:
+        return None
+    low, high = point.intervals.get(name, (None, None))
+    return Estimate(value, low, high)
+
+
+def _throughput(result: Result, key: _Key) -> Estimate | None:
+    """The pooled throughput; its interval is that of its repetitions' geometric mean, moved onto it."""
+    value = _pooled(result, key).throughput_per_s
+    rates = _rates(result, key)
+    if value <= 0 or not rates or min(rates) <= 0:
+        return Estimate(value, None, None) if value > 0 else None
+    mean = geometric_mean(rates)
+    if mean.low is None or mean.high is None:
+        return Estimate(value, None, None)
+    return Estimate(value, value * mean.low / mean.value, value * mean.high / mean.value)
+
+
+def _rates(result: Result, key: _Key) -> list[float]:
+    """The throughput of each repetition."""
+    return [point.throughput_per_s for point in result.points if (point.protocol, point.load) == key]
+
+
+def _throughput_change(change: Estimate | None, base: Sequence[float], other: Sequence[float]) -> Estimate | None:
+    """The pooled figures' ratio, with the reach of the repetitions' in place of the two figures' own."""
+    if change is None or not base or not other or min(*base, *other) <= 0:
+        return change
+    mean = ratio_of_means(base, other)
+    if mean.low is None or mean.high is None:
+        return Estimate(change.value, None, None)
+    return Estimate(change.value, change.value * mean.low / mean.value, change.value * mean.high / mean.value)
+
+
+def _error_rate(point: Point) -> Estimate | None:
+    scheduled = point.requests.scheduled
+    return share_interval(scheduled - point.requests.ok, scheduled) if scheduled else None
+
+
+def _change(unit: str, base: Estimate | None, other: Estimate | None) -> Estimate | None:
+    if base is None or other is None:
+        return None
+    if unit == "share":
+        return share_difference(base, other)
+    return ratio_of(base, other) if base.value > 0 and other.value > 0 else None

@@ -1,0 +1,92 @@
+"""Intervals for how one figure differs from another, from what is known of each by itself."""
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+
+from perfkit.stats.student_t import student_t_quantile
+
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its interval; None at an end that the data do not bound."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def ratio_of(base: Estimate, other: Estimate) -> Estimate:
+    """How many times one is the other: other ÷ base of two independent positive figures, from the interval of each.
+
+    MOVER on logarithms: with d = ln(other/base) the limits are d - √((ln o - ln o_low)² + (ln b_high - ln b)²) and d +
+    √((ln o_high - ln o)² + (ln b - ln b_low)²), at the intervals' own confidence. Source: G. Y. Zou & A. Donner, "Construction
+    of confidence limits about effect measures" (Statist. Med. 27, 2008). An end that needs an open end is open. Raises
+    ValueError for a figure that is not above zero.
+    """
+    if min(base.value, other.value) <= 0:
+        raise ValueError(f"a ratio needs figures above zero, found {base.value:g} and {other.value:g}")
+    ratio = other.value / base.value
+    down, up = _reach(other.value, other.low), _reach(base.value, base.high)
+    low = None if down is None or up is None else ratio * math.exp(-math.hypot(down, up))
+    up, down = _reach(other.value, other.high), _reach(base.value, base.low)
+    high = None if down is None or up is None else ratio * math.exp(math.hypot(down, up))
+    return Estimate(ratio, low, high)
+
+
+def _reach(value: float, end: float | None) -> float | None:
+    return abs(math.log(end / value)) if end is not None and end > 0 else None
+
+
+def geometric_mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """The geometric mean of independent positive values with Student's interval on logarithms; open where there is one value.
+
+    Assumption: logarithms near to normal. Raises ValueError where there is no value, or one that is not above zero.
+    """
+    if not values or min(values) <= 0:
+        raise ValueError(f"a geometric mean needs values above zero, found {list(values)}")
+    logarithms = [math.log(value) for value in values]
+    mean = statistics.fmean(logarithms)
+    if len(values) == 1:
+        return Estimate(math.exp(mean), None, None)
+    reach = student_t_quantile((1 + confidence) / 2, len(values) - 1) * statistics.stdev(logarithms) / math.sqrt(len(values))
+    return Estimate(math.exp(mean), math.exp(mean - reach), math.exp(mean + reach))
+
+
+def ratio_of_means(base: Sequence[float], other: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """The geometric means' ratio, other ÷ base, from independent values of each, with Welch's interval on logarithms.
+
+    Open where a side has one value. Source: B. L. Welch, Biometrika 34 (1947), the degrees of freedom rounded down. Raises
+    ValueError as `geometric_mean`.
+    """
+    ratio = geometric_mean(other).value / geometric_mean(base).value
+    if min(len(base), len(other)) < 2:
+        return Estimate(ratio, None, None)
+    squares = [statistics.variance(map(math.log, values)) / len(values) for values in (base, other)]
+    if not sum(squares):
+        return Estimate(ratio, ratio, ratio)
+    df = sum(squares) ** 2 / sum(square**2 / (len(values) - 1) for square, values in zip(squares, (base, other), strict=True))
+    reach = math.exp(student_t_quantile((1 + confidence) / 2, max(math.floor(df), 1)) * math.sqrt(sum(squares)))
+    return Estimate(ratio, ratio / reach, ratio * reach)
+
+
+def share_interval(hits: int, count: int, confidence: float = CONFIDENCE) -> Estimate:
+    """A share with Wilson's score interval (E. B. Wilson, J. Am. Statist. Assoc. 22, 1927); requests count as independent."""
+    if count < 1 or not 0 <= hits <= count:
+        raise ValueError(f"no share of {hits} in {count}")
+    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    share, square = hits / count, z * z
+    middle = (share + square / (2 * count)) / (1 + square / count)
+    reach = z * math.sqrt(share * (1 - share) / count + square / (4 * count * count)) / (1 + square / count)
+    return Estimate(share, max(middle - reach, 0.0) if hits else 0.0, min(middle + reach, 1.0) if hits < count else 1.0)
+
+
+def share_difference(base: Estimate, other: Estimate) -> Estimate:
+    """The difference of two shares, other - base: R. G. Newcombe's hybrid score interval (Statist. Med. 17, 1998, method 10), from Wilson's of each."""
+    assert None not in (base.low, base.high, other.low, other.high)
+    difference = other.value - base.value
+    low = difference - math.hypot(other.value - (other.low or 0.0), (base.high or 0.0) - base.value)
+    return Estimate(difference, low, difference + math.hypot((other.high or 0.0) - other.value, base.value - (base.low or 0.0)))

@@ -1,0 +1,44 @@
+"""How much of the spread between runs lies between machines, and how much within them."""
+
+import dataclasses
+from collections.abc import Sequence
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Components:
+    """Variances of a figure; None where there is nothing to tell them from."""
+
+    within: float | None
+    """Between the runs of one machine."""
+    within_df: int
+    between: float | None
+    """Between machines, the runs' own part taken off; 0 where that leaves nothing."""
+    between_df: int
+
+
+def variance_components(groups: Sequence[Sequence[float]]) -> Components:
+    """The components of a one-way layout: a group for each machine, a value for each of its runs.
+
+    Analysis of variance for unequal groups, σ_b² = (MS_b - MS_w) / n₀ with n₀ = (N - Σnᵢ²/N)/(k-1); source: S. R. Searle,
+    G. Casella & C. E. McCulloch, *Variance Components*, section 3.6. Assumption: machines drawn alike, runs alike on each.
+    """
+    groups = [group for group in groups if group]
+    count, machines = sum(map(len, groups)), len(groups)
+    means = [sum(group) / len(group) for group in groups]
+    within_df = count - machines
+    within = (
+        sum((value - mean) ** 2 for group, mean in zip(groups, means, strict=True) for value in group) / within_df if within_df else None
+    )
+    if machines < 2 or within is None:
+        return Components(within, within_df, None, 0)
+    whole = sum(map(sum, groups)) / count
+    between = sum(len(group) * (mean - whole) ** 2 for group, mean in zip(groups, means, strict=True)) / (machines - 1)
+    size = (count - sum(len(group) ** 2 for group in groups) / count) / (machines - 1)
+    return Components(within, within_df, max((between - within) / size, 0.0), machines - 1)
+
+
+def pooled_variance(parts: Sequence[tuple[float | None, int]]) -> tuple[float | None, int]:
+    """One variance from several estimates of it, each with its degrees of freedom, and theirs together."""
+    known = [(variance, df) for variance, df in parts if variance is not None and df > 0]
+    total = sum(df for _, df in known)
+    return (sum(variance * df for variance, df in known) / total, total) if total else (None, 0)

@@ -1,0 +1,42 @@
+"""Which commit a result belongs to: as the CI job says, otherwise the scenario's own repository."""
+
+import os
+import pathlib
+import subprocess
+from typing import Any
+
+# the job's commit, and the branch or tag it was started for
+_COMMITS, _BRANCHES = ("PERFKIT_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA"), ("PERFKIT_BRANCH", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME")
+_GIT_WITHIN_S = 10
+
+
+def describe_source(folder: pathlib.Path) -> dict[str, Any]:
+    """`commit`, `branch` and whether there were changes beside them (None where nobody says); empty where there is none."""
+    commit = next((os.environ[name] for name in _COMMITS if os.environ.get(name)), "")
+    if commit:
+        branch = next((os.environ[name] for name in _BRANCHES if os.environ.get(name)), "")
+        return {"commit": commit, "branch": branch, "dirty": None}
+    commit = _git(folder, "rev-parse", "HEAD")
+    if not commit:
+        return {"commit": "", "branch": "", "dirty": None}
+    return {
+        "commit": commit,
+        "branch": _git(folder, "rev-parse", "--abbrev-ref", "HEAD"),
+        "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no")),
+    }
+
+
+def _git(folder: pathlib.Path, *arguments: str) -> str:
+    """What git prints; empty where it is not there, or this is none of its repositories."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git
+            check=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_GIT_WITHIN_S,
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ""
+    return done.stdout.strip()

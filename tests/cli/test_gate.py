@@ -1,0 +1,246 @@
+"""`perfkit gate` from outside: exact exit codes on pairs that were made up, and real servers for what only they show."""
+
+import http.server
+import json
+import shlex
+import signal
+import sys
+import threading
+
+import pytest
+import yaml
+
+from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.gate import exit_code_of_verdict
+from perfkit.cli.main import main
+from perfkit.experiment.arm import parse_arm
+from perfkit.experiment.gate_folder import Fixed, GateFolder, Plan
+from perfkit.gate import GateRequest
+from perfkit.result.verdict import Verdict
+from perfkit.scenario.file import read_scenario
+from tests.conditions import until_ended
+from tests.experiment.conftest import make_pairs
+
+URLS = ("http://127.0.0.1:1", "http://127.0.0.1:2")
+SERVER = "cmd:" + shlex.join(
+    [sys.executable, "-m", "server_stub", "--model", "synthetic", "--synthetic", "service=constant:20ms", "--http-port", "{port}",
+     "--grpc-port", "0", "--exit-with-stdin"]
+).replace("'{port}'", "{port}")  # fmt: skip
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "scenario.yaml"
+    document = {
+        "target": {"model": "synthetic"},
+        "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
+        "load": {"open": {"rate": 10}},
+        "measure": {"warmup": "50ms", "duration": "300ms"},
+        "gate": {"profile": "standard", "metrics": ["throughput", "p50"]},
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def begin(scenario, place, pairs, targets=URLS, **asked):
+    """Leaves the folder of a gate that was interrupted after these pairs."""
+    loaded = read_scenario(scenario)
+    baseline, candidate = (parse_arm("", target, loaded.scenario) for target in targets)
+    request = GateRequest(loaded, baseline, candidate, **asked)
+    folder = GateFolder(place, Plan(asked=request.asked, seed=1, started_at="2026-01-02T03:04:05.678+00:00"))
+    folder.fix(Fixed(warmup_ns=50_000_000, window_ns=300_000_000, concurrency=4, rate_per_s=70.0))
+    for pair in pairs:
+        folder.add(pair)
+
+
+def gate(scenario, place, *options, targets=URLS):
+    return main(["gate", str(scenario), "--baseline", targets[0], "--candidate", targets[1], "--out", str(place), *options])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "options", "code", "kind"),
+    [
+        (make_pairs(12), [], 0, "pass"),
+        (make_pairs(12, 1.1), [], 1, "regressed"),
+        (make_pairs(20, noise=0.5), [], 3, "inconclusive"),
+        (make_pairs(20, noise=0.5), ["--on-inconclusive", "pass"], 0, "inconclusive"),
+        (make_pairs(12, 1.1), ["--on-inconclusive", "pass"], 1, "regressed"),
+        (make_pairs(12, 1.1, failed=20), ["--on-inconclusive", "pass"], 5, "invalid"),
+        (make_pairs(5, valid=False, codes=["generator_bound"]), [], 5, "invalid"),
+        ([*make_pairs(10, 1.3, kind="control"), *make_pairs(12)], ["--control", "10"], 5, "invalid"),
+        ([*make_pairs(3, kind="control"), *make_pairs(12, 1.1)], ["--control", "3"], 1, "regressed"),
+        (make_pairs(10), ["--quick"], 0, "pass"),
+    ],
+)
+def test_every_verdict_has_its_exit_code(scenario, tmp_path, capsys, pairs, options, code, kind):
+    begin(scenario, tmp_path / "out", pairs, quick="--quick" in options, control_pairs=int(options[1]) if "--control" in options else 0)
+    assert gate(scenario, tmp_path / "out", "--format", "json", *options) == code
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["kind"] == kind
+    assert shown == json.loads((tmp_path / "out" / "verdict.json").read_text())
+    assert Verdict.model_validate(shown).notes[0].startswith("The servers at these URLs were not restarted: the verdict covers these two")
+
+
+def test_the_verdict_is_told_as_a_table_with_what_would_be_found(scenario, tmp_path, capsys):
+    begin(scenario, tmp_path / "out", make_pairs(12, 1.1))
+    assert gate(scenario, tmp_path / "out") == 1
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[0].startswith("note: The servers at these URLs were not restarted")
+    (p50,) = [line for line in lines if line.startswith(" p50 ") and "poisson" in line and not line.endswith("–")]
+    assert "+10." in p50 or "+9." in p50
+    assert p50.endswith("regressed")
+    assert any(line.startswith("REGRESSED: In 12 pairs the candidate is slower") and "In 9 of 10 gates as noisy" in line for line in lines)
+    assert "going on after 12 pairs" in shown.err
+
+
+def test_incomparable_stands_for_four():
+    verdict = Verdict(
+        kind="incomparable",
+        reasons=(),
+        mode="paired",
+        scenario="",
+        baseline="",
+        candidate="",
+        false_alarm_rate=0.01,
+        pairs=0,
+        started_at="",
+    )
+    assert exit_code_of_verdict(verdict, on_inconclusive="pass") is ExitCode.INCOMPARABLE
+    assert ExitCode.INCOMPARABLE.value == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--baseline", "http://a", "--candidate", "http://b"], "give a scenario"),
+        (["{scenario}", "--baseline", "http://a", "--candidate", "cmd:serve {port}"], "give two URLs or two commands"),
+        (["{scenario}", "--baseline", "cmd:serve", "--candidate", "cmd:serve {port}"], "put {port} where it takes its port"),
+        (["{scenario}", "--baseline", "x://a", "--candidate", "http://b"], "--baseline: expected"),
+        (["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate.profile=mine"], "gate.profile"),
+        (["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate.metrics=[p50,p50]"], "each metric stands once"),
+        (
+            ["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate={metrics: [throughput]}"],
+            "gate.metrics: no load point of this gate has throughput",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(scenario, capsys, arguments, sentence):
+    assert main(["gate", *(argument.replace("{scenario}", str(scenario)) for argument in arguments)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_another_gate_in_the_same_folder_is_refused(scenario, tmp_path, capsys):
+    begin(scenario, tmp_path / "out", make_pairs(3))
+    assert gate(scenario, tmp_path / "out", "--quick") == 2
+    assert "was asked something else (quick)" in capsys.readouterr().err
+
+
+def test_a_target_that_is_not_there_leaves_nothing_behind(scenario, tmp_path, capsys):
+    assert gate(scenario, tmp_path / "out", "--quiet", targets=("cmd:/no/such {port}",) * 2) == 6
+    assert "cannot be started" in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["scenario.yaml"]
+
+
+class OtherModel:
+    """Speaks enough v2 over HTTP for a trial; its model takes tensors of a size of its own."""
+
+    def __init__(self, size):
+        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [size]}
+        metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": [tensor], "outputs": [tensor]}
+        answer = {"model_name": "m", "model_version": "1", "outputs": [{**tensor, "data": [0.0] * size}]}
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                self._answer(404 if self.path.endswith("config") else 200, metadata)
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self._answer(200, answer)
+
+            def _answer(self, status, document):
+                body = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def other_models():
+    models = [OtherModel(4), OtherModel(5)]
+    yield models
+    for model in models:
+        model.close()
+
+
+def test_servers_that_are_asked_different_things_are_incomparable(other_models, tmp_path, capsys):
+    path = tmp_path / "scenario.yaml"
+    load = {"closed": {"concurrency": 1, "think_time": "20ms"}}  # no machine is so busy that the generator is the bottleneck
+    path.write_text(yaml.safe_dump({"target": {"model": "m"}, "load": load, "measure": {"warmup": "0s", "requests": 10}}))
+    code = gate(path, tmp_path / "out", targets=[model.url for model in other_models])
+    shown = capsys.readouterr()
+    assert code == 4, shown.err
+    assert "INCOMPARABLE: Between the arms the requests' payload differs" in shown.out
+    assert (tmp_path / "out" / "verdict.json").exists()
+
+
+def test_a_gate_goes_on_with_servers_that_it_restarts_for_every_run(scenario, tmp_path, capsys):
+    targets = (SERVER, SERVER)
+    # after 9 of 10 pairs, with as many that could not be used as may be: one more settles it, however it goes
+    begin(scenario, tmp_path / "out", [*make_pairs(7, valid=False, codes=["late_starts"]), *make_pairs(9)], targets, quick=True)
+    code = gate(scenario, tmp_path / "out", "--quick", "--format", "json", targets=targets)
+    shown = capsys.readouterr()
+    assert code in {0, 1, 3, 5}, shown.err  # a machine that is busy elsewhere may make runs late
+    verdict = Verdict.model_validate_json(shown.out)
+    assert "going on after 16 pairs" in shown.err
+    assert not any("restarted" in note for note in verdict.notes)
+    runs = {entry.name for entry in (tmp_path / "out" / "runs").iterdir() if entry.is_dir()}
+    assert {f"016-{arm}-{load}" for arm in ("baseline", "candidate") for load in (0, 1)} <= runs
+    starts = (tmp_path / "out" / "runs" / "server.log").read_text().count('"event": "ready"')
+    assert 2 * starts == len(runs)  # each start serves both loads of a run
+    pairs = json.loads((tmp_path / "out" / "pairs.json").read_text())
+    assert len(pairs) == 17
+    assert [point["load_point"] for point in pairs[16]["baseline"]["points"]] == ["http, concurrency 4", "http, 70/s poisson"]
+    assert not any(point["failed"] for point in pairs[16]["candidate"]["points"])
+
+
+def test_an_interrupted_gate_keeps_its_pairs_and_stops_its_servers(perfkit, scenario, tmp_path):
+    begin(scenario, tmp_path / "out", make_pairs(3), (SERVER, SERVER))
+    running = perfkit.start("gate", scenario, "--baseline", SERVER, "--candidate", SERVER, "--out", tmp_path / "out")
+    running.wait_for_line("pair 4 of 12 to 20")
+    processes = running.descendants()
+    running.signal(signal.SIGINT)
+    finished = running.finish()
+    assert finished.code == 130, finished.stderr
+    assert f"what was measured is in {tmp_path / 'out.partial'}; to go on from there: perfkit gate" in finished.stderr
+    assert not (tmp_path / "out").exists()
+    kept = json.loads((tmp_path / "out.partial" / "pairs.json").read_text())
+    assert kept[:3] == [pair.model_dump(mode="json") for pair in make_pairs(3)]
+    until_ended(processes)
+
+
+def test_a_gate_that_is_interrupted_in_its_trial_leaves_nothing_behind(perfkit, scenario, tmp_path):
+    running = perfkit.start("gate", scenario, "--baseline", SERVER, "--candidate", SERVER, "--out", tmp_path / "out")
+    running.wait_for_line("trial: 1 in flight")
+    processes = running.descendants()
+    running.signal(signal.SIGTERM)
+    assert running.finish().code == 143
+    assert [entry.name for entry in tmp_path.iterdir()] == ["scenario.yaml"]
+    until_ended(processes)

@@ -1,0 +1,201 @@
+"""`perfkit gate` from stored results, as a CI job calls it: exact exit codes, and where the verdict goes."""
+
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from perfkit.cli.main import main
+from tests.cli.test_gate import URLS, begin
+from tests.experiment.conftest import make_pairs
+from tests.result.test_fingerprint import MUTATIONS
+from tests.stored_results import changed, document, point, write
+
+BASELINE = "baselines/smoke.json"
+
+
+def run(factor, day, **options):
+    """The document of a run that is so many times slower."""
+    figures = {"p50_ms": 2.0 * factor, "p99_ms": 6.0 * factor, "throughput_per_s": 500 / factor}
+    return document(started_at=f"2026-01-{day:02}T00:00:00.000+00:00", **figures, **options)
+
+
+def gate(*options, candidate="new"):
+    return main(["gate", "--baseline", BASELINE, "--candidate", candidate, *options])
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, capsys):
+    """The working folder: a baseline of five runs, and a candidate `new` that is to be overwritten."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    names = []
+    for day, factor in enumerate((1.0, 1.004, 0.996, 1.002, 0.998), 1):
+        folder = write(tmp_path / f"run{day}", run(factor, day))
+        (folder / "latency.hlog").write_text("#[none]\n")
+        names.append(folder.name)
+    assert main(["baseline", *names]) == 0
+    write(tmp_path / "new", run(1.001, 20))
+    capsys.readouterr()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("candidate", "options", "code", "kind"),
+    [
+        (run(1.001, 20), [], 0, "pass"),
+        (run(1.2, 20), [], 1, "regressed"),
+        (run(1.2, 20), ["--on-inconclusive", "pass"], 1, "regressed"),
+        (run(1.0, 20, host="elsewhere"), [], 3, "inconclusive"),
+        (run(1.0, 20, host="elsewhere"), ["--on-inconclusive", "pass"], 0, "inconclusive"),
+        (changed(run(1.0, 20), "scenario.name", "other"), [], 4, "incomparable"),
+        (changed(run(1.0, 20), "summary.0.service_time_ns.p99", None), ["--on-inconclusive", "pass"], 4, "incomparable"),
+        (run(1.0, 1), [], 4, "incomparable"),
+        (changed(run(1.0, 20), "summary.0.valid", False), [], 5, "invalid"),
+        (changed(run(1.0, 20), "status", "interrupted"), [], 5, "invalid"),
+    ],
+)
+def test_every_verdict_has_its_exit_code(place, capsys, candidate, options, code, kind):
+    write(place / "new", candidate)
+    assert gate("--format", "json", *options) == code
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["kind"], shown["mode"], shown["scenario"]) == (kind, "stored", "smoke")
+
+
+@pytest.mark.parametrize(("path", "value"), [mutation[:2] for mutation in MUTATIONS])
+@pytest.mark.usefixtures("place")
+def test_every_mutation_of_the_fingerprint_gives_four(place, capsys, path, value):
+    write(place / "new", changed(run(1.0, 20), path, value))
+    assert gate() == 4
+    assert "INCOMPARABLE: " in capsys.readouterr().out
+
+
+def torn(place):
+    file = place / "new" / "result.json"
+    file.write_text(file.read_text()[:-200])
+
+
+def torn_baseline(place):
+    file = place / BASELINE
+    file.write_text(file.read_text()[:-200])
+
+
+def newer_baseline(place):
+    file = place / BASELINE
+    file.write_text(json.dumps({**json.loads(file.read_text()), "schema": "perfkit.baseline/2"}))
+
+
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [
+        (torn, "new/result.json: cannot be read"),
+        (torn_baseline, f"{BASELINE}: cannot be read"),
+        (newer_baseline, f"{BASELINE}: this perfkit reads perfkit.baseline/1, found 'perfkit.baseline/2': a newer perfkit may read it"),
+        (
+            lambda place: write(place / "new", changed(document(), "schema", "perfkit.result/9")),
+            "found 'perfkit.result/9': a newer perfkit may read it",
+        ),
+        (lambda place: (place / BASELINE).unlink(), "there is no result.json"),
+    ],
+)
+def test_what_cannot_be_read_is_a_sentence_and_two(place, capsys, harm, sentence):
+    harm(place)
+    assert gate() == 2
+    said = capsys.readouterr()
+    assert sentence in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("option", [["--control", "3"], ["--quick"], ["--set", "workload.seed=1"]])
+@pytest.mark.usefixtures("place")
+def test_what_only_a_measurement_can_do_is_refused(capsys, option):
+    assert gate(*option) == 2
+    assert "stored results are as they are" in capsys.readouterr().err
+
+
+def test_one_build_against_itself_gives_four_unless_that_is_meant(place):
+    for name, day in (("old", 20), ("new", 21)):
+        write(place / name, changed(run(1.0, day), "environment.target.build", "b1"))
+    arguments = ["gate", "--baseline", "old", "--candidate", "new"]
+    assert main(arguments) == 4
+    assert main([*arguments, "--same-build"]) == 3
+
+
+def test_the_verdict_goes_where_it_is_asked_to(place, capsys, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place / "summary.md"))
+    write(place / "new", run(1.2, 20))
+    assert gate("--junit", "ci/junit.xml", "--markdown", "ci/gate.md", "--out", "verdict") == 1
+    out = capsys.readouterr().out
+    assert "REGRESSED: " in out
+    assert "\n::error title=regressed%3A p50%2C http%2C concurrency 4 (smoke)::p50 +20.0 %25 [" in out
+    assert "This verdict rests on stored results" in out
+    suite = ElementTree.parse(place / "ci" / "junit.xml").getroot()[0]  # noqa: S314 - what we have just written
+    assert (suite.get("tests"), suite.get("failures")) == ("5", "4")
+    assert (place / "summary.md").read_text().strip() == (place / "ci" / "gate.md").read_text().strip()
+    assert json.loads((place / "verdict" / "verdict.json").read_text())["kind"] == "regressed"
+
+
+def test_a_paired_verdict_goes_to_the_same_places_with_its_pairs(place, capsys):
+    scenario = place / "scenario.yaml"
+    scenario.write_text(
+        "{target: {model: synthetic}, workload: {inputs: {INPUT0: {generate: zeros, shape: [4]}}}, load: {open: {rate: 10}}, "
+        "measure: {warmup: 50ms, duration: 300ms}, gate: {profile: standard, metrics: [throughput, p50]}}"
+    )
+    begin(scenario, place / "out", make_pairs(12, 1.1))
+    targets = ["--baseline", URLS[0], "--candidate", URLS[1]]
+    assert main(["gate", str(scenario), *targets, "--out", "out", "--junit", "j.xml", "--markdown", "m.md", "--github", "on"]) == 1
+    assert "::error title=regressed" in capsys.readouterr().out
+    assert '<failure message="p50 +' in (place / "j.xml").read_text()
+    assert "Pairs: candidate against baseline" in (place / "m.md").read_text()
+
+
+def test_json_stays_json_where_annotations_are_printed_as_well(place, capsys):
+    write(place / "new", run(1.2, 20))
+    assert gate("--format", "json", "--github", "on") == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["kind"] == "regressed"
+    assert said.err.startswith("::error title=regressed")
+
+
+@pytest.mark.usefixtures("place")
+def test_outside_github_nothing_is_annotated(capsys):
+    assert gate() == 0
+    assert "::" not in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_else(place, capsys):
+    assert gate("--junit", str(place)) == 2
+    assert "this is a folder; give a file" in capsys.readouterr().err
+
+
+def test_control_pairs_of_a_verdict_calibrate_a_baseline(place, capsys):
+    noise = np.exp(np.random.default_rng(1).normal(0, 0.005, (2, 12)))
+    control = [
+        {
+            "metric": metric, "load_point": "http, concurrency 4", "unit": "ns", "better": "lower", "baseline": 1.0, "candidate": 1.0, "estimate": 1.0,
+            "interval": None, "confidence": 0.9, "pairs": 12, "noise_band": 0.01, "margin": 0.1, "verdict": "inconclusive", "reason": "",
+            "baseline_values": noise[0].tolist(), "candidate_values": noise[1].tolist(),
+        }
+        for metric in ("throughput", "p50", "p95", "p99")
+    ]  # fmt: skip
+    verdict = {
+        "schema": "perfkit.verdict/1", "kind": "pass", "reasons": [], "mode": "paired", "scenario": "smoke", "baseline": "a", "candidate": "b",
+        "false_alarm_rate": 0.01, "pairs": 12, "started_at": "", "control": control,
+    }  # fmt: skip
+    (place / "verdict.json").write_text(json.dumps(verdict))
+    assert main(["baseline", "run1", "--control", "verdict.json"]) == 0
+    capsys.readouterr()
+    assert gate() == 0  # one run against one, since it is known how they differ
+    write(place / "new", run(1.2, 20))
+    assert gate() == 1
+    (place / "verdict.json").write_text(json.dumps({**verdict, "control": []}))
+    assert main(["baseline", "run1", "--control", "verdict.json"]) == 2
+
+
+def test_errors_that_only_the_candidate_has_are_a_regression(place):
+    requests = {**point()["requests"], "ok": 4800, "timed_out": 200}
+    write(place / "new", run(1.0, 20, requests=requests, error_rate=0.04))
+    assert gate() == 1

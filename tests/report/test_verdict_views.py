@@ -1,0 +1,192 @@
+"""A verdict as JUnit XML, GitHub annotations and Markdown."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.report.github import append_summary, render_annotations
+from perfkit.report.junit import render_junit
+from perfkit.report.verdict_markdown import render_verdict_markdown
+from perfkit.result.verdict import Comparison, Verdict
+
+
+def comparison(metric="p99", verdict="regressed", **changes):
+    known = {
+        "metric": metric, "load_point": "grpc, concurrency 16", "unit": "ns", "better": "lower", "baseline": 2e6, "candidate": 2.246e6,
+        "estimate": 1.123, "interval": (1.079, 1.168), "confidence": 0.9667, "pairs": 15, "adjusted_p": 0.0004, "noise_band": 0.01, "margin": 0.1,
+        "minimum_detectable_effect": 0.06, "verdict": verdict, "reason": f"{metric}: a sentence with <b> & \x1b.",
+    }  # fmt: skip
+    return Comparison.model_validate({**known, **changes})
+
+
+def verdict(kind="regressed", *comparisons, **changes):
+    known = {
+        "kind": kind, "reasons": ("p99 is 12 % slower, surely.",), "notes": ("Restarted for every run.",), "mode": "paired", "scenario": "smoke",
+        "baseline": "cmd:server-a", "candidate": "cmd:server-b", "false_alarm_rate": 0.01, "pairs": 15, "looks": (12, 16, 20),
+        "comparisons": comparisons, "started_at": "2026-01-02T03:04:05.678+00:00",
+    }  # fmt: skip
+    return Verdict.model_validate({**known, **changes})
+
+
+ALL = (
+    comparison("throughput", "pass"),
+    comparison("p50", "inconclusive"),
+    comparison("p99", "regressed"),
+    comparison("p99_9", "inconclusive", gated=False),
+)
+
+
+def parsed(text):
+    return ElementTree.fromstring(text)  # noqa: S314 - what we have just written
+
+
+def cases(text):
+    suite = parsed(text).find("testsuite")
+    return {case.get("name"): next((child.tag for child in case), "passed") for case in suite.findall("testcase")}
+
+
+def test_each_metric_is_a_test_case_with_its_outcome():
+    assert cases(render_junit(verdict("regressed", *ALL))) == {
+        "throughput, grpc, concurrency 16": "passed",
+        "p50, grpc, concurrency 16": "skipped",
+        "p99, grpc, concurrency 16": "failure",
+        "p99_9, grpc, concurrency 16": "skipped",
+    }
+
+
+@pytest.mark.parametrize("kind", ["incomparable", "invalid"])
+def test_what_concerns_the_whole_gate_is_an_error(kind):
+    assert cases(render_junit(verdict(kind))) == {"gate": "error"}
+    assert set(cases(render_junit(verdict(kind, *ALL))).values()) == {"error"}
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [("pass", "passed"), ("inconclusive", "skipped"), ("regressed", "failure")])
+def test_a_verdict_without_metrics_is_a_test_case_too(kind, outcome):
+    assert cases(render_junit(verdict(kind))) == {"gate": outcome}
+
+
+# the JUnit schema that CI systems hold reports against: attributes that must and may be there, and children in their order
+_SCHEMA = {
+    "testsuites": (set(), set(), ["testsuite"]),
+    "testsuite": (
+        {"package", "id", "name", "timestamp", "hostname", "tests", "failures", "errors", "time"},
+        {"skipped"},
+        ["properties", "testcase", "system-out", "system-err"],
+    ),
+    "properties": (set(), set(), ["property"]),
+    "property": ({"name", "value"}, set(), []),
+    "testcase": ({"name", "classname", "time"}, set(), ["skipped", "error", "failure"]),
+    "skipped": (set(), {"message"}, []),
+    "error": ({"type"}, {"message"}, []),
+    "failure": ({"type"}, {"message"}, []),
+    "system-out": (set(), set(), []),
+    "system-err": (set(), set(), []),
+}
+
+
+def check_shape(element):
+    required, optional, order = _SCHEMA[element.tag]
+    assert required <= set(element.attrib) <= required | optional
+    places = [order.index(child.tag) for child in element]
+    assert places == sorted(places)
+    if element.tag == "testcase":
+        assert len(element) <= 1
+    for child in element:
+        check_shape(child)
+
+
+@pytest.mark.parametrize("kind", ["pass", "regressed", "inconclusive", "incomparable", "invalid"])
+@pytest.mark.parametrize("comparisons", [(), ALL])
+def test_the_document_has_the_schemas_shape(kind, comparisons):
+    suites = parsed(render_junit(verdict(kind, *comparisons)))
+    check_shape(suites)
+    suite = suites[0]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", suite.get("timestamp"))
+    outcomes = [next((child.tag for child in case), "") for case in suite.findall("testcase")]
+    counts = [len(outcomes), outcomes.count("failure"), outcomes.count("error"), outcomes.count("skipped")]
+    assert [int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")] == counts
+
+
+def test_texts_are_escaped_and_characters_that_xml_lacks_are_replaced():
+    text = render_junit(verdict("regressed", comparison()))
+    assert "\x1b" not in text
+    failure = parsed(text).find(".//failure")
+    assert failure.text.startswith("p99: a sentence with <b> & \N{REPLACEMENT CHARACTER}.")
+    assert failure.get("message") == "p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %"
+
+
+def test_annotations_are_workflow_commands_with_githubs_escapes():
+    assert render_annotations(verdict("regressed", *ALL)) == (
+        "::error title=regressed%3A p99%2C grpc%2C concurrency 16 (smoke)::p99 +12.3 %25 [+7.9,+16.8], n=15, MDE 6 %25\n"
+        "::warning title=inconclusive%3A p50%2C grpc%2C concurrency 16 (smoke)::p50 +12.3 %25 [+7.9,+16.8], n=15, MDE 6 %25\n"
+    )
+
+
+def test_an_annotation_stays_on_one_line_whatever_it_says():
+    text = render_annotations(verdict("invalid", reasons=("100 %\r\n::error::b",)))
+    assert text == "::error title=perfkit gate smoke%3A invalid::100 %25%0D%0A::error::b\n"
+
+
+def test_a_pass_is_a_notice():
+    assert (
+        render_annotations(verdict("pass", ALL[0]))
+        == "::notice title=perfkit gate smoke::pass: no metric is worse than its margin allows\n"
+    )
+
+
+def test_of_many_regressions_no_more_are_annotated_than_github_shows():
+    many = [comparison(load_point=f"http, concurrency {level}") for level in range(30)]
+    assert render_annotations(verdict("regressed", *many)).count("::error") == 10
+
+
+def test_an_error_rate_is_told_in_points():
+    failing = comparison(
+        "error_rate", unit="share", scale="difference", estimate=0.02, interval=(0.01, None), minimum_detectable_effect=None
+    )
+    assert "::error_rate +2.00 [+1.00,?] points, n=15\n" in render_annotations(verdict("regressed", failing))
+
+
+def test_markdown_has_a_row_a_metric_and_escapes_names():
+    text = render_verdict_markdown(verdict("regressed", *ALL, baseline="cmd:a|b"))
+    assert text.startswith(
+        "## ❌ perfkit gate: smoke\n\n**regressed: the candidate is slower; a slowdown of 6 % would have been found in 9 of 10 such gates**"
+    )
+    assert "cmd:a\\|b" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [10] * 4
+    assert "| p99 | grpc, concurrency 16 | 2.00 ms | 2.25 ms | +12.3 % \\[+7.9, +16.8\\] | 0.0004 | 10.0% | 6.0% | regressed |" in rows
+    assert "> Restarted for every run." in text
+
+
+def test_the_pairs_are_drawn_slower_to_the_right():
+    slower = comparison(baseline_values=(1.0,) * 4, candidate_values=(1.09, 1.09, 0.95, 1.02))
+    faster = comparison("throughput", unit="per_s", better="higher", baseline_values=(1.0, 1.0), candidate_values=(1.09, 1.09))
+    lines = render_verdict_markdown(verdict("regressed", slower, faster)).splitlines()
+    title = "throughput, grpc, concurrency 16"
+    strips = [
+        line.removeprefix(title if line.startswith(title) else slower.title.ljust(len(title)))
+        for line in lines
+        if re.match(r"(p99|throughput), ", line)
+    ]
+    assert [(strip.find("·"), strip.find("∘")) for strip in strips] == [
+        (13, 48),
+        (-1, 4),
+    ]  # ±10 % reach from 2 to 50; the middle stands at 26
+    assert strips[1].rstrip().endswith("|")
+
+
+@pytest.mark.parametrize("changes", [{"mode": "stored"}, {"comparisons": (comparison(),)}])
+def test_without_pairs_nothing_is_drawn(changes):
+    known = {"comparisons": (comparison(baseline_values=(1.0, 1.0), candidate_values=(1.1, 1.1)),)}
+    assert "```" not in render_verdict_markdown(verdict("regressed", **{**known, **changes}))
+
+
+def test_the_summary_of_a_job_is_appended_to(tmp_path):
+    path = tmp_path / "summary.md"
+    path.write_text("before\n")
+    append_summary(path, "## ours")
+    assert path.read_text() == "before\n## ours\n"
+    with pytest.raises(UsageError, match="GITHUB_STEP_SUMMARY"):
+        append_summary(tmp_path / "no" / "where", "x")

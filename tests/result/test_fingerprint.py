@@ -1,0 +1,148 @@
+"""What must match between results: each fact alone makes them incomparable; what may differ does not."""
+
+import pytest
+
+from perfkit.result.fingerprint import (
+    TITLES,
+    environment_differences,
+    fingerprint,
+    fingerprint_differences,
+    gpu_facts,
+    same_build,
+    scenario_differences,
+)
+from perfkit.result.model import Result
+from tests.stored_results import SHA, changed, document
+
+OTHER_SHA = SHA[::-1]
+HOST, TARGET = "environment.generator", "environment.target"
+# a place in result.json, another value there, and the fingerprint's key that must tell
+MUTATIONS = [
+    ("scenario.name", "other", "scenario"),
+    ("scenario.load.closed.concurrency", [4, 8], "scenario"),
+    ("scenario.load.closed.think_time", "1ms", "scenario"),
+    ("scenario.measure.duration", "20s", "scenario"),
+    ("scenario.measure.warmup", "2s", "scenario"),
+    ("scenario.workload.batch_size", 2, "scenario"),
+    ("scenario.workload.variants", 1, "scenario"),
+    ("scenario.target.timeout", "1s", "scenario"),
+    ("scenario.server.device", "cuda", "scenario"),
+    ("scenario.a_later_key", 1, "scenario"),
+    ("summary.0.protocol", "grpc", "protocols"),
+    ("summary.0.load", {"kind": "open", "rate_per_s": 4.0, "arrivals": "poisson"}, "protocols"),
+    (f"{TARGET}.engine", "reference", "transport"),
+    (f"{TARGET}.protocols.http.path", "network", "transport"),
+    (f"{TARGET}.protocols.http.tls", True, "transport"),
+    (f"{TARGET}.protocols.http.payload_sha256", OTHER_SHA, "payload"),
+    (f"{TARGET}.protocols.http.payload_sha256", ..., "payload"),
+    ("scenario.target.model", "other", "model"),
+    ("scenario.target.version", "2", "model"),
+    (f"{TARGET}.protocols.http.model_config_sha256", OTHER_SHA, "model_config"),
+    (f"{TARGET}.bundled_server.device", "cuda", "server_resources"),
+    (f"{TARGET}.bundled_server.threads", 2, "server_resources"),
+    (f"{TARGET}.bundled_server.cpus", [1], "server_resources"),
+    (f"{TARGET}.bundled_server", None, "server_resources"),
+    ("environment.gpus.0.name", "other", "gpus"),
+    ("environment.gpus.0.mig_mode", "enabled", "gpus"),
+    ("environment.gpus.0.power_limit_w", 250, "gpus"),
+    ("environment.gpus.0.driver", "560.1", "gpus"),
+    ("environment.gpus.0.cuda", "12.6", "gpus"),
+    ("environment.gpus", [], "gpus"),
+    ("environment.gpus", ..., "gpus"),
+    (f"{HOST}.cpu_model", "Another CPU", "cpu_model"),
+    (f"{HOST}.cpus", 16, "cpus"),
+    (f"{HOST}.cpu_quota", None, "cpu_quota"),
+    (f"{HOST}.cpu_quota", 2.0, "cpu_quota"),
+    (f"{HOST}.usable_cpus", [0, 1], "affinity"),
+    (f"{HOST}.numa_nodes", 2, "numa_nodes"),
+    (f"{HOST}.machine", "aarch64", "machine"),
+    (f"{HOST}.kernel", "6.1.1", "kernel"),
+    (f"{HOST}.kernel", ..., "kernel"),
+    (f"{HOST}.perfkit", "2.0.0", "perfkit"),
+    ("environment.metric_definitions", 99, "metric_definitions"),
+]
+# what a server, a secret, a seed or the moment decide, and what only adds data or judges them
+MAY_DIFFER = [
+    ("scenario.target.url", "http://10.0.0.7:9000"),
+    ("scenario.target.headers", {"authorization": "<redacted>"}),
+    ("scenario.workload.seed", 7),
+    ("scenario.measure.repetitions", 10),
+    ("scenario.slo", {"p99": "50ms"}),
+    ("scenario.gate", {"metrics": ["p99"]}),
+    ("scenario.server.synthetic", "service=constant:6ms"),
+    ("environment.gpus.0.clock_mhz", 900),
+    (f"{HOST}.python", "3.12.0"),
+    (f"{HOST}.perfkit", "1.9.0"),
+    (f"{HOST}.host_id", "host-b"),
+    (f"{TARGET}.version", "2.1"),
+    (f"{TARGET}.url", "http://127.0.0.1:9000"),
+    (f"{TARGET}.bundled_server.pid", 18),
+    ("environment.source.commit", "beef"),
+]
+
+
+def of(changed_document):
+    return fingerprint(Result.model_validate(changed_document))
+
+
+@pytest.mark.parametrize(("path", "value", "key"), MUTATIONS)
+def test_each_fact_that_must_match_is_told_by_itself(path, value, key):
+    found = fingerprint_differences(of(document()), of(changed(document(), path, value)))
+    assert key in {one.key for one in found}
+    assert all(one.severity == "incomparable" for one in found)
+    assert {one.key for one in found} <= {key, "scenario", "model"}  # the model's name stands in the scenario as well
+
+
+@pytest.mark.parametrize(("path", "value"), MAY_DIFFER)
+def test_what_a_server_or_the_moment_decides_may_differ(path, value):
+    assert fingerprint_differences(of(document()), of(changed(document(), path, value))) == []
+
+
+def test_every_key_of_the_fingerprint_has_a_mutation_and_a_title():
+    assert {key for _, _, key in MUTATIONS} == set(of(document())) == set(TITLES)
+
+
+@pytest.mark.parametrize(
+    ("version", "other", "same"), [("0.1.0", "0.1.9", True), ("0.1.0", "0.2.0", False), ("1.0.0", "1.9.1", True), ("1.9", "2.0", False)]
+)
+def test_perfkits_major_version_counts_and_below_one_the_minor_too(version, other, same):
+    left, right = (of(changed(document(), f"{HOST}.perfkit", one)) for one in (version, other))
+    assert (fingerprint_differences(left, right) == []) is same
+
+
+def test_a_result_that_says_nothing_differs_from_one_that_does_and_not_from_its_like():
+    silent = changed(document(), "environment", {})
+    assert fingerprint_differences(of(silent), of(silent)) == []
+    assert "cpu_model" in {one.key for one in fingerprint_differences(of(document()), of(silent))}
+
+
+def test_sentences_name_what_differs_and_shorten_digests():
+    (found,) = fingerprint_differences(of(document()), of(changed(document(), f"{HOST}.kernel", "6.2.0")))
+    assert found.sentence == "the kernel differs: 6.1.0 against 6.2.0"
+    (found,) = fingerprint_differences(of(document()), of(changed(document(), f"{TARGET}.protocols.http.payload_sha256", OTHER_SHA)))
+    assert found.sentence == "the requests' payload differs: http 0123456789ab… against http fedcba987654…"
+
+
+def test_gpus_that_were_only_sampled_count_once_each_and_without_their_state():
+    gpu = {"uuid": "GPU-1", "name": "A", "mig": False, "driver_version": "550", "memory_total_bytes": 2**36, "power_mean_w": 300.0}
+    twice = gpu_facts({}, [gpu, {**gpu, "power_mean_w": 250.0}, {**gpu, "uuid": "GPU-2"}])
+    assert twice == [{"name": "A", "mig": False, "driver_version": "550", "memory_total_bytes": 2**36}] * 2
+    assert twice != gpu_facts({}, [gpu])
+    assert twice != gpu_facts({}, [gpu, {**gpu, "uuid": "GPU-2", "driver_version": "560"}])
+
+
+def test_the_build_must_differ_where_both_name_one():
+    assert [one.sentence for one in same_build("b1", "b1")] == ["both sides measured the same build of the server: b1"]
+    assert same_build("b1", "b2") == same_build("", "") == same_build("b1", "") == []
+
+
+def test_scenario_differences_are_dotted_and_tell_what_matters():
+    changed_load = changed(changed(document(), "scenario.load.closed.concurrency", [8]), "scenario.workload.seed", 5)
+    found = {one.key: one.severity for one in scenario_differences(document()["scenario"], changed_load["scenario"])}
+    assert found == {"scenario.load.closed.concurrency": "incomparable", "scenario.workload.seed": "warning"}
+
+
+def test_environment_differences_hold_the_rest_as_warnings_and_leave_out_what_each_start_changes():
+    other = changed(changed(changed(document(), f"{HOST}.python", "3.12.0"), f"{HOST}.kernel", "7"), f"{TARGET}.bundled_server.pid", 99)
+    found = {one.key: one.severity for one in environment_differences(*(Result.model_validate(one) for one in (document(), other)))}
+    assert found == {"generator.python": "warning", "generator.kernel": "incomparable"}
