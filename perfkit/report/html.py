@@ -73,7 +73,7 @@ def render_html(result: Result, plots: Mapping[str, str]) -> str:
     """The page; `plots` is SVG by name, as `perfkit.report.plots.draw_plots` gives it."""
     order = [(point.protocol, point.load) for point in result.summary]
     repetitions = sorted(result.points, key=lambda point: (order.index((point.protocol, point.load)), point.repetition or 0))
-    return render_page(
+    return page(
         "report.html.j2",
         name=scenario_name(result),
         result=result,
@@ -95,8 +95,8 @@ def render_html(result: Result, plots: Mapping[str, str]) -> str:
     )
 
 
-def render_page(template: str, **values: Any) -> str:
-    """A page from one of the templates."""
+def page(template: str, **values: Any) -> str:
+    """A template filled in."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -112,7 +112,7 @@ def _plot(name: str, svg: str, point: Point) -> tuple[str, str, str]:
     }
     first, _, number = name.partition("-")
     title, reading = (text.format(**words) for text in _PLOTS[first])
-    return (title, reading, _inline(svg, title)) if not number else (f"{title}, continued", "", _inline(svg, f"{title}, {number}"))
+    return (title, reading, inline_svg(svg, title)) if not number else (f"{title}, continued", "", inline_svg(svg, f"{title}, {number}"))
 
 
 def _search(result: Result) -> dict[str, Any] | None:
@@ -230,7 +230,7 @@ def _reads_otherwise(text: str) -> bool:
     return True
 
 
-def _inline(svg: str, title: str) -> str:
+def inline_svg(svg: str, title: str) -> str:
     """A picture as part of the page: without the XML declaration, with a name for those who do not see it."""
     picture = svg[svg.index("<svg") :]
     return picture.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perfkit.errors import ResultError
-from perfkit.report.html import render_page
+from perfkit.report.html import page
 from perfkit.report.markdown import WITHHELD, markdown_table
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
@@ -80,7 +80,7 @@ def sweep_csv(folder: pathlib.Path, sweep: SweepDocument) -> str:
 
 def _html(sweep: SweepDocument, table: SweepTable) -> str:
     links = [case.folder for case in sweep.cases if case.status != "pending"]
-    return render_page("sweep.html.j2", name=sweep.name, state=_state(sweep), table=table, links=links)
+    return page("sweep.html.j2", name=sweep.name, state=_state(sweep), table=table, links=links)
 
 
 def _state(sweep: SweepDocument) -> str:

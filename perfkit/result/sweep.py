@@ -133,10 +133,21 @@ def read_sweep(folder: pathlib.Path) -> SweepDocument:
 
 def result_folders(path: pathlib.Path) -> list[pathlib.Path]:
     """The result folders that a path stands for: itself, or those of a sweep that hold a result. Raises ResultError."""
+    return [folder for _, folder in configurations(path)]
+
+
+def configurations(path: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
+    """The results that a path stands for, as `result_folders`, each with what tells its configuration from the sweep's others.
+
+    That are the swept values but those of the load and of how it is measured; empty where there are none.
+    """
     if not (path / SWEEP_FILE).is_file():
-        return [path]
-    folders = [path / case.folder for case in read_sweep(path).cases]
-    found = [folder for folder in folders if (folder / RESULT_FILE).is_file()]
+        return [("", path)]
+    found = []
+    for case in read_sweep(path).cases:
+        told = [f"{key}={shown_value(value)}" for key, value in case.values.items() if key.partition(".")[0] not in ("load", "measure")]
+        if case.status not in ("pending", "failed") and (path / case.folder / RESULT_FILE).is_file():
+            found.append((", ".join(told), path / case.folder))
     if not found:
         raise ResultError(f"{path}: no case of this sweep is measured yet")
     return found

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from perfkit.errors import ResultError
-from perfkit.result.sweep import SWEEP_FILE, SweepFolder, folder_names, read_sweep, result_folders
+from perfkit.result.sweep import SWEEP_FILE, SweepFolder, configurations, folder_names, read_sweep, result_folders
 
 CASES = [({"workload.batch_size": size}, {"name": "s", "workload": {"batch_size": size}}) for size in (1, 4)]
 
@@ -66,6 +66,21 @@ def test_a_key_more_or_less_makes_other_folders(tmp_path, stored):
     stored(folder / "batch_size=1", CASES[0][1])
     more = [({**values, "server.threads": 1}, {**document, "server": {"threads": 1}}) for values, document in CASES]
     assert SweepFolder(folder, "s", more).pending() == [0, 1]
+
+
+def test_what_is_swept_of_the_server_makes_a_configuration_and_what_is_of_the_load_does_not(tmp_path, stored):
+    cases = [
+        ({"server.threads": threads, "load.open.rate": rate}, {"server": {"threads": threads}, "load": {"open": {"rate": rate}}})
+        for threads in (1, 2)
+        for rate in (5, 9)
+    ]
+    folder = tmp_path / "sweep"
+    names = [case.folder for case in SweepFolder(folder, "s", cases).document.cases]
+    for name, (_, document) in zip(names, cases, strict=True):
+        stored(folder / name, document)
+    SweepFolder(folder, "s", cases)
+    assert [label for label, _ in configurations(folder)] == ["server.threads=1"] * 2 + ["server.threads=2"] * 2
+    assert configurations(tmp_path / "result") == [("", tmp_path / "result")]
 
 
 def test_what_is_no_sweep_is_left_alone(tmp_path):
