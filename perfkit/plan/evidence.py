@@ -10,8 +10,8 @@ from typing import Any
 from perfkit.errors import ResultError, UsageError
 from perfkit.recorder.histogram import Histogram, Packed
 from perfkit.result.file import read_intervals, read_result
-from perfkit.result.sweep import configurations
 from perfkit.result.model import ClosedLoad, OpenLoad, Point, Protocol, Result
+from perfkit.result.sweep import configurations
 
 _TAG = re.compile(r"p(?P<point>\d+)\.r(?P<repetition>\d+)\.(?P<times>service|response)")
 _SEED = re.compile(r",?\bseed=\d+")
