@@ -21,9 +21,9 @@ def measured_window(scenario: Scenario, plan: LoadPoint, recorded: PointRecordin
     return cut(recording, steady_from_ns, is_open=is_open)
 
 
-def held_s(scenario: Scenario) -> int:
+def held_s(scenario: Scenario, plan: LoadPoint) -> int:
     """In so many seconds of a window the end of the warm-up may turn out to lie."""
-    window_ns = scenario.window_ns
+    window_ns = plan.window_ns or scenario.window_ns
     if window_ns is None or not scenario.finds_warm_up:
         return 0
     return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
@@ -43,6 +43,9 @@ def measured_point(
     if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > most * streams_per_connection(scenario, plan.protocol):
         message = f"Only {most} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
         warnings.append(RunWarning(code="connections_limited", message=message))
+    if recorded.ending.hopeless:
+        message = f"The target was overloaded, and the probe ended early: {recorded.ending.reason}."
+        warnings.append(RunWarning(code="hopeless", message=message))
     return Measured(
         protocol=plan.protocol,
         load=plan.described,
@@ -61,7 +64,7 @@ def measured_point(
         ),
         warnings=tuple(warnings),
         think_time_ns=plan.load.think_time_ns if isinstance(plan.load, ClosedPlan) else 0,
-        has_slo=scenario.slo is not None,
+        has_slo=scenario.objective is not None,
         resources=observed.resources,
         faults=tuple(RunWarning(code="worker_lost", message=f"{lost}: its share of the load is missing.") for lost in recorded.lost),
     )

@@ -60,7 +60,7 @@ class TelemetryLog:
             try:
                 parquet.write_table(arrow_csv.read_csv(file, convert_options=arrow_csv.ConvertOptions(column_types=_types())), new)
                 new.replace(self._folder / PARQUET_FILE)
-            except OSError:
+            except (OSError, ValueError):  # such as pyarrow's, of a file that was cut off
                 new.unlink(missing_ok=True)
                 return
             file.unlink()
