@@ -74,10 +74,8 @@ def what_if(queue: MgcQueue, limits_ns: Mapping[str, int], operating_per_s: floa
         p99 = changed.response_time(0.99, operating_per_s) * 1e9 if serves and operating_per_s is not None else None
         return WhatIf(change, capacity, p99)
 
-    rows = [asked(f"as measured ({queue.servers} server{'s' if queue.servers > 1 else ''} in the model)", queue)]
-    rows += [
-        asked(f"{count} servers", MgcQueue(count, queue.service_times)) for count in (queue.servers + 1, 2 * queue.servers) if count > 1
-    ]
+    rows = [asked(f"as it is ({queue.servers} server{'s' if queue.servers > 1 else ''} in the model)", queue)]
+    rows += [asked(f"{count} servers", MgcQueue(count, queue.service_times)) for count in (queue.servers + 1, 2 * queue.servers)]
     for factor, words in ((0.8, "service 20 % faster"), (1.25, "service 25 % slower")):
         rows.append(asked(words, MgcQueue(queue.servers, tuple(time * factor for time in queue.service_times))))
     return tuple({row.change: row for row in rows}.values())
@@ -103,8 +101,12 @@ def _judge_mgc(queue: MgcQueue, held: Sequence[RatePoint]) -> Validation:
             sentence=f"Model rejected: {MGC}, it saturates at {queue.saturation:,.4g}/s, below rates at which the target kept up.",
         )
     errors = _errors("mean", held, queue.mean_response_time)
-    errors += _errors("p99", held, lambda rate: queue.response_time(0.99, rate))
-    return judge_model(f"{MGC}, c = {queue.servers}, C_s² = {queue.service_scv:.2f}", errors)
+    of_p99 = _errors("p99", held, lambda rate: queue.response_time(0.99, rate))
+    if not of_p99:  # what it would be asked for
+        return Validation(
+            MGC, (), is_accepted=False, sentence=f"Model rejected: {MGC}, no p99 is known at the points it was not fitted to."
+        )
+    return judge_model(f"{MGC}, c = {queue.servers}, C_s² = {queue.service_scv:.2f}", [*errors, *of_p99])
 
 
 def _judge_batch(queue: BatchQueue, held: Sequence[RatePoint]) -> Validation:

@@ -1,4 +1,8 @@
-"""`perfkit.plan/1` as frozen values. Times are nanoseconds, rates requests a second of one replica unless a name says otherwise."""
+"""`perfkit.plan/1` as frozen values.
+
+Times are nanoseconds. Rates are requests a second of one replica; demand, and all of a `Fleet`, are inferences a second: a request
+of batch size 8 is eight.
+"""
 
 import dataclasses
 import math

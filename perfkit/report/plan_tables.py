@@ -180,7 +180,7 @@ def _points(plan: Plan) -> Table:
         for one in plan.configurations
         for point in one.points
     )  # fmt: skip
-    note = "Measured, repetitions pooled. Goodput counts answers within the limit of the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
+    note = "Measured, repetitions pooled. Goodput counts ok answers within the limit of the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
     return _without_empty(Table("points", "What was measured", columns, rows, note))
 
 
@@ -267,7 +267,8 @@ def _laws(plan: Plan) -> Table:
                 rows.append((one.name, name, parameter.value, parameter.low, parameter.high, "universal scalability law, 95 % interval"))
             peak = one.usl.peak
             rows.append((one.name, "N*", *((peak.concurrency, peak.low, peak.high) if peak else (None,) * 3), one.usl.peak_sentence))
-            rows.append((one.name, "N_k", one.usl.knee, None, None, "knee of the law: most throughput for its response time"))
+            beyond = ", beyond what was measured" if one.usl.knee is not None and one.usl.is_extrapolated(one.usl.knee) else ""
+            rows.append((one.name, "N_k", one.usl.knee, None, None, f"knee of the law: most throughput for its response time{beyond}"))
         elif one.usl is not None:
             rows.append((one.name, "universal scalability law", None, None, None, one.usl.sentence))
         if one.knee:

@@ -11,6 +11,7 @@ from perfkit.plan.evidence import gather, read_sources
 from perfkit.plan.making import make_plan
 from perfkit.plan.model import plan_document
 from perfkit.plan.question import Question, parse_prices, parse_slo
+from perfkit.report.plan_sentences import headline
 from perfkit.stats.usl import UslFit
 from perfkit.telemetry.gpu_figures import GpuFigures
 
@@ -100,9 +101,32 @@ def test_the_same_question_has_the_same_answer(mm1_results, plan):
 
 def test_a_batched_request_is_several_inferences(write):
     folder = write((20, 35, 50, 60, 70, 110), batch_size=4, overloaded_from=100)
-    one = planned([folder]).chosen
+    plan = planned([folder])
+    one, told = plan.chosen, headline(plan)
     assert one.fleet.for_headroom == math.ceil(1000 / (0.7 * 4 * one.capacity.low_per_s))
     assert one.cost_per_hour is None
+    assert "serve 1,000 inferences/s within" in told[0]
+    assert " requests/s of 4 inferences each (90 % interval " in told[1]
+
+
+def test_answers_that_are_not_what_was_asked_for_are_no_goodput(write):
+    folder = write((20, 35, 50, 60, 70, 110), overloaded_from=100)
+    (source,) = read_sources([str(folder)])
+    points = tuple(
+        point.model_copy(update={"requests": point.requests.model_copy(update={"ok": point.requests.ok - 100, "invalid_output": 100})})
+        for point in source.result.points
+    )
+    (right,) = gather([source])
+    (wrong,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
+    (at_20, *_), (less_at_20, *_) = (make_plan([one], question()).chosen.points for one in (right, wrong))
+    assert less_at_20.goodput_per_s == pytest.approx(at_20.goodput_per_s - 100 / 20)
+
+
+def test_demand_that_does_not_grow_is_not_said_to_exceed_anything(mm1_results):
+    peaks = tuple((f"2026-03-{day:02d}", 700 * 0.99**day) for day in range(1, 31))
+    told = headline(planned(mm1_results, question(peaks=peaks, replicas_now=20)))
+    assert told[-1].startswith("Demand is not expected to exceed 20 replicas less headroom (")
+    assert told[-1].endswith("): not within 5 years (P50; P10 not within 5 years, P90 not within 5 years).")
 
 
 def test_the_cheapest_of_several_serves_the_demand(mm1_results, write):
