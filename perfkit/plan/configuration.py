@@ -81,7 +81,7 @@ def plan_configuration(evidence: Evidence, question: Question, random: np.random
         operations=_operations(question, capacity, curves.get(decisive), price, evidence.batch_size),
         table=_table(question, capacity, price, evidence.batch_size),
         extrapolated=_extrapolated(curves.get(decisive), capacity, operating_per_s, predictions),
-        notes=(*_notes(evidence, points, decisive, capacity, fitted), *unpredicted),
+        notes=(*evidence.notes, *_notes(evidence, points, decisive, capacity, fitted), *unpredicted),
     )
 
 

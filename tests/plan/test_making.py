@@ -265,6 +265,54 @@ def test_different_models_are_mixed_with_labels_alone(write):
         planned([one.parent / "nothing"])
 
 
+def rewritten(folder, change):
+    """A result whose document was changed by hand."""
+    document = json.loads((folder / "result.json").read_text())
+    change(document)
+    (folder / "result.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_rates_that_move_and_arrivals_of_two_laws_are_refused(write):
+    def moving(document):
+        document["scenario"]["load"] = {"open": {"rate": ["20/s"], "shape": {"ramp": {"to": 2, "over": "5s"}}}}
+
+    def constant(document):
+        for point in [*document["points"], *document["summary"]]:
+            point["load"]["arrivals"] = "constant"
+
+    one, ramp, even = write((20, 35)), rewritten(write((20, 35)), moving), rewritten(write((20, 35)), constant)
+    with pytest.raises(UsageError, match=r"its rates move \(load\.open\.shape\)"):
+        planned([one, ramp])
+    with pytest.raises(UsageError, match="their arrivals are poisson and constant, which queues tell apart"):
+        planned([one, even])
+    assert len(gather(read_sources([f"a={one}", f"b={even}"]))) == 2
+
+
+def test_what_is_to_be_known_of_the_sources_is_said(write):
+    def elsewhere(document):
+        document["scenario"]["target"]["url"] = "http://127.0.0.1:8000"
+
+    def cut_short(document):
+        document["status"] = "interrupted"
+
+    def thinking(document):
+        document["scenario"]["load"] = {"closed": {"concurrency": [1, 2], "think_time": "1ms"}}
+
+    opened = [rewritten(write((20, 35)), elsewhere) for _ in range(2)]
+    closed = write((), concurrencies=(1, 2), throughputs=(100, 180))
+    rewritten(opened[1], cut_short)
+    rewritten(rewritten(closed, thinking), elsewhere)
+    (one,) = gather(read_sources([str(folder) for folder in (*opened, closed)]))
+    assert one.closed_points == one.lone_batches == ()
+    assert one.notes == (
+        f"{opened[1]}: its run was interrupted; what it measured until then counts.",
+        f"{closed}: its closed loops have a think time, and are left out of the laws.",
+        "It was measured at a server that perfkit did not start: its results count as restarts, and tell how far those differ only if it was restarted between them.",
+    )
+    assert gather(read_sources([str(write((20, 35))), str(write((20, 35)))]))[0].notes == ()
+
+
 def test_protocols_are_configurations_of_their_own(write):
     rates = (20, 35, 50, 60, 70, 110)
     folders = [write(rates, protocol=protocol, overloaded_from=100) for protocol in ("http", "grpc")]
