@@ -308,12 +308,20 @@ def _held_out(plan: Plan) -> Table:
 def _what_if(plan: Plan) -> Table:
     columns = (
         Column("configuration", "configuration"),
+        Column("model", "model"),
         Column("change", "change"),
+        Column("saturation_per_s", "saturated at", "_per_s"),
         Column("capacity_per_s", "capacity", "_per_s"),
+        Column("mean_ns", "mean at the planned rate", "_ns"),
         Column("p99_ns", "p99 at the planned rate", "_ns"),
     )
-    rows = tuple((one.name, row.change, row.capacity_per_s, row.p99_ns) for one in plan.configurations for row in one.what_if)
-    return Table("what_if", "What if", columns, rows, "By the M/G/c model, which held on points it was not fitted to.")
+    rows = tuple(
+        (one.name, row.model, row.change, row.saturation_per_s, row.capacity_per_s, row.mean_ns, row.p99_ns)
+        for one in plan.configurations
+        for row in one.what_if
+    )
+    note = "By models that held on points they were not fitted to. That of batches knows means alone, and no largest batch: where there is one, less is served."
+    return _without_empty(Table("what_if", "What if", columns, rows, note))
 
 
 def _forecast(plan: Plan) -> Table:
