@@ -8,7 +8,8 @@ from perfkit.plan.model import Plan, plan_document
 from perfkit.report.plan_html import render_plan_html
 from perfkit.report.plan_markdown import render_plan_markdown
 from perfkit.report.plan_plots import draw_plan_plots
-from perfkit.report.plan_tables import csv_text, plan_tables
+from perfkit.report.plan_tables import plan_tables
+from perfkit.report.table import csv_text
 
 PLAN_FILE = "plan.json"
 

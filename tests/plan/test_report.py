@@ -17,7 +17,8 @@ from perfkit.plan.question import Price, Question, parse_slo
 from perfkit.report.plan_folder import write_plan
 from perfkit.report.plan_plots import draw_plan_plots, gpu_figure, rate_figure, throughput_figure
 from perfkit.report.plan_sentences import headline, remarks
-from perfkit.report.plan_tables import csv_text, plan_tables
+from perfkit.report.plan_tables import plan_tables
+from perfkit.report.table import csv_text
 from perfkit.stats.capacity import Energy
 
 SVG = "{http://www.w3.org/2000/svg}"
