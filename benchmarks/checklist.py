@@ -75,7 +75,7 @@ ROWS = {
     "S3": "statistics of an unknown model: 400",
     "S4": "queue.count rises with each request",
     "S5": "a dynamically batched pair: one execution more",
-    "M1": "/metrics against perf_analyzer's pattern: its four names match on a GPU",
+    "M1": "/metrics against perf_analyzer's pattern: its four names match (a played NVML stands for the GPU)",
     "M2": "metrics without a GPU: 200",
     "G1": "ServerLive, ServerReady, Health/Check: true, SERVING",
     "G2": "ModelInfer, raw: raw outputs, one an output",

@@ -46,6 +46,7 @@ MODELS = (
 _STATUSES = {200, 400, 404, 405, 500, 501, 503}
 _PATIENCE_S = 0.2  # for an answer, before the connection is closed: some requests wait for bytes that never come
 _HANGS_AFTER_S = 60
+_TAKES_ITS_TIME = (b"sequence", b"generate_stream")  # waits for others, or as long as the request says
 _WORKERS = 8
 _CHECK_EVERY = 200  # trials
 _WARM_UP_SHARE, _GROWTH_BYTES = 0.3, 16 << 20
@@ -83,11 +84,14 @@ def running_server(log: list[str], *options: str) -> Iterator[tuple["subprocess.
 async def try_http(chance: random.Random, ports: Ports) -> str:
     """One request over a socket, broken somewhere between its document and its bytes."""
     written = any_http(chance)
+    is_due = is_whole(written) and not any(word in written for word in _TAKES_ITS_TIME)
     reader, writer = await asyncio.open_connection("127.0.0.1", ports.http)
     try:
         writer.write(written)
-        status, headers, body = await asyncio.wait_for(_read_answer(reader), _PATIENCE_S)
+        status, headers, body = await asyncio.wait_for(_read_answer(reader), _HANGS_AFTER_S if is_due else _PATIENCE_S)
     except TimeoutError:
+        if is_due:
+            raise BrokenPromiseError(f"a whole request was not answered: {written[:300]!r}") from None
         return "no answer, since it waits for more"
     except ConnectionError:
         return "connection closed"
@@ -96,6 +100,21 @@ async def try_http(chance: random.Random, ports: Ports) -> str:
     if not status:
         return "connection closed"
     return _judge_http(status, headers, body)
+
+
+def is_whole(written: bytes) -> bool:
+    """Whether that is at least one request with all of its body, as h11 reads it; then an answer is due."""
+    server = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
+    server.receive_data(written)
+    try:
+        while True:
+            event = server.next_event()
+            if event in (h11.NEED_DATA, h11.PAUSED) or isinstance(event, h11.ConnectionClosed):
+                return False
+            if isinstance(event, h11.EndOfMessage):
+                return True
+    except h11.RemoteProtocolError:
+        return False
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[bytes, bytes], bytes]:

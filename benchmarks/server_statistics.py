@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -117,7 +118,7 @@ class CpuWatch:
                 for child in psutil.Process(pid).children():
                     if "perfkit.telemetry.process" in child.cmdline():
                         used = child.cpu_times()
-                        self._seen.append((len(self._seen) * _CPU_EVERY_S, used.user + used.system))
+                        self._seen.append((time.monotonic(), used.user + used.system))
 
 
 def scenario(model: str, load: Mapping[str, Any], seconds: float, **more: Any) -> dict[str, Any]:

@@ -31,6 +31,10 @@ class TargetError(PerfkitError):
     """The target cannot be reached, is not ready, or does not know the model."""
 
 
+class InconclusiveError(PerfkitError):
+    """A question that the measurements at hand cannot decide."""
+
+
 class IncomparableError(PerfkitError):
     """Results that cannot be held against each other."""
 

@@ -21,7 +21,7 @@ from perfkit.result.model import Result
 from perfkit.result.verdict import Comparison, Verdict
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import ClosedLoad
+from perfkit.scenario.load import ClosedLoad, SearchLoad
 from perfkit.stats.paired import QUICK_LOOKS, Rule, rule_for
 
 _MAY_DIFFER = {"model_config"}  # what a candidate may have changed; the requests and the machine are the same by construction
@@ -71,6 +71,10 @@ class GateRequest:
             return ("closed", "open")
         if isinstance(load, ClosedLoad):
             return ["closed" for _ in load.closed.concurrency]
+        if isinstance(load, SearchLoad):
+            raise UsageError(
+                "load.search decides its rates by what it measures, which no gate compares: give load.open or load.closed, or gate.profile: standard"
+            )
         return ["open" for _ in load.open.rates_per_s or (0.0,)]  # a trace has no rate, and is one load point
 
     @property

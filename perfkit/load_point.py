@@ -27,6 +27,10 @@ class LoadPoint:
     load: LoadPlan
     repetition: int
     number: int
+    window_ns: int | None = None
+    """Where it is not the scenario's."""
+    hopeless_after_ns: int | None = None
+    """See `PointSpec`."""
 
     @property
     def described(self) -> Load:
@@ -72,18 +76,19 @@ def streams_per_connection(scenario: Scenario, protocol: Protocol) -> int:
 
 def make_order(scenario: Scenario, point: LoadPoint, address: Address, probed: Probed) -> Order:
     """What one worker would have to do; several share it."""
-    measure, slo, target, check = scenario.measure, scenario.slo, scenario.target, scenario.check
+    measure, slo, target, check = scenario.measure, scenario.objective, scenario.target, scenario.check
     most = max_connections(scenario)
     spec = PointSpec(
         load=point.load,
         warmup_ns=scenario.warmup_ns,
-        window_ns=scenario.window_ns,
+        window_ns=point.window_ns or scenario.window_ns,
         requests=measure.requests,
         drain_ns=scenario.drain_ns,
         connections=min(_connections(scenario, point, probed), most),
         finds_warm_up=scenario.finds_warm_up,
         good_within_ns=slo.good_within_ns if slo else None,
         abort_error_rate=measure.abort_error_rate,
+        hopeless_after_ns=point.hopeless_after_ns,
     )
     return Order(
         spec=spec,

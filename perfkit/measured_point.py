@@ -4,11 +4,13 @@ from perfkit.fleet.point import PointRecording
 from perfkit.load.plan import ClosedPlan
 from perfkit.load_point import LoadPoint, max_connections, streams_per_connection
 from perfkit.observation import PointObservation
-from perfkit.recorder.window import Window, cut
+from perfkit.recorder.batches import batch_length_ns
+from perfkit.recorder.window import Window, cut, cut_step_ns
 from perfkit.result.model import Connections, Generator, RunWarning
 from perfkit.scenario.model import Scenario
 from perfkit.stats.course import warm_up_ns
 from perfkit.stats.summary import Measured
+from perfkit.units import NS_PER_S
 
 
 def measured_window(scenario: Scenario, plan: LoadPoint, recorded: PointRecording) -> Window:
@@ -17,6 +19,14 @@ def measured_window(scenario: Scenario, plan: LoadPoint, recorded: PointRecordin
     whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
     steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if scenario.finds_warm_up else 0)
     return cut(recording, steady_from_ns, is_open=is_open)
+
+
+def held_s(scenario: Scenario, plan: LoadPoint) -> int:
+    """In so many seconds of a window the end of the warm-up may turn out to lie."""
+    window_ns = plan.window_ns or scenario.window_ns
+    if window_ns is None or not scenario.finds_warm_up:
+        return 0
+    return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
 
 
 def measured_point(
@@ -33,6 +43,9 @@ def measured_point(
     if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > most * streams_per_connection(scenario, plan.protocol):
         message = f"Only {most} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
         warnings.append(RunWarning(code="connections_limited", message=message))
+    if recorded.ending.hopeless:
+        message = f"The target was overloaded, and the probe ended early: {recorded.ending.reason}."
+        warnings.append(RunWarning(code="hopeless", message=message))
     return Measured(
         protocol=plan.protocol,
         load=plan.described,
@@ -51,7 +64,7 @@ def measured_point(
         ),
         warnings=tuple(warnings),
         think_time_ns=plan.load.think_time_ns if isinstance(plan.load, ClosedPlan) else 0,
-        has_slo=scenario.slo is not None,
+        has_slo=scenario.objective is not None,
         resources=observed.resources,
         faults=tuple(RunWarning(code="worker_lost", message=f"{lost}: its share of the load is missing.") for lost in recorded.lost),
     )

@@ -17,13 +17,11 @@ from perfkit.fleet.placement import Placement, place
 from perfkit.load.interruption import Interruption
 from perfkit.load.loop import Loop
 from perfkit.load_point import LoadPoint, count_workers, load_points, make_order, max_connections
-from perfkit.measured_point import measured_point, measured_window
+from perfkit.measured_point import held_s, measured_point, measured_window
 from perfkit.observation import Observation, observing
-from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.recording import Interval
-from perfkit.recorder.window import cut_step_ns
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, RunWarning, Status
+from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, RunWarning, Search, Status
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
@@ -59,6 +57,22 @@ class Observer(Protocol):
         """A load point of one repetition was measured."""
 
 
+class Steering(Protocol):
+    """Who decides the load points while they are measured; asked where the scenario's load does not say them."""
+
+    def next_point(self, try_ns: int) -> LoadPoint | None:
+        """The next one, None for the end; `try_ns` is how long one request took by itself."""
+
+    def measured(self, measured: Measured, found: Point, took_s: float) -> None:
+        """What the last one came to."""
+
+    def total(self) -> int:
+        """How many there will be at most."""
+
+    def outcome(self) -> Search:
+        """What is known so far."""
+
+
 async def run_scenario(
     loaded: LoadedScenario,
     writer: ResultWriter,
@@ -67,11 +81,12 @@ async def run_scenario(
     clock: Clock | None = None,
     calibration: Calibration | None = None,
     publish_at: tuple[str, int] | None = None,
+    steering: Steering | None = None,
 ) -> Result:
     """Measures every load point and writes the result as it grows; the caller commits it.
 
     `calibration` is this machine's, by which `measure.workers: auto` is decided; `publish_at` a host and a port at which the
-    run is told to Prometheus while it goes on.
+    run is told to Prometheus while it goes on; `steering` decides the load points of a search.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError as long as nothing was measured; later failures end in a
     result whose status says so.
@@ -81,7 +96,7 @@ async def run_scenario(
     assert task is not None
     interruption.cancel_between_points(task)
     placement = place(scenario, usable_cpus())
-    run = _Run(loaded, writer, observer, interruption, clock, placement, calibration)
+    run = _Run(loaded, writer, observer, interruption, clock, placement, calibration, steering)
     try:
         async with (
             open_target(loaded, placement.server, observer.server_line) as target,
@@ -118,11 +133,13 @@ class _Run:
         clock: Clock,
         placement: Placement,
         calibration: Calibration | None,
+        steering: Steering | None = None,
     ) -> None:
         self.points: list[Point] = []
+        self._last: Measured
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
-        self._placement, self._calibration = placement, calibration
+        self._placement, self._calibration, self._steering = placement, calibration, steering
         self._warnings = [RunWarning(code="shared_cpus", message=placement.conflict)] if placement.conflict else []
         self._probed: dict[WireProtocol, Probed] = {}
         self._measured: dict[tuple[str, Load], list[Measured]] = {}
@@ -155,6 +172,9 @@ class _Run:
 
     async def measure(self, target: Target, observation: Observation) -> None:
         """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
+        if self._steering is not None:
+            await self._measure_steered(self._steering, target, observation)
+            return
         plans = self._plans
         spec_s = [self._point_s() for _ in plans]
         for index, plan in enumerate(plans):
@@ -166,6 +186,21 @@ class _Run:
             if self._status[0] != "complete":
                 return
 
+    async def _measure_steered(self, steering: Steering, target: Target, observation: Observation) -> None:
+        """Runs one load point after the other, as what was measured before them asks for."""
+        (probed,) = self._probed.values()
+        while self._status[0] == "complete" and (plan := steering.next_point(probed.try_ns)) is not None:
+            self._plans.append(plan)
+            seconds = (self._scenario.warmup_ns + (plan.window_ns or self._scenario.window_ns or 0)) / NS_PER_S
+            self._observer.point_started(len(self.points), steering.total(), f"{plan.protocol}, {plan.described.title}", seconds, None)
+            begun_ns, before = self._clock.now_ns(), len(self.points)
+            await self._measure_one(plan, target, observation)
+            if len(self.points) > before and self._status[0] == "complete":
+                steering.measured(self._last, self.points[-1], (self._clock.now_ns() - begun_ns) / NS_PER_S)
+                self._writer.save(self.result())
+            if self._status[0] == "complete" and self._interruption.count:
+                self.end("interrupted", f"after {len(self.points)} probes")
+
     def end(self, status: Status, reason: str) -> None:
         """Says how the run ended, where it is not complete."""
         self._status = (status, reason)
@@ -173,7 +208,10 @@ class _Run:
     def result(self) -> Result:
         """The result as far as the run has come."""
         status, reason = self._status
-        if status == "complete" and not all(one.valid for one in self.points):
+        search = None if self._steering is None else self._steering.outcome()
+        if search is not None and search.stopped_because == "generator":
+            status, reason = "invalid", search.reason
+        if status == "complete" and search is None and not all(one.valid for one in self.points):
             status, reason = "invalid", "some points are not valid: their warnings say why"
         return Result(
             scenario=scenario_document(self._scenario),
@@ -184,6 +222,7 @@ class _Run:
             started_at=self._started_at.isoformat(timespec="milliseconds"),
             points=tuple(self.points),
             summary=tuple(self._summary.values()),
+            search=search,
         )
 
     async def _measure_one(self, planned: LoadPoint, target: Target, observation: Observation) -> None:
@@ -191,9 +230,9 @@ class _Run:
         order = make_order(self._scenario, planned, target.addresses[planned.protocol], probed)
         cpus = self._placement.driver
         workers = count_workers(self._scenario, planned, probed, order, self._calibration, len(cpus or usable_cpus()))
-        log = self._writer.interval_log(planned.tag, self._started_ns, self._held_s())
+        log = self._writer.interval_log(planned.tag, self._started_ns, held_s(self._scenario, planned))
         number = len(self.points) + 1
-        observation.point_started(number, len(self._plans), planned)
+        observation.point_started(number, self._steering.total() if self._steering else len(self._plans), planned)
         telemetry = observation.point(number, target.addresses[planned.protocol])
         await telemetry.before()
         with self._watched(target.server) as on_loop:
@@ -216,7 +255,7 @@ class _Run:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.aborted:
             self.end("incomplete", f"aborted: {recorded.ending.reason}")
-        elif recorded.ending.reason:
+        elif recorded.ending.reason and not recorded.ending.hopeless:
             self.end("interrupted", f"in load point {len(self.points) + 1} of {len(self._plans)}")
         log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
@@ -236,6 +275,7 @@ class _Run:
 
     def _keep(self, measured: Measured) -> None:
         """Adds a point to the result, and writes that."""
+        self._last = measured
         group = self._measured.setdefault((measured.protocol, measured.load), [])
         group.append(measured)
         self.points.append(point(measured))
@@ -245,20 +285,13 @@ class _Run:
 
     def _slo(self) -> Slo | None:
         given = self._scenario.slo
-        if given is None:
+        if given is None or self._steering is not None:  # a search has its own verdict
             return None
         return Slo({QUANTILES[name]: limit_ns for name, limit_ns in given.percentiles_ns.items()}, given.error_rate)
 
     def _point_s(self) -> float | None:
         window_ns = self._scenario.window_ns
         return None if window_ns is None else (self._scenario.warmup_ns + window_ns) / 1e9
-
-    def _held_s(self) -> int:
-        """In so many seconds of a window the end of the warm-up may turn out to lie."""
-        window_ns = self._scenario.window_ns
-        if window_ns is None or not self._scenario.finds_warm_up:
-            return 0
-        return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
 
     @contextlib.asynccontextmanager
     async def connect(self, address: Address) -> AsyncIterator[Transport]:

@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
+
 from perfkit.errors import UsageError
 from server_stub.cuda_driver import CudaDriver, CudaError
 
@@ -33,11 +35,11 @@ def choose_device(asked: str, find_cuda: "Callable[[], tuple[CudaDriver, str]] |
         if asked == "cuda":
             raise UsageError(f"--device cuda: {error}; --device cpu or auto runs without a GPU.") from None
         return Device("cpu", f"the CPU, since {error}")
-    return Device("cuda", f"{name}, since CUDA {driver.version} and ONNX Runtime's CUDA provider are there", driver)
+    return Device("cuda", f"{name}, since CUDA {driver.version} and ONNX Runtime's CUDA provider work", driver)
 
 
 def find_usable_cuda(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[CudaDriver, str]:
-    """The driver and the first GPU's name, when all that ONNX Runtime needs for it can be loaded; raises CudaError."""
+    """The driver and the first GPU's name, when all that ONNX Runtime needs for it can be loaded and works; raises CudaError."""
     driver = CudaDriver(load)
     try:
         import onnxruntime
@@ -48,6 +50,7 @@ def find_usable_cuda(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[CudaDriv
     if hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()  # CUDA's libraries out of NVIDIA's Python packages, if those are installed
     check_provider(pathlib.Path(onnxruntime.__file__).parent / "capi", onnxruntime.__version__, driver.version)
+    check_execution(_PROVIDER, driver.version)
     return driver, driver.device_name(0)
 
 
@@ -60,3 +63,27 @@ def check_provider(folder: pathlib.Path, version: str, cuda_version: str, load: 
         raise CudaError(
             f"the CUDA provider of ONNX Runtime {version} cannot be loaded ({error}); the driver is for CUDA {cuda_version}"
         ) from None
+
+
+def check_execution(provider: str, cuda_version: str) -> None:
+    """Executes one convolution there; raises CudaError where libraries that can be loaded do not fit the driver or the GPU."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise CudaError(f"a package is not there ({error}): {_INSTALL}") from None
+    one = np.ones((1, 1, 1, 1), np.float32)
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, one.shape) for name in ("x", "w", "y")]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Conv", ["x", "w"], ["y"])], "trial", tensors[:2], tensors[2:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 11)], ir_version=6)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # what fails is told here
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[provider], enable_fallback=0)
+        session.run(None, {"x": one, "w": one})
+    except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no other base
+        raise CudaError(
+            f"the {provider} of ONNX Runtime {onnxruntime.__version__} does not work ({error}); the driver is for CUDA {cuda_version}"
+        ) from None
+    if provider not in session.get_providers():
+        raise CudaError(f"ONNX Runtime {onnxruntime.__version__} could not start its {provider}; the driver is for CUDA {cuda_version}")

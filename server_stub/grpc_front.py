@@ -48,7 +48,9 @@ class GrpcFront:
     def __init__(
         self, repository: Repository, regions: Regions, settings: Settings, *, limits: Limits | None = None, log: Log | None = None
     ) -> None:
-        self._repository, self._regions = repository, regions
+        self._repository, self._regions, self._limits = repository, regions, limits or Limits()
+        self._calls = 0
+        self._refusal = f"the server has {self._limits.max_calls} calls, which are all it takes"
         self._log = log or Log(settings)
         methods: dict[str, Method] = {
             "ServerLive": self._live,
@@ -68,7 +70,7 @@ class GrpcFront:
             grpc.method_handlers_generic_handler(protobuf.SERVICE, handlers),
             grpc.method_handlers_generic_handler(_HEALTH_SERVICE, self._handlers({"Check": self._health})),
         ]
-        self._server = GrpcServer(services, limits or Limits(), self._log)
+        self._server = GrpcServer(services, self._limits, self._log)
 
     async def start(self, host: str, port: int, tls: Identity | None = None) -> int:
         """Listens, and gives the port; raises OSError where it cannot."""
@@ -136,12 +138,17 @@ class GrpcFront:
         return request, model, lambda response: without_slots(response, slots)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: _Context) -> None:
+        if self._calls >= self._limits.max_calls:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self._refusal)
         metadata: Any = context.invocation_metadata() or ()
         stream = Stream(self._open, context.write, self._log, ends_with_errors=_GRPC_ERRORS in {(key, value) for key, value in metadata})
+        self._calls += 1
         try:
             await stream.serve(requests)
         except StreamFailureError as failure:
             await context.abort(_STATUS[failure.error.kind], str(failure)[:_LONGEST_DETAILS])
+        finally:
+            self._calls -= 1
 
     def _handlers(self, methods: Mapping[str, Method]) -> "dict[str, grpc.RpcMethodHandler[bytes, bytes]]":
         return {name: grpc.unary_unary_rpc_method_handler(self._answering(name, method)) for name, method in methods.items()}
@@ -150,7 +157,10 @@ class GrpcFront:
         """The method with its failures turned into gRPC statuses."""
 
         async def answer(encoded: bytes, context: _Context) -> bytes:
+            if self._calls >= self._limits.max_calls:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self._refusal)
             arrived_ns, status = time.monotonic_ns(), grpc.StatusCode.OK
+            self._calls += 1
             try:
                 return await method(encoded)
             except ProtocolError as error:
@@ -161,6 +171,7 @@ class GrpcFront:
                 self._log.fault(error)
                 status, text = grpc.StatusCode.INTERNAL, f"the server failed: {error}"
             finally:
+                self._calls -= 1
                 self._log.request("gRPC", name, status.name, time.monotonic_ns() - arrived_ns)
             await context.abort(status, text[:_LONGEST_DETAILS])
             raise AssertionError("abort raises")

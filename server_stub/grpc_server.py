@@ -18,6 +18,7 @@ from server_stub.log import TOLD, Log
 from server_stub.tls import Identity
 
 _INT32_MAX = 2**31 - 1
+_LEAST_STREAMS = 100
 _RETRY_S = 0.01  # until the port of the one before is free
 
 logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)  # it tells of its end with a traceback; it is told here
@@ -43,13 +44,15 @@ class GrpcServer:
         """Stops listening and returns when the calls in flight are answered, or the time for it has passed."""
         if self._watching is not None:
             self._watching.cancel()
-        if self._server is not None:
-            await self._server.stop(self._limits.stop_timeout_s)
+        ending = [asyncio.ensure_future(self._server.stop(self._limits.stop_timeout_s))] if self._server is not None else []
+        if self._stopping:  # what was asked of those before is in flight as well
+            await asyncio.wait(self._stopping, timeout=self._limits.stop_timeout_s)
+        await asyncio.gather(*ending, return_exceptions=True)  # one that a client ended a moment ago raises that again
         for task in self._stopping:
             task.cancel()
 
     async def _open(self, address: str, port: int, tls: Identity | None) -> "tuple[grpc.aio.Server, int, asyncio.Task[Any]]":
-        server = grpc.aio.server(options=_options(self._limits), maximum_concurrent_rpcs=self._limits.max_calls)
+        server = grpc.aio.server(options=_options(self._limits))
         server.add_generic_rpc_handlers(self._handlers)
         try:
             if tls is None:
@@ -122,8 +125,9 @@ def _options(limits: Limits) -> Sequence[tuple[str, int]]:
         ("grpc.max_receive_message_length", min(limits.max_body_bytes, _INT32_MAX)),
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 0),  # with it a second server would share the port instead of being refused
+        # of one connection; near to it some are refused by chance, so it is not what the front counts all calls by
+        ("grpc.max_concurrent_streams", max(_LEAST_STREAMS, limits.max_calls)),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
-        ("grpc.max_concurrent_streams", limits.max_calls),
         ("grpc.server_handshake_timeout_ms", round(limits.head_timeout_s * 1000)),
         ("grpc.max_connection_idle_ms", min(round(limits.idle_timeout_s * 1000), _INT32_MAX)),
         ("grpc.keepalive_time_ms", 7_200_000),

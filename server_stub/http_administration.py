@@ -8,6 +8,7 @@ from aiohttp import web
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
+from server_stub.http_inference import check_json_size
 from server_stub.repository import Repository
 from server_stub.settings import Settings
 from server_stub.shared_memory import Regions
@@ -146,14 +147,17 @@ def _region(request: web.Request, kind: str) -> str:
 
 
 async def _parameters(request: web.Request) -> dict[str, Any]:
-    parameters = (await _document(request) if request.can_read_body else {}).get("parameters", {})
+    """Of a request that may carry a model's files, which the limit on bodies alone bounds."""
+    parameters = (rest.decode_object(await request.read()) if request.can_read_body else {}).get("parameters", {})
     if not isinstance(parameters, dict):
         raise ProtocolError("attempt to get members for non-object", ErrorKind.INTERNAL)
     return parameters
 
 
 async def _document(request: web.Request) -> dict[str, Any]:
-    return rest.decode_object(await request.read())
+    body = await request.read()
+    check_json_size(len(body))
+    return rest.decode_object(body)
 
 
 def _json(document: object) -> web.Response:

@@ -45,9 +45,10 @@ AnswerBrief = Callable[[Head, bytes], Awaitable[HttpAnswer]]
 
 
 class Heads:
-    """Reads the heads of brief requests."""
+    """Reads the heads of brief requests, whose bodies have `max_body_bytes` at most."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_body_bytes: int = _MAX_BODY_BYTES) -> None:
+        self._max_body_bytes = min(max_body_bytes, _MAX_BODY_BYTES)
         self._known: dict[bytes, Head] = {}
 
     def find(self, received: bytes) -> tuple[Head, int] | None:
@@ -59,7 +60,7 @@ class Heads:
         head = self._known.get(encoded)
         if head is None:
             head = read_head(encoded)
-            if head is None:
+            if head is None or head.body_bytes > self._max_body_bytes:
                 return None
             if len(self._known) >= _MAX_HEADS:  # a client with a new head for every request gains nothing by them
                 self._known.clear()
@@ -100,9 +101,9 @@ def read_head(encoded: bytes) -> Head | None:
     if not length.isdigit() or int(length) > _MAX_BODY_BYTES:
         return None
     header_length = values.get(_HEADER_LENGTH)
-    return Head(
-        found[1].decode(), (found[2] or b"").decode(), int(length), None if header_length is None else header_length.decode("latin-1")
-    )
+    if header_length is not None and not (header_length.isascii() and header_length == header_length.strip()):
+        return None
+    return Head(found[1].decode(), (found[2] or b"").decode(), int(length), None if header_length is None else header_length.decode())
 
 
 def write_answer(answer: HttpAnswer) -> bytes:

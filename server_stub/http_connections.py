@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from aiohttp import StreamReader, web
+from aiohttp import HttpVersion11, StreamReader, web
 
 from perfkit.protocol import rest
 from server_stub.http_brief import AnswerBrief, BriefExchange, Heads
@@ -192,7 +192,7 @@ class HttpPort:
         answer_brief: AnswerBrief | None = None,
     ) -> None:
         """`answer` calls a handler, and turns what it raises into answers; `answer_brief` is for infer requests, where there are any."""
-        self.limits, self.answer_brief, self.heads = limits, answer_brief, Heads()
+        self.limits, self.answer_brief, self.heads = limits, answer_brief, Heads(limits.max_body_bytes)
         self._answer = answer
         self._connections: set[_Connection] = set()
         self._handled: dict[web.RequestHandler, _Connection] = {}
@@ -203,7 +203,9 @@ class HttpPort:
             return await self._hold(request, handler)
 
         application = web.Application(middlewares=[hold], client_max_size=limits.max_body_bytes)
-        application.add_routes(routes)
+        application.add_routes(
+            web.RouteDef(one.method, one.path, one.handler, {**one.kwargs, "expect_handler": self._expect}) for one in routes
+        )
         self._step_timeout_s = limits.stop_timeout_s / 3  # it is waited for bodies, for the handlers, and for them to be cancelled
         self._runner = web.AppRunner(
             application,
@@ -263,6 +265,13 @@ class HttpPort:
             self._handled.pop(inner, None)
         self._connections.discard(connection)
         self._refused.discard(connection)
+
+    async def _expect(self, request: web.Request) -> None:
+        """Asks for a body that there is room for; what else a client may expect is passed over, as HTTP allows."""
+        fits = (request.content_length or 0) <= self.limits.max_body_bytes
+        if fits and request.version >= HttpVersion11 and request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # nothing of the answer has gone out
 
     async def _hold(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         connection = self._handled.get(request.protocol)

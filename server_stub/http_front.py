@@ -12,7 +12,7 @@ from server_stub.http_administration import HttpAdministration
 from server_stub.http_brief import Head
 from server_stub.http_connections import Handler, HttpPort, SlowBodyError
 from server_stub.http_generate import HttpGenerate
-from server_stub.http_inference import HttpAnswer, HttpInference, refusal
+from server_stub.http_inference import HttpAnswer, HttpInference, check_json_size, refusal
 from server_stub.identity import server_metadata
 from server_stub.limits import Limits
 from server_stub.log import Log
@@ -107,7 +107,9 @@ class HttpFront:
         return _json({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
 
     async def _index(self, request: web.Request) -> web.Response:
-        return _json(self._repository.index(ready=rest.decode_index_request(await request.read())))
+        body = await request.read()
+        check_json_size(len(body))
+        return _json(self._repository.index(ready=rest.decode_index_request(body)))
 
     async def _metadata(self, request: web.Request) -> web.Response:
         return _json(rest.encode_model_metadata(self._model(request).definition.metadata()))

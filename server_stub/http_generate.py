@@ -13,6 +13,7 @@ from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest, InferResponse, Parameter
 from perfkit.protocol.tensor import Tensor, tensor_from_json, tensor_to_json
 from server_stub.definition import ModelDefinition, TensorDefinition
+from server_stub.http_inference import check_json_size
 from server_stub.model import Model
 from server_stub.repository import Repository
 
@@ -110,6 +111,7 @@ class HttpGenerate:
         if request.headers.get("Content-Encoding", "identity") not in ("", "identity"):
             raise ProtocolError("Unsupported content-encoding, only 'identity' is supported.")
         body = await request.read()
+        check_json_size(len(body))
         model = self._repository.find(name, version)  # while the body came, another one may have taken its place
         return model, read_generate(model.definition, model.version, body), time.monotonic_ns()
 

@@ -32,6 +32,12 @@ class EarlyError(ProtocolError):
     """A refusal before the request itself is looked at."""
 
 
+def check_json_size(json_bytes: int) -> None:
+    """Raises ProtocolError for more JSON than is parsed."""
+    if json_bytes > MAX_JSON_BYTES:
+        raise ProtocolError(f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes")
+
+
 class HttpInference:
     """Answers infer requests from a repository of models."""
 
@@ -56,10 +62,7 @@ class HttpInference:
             body = decompress(encoded, content_encoding, MAX_JSON_BYTES)
             json_length = _header_length(header_length, len(body))
             json_bytes = json_length or len(body)  # without a header, or with 0, it is all of the body
-            if json_bytes > MAX_JSON_BYTES:
-                raise ProtocolError(
-                    f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes"
-                )
+            check_json_size(json_bytes)
         body, json_length, slots = shared_requests.read_http(body, json_length, self._regions)
         if json_length == 0 or not body:
             asked = inference.raw_request(model.definition, model.version, body)

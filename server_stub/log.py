@@ -6,6 +6,7 @@ Clients can switch kinds of lines off and requests on, as with Triton's log sett
 import asyncio
 import datetime
 import json
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 from server_stub.settings import Settings
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # clients' names may have them, and must not look like other lines
 TOLD = "what this means for the server is told elsewhere"
 """A note on an exception that needs no line of its own."""
 
@@ -85,4 +87,4 @@ class Log:
             }
             self._write(json.dumps(document, default=str) + "\n")
         else:
-            self._write(f"{sentence}\n")
+            self._write(_CONTROL.sub(lambda found: repr(found[0])[1:-1], sentence) + "\n")

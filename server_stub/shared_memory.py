@@ -90,7 +90,7 @@ class Slot:
     def _tried(self, access: Callable[[], _Answer]) -> _Answer:
         try:
             return access()
-        except CudaError as error:
+        except (CudaError, OSError) as error:  # such as no space left where its file has holes
             raise ProtocolError(f"shared memory region '{self.region}' cannot be used: {error}", ErrorKind.INTERNAL) from None
 
 

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 ORDER = [
     "errors", "units", "clock", "address", "scenario", "protocol", "workload", "transport", "load", "recorder", "telemetry", "fleet", "result", "stats",
     "calibration", "doctor", "side_by_side", "stored_gate", "trend", "history", "bundled_server", "command_server", "target", "load_point", "published", "observation",
-    "measured_point", "run", "experiment", "gate", "report", "cli", "__main__",
+    "measured_point", "run", "experiment", "gate", "plan", "report", "cli", "__main__",
 ]  # fmt: skip
 # what the order alone would allow
 FORBIDDEN = {("telemetry", "load"), ("report", "run"), ("report", "gate"), ("protocol", "scenario"), ("stats", "clock")}
@@ -32,8 +32,8 @@ IMPORTERS = {
     "hdrh": {"perfkit.recorder.histogram"},
     "httptools": {"perfkit.transport.http1", "server_stub.http_brief"},
     "jinja2": {"perfkit.report.html"},
-    "matplotlib": {"perfkit.report.plot_style", "perfkit.report.plots", "perfkit.report.resource_plots", "perfkit.report.trend"},
-    "onnx": {"server_stub.models.densenet_graph"},
+    "matplotlib": {"perfkit.report.plan_plots", "perfkit.report.plot_style", "perfkit.report.plots", "perfkit.report.resource_plots", "perfkit.report.search_plot", "perfkit.report.trend"},
+    "onnx": {"server_stub.devices", "server_stub.models.densenet_graph"},
     "onnxruntime": {"server_stub.devices", "server_stub.executors.onnx"},
     "prometheus_client": {"perfkit.telemetry.metrics_page"},
     "psutil": {"perfkit.telemetry.host", "perfkit.telemetry.server_processes"},

@@ -3,7 +3,7 @@
 import enum
 import signal
 
-from perfkit.errors import IncomparableError, MeasurementError, PerfkitError, TargetError
+from perfkit.errors import IncomparableError, InconclusiveError, MeasurementError, PerfkitError, TargetError
 
 
 class ExitCode(enum.IntEnum):
@@ -25,6 +25,8 @@ def exit_code_of(error: PerfkitError) -> ExitCode:
     """The exit code of a failure that ends a command."""
     if isinstance(error, TargetError):
         return ExitCode.TARGET
+    if isinstance(error, InconclusiveError):
+        return ExitCode.INCONCLUSIVE
     if isinstance(error, IncomparableError):
         return ExitCode.INCOMPARABLE
     return ExitCode.INVALID if isinstance(error, MeasurementError) else ExitCode.USAGE

@@ -21,6 +21,7 @@ _COMMANDS = {
     "validate": "check a scenario without sending anything",
     "schema": "print the JSON Schema of scenarios, results or verdicts",
     "calibrate": "measure what this machine can do as a load generator, and keep that for later runs",
+    "plan": "make a capacity plan of results: replicas, cost, forecast",
     "doctor": "say what on this machine would spoil a measurement",
     "serve": "start the bundled v2 server",
     "baseline": "put results into a baseline file for version control, to gate later results against",

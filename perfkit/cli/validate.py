@@ -16,12 +16,15 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.address import redacted_url
     from perfkit.load_point import load_points
     from perfkit.scenario.credentials import resolve_address
-    from perfkit.scenario.file import read_scenario
+    from perfkit.scenario.file import read_cases
 
-    loaded = read_scenario(options.scenario, options.settings)
-    target = loaded.scenario.target
-    resolve_address(target, target.url or "http://127.0.0.1", loaded.folder)
-    load_points(loaded)
+    cases = read_cases(options.scenario, options.settings)
+    for case in cases:
+        target = case.loaded.scenario.target
+        resolve_address(target, target.url or "http://127.0.0.1", case.loaded.folder)
+        load_points(case.loaded)
+    target = cases[0].loaded.scenario.target
     where = redacted_url(target.url) if target.url else f"the bundled server over {' and '.join(target.load_protocols)}"
-    print(f"{options.scenario}: valid; model {target.model} of {where}")
+    number = f"; a sweep over {len(cases)} cases" if cases[0].values else ""
+    print(f"{options.scenario}: valid; model {target.model} of {where}{number}")
     return ExitCode.DONE

@@ -1,1 +1,1 @@
-"""Many runs in a row, each decided by pure code in `stats`."""
+"""Many runs, or load points, each decided by what was measured before; the decisions are pure code in `stats`."""

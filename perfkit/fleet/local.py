@@ -69,9 +69,9 @@ class LocalFleet:
         """The workers' processes, as they are numbered."""
         return tuple(worker.process.pid for worker in self._workers)
 
-    def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False, aborted: bool = False) -> None:
+    def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False, aborted: bool = False, hopeless: bool = False) -> None:
         """Ends the point now, in every worker."""
-        self._stopped = Stop(reason, drain, target_lost, aborted)
+        self._stopped = Stop(reason, drain, target_lost, aborted, hopeless)
         self._heard.set()
         for worker in self._workers:
             worker.send(self._stopped)
@@ -139,7 +139,8 @@ class LocalFleet:
             case Done(point):
                 worker.point = point
                 if point.ending.reason:  # what ended one ends all: the target is gone, or fails
-                    self.stop(point.ending.reason, target_lost=point.ending.target_lost, aborted=point.ending.aborted)
+                    ending = point.ending
+                    self.stop(ending.reason, target_lost=ending.target_lost, aborted=ending.aborted, hopeless=ending.hopeless)
             case Failed(error):
                 worker.error = error
             case Crashed(traceback):

@@ -31,6 +31,7 @@ class Stop:
     drain: bool
     target_lost: bool
     aborted: bool
+    hopeless: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

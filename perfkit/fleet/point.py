@@ -26,6 +26,8 @@ class PointSpec:
     finds_warm_up: bool = False
     good_within_ns: int | None = None
     abort_error_rate: float | None = None
+    hopeless_after_ns: int | None = None
+    """The longest time that any limit of an SLO allows: an open loop that is behind by three times that, and goes on falling, stops."""
     worker: int = 0
     workers: int = 1
 

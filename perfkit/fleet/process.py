@@ -81,7 +81,7 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
 
 
 def _stop(loop: Loop, stop: Stop) -> None:
-    loop.stop(stop.reason, drain=stop.drain, target_lost=stop.target_lost, aborted=stop.aborted)
+    loop.stop(stop.reason, drain=stop.drain, target_lost=stop.target_lost, aborted=stop.aborted, hopeless=stop.hopeless)
 
 
 async def _main() -> None:

@@ -11,6 +11,7 @@ from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.fleet.point import PointRecording, PointSpec
 from perfkit.load.arrivals import Instants, begun, share
+from perfkit.load.backlog import is_hopeless
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.loop import Loop
 from perfkit.load.open_loop import OpenLoop
@@ -76,12 +77,13 @@ async def run_point(
         early = asyncio.ensure_future(_end_early(loop, phases, recorder))
         late = asyncio.ensure_future(event_loop.watch(phases.start_ns))
         abort = asyncio.ensure_future(_abort(loop, recorder, clock, spec.abort_error_rate))
+        hopeless = asyncio.ensure_future(_give_up(loop, recorder, phases, clock, spec))
         try:
             await clock.sleep_until_ns(phases.start_ns - lead_ns)
             ending = await loop.run()
             shares = await busy if clock.now_ns() >= phases.window_start_ns else BusyShares()
         finally:
-            for task in (early, busy, late, abort):
+            for task in (early, busy, late, abort, hopeless):
                 task.cancel()
             pacer.close()
         recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
@@ -150,6 +152,21 @@ async def _abort(loop: Loop, recorder: Recorder, clock: Clock, limit: float | No
         if recorder.taken >= _FEWEST_TAKEN and recorder.failed > limit * recorder.taken:
             share = recorder.failed / recorder.taken
             loop.stop(f"{share:.0%} of {recorder.taken:,} requests failed, above measure.abort_error_rate: {limit:.0%}", aborted=True)
+
+
+async def _give_up(loop: Loop, recorder: Recorder, phases: Phases, clock: Clock, spec: PointSpec) -> None:
+    """Ends a point whose backlog grows and grows, instead of waiting out its duration."""
+    load = spec.load
+    if spec.hopeless_after_ns is None or not isinstance(load, OpenPlan) or not isinstance(loop, OpenLoop):
+        return
+    dispersion = 1 + (load.burstiness or 1.0) ** 2
+    await clock.sleep_until_ns(phases.window_start_ns + NS_PER_S)
+    while not loop.ending.stopped_ns:
+        elapsed_ns = clock.now_ns() - phases.start_ns
+        if is_hopeless(recorder.taken + loop.in_flight, loop.in_flight, elapsed_ns, spec.hopeless_after_ns, dispersion):
+            loop.stop(f"after {elapsed_ns / NS_PER_S:.1f} s of load {loop.in_flight:,} requests waited, and more and more", hopeless=True)
+            return
+        await clock.sleep_until_ns(clock.now_ns() + _LOOKS_EVERY_NS)
 
 
 def _failure(transport: Transport, reply: Reply) -> str:

@@ -25,6 +25,8 @@ class Ending:
     target_lost: bool = False
     aborted: bool = False
     """Too many requests failed."""
+    hopeless: bool = False
+    """The target is overloaded, and more of it would only say so again."""
 
 
 class Loop(abc.ABC):
@@ -58,10 +60,10 @@ class Loop(abc.ABC):
             self.ending.reason, self.ending.target_lost = self._unreached[1], True
         return self.ending
 
-    def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False, aborted: bool = False) -> None:
-        """Ends the point now; `target_lost` says that the server is gone, `aborted` that too many requests failed."""
+    def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False, aborted: bool = False, hopeless: bool = False) -> None:
+        """Ends the point now; `target_lost` says that the server is gone, `aborted` that too many requests failed, `hopeless` that it is overloaded."""
         if not self.ending.reason:  # also while it drains as planned
-            self.ending.reason, self.ending.target_lost, self.ending.aborted = reason, target_lost, aborted
+            self.ending = Ending(self.ending.stopped_ns, reason, target_lost, aborted, hopeless)
         self._stop_sending()
         if not drain:
             self._drain_at_once.set()

@@ -68,6 +68,11 @@ class OpenLoop(Loop):
         self._all_sent = False
         self._answered: asyncio.Future[None] | None = None
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that are sent and not answered."""
+        return self._in_flight
+
     def _sending(self) -> contextlib.AbstractAsyncContextManager["asyncio.Future[Any]"]:
         self._answered = asyncio.get_running_loop().create_future()
         return cancelled_at_the_end([asyncio.ensure_future(self._send_all())], self._answered)

@@ -11,7 +11,8 @@ import numpy as np
 from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
-from perfkit.scenario.load import ClosedLoad, Load, OpenLoop, Shape
+from perfkit.scenario.load import ClosedLoad, Load, OpenLoop, SearchLoad, Shape
+from perfkit.scenario.search import Search
 from perfkit.units import NS_PER_S
 
 _LONGEST_S = 1e9  # some thirty years, and exact to the nanosecond's part that a float has there
@@ -55,6 +56,8 @@ def plan_loads(
     """
     if isinstance(load, ClosedLoad):
         return tuple(ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency)
+    if isinstance(load, SearchLoad):
+        return ()  # its rates depend on what is measured
     given = load.open
     if given.trace is not None:
         return (_traced(given, folder / given.trace, warmup_ns, requests),)
@@ -71,6 +74,13 @@ def plan_loads(
         schedule = Schedule(law, segments, (seed, index, repetition), given.burstiness or 1.0)
         plans.append(OpenPlan(rate_per_s, given.arrivals, schedule, given.burstiness, given.max_in_flight))
     return tuple(plans)
+
+
+def plan_probe(search: Search, rate_per_s: float, *, seed: int, number: int, warmup_ns: int) -> OpenPlan:
+    """One probe of a search: arrivals at a rate, other ones for every `number`."""
+    segments = arrivals.lead_in(arrivals.constant_rate(rate_per_s), warmup_ns / NS_PER_S)
+    schedule = Schedule(search.arrivals, segments, (seed, number, 0), search.burstiness or 1.0)
+    return OpenPlan(rate_per_s, search.arrivals, schedule, search.burstiness, search.max_in_flight)
 
 
 def _shaped(shape: Shape, rate_per_s: float, length_s: float) -> tuple[Segment, ...]:

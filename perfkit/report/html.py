@@ -24,6 +24,7 @@ from perfkit.report.markdown import (
     status_sentence,
 )
 from perfkit.report.resources import GPU_HEADINGS, gpu_rows, server_columns
+from perfkit.report.search import is_marked, search_headings, search_rows
 from perfkit.result.model import Point, Requests, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE
 from perfkit.units import NS_PER_S, format_duration_ns
@@ -31,6 +32,11 @@ from perfkit.units import NS_PER_S, format_duration_ns
 _TEMPLATES = pathlib.Path(__file__).with_name("templates")
 # what each plot is called, and the sentence that says how to read it
 _PLOTS = {
+    "search": (
+        "The search for the capacity",
+        "Each mark is a probe: what was measured as a multiple of its limit, against the rate; a triangle at the top lies above it. The capacity is where the "  # noqa: ISC004 - one sentence of a pair
+        "line crosses 1. A mark that is not filled is the probe that confirms the interval's lower end.",
+    ),
     "load": (
         "Throughput and {times} against {load}",
         "Where throughput stops rising and the {times} goes on rising, the server is saturated: more requests only wait.",
@@ -65,12 +71,10 @@ _OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("schedu
 
 def render_html(result: Result, plots: Mapping[str, str]) -> str:
     """The page; `plots` is SVG by name, as `perfkit.report.plots.draw_plots` gives it."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     order = [(point.protocol, point.load) for point in result.summary]
     repetitions = sorted(result.points, key=lambda point: (order.index((point.protocol, point.load)), point.repetition or 0))
-    return environment.get_template("report.html.j2").render(
+    return page(
+        "report.html.j2",
         name=scenario_name(result),
         result=result,
         status=status_sentence(result),
@@ -83,11 +87,20 @@ def render_html(result: Result, plots: Mapping[str, str]) -> str:
         gpus=gpu_rows(result.summary),
         warnings=grouped_warnings(result.summary),
         failures=_failures(result.summary),
+        search=_search(result),
         plots=[_plot(name, svg, result.summary[0]) for name, svg in plots.items()],
         environment=[(title, list(facts)) for title, facts in _environment(result.environment)],
         scenario="\n".join(_yaml_lines(result.scenario)),
         busy_share=f"{BUSY_CORE_SHARE:.0%}",
     )
+
+
+def page(template: str, **values: Any) -> str:
+    """A template filled in."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template(template).render(**values)
 
 
 def _plot(name: str, svg: str, point: Point) -> tuple[str, str, str]:
@@ -99,7 +112,23 @@ def _plot(name: str, svg: str, point: Point) -> tuple[str, str, str]:
     }
     first, _, number = name.partition("-")
     title, reading = (text.format(**words) for text in _PLOTS[first])
-    return (title, reading, _inline(svg, title)) if not number else (f"{title}, continued", "", _inline(svg, f"{title}, {number}"))
+    return (title, reading, inline_svg(svg, title)) if not number else (f"{title}, continued", "", inline_svg(svg, f"{title}, {number}"))
+
+
+def _search(result: Result) -> dict[str, Any] | None:
+    """The search's sentence, and its probes as a table."""
+    if result.search is None:
+        return None
+    rows = search_rows(result)
+    columns = len(search_headings(result.search))
+    is_figure = [index not in (1, columns - 1) for index in range(columns)]
+    return {
+        "reason": result.search.reason,
+        "table": {
+            "headings": list(zip(search_headings(result.search), is_figure, strict=True)),
+            "rows": [(not is_marked(row), list(zip(map(Cell, row), is_figure, strict=True))) for row in rows],
+        },
+    }
 
 
 def _subject(result: Result) -> str:
@@ -201,7 +230,7 @@ def _reads_otherwise(text: str) -> bool:
     return True
 
 
-def _inline(svg: str, title: str) -> str:
+def inline_svg(svg: str, title: str) -> str:
     """A picture as part of the page: without the XML declaration, with a name for those who do not see it."""
     picture = svg[svg.index("<svg") :]
     return picture.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1)

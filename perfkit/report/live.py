@@ -22,23 +22,23 @@ class LiveReport:
 
     def server_line(self, line: str) -> None:
         """See `Observer.server_line`."""
-        self._say(f"server: {line}")
+        self.note(f"server: {line}")
 
     def published(self, url: str) -> None:
         """See `Observer.published`."""
-        self._say(f"prometheus: {url}")
+        self.note(f"prometheus: {url}")
 
     def target_ready(self, description: str) -> None:
         """See `Observer.target_ready`."""
-        self._say(f"target: {description}")
+        self.note(f"target: {description}")
 
     def noted(self, note: str) -> None:
         """See `Observer.noted`."""
-        self._say(f"note: {note}")
+        self.note(f"note: {note}")
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
         """See `Observer.point_started`."""
-        self._total = total
+        self._total, self._done = total, index
         if self._shows_progress:
             length = "" if seconds is None else f", {seconds:.0f} s"
             left = "" if seconds_left is None else f"; about {seconds_left:.0f} s left"
@@ -47,7 +47,7 @@ class LiveReport:
     def point_finished(self, finished: Point) -> None:
         """See `Observer.point_finished`."""
         self._done += 1
-        self._say(f"[{self._done}/{self._total}] {describe_point(finished)}{'' if finished.valid else ', NOT VALID'}")
+        self.note(f"[{self._done}/{self._total}] {describe_point(finished)}{'' if finished.valid else ', NOT VALID'}")
 
     def say(self, text: str) -> None:
         """A line of its own, such as that the run was interrupted; also when quiet."""
@@ -55,7 +55,8 @@ class LiveReport:
             print("\r\033[K", end="", file=sys.stderr)
         print(text, file=sys.stderr, flush=True)
 
-    def _say(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """A line of its own, unless quiet."""
         if not self._quiet:
             self.say(text)
 

@@ -2,9 +2,10 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from perfkit.report.calibration import ceilings, read_kept
+from perfkit.report.search import search_headings, search_rows
 from perfkit.result.model import Point, Result
 from perfkit.stats.summary import QUANTILES
 from perfkit.stats.validity import is_withheld
@@ -46,6 +47,10 @@ def render_markdown(result: Result) -> str:
     """The headline table and the warnings."""
     lines = [f"# {escaped(scenario_name(result))}", ""]
     lines += [f"> **{escaped(sentence)}**\n" for sentence in [status_sentence(result)] if sentence]
+    if result.search is not None:
+        lines += ["## Capacity", "", f"**{escaped(result.search.reason)}**", ""]
+        lines += markdown_table(search_headings(result.search), search_rows(result), words=(1, len(search_headings(result.search)) - 1))
+        lines += ["", "## Load points", ""]
     if result.summary:
         columns = headline(result.summary)
         lines += ["| " + " | ".join(column.heading for column in columns) + " |"]
@@ -66,6 +71,12 @@ def render_markdown(result: Result) -> str:
         lines += ["", "## SLO", ""]
         lines += [f"- **{point.protocol}, {escaped(point.load.title)}**: {escaped(slo.reason)}" for point, slo in judged]
     return "\n".join(lines) + "\n"
+
+
+def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = ()) -> list[str]:
+    """Lines of a table of texts; the columns `words`, counted from 0, stand on the left."""
+    ruler = "|".join("---" if index in words else "---:" for index in range(len(headings)))
+    return [f"| {' | '.join(map(escaped, headings))} |", f"|{ruler}|", *(f"| {' | '.join(map(escaped, row))} |" for row in rows)]
 
 
 def scenario_name(result: Result) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 WIDTH_IN = 10.5
 NS_PER_MS = 1e6
@@ -59,3 +60,15 @@ def svg(figure: Figure, name: str) -> str:
     text = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}", text)
     lines = (line.strip() for line in text.splitlines())
     return re.sub(r"\n(?=[MLQCz] ?[-\d\"]|z)", "", "\n".join(filter(None, lines))) + "\n"
+
+
+def scale_times(panel: Axes, lowest: float, highest: float) -> None:
+    """Scales the times of a panel: from zero; logarithmic where the values lie more than a decade apart."""
+    if lowest > 0 and highest > 12 * lowest:
+        panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter(NUMBERS)
+        panel.yaxis.set_minor_formatter(NullFormatter())
+        panel.set_ylim(lowest / 1.15, highest * 1.15)
+    else:
+        panel.set_ylim(0, highest * 1.06)

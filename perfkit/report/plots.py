@@ -9,12 +9,13 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from perfkit.recorder.histogram import Histogram
-from perfkit.report.plot_style import BLUE, GREEN, MUTED, NS_PER_MS, NUMBERS, STYLE, VERMILLION, WIDTH_IN, svg
+from perfkit.report.plot_style import BLUE, GREEN, MUTED, NS_PER_MS, NUMBERS, STYLE, VERMILLION, WIDTH_IN, scale_times, svg
 from perfkit.report.recorded import Recorded, repetitions_of
 from perfkit.report.resource_plots import resource_figures
+from perfkit.report.search_plot import search_figure
 from perfkit.result.model import Point, Result
 
 _UPPER = {
@@ -31,8 +32,10 @@ def draw_plots(result: Result, recorded: Recorded) -> dict[str, str]:
         mpl.rcdefaults()  # a matplotlibrc of the user must not change the picture
         mpl.rcParams.update(STYLE)
         figures: dict[str, Figure] = {}
+        if result.search is not None and result.search.probes:
+            figures["search"] = search_figure(result.search, WIDTH_IN)
         answered = [point for point in result.summary if point.times.count]
-        if len({point.load.level for point in answered}) > 1:  # a single one says no more than the table
+        if result.search is None and len({point.load.level for point in answered}) > 1:  # a single one says no more than the table
             figures["load"] = load_figure(result.summary)
         if any(histogram.count for histogram in recorded.pooled):
             figures["percentiles"] = percentile_figure(result.summary, recorded.pooled)
@@ -83,7 +86,7 @@ def percentile_figure(points: Sequence[Point], pooled: Sequence[Histogram]) -> F
         panel.xaxis.set_minor_locator(NullLocator())
         panel.set_title(protocol)
         panel.set_xlabel("percentile")
-    _scale(panels[0], lowest, highest)
+    scale_times(panels[0], lowest, highest)
     panels[0].set_ylabel(f"{points[0].times_name} (ms)")
     shown = {point.load.level: point.load.amount for point, histogram in zip(points, pooled, strict=True) if histogram.count}
     keys = [Line2D([], [], color=colours[level], lw=2, label=amount) for level, amount in sorted(shown.items(), reverse=True)]
@@ -118,7 +121,7 @@ def load_figure(points: Sequence[Point]) -> Figure:
     times.set_ylabel(f"{points[0].times_name} (ms)")
     known = [value for point in points for name in ("p50", "p99") if (value := _milliseconds(point, name)) > 0]
     if known:
-        _scale(times, min(known), max(known))
+        scale_times(times, min(known), max(known))
     keys = [Line2D([], [], color=shades[name][0], marker=shades[name][1], ms=4.5, label=name) for name in _protocols(points)]
     keys += [Line2D([], [], color=MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
     if not all(point.valid for point in points):
@@ -261,15 +264,3 @@ def _level_axis(panel: Axes, levels: Sequence[float]) -> None:
     panel.xaxis.set_major_locator(FixedLocator(ticks))
     panel.xaxis.set_major_formatter(NUMBERS)
     panel.xaxis.set_minor_locator(NullLocator())
-
-
-def _scale(panel: Axes, lowest: float, highest: float) -> None:
-    """From zero; logarithmic where the values lie more than a decade apart."""
-    if lowest > 0 and highest > 12 * lowest:
-        panel.set_yscale("log")
-        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.yaxis.set_major_formatter(NUMBERS)
-        panel.yaxis.set_minor_formatter(NullFormatter())
-        panel.set_ylim(lowest / 1.15, highest * 1.15)
-    else:
-        panel.set_ylim(0, highest * 1.06)

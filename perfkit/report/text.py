@@ -1,6 +1,7 @@
 """The summary on a terminal, and the lines that tell how a run goes on."""
 
 import os
+import pathlib
 import sys
 from collections.abc import Collection, Sequence
 from typing import TextIO
@@ -13,7 +14,10 @@ from rich.text import Text
 from perfkit.calibration.model import Calibration
 from perfkit.report.calibration import size, spread
 from perfkit.report.markdown import TIMES, grouped_warnings
-from perfkit.result.model import Point, Result
+from perfkit.report.search import is_marked, search_headings, search_rows
+from perfkit.report.sweep import sweep_table
+from perfkit.result.model import Point, Result, Search
+from perfkit.result.sweep import SweepDocument
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _TABLE_WIDTH = 118
@@ -24,7 +28,9 @@ _COLUMNS = ("p50", "p90", "p95", "p99", "p99_9", "max")
 def print_summary(result: Result) -> None:
     """Prints the summary on stdout; styles are off where it is no terminal or NO_COLOR is set."""
     if result.summary:
-        sys.stdout.write(_captured(_table(result.summary)))
+        sys.stdout.write(_captured(_table(result.summary) if result.search is None else _search_table(result, result.search)))
+    if result.search is not None:
+        sys.stdout.write(f"{result.search.reason}\n")
 
 
 def print_calibration(calibration: Calibration) -> None:
@@ -128,6 +134,31 @@ def _table(points: Sequence[Point]) -> Table:
             style=None if point.valid else "red",
         )
     table.caption = f"{TIMES[points[0].times_name]}; – marks percentiles with too few samples"
+    table.caption_justify = "left"
+    return table
+
+
+def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
+    """Prints the table over all cases of a sweep on stdout."""
+    found = sweep_table(folder, sweep)
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for index, heading in enumerate(found.headings):
+        table.add_column(heading, justify="left" if index < found.keys else "right")
+    for row in found.rows:
+        table.add_row(*row)
+    console = _console(sys.stdout)
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write(captured.get())
+
+
+def _search_table(result: Result, search: Search) -> Table:
+    table, headings = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False), search_headings(search)
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if index in (1, len(headings) - 1) else "right", no_wrap=True)
+    for row in search_rows(result):
+        table.add_row(*row, style="red" if is_marked(row) else None)
+    table.caption = "the probes in their order; in brackets what multiple of its limit a percentile is"
     table.caption_justify = "left"
     return table
 

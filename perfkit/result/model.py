@@ -232,6 +232,63 @@ class Point(Part):
         return "service time" if self.response_time_ns is None else "response time"
 
 
+class FittedLine(Part):
+    """The line that a search drew: (1 - (limit ÷ measured)^power) ÷ power = intercept + slope · (rate ÷ centre - 1)."""
+
+    limit: str
+    """The limit of the SLO that it belongs to, `p99` for instance."""
+    centre_per_s: float
+    intercept: float
+    slope: float
+    power: float
+    points: int
+
+
+class SearchProbe(Part):
+    """One probe of a search, in their order; its figures are the load point's."""
+
+    rate_per_s: float
+    stage: Literal["bracket", "bisect", "refine", "confirm"]
+    margins: dict[str, float]
+    """ln(measured ÷ limit) by limit; above 0 it is missed."""
+    met: bool
+    overloaded: bool
+    valid: bool
+    took_s: float
+
+
+class Search(Part):
+    """What a `search` load came to; capacities are arrivals a second, None where they are not known."""
+
+    slo: dict[str, str]
+    capacity_per_s: float | None
+    low_per_s: float | None
+    high_per_s: float | None
+    confidence: float
+    """Of the interval, where a line was fitted; otherwise it lies between what was met and what was missed."""
+    precision: float
+    stopped_because: Literal[
+        "precision",
+        "cliff",
+        "non_monotone",
+        "not_confirmed",
+        "never_met",
+        "never_missed",
+        "generator",
+        "max_probes",
+        "budget",
+        "interrupted",
+    ]
+    reason: str
+    """One sentence for all of it."""
+    confirmation: Literal["passed", "too_few_samples", "missed"] | None = None
+    """What a fresh probe at the lower limit came to."""
+    missed_below_per_s: float | None = None
+    """A rate far below the capacity at which the SLO is missed as well."""
+    line: FittedLine | None = None
+    probes: tuple[SearchProbe, ...] = ()
+
+
 class Result(Part):
     """What `result.json` holds."""
 
@@ -244,10 +301,15 @@ class Result(Part):
     started_at: str
     points: tuple[Point, ...]
     summary: tuple[Point, ...]
+    search: Search | None = None
+    """Of a `search` load alone."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
 def result_document(result: Result) -> dict[str, Any]:
     """The result as plain values, in the order of the schema."""
-    return result.model_dump(mode="json", by_alias=True)
+    document: dict[str, Any] = result.model_dump(mode="json", by_alias=True)
+    if result.search is None:
+        del document["search"]
+    return document

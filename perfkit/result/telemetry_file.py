@@ -2,9 +2,12 @@
 
 import contextlib
 import csv
+import importlib.util
 import json
 import os
 import pathlib
+import subprocess
+import sys
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
@@ -49,21 +52,13 @@ class TelemetryLog:
                     rows.writerow((*named, f"{log_s:.6f}", f"{window_s:.6f}", repr(float(value))))
 
     def finish(self) -> None:
-        """Makes it Parquet, where pyarrow is installed; the CSV file stays where that fails, or there is none."""
-        if not self._has_rows:
-            return
-        with contextlib.suppress(ImportError):
-            from pyarrow import csv as arrow_csv
-            from pyarrow import parquet
+        """Makes it Parquet, where pyarrow is installed; the CSV file stays where that fails, or there is none.
 
-            file, new = self._folder / CSV_FILE, self._folder / (PARQUET_FILE + ".new")
-            try:
-                parquet.write_table(arrow_csv.read_csv(file, convert_options=arrow_csv.ConvertOptions(column_types=_types())), new)
-                new.replace(self._folder / PARQUET_FILE)
-            except OSError:
-                new.unlink(missing_ok=True)
-                return
-            file.unlink()
+        In a process of its own: pyarrow takes more memory than all the rest of a run.
+        """
+        if self._has_rows and importlib.util.find_spec("pyarrow"):
+            command = [sys.executable, "-m", __name__, str(self._folder)]
+            subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def telemetry_file(folder: pathlib.Path) -> pathlib.Path | None:
@@ -100,6 +95,26 @@ def read_telemetry(folder: pathlib.Path) -> dict[tuple[int, int], list[Series]]:
         raise ResultError(f"{file}: cannot be read: {error}") from None
 
 
+def convert(folder: pathlib.Path) -> None:
+    """Puts the Parquet file in the CSV file's place, in one step; leaves that where it cannot be read or written."""
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    file, new = folder / CSV_FILE, folder / (PARQUET_FILE + ".new")
+    try:
+        with (
+            arrow_csv.open_csv(file, convert_options=arrow_csv.ConvertOptions(column_types=_types())) as rows,
+            parquet.ParquetWriter(new, rows.schema) as written,
+        ):
+            for batch in rows:
+                written.write_batch(batch)
+        new.replace(folder / PARQUET_FILE)
+    except (OSError, ValueError):  # such as pyarrow's, of a file that was cut off
+        new.unlink(missing_ok=True)
+        return
+    file.unlink()
+
+
 def _types() -> dict[str, Any]:
     import pyarrow as pa
 
@@ -118,3 +133,7 @@ def _parquet_rows(file: pathlib.Path) -> Generator[dict[str, Any]]:
     with parquet.ParquetFile(os.fspath(file)) as opened:
         for batch in opened.iter_batches():
             yield from batch.to_pylist()
+
+
+if __name__ == "__main__":
+    convert(pathlib.Path(sys.argv[1]))

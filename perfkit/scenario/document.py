@@ -13,6 +13,8 @@ REDACTED = "<redacted>"
 def scenario_document(scenario: Scenario) -> dict[str, Any]:
     """Plain values for JSON or YAML; header values are shown only where they tell nobody's secret, credentials in the URL never."""
     document: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if "search" in document["load"]:
+        del document["measure"]["repetitions"]  # there are none
     target = document["target"]
     target["headers"] = {name: value if is_shown(name, value) else REDACTED for name, value in scenario.target.headers.items()}
     if scenario.target.url is not None:

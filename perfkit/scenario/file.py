@@ -1,6 +1,9 @@
 """Reads a scenario: YAML, the environment's and the command line's overrides, errors with file, line and key path."""
 
+import copy
 import dataclasses
+import itertools
+import json
 import os
 import pathlib
 import re
@@ -13,7 +16,7 @@ import yaml
 from perfkit.address import redacted_url
 from perfkit.errors import ScenarioError
 from perfkit.scenario.document import REDACTED
-from perfkit.scenario.model import LATER, Scenario
+from perfkit.scenario.model import Scenario
 
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -29,10 +32,29 @@ class LoadedScenario:
     overrides: tuple[str, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One combination of a sweep: the scenario, and the value of each swept key; none where nothing is swept."""
+
+    loaded: LoadedScenario
+    values: Mapping[str, Any]
+
+
 def read_scenario(path: pathlib.Path, settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> LoadedScenario:
     """Reads a scenario file; precedence: defaults < file < environment < `settings` (`KEY=VALUE`).
 
-    Raises ScenarioError with one line a problem.
+    Raises ScenarioError with one line a problem, and for a sweep, which is several scenarios.
+    """
+    cases = read_cases(path, settings, environ)
+    if cases[0].values:
+        raise ScenarioError(f"{path}: sweep: this takes one scenario, and the file is a sweep over {len(cases)}; take sweep out")
+    return cases[0].loaded
+
+
+def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> tuple[Case, ...]:
+    """Reads a scenario file as `read_scenario` does; of a sweep every combination, the last key's values changing fastest.
+
+    A setting of a swept key takes the place of its values. Raises ScenarioError with one line a problem.
     """
     document, origins = _read_yaml(path)
     overrides = []
@@ -47,9 +69,41 @@ def read_scenario(path: pathlib.Path, settings: Sequence[str] = (), environ: Map
             shown = setting.partition(":")[0].partition("=")[0]
             raise ScenarioError(f"--set {shown}: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'")
         overrides.append(_override(document, origins, key, value, f"--set {key}"))
+    sweep = _sweep(document, origins, path)
+    fixed = {override.partition("=")[0] for override in overrides}
+    keys = [key for key in sweep if key.lower() not in {one.lower() for one in fixed}]
+    cases = []
+    for values in itertools.product(*(sweep[key] for key in keys)):
+        one, its_origins, its_overrides = copy.deepcopy(document), dict(origins), list(overrides)
+        for key, value in zip(keys, values, strict=True):
+            its_overrides.append(_put(one, its_origins, key, copy.deepcopy(value), _origin(("sweep", key), origins, path)))
+        cases.append(Case(_validated(one, its_origins, its_overrides, path), dict(zip(keys, values, strict=True))))
+    return tuple(cases)
+
+
+def _sweep(document: dict[str, Any], origins: Mapping[KeyPath, str], path: pathlib.Path) -> dict[str, list[Any]]:
+    """Takes the swept keys and their values out of a document."""
+    sweep = document.pop("sweep", None)
+    if sweep is None:
+        return {}
+    here = f"{_origin(('sweep',), origins, path)}: sweep"
+    if not isinstance(sweep, dict) or not sweep:
+        raise ScenarioError(f"{here}: expected keys of the scenario and their values, such as workload.batch_size: [1, 4, 8]")
+    for key, values in sweep.items():
+        if not isinstance(values, list) or not values:
+            raise ScenarioError(f"{_origin(('sweep', key), origins, path)}: sweep.{key}: expected a list of values, such as [1, 4, 8]")
+        if len({json.dumps(value, default=str, sort_keys=True) for value in values}) < len(values):
+            raise ScenarioError(
+                f"{_origin(('sweep', key), origins, path)}: sweep.{key}: each value stands once; measure.repetitions measures it again"
+            )
+        if key == "name" or key.partition(".")[0] in ("sweep", "schema"):
+            raise ScenarioError(f"{_origin(('sweep', key), origins, path)}: sweep.{key}: this key cannot be swept")
+    return sweep
+
+
+def _validated(document: dict[str, Any], origins: Mapping[KeyPath, str], overrides: Sequence[str], path: pathlib.Path) -> LoadedScenario:
     document = _without_nulls(document)
     document.setdefault("name", re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", path.stem).lstrip("-") or "scenario")
-    _refuse_later(document, origins, path)
     try:
         scenario = Scenario.model_validate(document)
     except pydantic.ValidationError as error:
@@ -123,6 +177,20 @@ def _plain(node: yaml.Node, key_path: KeyPath, origins: dict[KeyPath, str], orig
 
 
 def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, text: str, origin: str) -> str:
+    place, last, walked = _place(document, origins, key, origin)
+    value = place[last] = _parse(text, walked, origins, lambda _: origin)
+    return _shown_override(walked, key, value, text)
+
+
+def _put(document: dict[str, Any], origins: dict[KeyPath, str], key: str, value: Any, origin: str) -> str:
+    """An override by a value in place of a text."""
+    place, last, walked = _place(document, origins, key, origin)
+    place[last], origins[walked] = value, origin
+    return _shown_override(walked, key, value, value if isinstance(value, str) else json.dumps(value, default=str))
+
+
+def _place(document: dict[str, Any], origins: dict[KeyPath, str], key: str, origin: str) -> tuple[dict[str, Any], str, KeyPath]:
+    """Where a dotted key stands, or will: the mapping, the key in it, and the path; what stood there has no origin any more."""
     *parents, last = key.split(".")
     place: dict[str, Any] = document
     walked: KeyPath = ()
@@ -138,7 +206,10 @@ def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, t
     walked = (*walked, last)
     for known in [known for known in origins if known[: len(walked)] == walked]:
         del origins[known]
-    value = place[last] = _parse(text, walked, origins, lambda _: origin)
+    return place, last, walked
+
+
+def _shown_override(walked: KeyPath, key: str, value: Any, text: str) -> str:
     holds_secrets = walked == ("target",) and isinstance(value, dict) and bool({"headers", "url", "metrics_url"} & set(value))
     if walked[:2] == ("target", "headers") or holds_secrets or (walked[:1] == ("metrics",) and "@" in text):
         return f"{key}={REDACTED}"
@@ -159,16 +230,6 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _refuse_later(document: Mapping[str, Any], origins: Mapping[KeyPath, str], path: pathlib.Path) -> None:
-    for key, sentence in LATER.items():
-        parent, _, child = key.rpartition(".")
-        section = document.get(parent) if parent else document
-        alone = not (isinstance(section, dict) and parent == "load" and len(section) > 1)
-        if isinstance(section, dict) and child in section and alone:
-            key_path = tuple(key.split("."))
-            raise ScenarioError(f"{_origin(key_path, origins, path)}: {key}: {sentence}")
-
-
 def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path: pathlib.Path) -> str:
     key_path = _key_path(problem["loc"], document)
     context, shown = problem.get("ctx", {}), _shown(problem["input"], key_path)
@@ -180,7 +241,7 @@ def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path:
             text = "this key is missing"
         case "value_error":
             text = str(context["error"])
-        case "not_values" | "variant" | "later":
+        case "not_values" | "variant":
             text = problem["msg"]
         case "not_a_mapping":
             text = f"expected keys and values, found {shown}"

@@ -1,4 +1,4 @@
-"""The `load` part of a scenario: how requests come, a fixed number in flight or arrivals at a rate."""
+"""The `load` part of a scenario: how requests come, a fixed number in flight, arrivals at a rate, or at rates that are searched."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from perfkit.scenario.part import Count, Duration, Part, Rate, Text
+from perfkit.scenario.search import Search
 
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -124,6 +125,12 @@ class OpenLoad(Part):
     open: OpenLoop
 
 
+class SearchLoad(Part):
+    """The `search` variant of `load`."""
+
+    search: Search
+
+
 def _exactly_one_load(data: object) -> object:
     keys = [str(key) for key in data] if isinstance(data, Mapping) else []
     if len(keys) != 1:
@@ -134,11 +141,13 @@ def _exactly_one_load(data: object) -> object:
 
 def _variant(data: object) -> str:
     keys = data if isinstance(data, Mapping) else getattr(data, "model_fields_set", ())
-    return "open" if "open" in keys else "closed"
+    return next((key for key in ("open", "search") if key in keys), "closed")
 
 
 Load: TypeAlias = Annotated[
-    Annotated[ClosedLoad, Tag("closed")] | Annotated[OpenLoad, Tag("open")], Discriminator(_variant), BeforeValidator(_exactly_one_load)
+    Annotated[ClosedLoad, Tag("closed")] | Annotated[OpenLoad, Tag("open")] | Annotated[SearchLoad, Tag("search")],
+    Discriminator(_variant),
+    BeforeValidator(_exactly_one_load),
 ]
 
 

@@ -1,27 +1,21 @@
 """A scenario as frozen values. Fields carry their units in their names; the keys that people write are the aliases."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.check import Check
 from perfkit.scenario.gate import Gate
-from perfkit.scenario.load import Load, OpenLoad
+from perfkit.scenario.load import Load, OpenLoad, SearchLoad
 from perfkit.scenario.metrics import Gpu, Metrics
-from perfkit.scenario.part import Count, Cpus, Duration, Part, Share
+from perfkit.scenario.part import Count, Cpus, Duration, Part, Share, Text
 from perfkit.scenario.slo import Slo
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.workload import Workload
 from perfkit.units import parse_duration_ns, write_duration_ns
 
 SCHEMA = "perfkit.scenario/1"
-
-# keys whose capability is not there yet, with what to do until then
-LATER = {
-    "load.search": "the capacity search comes with a later version; use load.closed with several concurrencies",
-    "sweep": "sweeps come with a later version; use several concurrencies",
-}
 
 
 class Measure(Part):
@@ -73,6 +67,24 @@ class Scenario(Part):
     metrics: Metrics = Metrics()
     gpu: Gpu = Gpu()
     gate: Gate | None = None
+    sweep: Annotated[dict[Text, Annotated[tuple[Any, ...], Field(min_length=1)]], Field(min_length=1)] | None = None
+    """Dotted keys of a scenario, and the values that each takes in turn: every combination is measured. None in what is read for one."""
+
+    @pydantic.model_validator(mode="after")
+    def _searchable(self) -> Self:
+        if not isinstance(self.load, SearchLoad):
+            return self
+        if (self.load.search.slo is None) == (self.slo is None):
+            raise ValueError("load.search needs one SLO to search by: give load.search.slo, such as {p99: 50ms}, or slo beside load")
+        if self.measure.requests is not None:
+            raise ValueError("load.search takes probes of measure.duration: leave measure.requests out")
+        if "repetitions" in self.measure.model_fields_set and self.measure.repetitions > 1:
+            raise ValueError("load.search decides itself how often it measures: leave measure.repetitions out")
+        if len(self.target.load_protocols) > 1:
+            raise ValueError(
+                "load.search goes over one protocol; sweep: {target.protocols: [[http], [grpc]]} searches over one after the other"
+            )
+        return self
 
     @pydantic.field_validator("schema_version")
     @classmethod
@@ -80,6 +92,11 @@ class Scenario(Part):
         if schema != SCHEMA:
             raise ValueError(f"this perfkit reads {SCHEMA}, found {schema!r}: a newer perfkit may read it")
         return schema
+
+    @property
+    def objective(self) -> Slo | None:
+        """The SLO that load points are held to; that of a search is what it searches by."""
+        return self.load.search.slo or self.slo if isinstance(self.load, SearchLoad) else self.slo
 
     @property
     def window_ns(self) -> int | None:

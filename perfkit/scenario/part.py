@@ -61,7 +61,7 @@ Cpus = Annotated[
 class Part(pydantic.BaseModel):
     """The base of every part: frozen, and an unknown key is refused with the nearest known one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, ser_json_inf_nan="constants")
 
     @pydantic.model_validator(mode="before")
     @classmethod

@@ -6,6 +6,7 @@ https://prometheus.io/docs/instrumenting/exposition_formats/
 import http.server
 import re
 import socket
+import socketserver
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -56,6 +57,10 @@ class Exposition:
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
+
+            def server_bind(self) -> None:
+                """Without asking the network for the machine's name, as the library does, which may take seconds."""
+                socketserver.TCPServer.server_bind(self)
 
             def handle_error(self, request: object, client_address: object) -> None:
                 """A reader that leaves is no matter."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from perfkit.telemetry.gpu_figures import GpuFigures
+from perfkit.telemetry.gpu_questions import THROTTLING
 from perfkit.telemetry.metrics_page import Sample
 from perfkit.telemetry.timeline import Series, Track
 from perfkit.units import NS_PER_S
@@ -40,8 +41,6 @@ _MEANINGS = {
     "DCGM_FI_DEV_MEM_CLOCK": _Meaning("gpu_memory_clock", "MHz"),
     "DCGM_FI_DEV_GPU_TEMP": _Meaning("gpu_temperature", "celsius"),
 }
-# idle, and clocks that somebody set, hold no work back
-_HARMLESS_REASONS = 0x1 | 0x2
 _REASONS = ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")
 
 
@@ -57,7 +56,7 @@ class MetricsGpu:
     def take(self, time_ns: int, sample: Sample) -> None:
         """Takes a sample of this GPU."""
         if sample.name in _REASONS:
-            throttles = float(bool(int(sample.value) & ~_HARMLESS_REASONS))
+            throttles = float(bool(int(sample.value) & THROTTLING))  # DCGM's bits are NVML's
             self._track("gpu_throttled", "share").add(time_ns, throttles)
         elif meaning := _MEANINGS.get(sample.name):
             track = self._track(meaning.series, meaning.unit)

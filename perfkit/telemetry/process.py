@@ -17,11 +17,17 @@ from perfkit.telemetry.timeline import Observed, Sampler, Series
 if TYPE_CHECKING:
     from perfkit.telemetry.live_times import LiveTimes
 
-_STARTS_WITHIN_S, _ANSWERS_WITHIN_S, _ENDS_WITHIN_S = 10.0, 5.0, 2.0
+# a rest is 8 s at most, and a driver that nothing else holds open takes seconds a GPU; Prometheus waits 10 s for a page
+_STARTS_WITHIN_S, _ANSWERS_WITHIN_S, _SHOWS_WITHIN_S, _ENDS_WITHIN_S = 40.0, 20.0, 5.0, 2.0
 
 
 def serve(orders: BinaryIO, answers: BinaryIO) -> None:
-    """Takes orders until there come none any more."""
+    """Takes orders until there come none any more; whoever gave them may go away in the middle of one, or of an answer."""
+    with contextlib.suppress(EOFError, pickle.UnpicklingError, BrokenPipeError):
+        _serve(orders, answers)
+
+
+def _serve(orders: BinaryIO, answers: BinaryIO) -> None:
     clock = MonotonicClock()
     watched: Watched = pickle.load(orders)  # noqa: S301 - from our own process, through a pipe of ours
     generator = DrivenSampler("generator", GeneratorSampler(clock), clock)
@@ -29,11 +35,9 @@ def serve(orders: BinaryIO, answers: BinaryIO) -> None:
     driven: list[DrivenSampler[Any]] = [generator, *others]
 
     def latest() -> list[Series]:
-        found = []
-        for one in driven:
-            with contextlib.suppress(Exception):  # one that hangs has nothing to show
-                found += one.ask(lambda sampler: sampler.latest()).result(_ANSWERS_WITHIN_S)
-        return found
+        asked = [one.ask(lambda sampler: sampler.latest()) for one in driven]
+        done, _ = concurrent.futures.wait(asked, _SHOWS_WITHIN_S)  # one that hangs has nothing to show
+        return [series for one in asked if one in done and one.exception() is None for series in one.result()]
 
     def answer(message: object) -> None:
         pickle.dump(message, answers)
@@ -45,8 +49,8 @@ def serve(orders: BinaryIO, answers: BinaryIO) -> None:
             server = Exposition(watched.listen, run)
         except OSError as failure:
             error = failure.strerror or str(failure)
-    answer(Started(_notes(driven, _STARTS_WITHIN_S), server.port if server else None, error))
     try:
+        answer(Started(_begun(driven), server.port if server else None, error))
         while True:
             match pickle.load(orders):  # noqa: S301 - as above
                 case Follow(pids):
@@ -59,8 +63,6 @@ def serve(orders: BinaryIO, answers: BinaryIO) -> None:
                     times = times or _live_times()
                     times.add(second)
                     run.publish("times", times.metrics())
-    except EOFError:
-        pass
     finally:
         if server is not None:
             server.close()
@@ -106,6 +108,14 @@ def _seen(driven: list[DrivenSampler[Any]], window: Window) -> Seen:
         else:
             observed[name] = answer.result()
     return Seen(observed, (*notes, *_notes([one for one in driven if one.name in observed], _ANSWERS_WITHIN_S)))
+
+
+def _begun(driven: list[DrivenSampler[Any]]) -> tuple[str, ...]:
+    """What they noted at their start, and which have not come through it."""
+    asked = {one.name: one.take_notes() for one in driven}
+    concurrent.futures.wait(asked.values(), _STARTS_WITHIN_S)
+    late = [f"Sampling of {name} had not begun after {_STARTS_WITHIN_S:g} s." for name, answer in asked.items() if not answer.done()]
+    return (*(note for answer in asked.values() if answer.done() for note in answer.result()), *late)
 
 
 def _notes(driven: list[DrivenSampler[Any]], within_s: float) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 import dataclasses
 import fnmatch
 import http.client
+import itertools
+import math
 import urllib.request
 from collections.abc import Sequence
 
@@ -12,6 +14,7 @@ from perfkit.telemetry.metrics_figures import MetricFigures, MetricsFigures
 from perfkit.telemetry.metrics_gpu import MetricsGpu, gpu_uuid
 from perfkit.telemetry.metrics_page import Page, Sample, parse_page
 from perfkit.telemetry.timeline import Observed, Remark, Series, Track
+from perfkit.units import NS_PER_S
 
 _KNOWN = ("nv_", "DCGM_FI_")
 _NO_SERIES = ("_bucket", "_created")
@@ -60,24 +63,25 @@ class MetricsSampler:
         return began_ns + self._watched.interval_ns
 
     def window(self, start_ns: int, end_ns: int) -> Observed[MetricsFigures]:
-        """See `Sampler.window`."""
+        """See `Sampler.window`; counters are read between samples on a straight line, the last one being taken now."""
+        self.sample()
         figures, series, remarks = list[MetricFigures](), list[Series](), list[Remark]()
         for kept in self._kept.values():
             part = kept.track.between(start_ns, end_ns)
             if part.values:
                 series.append(part)
-                figures.append(_figures(kept, part, start_ns, end_ns))
-                if kept.is_counter and _falls(part):
+                figures.append(one := self._figures(kept, part, start_ns, end_ns))
+                if one.kind == "counter" and _falls(kept.track, start_ns, end_ns):
                     remarks.append(Remark("metrics_reset", f"The counter {part.name} fell within the window: its server was restarted."))
-        gpus = [gpu for one in self._gpus.values() if (gpu := one.figures(start_ns, end_ns))]
-        for one in self._gpus.values():
-            series += one.series(start_ns, end_ns)
-            one.forget_before(start_ns)
+        gpus = [told for gpu in self._gpus.values() if (told := gpu.figures(start_ns, end_ns))]
+        for gpu in self._gpus.values():
+            series += gpu.series(start_ns, end_ns)
+            gpu.forget_before(start_ns)
         for kept in self._kept.values():
             kept.track.forget_before(start_ns)
         if not series:
             remarks.append(Remark("metrics_missing", f"Nothing was read from the metrics at {self._watched.url} within the window."))
-        throttled = [f"{gpu.name or gpu.uuid} for {gpu.throttled_share:.0%} of the window" for gpu in gpus if gpu.throttled_share]
+        throttled = [f"{told.name or told.uuid} for {told.throttled_share:.0%} of the window" for told in gpus if told.throttled_share]
         if throttled:
             remarks.append(Remark("gpu_throttled", f"GPUs lowered their clocks: {', '.join(throttled)}."))
         return Observed(MetricsFigures(tuple(gpus), tuple(figures)), tuple(series), tuple(dict.fromkeys(remarks)))
@@ -102,6 +106,8 @@ class MetricsSampler:
             lines = "1 line" if page.passed_over == 1 else f"{page.passed_over} lines"
             self._say("broken", f"{lines} of the metrics at {self._watched.url} could not be read, and were passed over.")
         for sample in page.samples:
+            if not math.isfinite(sample.value):  # an exporter's word for what it does not know
+                continue
             uuid = gpu_uuid(sample)
             if uuid is not None:
                 self._gpus.setdefault(uuid, MetricsGpu(uuid, sample.labels)).take(now_ns, sample)
@@ -109,7 +115,7 @@ class MetricsSampler:
                 self._keep(now_ns, sample)
 
     def _is_wanted(self, sample: Sample) -> bool:
-        if sample.name.endswith(_NO_SERIES) or "quantile" in sample.labels or sample.value != sample.value:
+        if sample.name.endswith(_NO_SERIES) or "quantile" in sample.labels:
             return False
         if any(fnmatch.fnmatchcase(sample.name, name) for name in self._watched.names):
             return True
@@ -124,21 +130,24 @@ class MetricsSampler:
         kept = self._kept.setdefault(key, _Kept(Track(sample.name, "", sample.labels), is_counter))
         kept.track.add(now_ns, sample.value)
 
+    def _figures(self, kept: _Kept, part: Series, start_ns: int, end_ns: int) -> MetricFigures:
+        labels = dict(part.labels)
+        if not kept.is_counter:
+            return MetricFigures(part.name, labels, "gauge", mean=part.mean, min=min(part.values), max=max(part.values))
+        before, after, seen = kept.track.at(start_ns), kept.track.at(end_ns), kept.track.span_ns
+        is_covered = seen is not None and seen[1] + self._watched.interval_ns >= end_ns
+        if not is_covered or before is None or after is None or _falls(kept.track, start_ns, end_ns):
+            return MetricFigures(part.name, labels, "counter")
+        rise = after - before
+        return MetricFigures(part.name, labels, "counter", rise=rise, per_s=rise * NS_PER_S / max(end_ns - start_ns, 1))
+
     def _say(self, what: str, sentence: str) -> None:
         if what not in self._said:
             self._said.add(what)
             self.notes.append(sentence)
 
 
-def _figures(kept: _Kept, part: Series, start_ns: int, end_ns: int) -> MetricFigures:
-    labels = dict(part.labels)
-    if not kept.is_counter:
-        return MetricFigures(part.name, labels, "gauge", mean=part.mean, min=min(part.values), max=max(part.values))
-    before, after = kept.track.at(start_ns), kept.track.at(end_ns)
-    if _falls(part) or before is None or after is None:
-        return MetricFigures(part.name, labels, "counter")
-    return MetricFigures(part.name, labels, "counter", rise=after - before, per_s=(after - before) * 1e9 / max(end_ns - start_ns, 1))
-
-
-def _falls(series: Series) -> bool:
-    return any(later < earlier for earlier, later in zip(series.values, series.values[1:], strict=False))
+def _falls(counter: Track, start_ns: int, end_ns: int) -> bool:
+    """Whether it falls within the span, or on the way into it or out of it."""
+    values = counter.around(start_ns, end_ns).values
+    return any(later < earlier for earlier, later in itertools.pairwise(values))

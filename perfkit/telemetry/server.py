@@ -105,14 +105,22 @@ class ServerStatistics:
         self._before: list[Reading] = []
 
     async def before(self) -> None:
-        """Reads, before the first request is sent."""
-        self._before = []
-        for _ in range(_QUIET_READINGS):
+        """Reads, before the first request is sent, until the counts stand still, or for two seconds.
+
+        What an earlier load point gave up waiting for, or what was just answered, may not be counted yet.
+        """
+        self._before, deadline_ns = [], self._clock.now_ns() + _SETTLES_WITHIN_NS
+        while True:
             reading = await self._reading()
             if not reading:
                 self._before = []
                 return
             self._before.append(reading)
+            if len(self._before) < _QUIET_READINGS:
+                continue
+            if self._before[-1] == self._before[-2] or _falls(self._before) or self._clock.now_ns() >= deadline_ns:
+                return
+            await self._clock.sleep_until_ns(self._clock.now_ns() + _LOOKS_EVERY_NS)
 
     async def after(self, sent: Sent) -> tuple[ServerCounts | None, tuple[Remark, ...]]:
         """Reads, after the last answer, until the counts are those of the client, or for two seconds."""
@@ -170,7 +178,7 @@ def _remarks(counts: ServerCounts) -> list[Remark]:
     if not _fits(counts):
         perhaps = f", and {sent.perhaps_answered:,} more without an answer" if sent.perhaps_answered else ""
         why = (
-            "others sent requests to this model at the same time"
+            "others sent requests to this model at the same time, or earlier ones that nobody waited for were still under way"
             if requests > sent.answered
             else "some went to other replicas, or were answered without the model"
         )

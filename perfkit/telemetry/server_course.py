@@ -41,7 +41,7 @@ class ServerCourse:
         statistics = self._read()
         if statistics is None and not self._has_failed:
             self.notes.append("The server has no v2 statistics: its queue and compute times are not known.")
-        return statistics is not None
+        return statistics is not None or self._has_failed  # one that did not answer may do so later
 
     def sample(self) -> int:
         """See `Sampler.sample`."""

@@ -69,6 +69,12 @@ class Track:
         first, last = bisect.bisect_left(self._times_ns, start_ns), bisect.bisect_right(self._times_ns, end_ns)
         return Series(self.name, self.unit, self.labels, tuple(self._times_ns[first:last]), tuple(self._values[first:last]))
 
+    def around(self, start_ns: int, end_ns: int) -> Series:
+        """What it has of that span, with the samples next to its ends on either side."""
+        first, last = bisect.bisect_right(self._times_ns, start_ns) - 1, bisect.bisect_left(self._times_ns, end_ns)
+        reached = self._times_ns[max(first, 0) : last + 1]
+        return self.between(reached[0], reached[-1]) if reached else self.between(start_ns, end_ns)
+
     def whole(self) -> Series:
         """All that it has."""
         return Series(self.name, self.unit, self.labels, tuple(self._times_ns), tuple(self._values))

@@ -89,17 +89,22 @@ async def watching(watched: Watched | None) -> AsyncIterator[Watch]:
         stdout=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C in the terminal is for perfkit
     )
-    orders, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-    watch = Watch(process, orders)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    orders: asyncio.WriteTransport | None = None
     try:
+        orders, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+        watch = Watch(process, orders)
         await watch.started(watched)
         yield watch
     finally:
-        orders.abort()  # which ends it
+        if orders is None:
+            process.stdin.close()
+        elif not orders.is_closing():  # it closes by itself where the process is gone, and must not be asked to again
+            orders.abort()  # which ends it
         ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
         await asyncio.wait([ended], timeout=_ENDS_WITHIN_S)
         if not ended.done():
             process.kill()
         await ended
-        assert process.stdout is not None
         process.stdout.close()

@@ -52,7 +52,8 @@ class OnnxExecutor:
         # what CUDA has no kernel for is left to the CPU
         providers = list(dict.fromkeys((provider, _PROVIDERS["cpu"])))
         try:
-            self._session: Any = onnxruntime.InferenceSession(file, options, providers=providers)
+            # its own fallback would go on without the provider, and say so on stdout
+            self._session: Any = onnxruntime.InferenceSession(file, options, providers=providers, enable_fallback=0)
         except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no other base
             raise UsageError(f"{file} cannot be loaded by ONNX Runtime: {error}") from None
         if provider not in self._session.get_providers():  # it warns, and goes on without

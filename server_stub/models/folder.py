@@ -36,8 +36,12 @@ def write(folder: pathlib.Path, name: str, files: Mapping[str, bytes]) -> None:
         if "/" in name or len(parts) > _MOST_FOLDERS or any(part in ("", ".", "..") or "\0" in part for part in (name, *parts)):
             raise UsageError(f"the file '{path}' of model '{name}' has no place in its folder; {_LAYOUT} has.")
         place = folder.joinpath(name, *parts)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        except (OSError, UnicodeEncodeError) as error:
+            text = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise UsageError(f"the file '{path}' of model '{name}' cannot be kept: {text}.") from None
 
 
 def load(

@@ -60,7 +60,7 @@ def test_server_and_client_count_the_same_requests_and_declared_times_are_found(
 
 def test_pages_of_metrics_and_the_generator_stand_in_the_result_and_its_file(perfkit, write_scenario, page):
     scenario = write_scenario(
-        metrics={"url": page, "names": ["queue_*"], "interval": "50ms"}, measure={"warmup": "0s", "duration": "1s", "repetitions": 1},
+        metrics={"url": page, "names": ["queue_*"], "interval": "50ms"}, measure={"warmup": "0s", "duration": "2s", "repetitions": 1},
         load={"closed": {"concurrency": [1], "think_time": "1ms"}},
     )  # fmt: skip
     finished = perfkit.run("run", scenario)

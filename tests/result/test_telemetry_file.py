@@ -77,6 +77,15 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     writer.discard()
 
 
+def test_what_cannot_be_made_parquet_stays_csv(tmp_path):
+    log = TelemetryLog(tmp_path)
+    log.add(POINT, LOG_START, (POWER,))
+    with (tmp_path / "telemetry.csv").open("a") as stream:
+        stream.write("2,1,grpc\n")
+    log.finish()
+    assert [file.name for file in tmp_path.iterdir()] == ["telemetry.csv"]
+
+
 @pytest.mark.parametrize(
     "text", ["point,value\n1,2\n", ",".join(COLUMNS) + "\n1,x,http,l,n,{},u,0,0,1\n", ",".join(COLUMNS) + "\n1,1,http,l,n,{,u,0,0,1\n"]
 )

@@ -9,7 +9,8 @@ from perfkit.scenario.file import read_scenario
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
-TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo, telemetry, metrics, gpu, gate"
+TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo, telemetry, metrics, gpu, gate, sweep"
+SEARCH = "target: {model: m}\nload:\n  search: "
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 INPUT = "workload:\n  inputs:\n    A: "
 
@@ -104,10 +105,26 @@ MESSAGES = [
     ("target: {model: m}\nload: {open: {rate: 5, arrivals: trace, trace: x}}\n", "s.yaml:2: load.open: a trace has its own rate and shape: leave rate and shape out"),
     ("target: {model: m}\nload: {open: {rate: 5, shape: {}}}\n", "s.yaml:2: load.open.shape: takes exactly one of ramp, steps, spike, sine; found none"),
     ("target: {model: m}\nload: {open: {rate: 5, max_in_flight: 0}}\n", "s.yaml:2: load.open.max_in_flight: input should be greater than or equal to 1, found 0"),
-    ("target: {model: m}\nload:\n  search: {}\n", "s.yaml:3: load.search: the capacity search comes with a later version; use load.closed with several concurrencies"),
+    (SEARCH + "{}\n", "s.yaml:1: the scenario: load.search needs one SLO to search by: give load.search.slo, such as {p99: 50ms}, or slo beside load"),
+    (SEARCH + "{slo: {p99: 1ms}}\nslo: {p99: 1ms}\n", "s.yaml:1: the scenario: load.search needs one SLO to search by: give load.search.slo, such as {p99: 50ms}, or slo beside load"),
+    (SEARCH + "{slo: {p99: 1ms}, min_rate: 5, max_rate: 5/s}\n", "s.yaml:3: load.search: min_rate lies below max_rate, found 5/s and 5/s"),
+    (SEARCH + "{slo: {p99: 1ms}, arrivals: gamma}\n", "s.yaml:3: load.search: burstiness belongs to arrivals: gamma, and to those alone"),
+    (SEARCH + "{slo: {p99: 1ms}, precision: 60%}\n", "s.yaml:3: load.search.precision: input should be less than or equal to 0.5, found '60%'"),
+    (SEARCH + "{slo: {p99: 1ms}, max_probes: 2}\n", "s.yaml:3: load.search.max_probes: input should be greater than or equal to 3, found 2"),
+    (SEARCH + "{slo: {p99: 1ms}}\nmeasure: {requests: 5}\n", "s.yaml:1: the scenario: load.search takes probes of measure.duration: leave measure.requests out"),
+    (SEARCH + "{slo: {p99: 1ms}}\nmeasure: {repetitions: 3}\n", "s.yaml:1: the scenario: load.search decides itself how often it measures: leave measure.repetitions out"),
+    ("target: {model: m, protocols: [http, grpc]}\nload: {search: {slo: {p99: 1ms}}}\n", "s.yaml:1: the scenario: load.search goes over one protocol; sweep: {target.protocols: [[http], [grpc]]} searches over one after the other"),
     (HEAD + "slo: {}\n", "s.yaml:3: slo: no limit is given, such as p99: 50ms or error_rate: 0.1%"),
     (HEAD + "slo: {p99: 5}\n", "s.yaml:3: slo.p99: expected a duration such as 250us, 10ms, 30s or 2m, found 5"),
     (HEAD + "slo: {error_rate: 110%}\n", "s.yaml:3: slo.error_rate: a share lies between 0 and 1 (0% and 100%), found '110%'"),
+    (HEAD + "sweep: {}\n", "s.yaml:3: sweep: expected keys of the scenario and their values, such as workload.batch_size: [1, 4, 8]"),
+    (HEAD + "sweep:\n  workload.batch_size: 4\n", "s.yaml:4: sweep.workload.batch_size: expected a list of values, such as [1, 4, 8]"),
+    (HEAD + "sweep:\n  workload.batch_size: []\n", "s.yaml:4: sweep.workload.batch_size: expected a list of values, such as [1, 4, 8]"),
+    (HEAD + "sweep:\n  workload.batch_size: [4, 4]\n", "s.yaml:4: sweep.workload.batch_size: each value stands once; measure.repetitions measures it again"),
+    (HEAD + "sweep:\n  workload.batch_size: [1, 0]\n", "s.yaml:4: workload.batch_size: input should be greater than or equal to 1, found 0"),
+    (HEAD + "sweep:\n  workload.batch: [1, 2]\n", "s.yaml:4: workload.batch: unknown key; did you mean 'batch_size'? Known here: seed, batch_size, inputs, outputs, variants, encoding, request_id, priority, queue_timeout, parameters"),
+    (HEAD + "sweep: {name: [a, b]}\n", "s.yaml:3: sweep.name: this key cannot be swept"),
+    (HEAD + "sweep: {workload.batch_size: [1, 2]}\n", "s.yaml: sweep: this takes one scenario, and the file is a sweep over 2; take sweep out"),
     (HEAD + "gpu: {sample_rate: 0}\n", "s.yaml:3: gpu.sample_rate: a rate must be above zero, found 0"),
     (HEAD + "telemetry: 'yes'\n", "s.yaml:3: telemetry: input should be a valid boolean, found 'yes'"),
     (HEAD + "metrics: {interval: 1ms}\n", "s.yaml:3: metrics.interval: expected at least 10ms, found 1ms"),
@@ -117,7 +134,6 @@ MESSAGES = [
     (HEAD + "gate: {metrics: []}\n", "s.yaml:3: gate.metrics: expected at least one, found none"),
     (HEAD + "gate: {metrics: [p50, p50]}\n", "s.yaml:3: gate.metrics: each metric stands once, found ['p50', 'p50']"),
     (HEAD + "gate: {metrics: [p42]}\n", "s.yaml:3: gate.metrics[0]: expected 'throughput', 'p50', 'p95' or 'p99', found 'p42'"),
-    (HEAD + "sweep: {}\n", "s.yaml:3: sweep: sweeps come with a later version; use several concurrencies"),
     ("target:\n  model: m\n  metrics_url: x\n" + LOAD, "s.yaml:3: target.metrics_url: expected the http:// or https:// URL of a page, such as http://127.0.0.1:8002/metrics, found 'x'"),
     (HEAD + "measure: {warmup: automatic}\n", "s.yaml:3: measure.warmup: expected a duration such as 250us, 10ms, 30s or 2m, found 'automatic'"),
     (HEAD + INPUT + "{strings: []}\n", "s.yaml:5: workload.inputs.A.strings: expected at least one, found none"),

@@ -48,7 +48,7 @@ class StartedServer:
 
     def end(self) -> tuple[int, str, str]:
         """Closes its stdin and waits: the exit code, the rest of stdout, and stderr."""
-        stdout, stderr = self.process.communicate(timeout=30)
+        stdout, stderr = self.process.communicate(timeout=120)
         return self.process.returncode, stdout, stderr
 
 

@@ -20,9 +20,16 @@ class Caller:
         self._http2 = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False, header_encoding=None))
         self._http2.initiate_connection()
         self._ended, self._trailers, self._came = set(), {}, {}
-        self._flush()
+        self._is_greeted = False
 
     def __enter__(self):
+        try:
+            self._flush()
+            while not self._is_greeted:  # streams that begin before may be refused by chance
+                self._receive()
+        except BaseException:
+            self._socket.close()
+            raise
         return self
 
     def __exit__(self, *exc):
@@ -70,7 +77,9 @@ class Caller:
         except h2.exceptions.ProtocolError as error:  # h2 takes nothing more once the server has said goodbye
             raise ConnectionResetError(str(error)) from None
         for event in events:
-            if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
+            if isinstance(event, h2.events.RemoteSettingsChanged):
+                self._is_greeted = True
+            elif isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
                 self._trailers.setdefault(event.stream_id, {}).update(dict(event.headers))
             elif isinstance(event, h2.events.DataReceived):
                 self._came[event.stream_id] = self._came.get(event.stream_id, b"") + event.data

@@ -12,7 +12,7 @@ from perfkit.errors import UsageError
 from perfkit.protocol.tensor import Datatype
 from server_stub.config import Options
 from server_stub.cuda_driver import CudaDriver, CudaError
-from server_stub.devices import check_provider, choose_device, find_usable_cuda
+from server_stub.devices import check_execution, check_provider, choose_device, find_usable_cuda
 from server_stub.executors.array import ArrayExecutor, cupy_namespace
 from server_stub.executors.onnx import OnnxExecutor
 from server_stub.models import densenet, identity, sequence, simple
@@ -57,7 +57,7 @@ def test_with_a_gpu_and_all_libraries_auto_and_cuda_take_it():
     for asked in ("auto", "cuda"):
         device = choose_device(asked, lambda: (driver, driver.device_name(0)))
         assert (device.kind, device.driver) == ("cuda", driver)
-        assert device.reason == "Played GPU 0, since CUDA 12.4 and ONNX Runtime's CUDA provider are there"
+        assert device.reason == "Played GPU 0, since CUDA 12.4 and ONNX Runtime's CUDA provider work"
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime is built with CUDA")
@@ -85,6 +85,48 @@ def test_a_missing_library_of_the_provider_is_named(tmp_path):
         check_provider(tmp_path, "1.2", "12.4", load)
     with pytest.raises(CudaError, match=r"libonnxruntime_providers_shared\.so"):
         check_provider(tmp_path, "1.2", "12.4")
+
+
+def test_a_provider_is_tried_before_it_is_taken(capfd):
+    check_execution("CPUExecutionProvider", "12.4")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime is built with CUDA")
+@pytest.mark.filterwarnings("ignore:Specified provider")
+def test_a_provider_that_does_not_start_is_named():
+    with pytest.raises(CudaError, match=r"could not start its CUDAExecutionProvider; the driver is for CUDA 12\.4"):
+        check_execution("CUDAExecutionProvider", "12.4")
+
+
+def test_a_provider_that_fails_is_named(monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("CUDA failure 35: CUDA driver version is insufficient")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
+    with pytest.raises(CudaError, match=r"does not work \(CUDA failure 35: .*the driver is for CUDA 12\.4"):
+        check_execution("CUDAExecutionProvider", "12.4")
+
+
+def test_an_execution_that_fails_on_a_gpu_does_not_go_on_elsewhere(environment, monkeypatch, capfd):
+    monkeypatch.setenv("PERFKIT_CACHE_DIR", environment["PERFKIT_CACHE_DIR"])
+    failure = onnxruntime.capi.onnxruntime_pybind11_state.EPFail
+
+    class Failing:
+        def __init__(self, session):
+            self._session = session
+
+        def __getattr__(self, name):
+            return getattr(self._session, name)
+
+        def run(self, *_):
+            raise failure("no memory on the device")
+
+    executor = OnnxExecutor(densenet.seeded_file(), 1)
+    executor._session._sess = Failing(executor._session._sess)
+    with pytest.raises(failure):
+        executor.execute({"data_0": np.zeros((1, 3, 224, 224), np.float32)})
+    assert capfd.readouterr().out == "", "where the server says on which ports it is"
 
 
 def test_bound_execution_gives_what_plain_execution_gives(environment, monkeypatch):

@@ -214,6 +214,27 @@ def test_the_statistics_of_a_model_are_those_of_all_its_versions(explicit, wire_
     assert wire.send("POST", "/v2/repository/models/relu/load", b'{"parameters":5}').status == 500
 
 
+@pytest.mark.parametrize(
+    "files", [{"1": b"", "1/model.onnx": b""}, {"a" * 300: b""}, {"1/\ud800": b""}], ids=["a file", "too long", "no text"]
+)
+def test_files_that_cannot_be_kept_are_told(tmp_path, files):
+    with pytest.raises(UsageError, match="of model 'm' cannot be kept: "):
+        folder.write(tmp_path, "m", files)
+
+
+@pytest.mark.parametrize("place", ["{secret}", "../../secret", "../../../{secret}"], ids=["absolute", "beside", "from the root"])
+def test_weights_that_lie_elsewhere_are_not_read(tmp_path, place):
+    (tmp_path / "secret").write_bytes(b"secret")
+    weights = onnx.TensorProto(name="w", data_type=onnx.TensorProto.UINT8, dims=[6], data_location=onnx.TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value=place.format(secret=tmp_path / "secret"))
+    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, [6])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Identity", ["w"], ["y"])], "g", [], [result], [weights])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    folder.write(tmp_path, "m", {"1/model.onnx": model.SerializeToString()})
+    with pytest.raises(UsageError, match=r"cannot be loaded by ONNX Runtime: .*[Ee]xternal data"):
+        folder.load(tmp_path, "m", 1)
+
+
 def test_S5_requests_of_two_clients_are_one_execution(explicit, wire_to):
     """The batch waits for a second row, far longer than a test may take."""
     config = {"max_batch_size": 2, "dynamic_batching": {"preferred_batch_size": [2], "max_queue_delay_microseconds": 10**9}}
@@ -223,7 +244,7 @@ def test_S5_requests_of_two_clients_are_one_execution(explicit, wire_to):
     document = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
         answers = [threads.submit(one.infer, document, model="relu") for one in (first, second)]
-        assert [answer.result(30).status for answer in answers] == [200, 200]
+        assert [answer.result(120).status for answer in answers] == [200, 200]
         (entry,) = administrator.get("/v2/models/relu/stats").json["model_stats"]
         assert (entry["execution_count"], entry["inference_count"]) == (1, 2)
         assert administrator.send("POST", "/v2/repository/models/relu/unload").status == 200

@@ -6,7 +6,7 @@ import random
 import psutil
 import pytest
 
-from benchmarks.fuzz_server import MODELS, Fuzzing, Ports, growth_bytes
+from benchmarks.fuzz_server import MODELS, Fuzzing, Ports, growth_bytes, is_whole
 from benchmarks.fuzz_server_requests import any_call, any_frames, any_http
 
 
@@ -29,6 +29,22 @@ def test_each_answer_is_a_result_or_an_error_and_the_server_goes_on(fuzzed, seed
     fuzz = asyncio.run(main())
     assert fuzz.failures == []
     assert fuzz.counts["gRPC OK"]
+
+
+@pytest.mark.parametrize(
+    ("written", "whole"),
+    [
+        (b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n", True),
+        (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}more", True),
+        (b"POST /v2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", True),
+        (b"POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n{}", False),
+        (b"POST /v2 HTTP/1.1\r\nHost: a\r\n", False),
+        (b"\0\0", False),
+        (b"", False),
+    ],
+)
+def test_an_answer_is_due_to_what_is_whole(written, whole):
+    assert is_whole(written) is whole
 
 
 @pytest.mark.parametrize("make", [any_http, any_call, any_frames])

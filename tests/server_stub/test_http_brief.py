@@ -59,6 +59,8 @@ def test_heads_of_brief_requests(encoded, head):
         START + b"Content-Length: 1\r\nContent-Encoding: gzip\r\n\r\n",
         START + b"Content-Length: 1\r\nAccept-Encoding: gzip\r\n\r\n",
         START + b"Content-Length: 1\r\nExpect: 100-continue\r\n\r\n",
+        START + b"Content-Length: 1\r\nInference-Header-Content-Length: 1 \r\n\r\n",
+        START + "Content-Length: 1\r\nInference-Header-Content-Length: ü\r\n\r\n".encode(),
         START + b"Content-Length: 1\r\nConnection: close\r\n\r\n",
         START + b"Content-Length: 1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
         START + b"Content-Length: 1\r\n broken\r\n\r\n",
@@ -75,6 +77,14 @@ def test_heads_of_brief_requests(encoded, head):
 )
 def test_heads_that_are_left_to_others(encoded):
     assert Heads().find(encoded) is None
+
+
+def test_bodies_have_no_more_bytes_than_the_server_takes():
+    encoded = START + b"Content-Length: 100\r\n\r\n"
+    assert Heads(99).find(encoded) is None
+    found = Heads(100).find(encoded)
+    assert found is not None
+    assert found[0].body_bytes == 100
 
 
 def test_no_client_fills_the_memory_with_heads():
@@ -115,6 +125,8 @@ REQUESTS = {
     "a header length beyond the body": START + b"Inference-Header-Content-Length: 99\r\nContent-Length: 2\r\n\r\n{}",
     "a header length that is none": START + b"Inference-Header-Content-Length: x\r\nContent-Length: 2\r\n\r\n{}",
     "broken JSON": START + b"Content-Length: 2\r\n\r\n{{",
+    "a header length with a space behind it": START + b"Inference-Header-Content-Length: 2 \r\nContent-Length: 2\r\n\r\n{}",
+    "a header length in another alphabet": START + "Inference-Header-Content-Length: ü\r\nContent-Length: 2\r\n\r\n{}".encode(),
     "no body": START + b"Content-Length: 0\r\n\r\n",
 }
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import queue
 import socket
+import struct
 import zlib
 from typing import Any
 
@@ -11,6 +12,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2 as triton
 
+from server_stub.http_inference import MAX_JSON_BYTES
 from server_stub.limits import Limits
 from tests.server_stub.h2_caller import SERVICE, Caller, framed
 
@@ -183,7 +185,7 @@ def test_a_call_too_many_is_refused_and_the_others_go_on(narrow):
             stream = second.open("ServerLive")
             second.send(stream, framed(b""), end=True)
             status, text, _ = second.finish(stream)
-        assert (status, text) == (RESOURCE_EXHAUSTED, "Concurrent RPC limit exceeded!")
+        assert (status, text) == (RESOURCE_EXHAUSTED, "the server has 2 calls, which are all it takes")
         for stream in streams:
             first.send(stream, framed(simple_request()), end=True)
             assert first.finish(stream)[0] == 0
@@ -223,6 +225,42 @@ def test_a_body_too_large_is_refused(narrow, path, is_chunked):
         with connect(narrow.http_port) as connection:
             status, answer = ask(connection, sent)
     assert (status, json.loads(answer)) == (400, {"error": "request size exceeds the maximum allowed input size of 65536 bytes"})
+
+
+def test_a_body_too_large_is_not_asked_for(narrow):
+    await_answer(narrow)
+    status = 503
+    while status == 503:
+        with connect(narrow.http_port) as connection:
+            status, _ = ask(connection, INFER + b"Expect: 100-continue\r\nContent-Length: 65537\r\n\r\n")
+    assert status == 400
+
+
+def test_a_small_body_has_the_same_limit(start_server):
+    with running(start_server, "--model", "simple", f"--max-body={len(BODY) - 1}") as tight:
+        with connect(tight.http_port) as connection:
+            status, answer = ask(connection)
+        assert (status, json.loads(answer)) == (
+            400,
+            {"error": f"request size exceeds the maximum allowed input size of {len(BODY) - 1} bytes"},
+        )
+
+
+def test_what_a_client_expects_beside_a_body_is_passed_over(server):
+    for expected in (b"fun", b"100-Continue, fun"):
+        with connect(server.http_port) as connection:
+            assert ask(connection, INFER + b"Expect: %s\r\nContent-Length: %d\r\n\r\n%s" % (expected, len(BODY), BODY))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["models/simple/generate", "models/simple/infer", "trace/setting", "repository/index"])
+def test_no_more_json_is_parsed_than_triton_parses(server, path):
+    size = MAX_JSON_BYTES + 1
+    with connect(server.http_port) as connection:
+        status, answer = ask(
+            connection, b"POST /v2/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), size) + bytes(size)
+        )
+    text = f"request JSON size of {size} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes"
+    assert (status, json.loads(answer)) == (400, {"error": text})
 
 
 def test_a_message_too_large_is_refused(narrow):
@@ -291,6 +329,29 @@ def test_a_method_that_is_no_text_costs_others_nothing_that_they_have_begun(star
     code, _, stderr = started.end()
     assert (code, "Traceback" in stderr) == (0, False)
     assert "is started again" in stderr
+
+
+def test_a_stop_waits_for_what_grpc_was_asked_before_it_was_started_again(start_server):
+    started = start_server("--model", "repeat_int32", "--stop-timeout=600")
+    message = triton.ModelInferRequest(model_name="repeat_int32")
+    for name, datatype, values in (("IN", "INT32", [1, 2]), ("DELAY", "UINT32", [0, 2000]), ("WAIT", "UINT32", [0])):
+        message.inputs.add(name=name, datatype=datatype, shape=[len(values)])
+        message.raw_input_contents.append(struct.pack(f"<{len(values)}I", *values))
+    with grpc.insecure_channel(f"127.0.0.1:{started.grpc_port}") as opened:
+        channel: Any = opened
+        answers = channel.stream_stream(f"{SERVICE}/ModelStreamInfer")(iter([message.SerializeToString()]))
+        next(answers)
+        with Caller(started.grpc_port) as breaking, contextlib.suppress(ConnectionError):
+            stream = breaking.open(b"/inference.GRPCInferenceService/\xff\xfe")
+            breaking.send(stream, framed(b""), end=True)
+            breaking.finish(stream)
+        await_call(started)
+        assert started.process.stdin is not None
+        started.process.stdin.close()
+        (last,) = [triton.ModelStreamInferResponse.FromString(one) for one in answers]
+    assert last.infer_response.raw_output_contents[0] == struct.pack("<i", 2)
+    started.process.stdin = None
+    assert started.end()[0] == 0
 
 
 def test_the_loopback_is_all_it_listens_on(server):

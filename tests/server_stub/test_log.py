@@ -50,6 +50,12 @@ def test_people_get_sentences():
     assert (first, second, last) == ("serving m", "Traceback (most recent call last):", "no")
 
 
+def test_a_client_s_name_makes_no_line_of_its_own():
+    lines = Lines()
+    lines.out.info("loaded", "loaded a\nserving \x1b[31mevil")
+    assert lines.text == "loaded a\\nserving \\x1b[31mevil\n"
+
+
 def test_programs_get_an_object_a_line():
     lines = Lines(is_json=True, log_verbose_level=1)
     lines.out.info("ready", "serving m", models=["m"])

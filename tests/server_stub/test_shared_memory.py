@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -19,7 +20,8 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException, shared_memory
 
 from perfkit.errors import ErrorKind, ProtocolError
-from server_stub.shared_memory import FOLDER, Regions
+from perfkit.protocol.tensor import Datatype, tensor_from_array
+from server_stub.shared_memory import FOLDER, Regions, Slot
 
 FIRST, SECOND = np.arange(16, dtype=np.int32), np.full(16, 10, np.int32)
 PATH = "/v2/systemsharedmemory"
@@ -292,6 +294,20 @@ def test_a_file_that_has_become_shorter_costs_one_request(to, region):
     answer = to.infer({"inputs": vectors()})
     assert (answer.status, answer.json) == (500, {"error": "Invalid shared memory region: 'r'"})
     assert to.get("/v2/health/live").status == 200
+
+
+def test_a_file_that_cannot_be_written_costs_one_request():
+    class Full:
+        def read(self, offset, byte_size):
+            return b""
+
+        def write(self, offset, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    slot = Slot("r", Full(), 0, 8)
+    with pytest.raises(ProtocolError, match=r"shared memory region 'r' cannot be used: .*No space left") as error:
+        slot.write(tensor_from_array("x", Datatype.INT64, np.zeros(1, np.int64)))
+    assert error.value.kind is ErrorKind.INTERNAL
 
 
 def test_no_way_leads_out_of_the_folder(tmp_path):

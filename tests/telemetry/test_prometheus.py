@@ -140,3 +140,50 @@ def test_nobody_listening_is_said(clock):
     one = MetricsSampler(WatchedMetrics("http://127.0.0.1:1/metrics", "", "m", (), S), clock)
     one.sample()
     assert "could not be read" in one.notes[0]
+
+
+COUNTER = "# TYPE nv_inference_count counter\nnv_inference_count {}\n"
+
+
+def test_a_counter_s_rise_reaches_to_the_window_s_end_however_old_the_last_sample_is(sampler, page, clock):
+    one = sampler()
+    for second, value in ((0, 100), (1, 200)):
+        clock.ns, page.text = second * S, COUNTER.format(value)
+        one.sample()
+    clock.ns, page.text = 2 * S, COUNTER.format(300)  # what it is when the window is asked for
+    (counter,) = one.window(S // 2, 19 * S // 10).summary.metrics
+    assert (counter.rise, counter.per_s) == (pytest.approx(140), pytest.approx(100))
+
+
+def test_a_counter_whose_page_went_away_has_no_rise(sampler, page, clock):
+    one = sampler()
+    for second, value in ((0, 100), (1, 200)):
+        clock.ns, page.text = second * S, COUNTER.format(value)
+        one.sample()
+    clock.ns, page.status = 9 * S, 503
+    (counter,) = one.window(0, 9 * S).summary.metrics
+    assert (counter.kind, counter.rise, counter.per_s) == ("counter", None, None)
+
+
+def test_a_counter_that_falls_behind_the_window_s_last_sample_has_no_rise(sampler, page, clock):
+    one = sampler()
+    clock.ns, page.text = S, COUNTER.format(900)
+    one.sample()
+    clock.ns, page.text = 2 * S, COUNTER.format(3)
+    observed = one.window(S // 2, 3 * S // 2)
+    assert ([remark.code for remark in observed.remarks], observed.summary.metrics[0].rise) == (["metrics_reset"], None)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf"])
+def test_what_an_exporter_does_not_know_is_left_out(sampler, page, clock, value):
+    text = (
+        f'DCGM_FI_DEV_POWER_USAGE{{UUID="{A}"}} {value}\nDCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{A}"}} {value}\nnv_x {value}\nnv_y 1\n'
+    )
+    summary = sampled(sampler(), page, clock, text, text).summary
+    assert ([one.name for one in summary.metrics], summary.gpus) == (["nv_y"], ())
+
+
+@pytest.mark.parametrize(("reasons", "share"), [(0x1, 0), (0x2, 0), (0x10, 0), (0x100, 0), (0x4, 1), (0x40, 1), (0x82, 1)])
+def test_clocks_that_were_asked_for_are_no_throttling(sampler, page, clock, reasons, share):
+    text = f'DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{A}"}} {reasons}\n'
+    assert sampled(sampler(), page, clock, text, text).summary.gpus[0].throttled_share == share

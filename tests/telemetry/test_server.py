@@ -187,3 +187,22 @@ def test_a_point_without_a_reading_before_it_has_none():
         return await ServerStatistics(Script((statistics(3),)).read, ManualClock()).after(Sent(3))
 
     assert asyncio.run(go()) == (None, ())
+
+
+def test_counts_still_on_their_way_before_the_load_are_awaited():
+    late = [(statistics(count),) for count in (3, 5, 6, 8, 9)]
+    (counts, remarks), _ = around(Script(*late, (statistics(9),), (statistics(19),)), Sent(10))
+    assert (counts.figures().requests, remarks) == (10, ())
+
+
+def test_a_server_that_others_use_is_awaited_for_two_seconds_before_the_load():
+    script = Script(*((statistics(count),) for count in range(10_000)))
+    clock = ManualClock()
+    clock.run(ServerStatistics(script.read, clock).before())
+    assert 2000 * MS <= clock.now_ns() < 2100 * MS
+
+
+def test_replicas_are_not_awaited():
+    script, clock = Script(*((statistics(count),) for count in [5, 900] * 5_000)), ManualClock()
+    clock.run(ServerStatistics(script.read, clock).before())
+    assert (script.asked, clock.now_ns()) == (3, 0)

@@ -64,17 +64,38 @@ def test_a_port_that_is_taken_is_refused():
     assert children() == []
 
 
-def test_where_the_process_is_gone_nothing_is_seen_and_that_is_said_once():
+@pytest.mark.parametrize("closes_first", [False, True])
+def test_where_the_process_is_gone_nothing_is_seen_and_that_is_said_once(closes_first):
     async def go():
         async with watching(Watched()) as watch:
             (child,) = children()
             child.kill()
             seen = [await watch.window(0, 1), await watch.window(1, 2)]
+            if closes_first:
+                async with asyncio.timeout(60):
+                    while watch._orders._pipe is not None:  # noqa: ASYNC110 - until the event loop has let go of it, which it tells nobody
+                        await asyncio.sleep(0.01)
             return seen, watch.notes
 
     seen, notes = asyncio.run(go())
     assert [one.observed for one in seen] == [{}, {}]
     assert notes == ["The process that samples this run ended: there is no telemetry from then on."]
+
+
+def test_an_interruption_while_it_starts_leaves_no_process():
+    async def go():
+        async with watching(Watched()):
+            pytest.fail("it was not interrupted")
+
+    async def main():
+        task = asyncio.ensure_future(go())
+        await asyncio.sleep(0)  # it has started the process, and waits for its pipe
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert children() == []
 
 
 def test_without_telemetry_there_is_no_process():

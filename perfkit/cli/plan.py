@@ -1,0 +1,103 @@
+"""`perfkit plan`: turns results into a capacity plan and writes its folder."""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+
+from perfkit.cli.exit_code import ExitCode
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's options."""
+    add = parser.add_argument
+    add("results", nargs="+", metavar="[LABEL=]RESULT", help="a result folder or its result.json; those of one label are one configuration")
+    add("--slo", action="append", required=True, metavar="LIMIT", help="such as 'p99<50ms' or 'p99<50ms,error_rate<0.1%%'; may be repeated")
+    add(
+        "--demand",
+        action="append",
+        required=True,
+        metavar="RATE",
+        help="peak demand in inferences, such as 1000/s; repeated, the first is planned for",
+    )
+    add("--average-demand", metavar="RATE", help="for costs; without it they are divided by the peak, and said so")
+    add("--headroom", default="30%", metavar="SHARE", help="what is kept free with all replicas up; default 30%%")
+    add("--failure-headroom", default="10%", metavar="SHARE", help="what is kept free while replicas are down; default 10%%")
+    add("--redundancy", type=_count, default=0, metavar="K", help="so many replicas may be down; default 0")
+    add("--zones", type=_count, default=0, metavar="N", help="survive the loss of one of so many zones")
+    add("--price", action="append", default=[], metavar="[LABEL=]PRICE", help="of a replica, such as $2.50/h; may be repeated with labels")
+    add(
+        "--at",
+        action="append",
+        default=[],
+        metavar="RATE",
+        help="predict at this rate of one replica, with a 90 %% interval; may be repeated",
+    )
+    add("--peaks", type=pathlib.Path, metavar="CSV", help="daily peaks, columns date and peak_per_s: forecasts the date of exhaustion")
+    add("--replicas", type=_count, metavar="N", help="how many there are now, for that date; default: as planned")
+    add("--idle-power", metavar="POWER", help="of all GPUs together when idle, such as 60W: energy is shown above it as well")
+    add("--seed", type=int, default=0, help="of what is drawn for intervals; default 0")
+    add("--out", type=pathlib.Path, metavar="DIR", help="the plan's folder; default reports/plan-<UTC time>")
+    add("--format", choices=("text", "json"), default="text", help="what stdout gets: the answer, or plan.json")
+    add("--quiet", action="store_true", help="no remarks on stderr")
+    parser.set_defaults(execute=_execute)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= 1_000_000):
+        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
+    return int(text)
+
+
+def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.clock import utc_now
+    from perfkit.errors import UsageError
+    from perfkit.plan.evidence import gather, read_sources
+    from perfkit.plan.making import make_plan
+    from perfkit.plan.model import plan_document
+    from perfkit.plan.question import Question, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
+    from perfkit.report.plan_folder import check_plan_folder, write_plan
+    from perfkit.report.plan_sentences import headline, predicted, remarks
+
+    if options.zones == 1:
+        raise UsageError("--zones 1: nothing survives the loss of the only zone; give at least 2")
+    if options.replicas == 0:
+        raise UsageError("--replicas 0: no replicas serve no demand; give at least 1")
+    try:
+        peaks = parse_peaks(options.peaks.read_text(encoding="utf-8"), str(options.peaks)) if options.peaks else ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--peaks {options.peaks}: cannot be read: {error}") from None
+    question = Question(
+        slo=parse_slo(options.slo),
+        demands_per_s=tuple(dict.fromkeys(parse_demand_per_s(text) for text in options.demand)),
+        average_demand_per_s=parse_demand_per_s(options.average_demand, "--average-demand") if options.average_demand else None,
+        headroom=parse_headroom(options.headroom, "--headroom"),
+        failure_headroom=parse_headroom(options.failure_headroom, "--failure-headroom"),
+        redundancy=options.redundancy,
+        zones=options.zones,
+        prices=parse_prices(options.price),
+        rates_per_s=tuple(parse_demand_per_s(text, "--at") for text in options.at),
+        peaks=peaks,
+        replicas_now=options.replicas,
+        idle_power_w=parse_power_w(options.idle_power) if options.idle_power else None,
+        seed=options.seed,
+    )
+    if question.average_demand_per_s is not None and question.average_demand_per_s > question.demand_per_s:
+        raise UsageError(f"--average-demand {options.average_demand}: it lies above the peak demand, {options.demand[0]}")
+    folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
+    check_plan_folder(folder)
+    plan = make_plan(gather(read_sources(options.results)), question)
+    write_plan(plan, folder)
+    if not options.quiet:
+        for title, sentences in remarks(plan):
+            if title in ("Left out", "Extrapolated", "To be known"):
+                for sentence in sentences:
+                    print(f"perfkit: {title.lower()}: {sentence}", file=sys.stderr)
+    if options.format == "json":
+        print(json.dumps(plan_document(plan), indent=1))
+    else:
+        for sentence in [*headline(plan), *predicted(plan)]:
+            print(sentence)
+        print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
+    return ExitCode.DONE

@@ -1,0 +1,363 @@
+"""The tables of a plan: values by column, which Markdown, HTML, CSV and JSON show each in its way."""
+
+import csv
+import dataclasses
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from perfkit.plan.model import Plan
+from perfkit.stats.usl import UslFit
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+NOTHING = "–"
+Format = Callable[[Any], str]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.3g}%" if not value else f"{100 * value:.3g}%"
+
+
+def _signed(value: float) -> str:
+    return f"{100 * value:+.1f}%"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+FORMATS: dict[str, Format] = {
+    "_ns": format_duration_ns,
+    "_s": lambda value: format_duration_ns(value * 1e9),
+    "_per_s": format_rate_per_s,
+    "share": _share,
+    "error": _signed,
+    "_w": lambda value: f"{value:,.4g} W",
+    "_j": lambda value: f"{value:,.3g} J",
+    "cost": lambda value: f"{value:,.2f}",
+    "count": lambda value: f"{value:,}",
+    "number": _number,
+    "yes": _yes,
+    "text": str,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its key in CSV and JSON, its heading for people, and how its values are written for them."""
+
+    key: str
+    heading: str
+    kind: str = "text"
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether it stands on the right."""
+        return self.kind not in ("text", "yes")
+
+    def text(self, value: Any) -> str:
+        """A value for people; a dash for None."""
+        return NOTHING if value is None else FORMATS[self.kind](value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """A table; `name` is its file's, `note` says what it rests on."""
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    note: str = ""
+    shown: int | None = None
+    """How many of the rows people are shown; None all of them."""
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The rows as people read them."""
+        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows[: self.shown]]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The rows by key."""
+        return [{column.key: value for column, value in zip(self.columns, row, strict=True)} for row in self.rows]
+
+
+def csv_text(table: Table) -> str:
+    """The table as CSV, with its keys for a heading; what is not known is empty."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows(
+        [["" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in table.rows]
+    )
+    return written.getvalue()
+
+
+def plan_tables(plan: Plan) -> tuple[Table, ...]:
+    """All tables that have rows, in the order to show them."""
+    return tuple(table for table in _tables(plan) if table.rows)
+
+
+def money(plan: Plan) -> str:
+    """The currency, for headings."""
+    return next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
+
+
+def _tables(plan: Plan) -> Iterator[Table]:
+    yield _configurations(plan)
+    yield _points(plan)
+    yield _predictions(plan)
+    yield _fleet_table(plan)
+    yield _operations(plan)
+    yield _laws(plan)
+    yield _held_out(plan)
+    yield _what_if(plan)
+    yield _forecast(plan)
+
+
+def _configurations(plan: Plan) -> Table:
+    columns = (
+        Column("configuration", "configuration"),
+        Column("capacity_per_s", "capacity", "_per_s"),
+        Column("capacity_low_per_s", "from", "_per_s"),
+        Column("capacity_high_per_s", "to", "_per_s"),
+        Column("replicas", "replicas", "count"),
+        Column("decided_by", "decided by"),
+        Column("rate_per_replica_per_s", "each", "_per_s"),
+        Column("fleet_headroom", "headroom", "share"),
+        Column("cost_per_hour", f"per hour{money(plan)}", "cost"),
+        Column("cost_per_million", f"per million{money(plan)}", "cost"),
+        Column("energy_j", "energy an inference", "_j"),
+        Column("energy_above_idle_j", "above idle", "_j"),
+        Column("target_concurrency", "in flight", "number"),
+        Column("refusal", "why not"),
+    )
+    rows = []
+    for one in plan.configurations:
+        fleet, capacity, energy = one.fleet, one.capacity, one.energy
+        rows.append((
+            one.name, *((capacity.per_s, capacity.low_per_s, capacity.high_per_s) if capacity else (None,) * 3),
+            *((fleet.replicas, fleet.reason, fleet.rate_per_replica_per_s / one.batch_size, fleet.headroom) if fleet else (None,) * 4),
+            one.cost_per_hour, one.cost_per_million, energy.gross_j if energy else None, energy.above_idle_j if energy else None,
+            one.target_concurrency, one.refusal or None,
+        ))  # fmt: skip
+    note = (
+        "Capacity is that of one replica in requests a second, with its 90 % interval; fleets are planned with the lower end, the 95 % lower limit. "
+        "Each: what a replica is sent. In flight: the concurrency that an autoscaler holds each to, λ·E[R] at that limit less the headroom (Little's law)."
+    )
+    return _without_empty(Table("configurations", "Configurations", columns, tuple(rows), note))
+
+
+def _points(plan: Plan) -> Table:
+    columns = (
+        Column("configuration", "configuration"),
+        Column("rate_per_s", "rate", "_per_s"),
+        Column("state", "target"),
+        Column("repetitions", "repetitions", "count"),
+        Column("samples", "samples", "count"),
+        Column("throughput_per_s", "throughput", "_per_s"),
+        Column("goodput_per_s", "goodput", "_per_s"),
+        Column("error_rate", "errors", "share"),
+        Column("mean_ns", "mean", "_ns"),
+        *(Column(f"{name}_ns", name, "_ns") for name in ("p50", "p95", "p99")),
+        Column("gpu_utilization", "GPU busy", "share"),
+        Column("power_w", "power", "_w"),
+        Column("energy_j", "energy an inference", "_j"),
+        Column("energy_above_idle_j", "above idle", "_j"),
+        Column("meets_slo", "meets the SLO", "yes"),
+    )
+    rows = tuple(
+        (
+            one.name, point.rate_per_s, point.state, point.repetitions, point.samples, point.throughput_per_s, point.goodput_per_s,
+            point.error_rate, point.mean_ns, *(point.percentiles_ns.get(name) for name in ("p50", "p95", "p99")), point.gpu_utilization,
+            point.power_w, point.energy.gross_j if point.energy else None, point.energy.above_idle_j if point.energy else None, point.meets_slo,
+        )
+        for one in plan.configurations
+        for point in one.points
+    )  # fmt: skip
+    note = "Measured, repetitions pooled. Goodput counts answers within the limit of the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
+    return _without_empty(Table("points", "What was measured", columns, rows, note))
+
+
+def _predictions(plan: Plan) -> Table:
+    columns = (
+        Column("configuration", "configuration"),
+        Column("rate_per_s", "rate", "_per_s"),
+        Column("percentile", "percentile"),
+        Column("expected_ns", "expected", "_ns"),
+        Column("low_ns", "90 % interval from", "_ns"),
+        Column("high_ns", "to", "_ns"),
+        Column("half_width", "half-width", "share"),
+        Column("is_extrapolated", "extrapolated", "yes"),
+    )
+    rows = tuple(
+        (one.name, p.rate_per_s, named.percentile.replace("_", "."), p.value, p.low, p.high, p.half_width, p.is_extrapolated)
+        for one in plan.configurations
+        for named in one.predictions
+        for p in [named.expected]
+    )
+    note = "Where a new measurement, after a restart, with repetitions as long as those measured, is expected to lie with a chance of 90 %. The half-width is the wider side's, as a share of what is expected."
+    return Table("predictions", "Predictions", columns, rows, note)
+
+
+def _fleet_table(plan: Plan) -> Table:
+    columns = (
+        Column("configuration", "configuration"),
+        Column("demand_per_s", "demand", "_per_s"),
+        Column("headroom", "headroom", "share"),
+        Column("redundancy", "redundancy", "count"),
+        Column("replicas", "replicas", "count"),
+        Column("cost_per_hour", f"per hour{money(plan)}", "cost"),
+        Column("cost_per_million", f"per million{money(plan)}", "cost"),
+    )
+    rows = tuple(
+        (one.name, row.demand_per_s, row.headroom, row.redundancy, row.replicas, row.cost_per_hour, row.cost_per_million)
+        for one in sorted(plan.configurations, key=lambda one: one.name != plan.cheapest)
+        for row in one.table
+    )
+    note = f"Redundancy is how many replicas may be down while {plan.question.failure_headroom:.0%} of headroom are kept."
+    others = " The other configurations' are in tables/fleets.csv." if len({row[0] for row in rows}) > 1 else ""
+    title = f"Replicas of {plan.cheapest} by demand, headroom and redundancy"
+    return _without_empty(Table("fleets", title, columns, rows, note + others, len(plan.chosen.table)))
+
+
+def _operations(plan: Plan) -> Table:
+    columns = (
+        Column("configuration", "configuration"),
+        Column("headroom", "headroom", "share"),
+        Column("replicas", "replicas", "count"),
+        Column("cost_per_hour", f"per hour{money(plan)}", "cost"),
+        Column("cost_per_million", f"per million{money(plan)}", "cost"),
+        Column("rate_per_replica_per_s", "each is sent", "_per_s"),
+        Column("percentile", "percentile"),
+        Column("expected_ns", "expected", "_ns"),
+        Column("is_on_front", "on the front", "yes"),
+    )
+    rows = tuple(
+        (
+            one.name, it.headroom, it.replicas, it.cost_per_hour, it.cost_per_million, it.rate_per_replica_per_s,
+            one.slo_percentile.replace("_", "."), it.slo_percentile_ns, (one.name, it.headroom) in plan.front,
+        )
+        for one in plan.configurations
+        for it in one.operations
+    )  # fmt: skip
+    what = "cost" if plan.compares_costs else "number of replicas (no prices are given)"
+    note = f"For the demand of {format_rate_per_s(plan.question.demand_per_s)}. On the front: no other has a lower {what} without a longer time."
+    return _without_empty(Table("front", "Cost against response time", columns, rows, note))
+
+
+def _laws(plan: Plan) -> Table:
+    columns = (
+        Column("configuration", "configuration"),
+        Column("figure", "figure"),
+        Column("value", "value", "number"),
+        Column("low", "from", "number"),
+        Column("high", "to", "number"),
+        Column("comment", "what it says"),
+    )
+    rows: list[tuple[Any, ...]] = []
+    for one in plan.configurations:
+        if isinstance(one.usl, UslFit):
+            for name, parameter in (("λ (per s)", one.usl.lone_rate_per_s), ("σ", one.usl.contention), ("κ", one.usl.coherency)):
+                rows.append((one.name, name, parameter.value, parameter.low, parameter.high, "universal scalability law, 95 % interval"))
+            peak = one.usl.peak
+            rows.append((one.name, "N*", *((peak.concurrency, peak.low, peak.high) if peak else (None,) * 3), one.usl.peak_sentence))
+            rows.append((one.name, "N_k", one.usl.knee, None, None, "knee of the law: most throughput for its response time"))
+        elif one.usl is not None:
+            rows.append((one.name, "universal scalability law", None, None, None, one.usl.sentence))
+        if one.knee:
+            rows.append(
+                (one.name, "knee", one.knee.concurrency, None, None, "measured concurrency of the most throughput for its response time")
+            )
+        if one.bounds:
+            rows.append((one.name, "X_max (per s)", one.bounds.highest_throughput_per_s, None, None, "highest throughput measured"))
+            rows.append(
+                (one.name, "N_sat", one.bounds.saturating_concurrency, None, None, "X_max·R₁: with more requests in flight they wait")
+            )
+    return Table(
+        "laws", "Closed loops: the scalability law, knee and bounds", columns, tuple(rows), "Assumes closed loops without think time."
+    )
+
+
+def _held_out(plan: Plan) -> Table:
+    columns = (
+        Column("configuration", "configuration"),
+        Column("model", "model"),
+        Column("rate_per_s", "rate", "_per_s"),
+        Column("figure", "figure"),
+        Column("measured_ns", "measured", "_ns"),
+        Column("predicted_ns", "predicted", "_ns"),
+        Column("error", "error", "error"),
+    )
+    rows = tuple(
+        (one.name, validation.model, held.rate_per_s, held.figure, held.measured, held.predicted, held.error)
+        for one in plan.configurations
+        for validation in one.validations
+        for held in validation.errors
+    )
+    told = [f"{one.name}: {validation.sentence}" for one in plan.configurations for validation in one.validations]
+    return Table("held_out", "Queueing models on points they were not fitted to", columns, rows, " ".join(told))
+
+
+def _what_if(plan: Plan) -> Table:
+    columns = (
+        Column("configuration", "configuration"),
+        Column("change", "change"),
+        Column("capacity_per_s", "capacity", "_per_s"),
+        Column("p99_ns", "p99 at the planned rate", "_ns"),
+    )
+    rows = tuple((one.name, row.change, row.capacity_per_s, row.p99_ns) for one in plan.configurations for row in one.what_if)
+    return Table("what_if", "What if", columns, rows, "By the M/G/c model, which held on points it was not fitted to.")
+
+
+def _forecast(plan: Plan) -> Table:
+    columns = (Column("figure", "figure"), Column("value", "value"))
+    if plan.forecast is None or plan.exhaustion is None:
+        return Table("forecast", "Forecast", columns, ())
+    found, out = plan.forecast, plan.exhaustion
+    rows = (
+        ("history (days)", f"{found.days}"),
+        ("peak on the last day, by the trend", format_rate_per_s(found.level_per_s)),
+        (
+            "growth a day (80 % interval)",
+            f"{found.growth_per_day:+.3%} ({found.growth_low_per_day:+.3%} to {found.growth_high_per_day:+.3%})",
+        ),
+        (f"capacity of {plan.exhaustion_replicas} replicas, less headroom", format_rate_per_s(out.capacity_per_s)),
+        ("exhausted, P10", exhaustion_date(plan, out.p10_days)),
+        ("exhausted, P50", exhaustion_date(plan, out.p50_days)),
+        ("exhausted, P90", exhaustion_date(plan, out.p90_days)),
+        ("exhausted by growth alone", exhaustion_date(plan, None if out.trend_days is None else round(out.trend_days))),
+    )
+    return Table(
+        "forecast",
+        "Forecast",
+        columns,
+        rows,
+        f"A date is that of the first daily peak above the capacity. Beyond {found.days} days it is extrapolated further than the history is long.",
+    )
+
+
+def exhaustion_date(plan: Plan, days: int | None) -> str:
+    """The date so many days after the last peak, and whether that is further than the history is long."""
+    import numpy as np
+
+    from perfkit.stats.forecast import HORIZON_DAYS
+
+    assert plan.forecast is not None
+    if days is None or days > HORIZON_DAYS:
+        return f"not within {HORIZON_DAYS // 365} years"
+    beyond = " (extrapolated)" if days > plan.forecast.days else ""
+    return f"{np.datetime64(plan.last_peak_date, 'D') + days}{beyond}"
+
+
+def _without_empty(table: Table) -> Table:
+    """Without the columns that no row fills."""
+    kept = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
+    return dataclasses.replace(
+        table, columns=tuple(table.columns[place] for place in kept), rows=tuple(tuple(row[place] for place in kept) for row in table.rows)
+    )

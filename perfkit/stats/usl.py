@@ -1,0 +1,237 @@
+"""The universal scalability law: throughput against concurrency, where it peaks, and when that cannot be said."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.stats.least_squares import Minimum, minimise
+from perfkit.stats.student_t import student_t_quantile
+
+_Numbers = npt.NDArray[np.float64]
+FEWEST_POINTS, FEWEST_PAST_PEAK, FURTHEST = 8, 2, 1.5
+_PEAKS = np.geomspace(1 / 4, 64, 257)  # times the largest concurrency: where the profile of the peak is looked at
+
+_NEARBY = np.exp(np.linspace(-0.3, 0.3, 61))  # and times the estimate
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UslParameter:
+    """An estimate and its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UslPeak:
+    """The concurrency N* of the highest throughput; its interval is a profile's, and never symmetric."""
+
+    concurrency: float
+    low: float
+    high: float
+    throughput_per_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UslFit:
+    """X(N) = λN / (1 + σ(N-1) + κN(N-1)), fitted."""
+
+    lone_rate_per_s: UslParameter
+    """λ: the throughput of one request in flight."""
+    contention: UslParameter
+    """σ: the share that is serial."""
+    coherency: UslParameter
+    """κ: the cost of each pair's agreement."""
+    confidence: float
+    points: int
+    residual_sd: float
+    """Of ln X."""
+    largest_concurrency: float
+    peak: UslPeak | None
+    peak_sentence: str
+    """The peak, or why it is refused: "peak not observed, N* > …"."""
+
+    def throughput_per_s(self, concurrency: float) -> float:
+        """X at a concurrency."""
+        n, sigma, kappa = concurrency, self.contention.value, self.coherency.value
+        return self.lone_rate_per_s.value * n / (1 + sigma * (n - 1) + kappa * n * (n - 1))
+
+    def is_extrapolated(self, concurrency: float) -> bool:
+        """Whether it lies beyond 1.5 times the largest concurrency measured: the law is not known to hold there."""
+        return concurrency > FURTHEST * self.largest_concurrency
+
+    @property
+    def knee(self) -> float | None:
+        """The concurrency of the best throughput over response time, X/R = X²/N; None where it lies at infinity (σ = κ = 0).
+
+        N_k = [-(σ-κ) + √((σ-κ)² + 12κ(1-σ))] / (6κ), the root of d(X²/N)/dN; (1-σ)/σ for κ = 0.
+        """
+        sigma, kappa = self.contention.value, self.coherency.value
+        if kappa <= 0:
+            return (1 - sigma) / sigma if sigma > 0 else None
+        rise = sigma - kappa
+        return (-rise + math.sqrt(rise * rise + 12 * kappa * (1 - sigma))) / (6 * kappa)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UslRefusal:
+    """Why the law is not fitted."""
+
+    sentence: str
+
+
+def fit_usl(
+    concurrencies: Sequence[float] | _Numbers,
+    throughputs_per_s: Sequence[float] | _Numbers,
+    weights: Sequence[float] | _Numbers | None = None,
+    confidence: float = 0.95,
+) -> UslFit | UslRefusal:
+    """Fits the law to a closed loop's points, one a concurrency or several; `weights` are inverse variances up to a factor.
+
+    Source: N. J. Gunther, *Guerrilla Capacity Planning* (2007), chapter 4. Weighted nonlinear least squares on ln X, since
+    noise of throughput is a share of it, with σ, κ ≥ 0. Intervals are t's with n-3 degrees of freedom; that of N* = √((1-σ)/κ)
+    is the set of peaks whose own best fit is no worse than F allows (a profile, D. M. Bates & D. G. Watts 1988, chapter 6).
+    Assumptions: a closed loop without think time; independent noise, the same share everywhere but for the weights.
+
+    Refused: fewer than 8 points or 4 concurrencies; σ below zero by more than its interval, which batching makes: there
+    throughput grows faster than requests in flight. The peak is refused where fewer than 2 points lie past it, or its
+    interval is open. Raises ValueError for values that are not above zero.
+    """
+    n, x = np.asarray(concurrencies, dtype=np.float64), np.asarray(throughputs_per_s, dtype=np.float64)
+    if n.shape != x.shape or (n.size and (n.min() <= 0 or x.min() <= 0)):
+        raise ValueError("concurrencies and throughputs come in pairs above zero")
+    if n.size < FEWEST_POINTS or np.unique(n).size < 4:
+        return UslRefusal(
+            f"The universal scalability law needs at least {FEWEST_POINTS} points of a closed loop at 4 or more concurrencies, and has {n.size}."
+        )
+    root = np.ones_like(x) if weights is None else np.sqrt(np.asarray(weights, dtype=np.float64) / np.mean(weights))
+    free = (True, True)
+    found = _fit(n, x, root, free)
+    degrees = n.size - 3
+    t = student_t_quantile((1 + confidence) / 2, degrees)
+    spread = _spread(found, degrees)
+    if found.parameters[1] + t * spread[1] < 0:
+        return UslRefusal(
+            "The universal scalability law is inapplicable: its σ is below zero "
+            f"({found.parameters[1]:.3g}, at most {found.parameters[1] + t * spread[1]:.3g}), so throughput grows faster than the requests in flight, as batching makes it."
+        )
+    if min(found.parameters[1:]) < 0:
+        # the better of the fits on the edges, of those that keep inside
+        edges = [(_fit(n, x, root, edge), edge) for edge in ((True, False), (False, True), (False, False))]
+        inside = [(one, edge) for one, edge in edges if min(one.parameters[1:]) >= 0]
+        found, free = min(inside, key=lambda one: one[0].sum_of_squares)
+    rate, sigma, kappa = (float(value) for value in found.parameters)
+    residual_sd = math.sqrt(found.sum_of_squares / degrees)
+    low, high = found.parameters - t * spread, found.parameters + t * spread
+    peak, sentence = _peak(n, x, root, found, t, residual_sd)
+    return UslFit(
+        lone_rate_per_s=UslParameter(math.exp(rate), math.exp(low[0]), math.exp(high[0])),
+        contention=UslParameter(sigma, max(float(low[1]), 0.0), float(high[1])),
+        coherency=UslParameter(kappa, max(float(low[2]), 0.0), float(high[2])),
+        confidence=confidence,
+        points=n.size,
+        residual_sd=residual_sd,
+        largest_concurrency=float(n.max()),
+        peak=peak,
+        peak_sentence=sentence,
+    )
+
+
+def _fit(n: _Numbers, x: _Numbers, root: _Numbers, free: tuple[bool, bool]) -> Minimum:
+    """Parameters ln λ, σ, κ; those that are not free are zero."""
+    columns = np.array([True, *free])
+    # N/X = (1 + σ(N-1) + κN(N-1)) / λ is linear: a good place to start
+    design = np.column_stack([np.ones_like(n), n - 1, n * (n - 1)])[:, columns]
+    linear, *_ = np.linalg.lstsq(design * (x / n * root)[:, None], root, rcond=None)
+    start = np.zeros(3)
+    start[0] = math.log(x[np.argmin(n)] / n.min())
+    if linear[0] > 0:
+        start[0] = -math.log(linear[0])
+        start[columns] = [start[0], *linear[1:] / linear[0]]
+
+    def model(free_parameters: _Numbers) -> tuple[_Numbers, _Numbers]:
+        parameters = np.zeros(3)
+        parameters[columns] = free_parameters
+        load = 1 + parameters[1] * (n - 1) + parameters[2] * n * (n - 1)
+        if load.min() <= 0:
+            return np.full_like(n, np.nan), np.zeros((n.size, int(columns.sum())))
+        residuals = root * (np.log(x / n) - parameters[0] + np.log(load))
+        jacobian = np.column_stack([-np.ones_like(n), (n - 1) / load, n * (n - 1) / load]) * root[:, None]
+        return residuals, jacobian[:, columns]
+
+    found = minimise(model, start[columns])
+    parameters = np.zeros(3)
+    parameters[columns] = found.parameters
+    return Minimum(parameters, found.residuals, found.jacobian)
+
+
+def _spread(found: Minimum, degrees: int) -> _Numbers:
+    """Standard errors."""
+    variance = found.sum_of_squares / degrees
+    return np.sqrt(np.maximum(np.diag(found.unscaled_covariance), 0) * variance)
+
+
+def _peak(n: _Numbers, x: _Numbers, root: _Numbers, found: Minimum, t: float, residual_sd: float) -> tuple[UslPeak | None, str]:
+    rate, sigma, kappa = (float(value) for value in found.parameters)
+    largest = float(n.max())
+    limit = found.sum_of_squares + (t * residual_sd) ** 2
+    peaks = _PEAKS * largest
+    peaks = peaks[peaks >= 1]
+    estimate = math.sqrt((1 - sigma) / kappa) if kappa > 0 and sigma < 1 else math.inf
+    if math.isfinite(estimate):
+        peaks = np.unique(np.concatenate([peaks, estimate * _NEARBY]))
+    low, high = _ends(peaks, _profile(n, x, root, peaks) - limit, estimate)
+    is_open = not math.isfinite(high)
+    past = int(np.count_nonzero(n > estimate))
+    if is_open or past < FEWEST_PAST_PEAK:
+        bound = low if math.isfinite(low) else largest
+        return None, (
+            f"Peak not observed, N* > {bound:.3g}: {past} of the points lie past where it would be, and {FEWEST_PAST_PEAK} are needed; "
+            "measure at more requests in flight."
+        )
+    throughput = math.exp(float(rate)) * estimate / (1 + sigma * (estimate - 1) + kappa * estimate * (estimate - 1))
+    return UslPeak(estimate, low, high, throughput), (
+        f"Throughput peaks at {throughput:,.4g}/s with {estimate:.3g} requests in flight (95 % interval {low:.3g} to {high:.3g})."
+    )
+
+
+def _ends(peaks: _Numbers, excess: _Numbers, estimate: float) -> tuple[float, float]:
+    """Where the profile crosses its limit below and above the estimate, between the places looked at; inf where it does not."""
+    inside = np.flatnonzero(excess <= 0)
+    if not inside.size:
+        return estimate, estimate
+    first, last = int(inside[0]), int(inside[-1])
+
+    def crossing(outer: int, inner: int) -> float:
+        share = excess[inner] / (excess[inner] - excess[outer])
+        return float(np.exp(np.log(peaks[inner]) + share * (np.log(peaks[outer]) - np.log(peaks[inner]))))
+
+    low = crossing(first - 1, first) if first else float(peaks[0])
+    high = crossing(last + 1, last) if last + 1 < peaks.size else math.inf
+    return min(low, estimate), max(high, estimate)
+
+
+def _profile(n: _Numbers, x: _Numbers, root: _Numbers, peaks: _Numbers) -> _Numbers:
+    """The least sum of squares with the peak held at each of `peaks`, σ in [0, 1)."""
+    pairs = (n * (n - 1))[None, :] / (peaks * peaks)[:, None]
+    slope = (n - 1)[None, :] - pairs  # of the denominator in σ, where κ = (1-σ)/N*²
+    weights = root * root / (root @ root)
+    sigma = np.full(peaks.size, 0.05)
+    logs = np.log(x / n)[None, :]
+    for _ in range(25):
+        load = 1 + pairs + sigma[:, None] * slope
+        residuals = logs + np.log(load)
+        residuals = (residuals - (residuals * weights).sum(axis=1, keepdims=True)) * root  # ln λ is their mean
+        by_sigma = slope / load
+        by_sigma = (by_sigma - (by_sigma * weights).sum(axis=1, keepdims=True)) * root
+        step = (residuals * by_sigma).sum(axis=1) / np.maximum((by_sigma * by_sigma).sum(axis=1), 1e-300)
+        sigma = np.clip(sigma - step, 0.0, 0.999)
+    load = 1 + pairs + sigma[:, None] * slope
+    residuals = logs + np.log(load)
+    residuals = (residuals - (residuals * weights).sum(axis=1, keepdims=True)) * root
+    totals: _Numbers = (residuals * residuals).sum(axis=1)
+    return totals

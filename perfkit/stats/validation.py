@@ -1,0 +1,83 @@
+"""Whether a model predicts points that it was not fitted to; a model that does not is withdrawn."""
+
+import dataclasses
+from collections.abc import Sequence
+
+FIT_SHARE, FEWEST_ABOVE, MEAN_WITHIN, P99_WITHIN = 0.7, 3, 0.10, 0.15
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Split:
+    """Places of points: to fit, and held out; `sentence` says what is missing for a judgement, and is empty otherwise."""
+
+    fitted: tuple[int, ...]
+    held_out: tuple[int, ...]
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeldOut:
+    """A held-out point: what was measured and predicted, in one unit."""
+
+    rate_per_s: float
+    figure: str
+    """`mean` or `p99`."""
+    measured: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Signed, as a share of what was measured."""
+        return self.predicted / self.measured - 1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Validation:
+    """The verdict on a model."""
+
+    model: str
+    errors: tuple[HeldOut, ...]
+    is_accepted: bool
+    sentence: str
+
+
+def split_points(rates_per_s: Sequence[float], capacity_per_s: float) -> Split:
+    """Points up to 70 % of the capacity are fitted to, but for one in their middle; those above are held out, and it with them.
+
+    A judgement needs at least 3 above, the one inside, and 2 to fit.
+    """
+    order = sorted(range(len(rates_per_s)), key=lambda place: rates_per_s[place])
+    low = [place for place in order if rates_per_s[place] <= FIT_SHARE * capacity_per_s]
+    above = [place for place in order if rates_per_s[place] > FIT_SHARE * capacity_per_s]
+    inside = [low[len(low) // 2]] if len(low) >= 3 else []
+    fitted = [place for place in low if place not in inside]
+    missing = []
+    if len(above) < FEWEST_ABOVE:
+        missing.append(
+            f"at least {FEWEST_ABOVE} rates above {FIT_SHARE:.0%} of the capacity at which the target kept up (there are {len(above)})"
+        )
+    if not inside:
+        missing.append(f"at least 3 below (there are {len(low)})")
+    sentence = f"To be judged it needs {' and '.join(missing)}." if missing else ""
+    return Split(tuple(fitted), tuple(sorted(inside + above)), sentence)
+
+
+def judge_model(model: str, errors: Sequence[HeldOut]) -> Validation:
+    """Accepted where every held-out mean is predicted within 10 %, and every p99 within 15 %."""
+    allowed = {"mean": MEAN_WITHIN, "p99": P99_WITHIN}
+    worst = {figure: max((abs(one.error) for one in errors if one.figure == figure), default=0.0) for figure in allowed}
+    bad = [figure for figure, limit in allowed.items() if worst[figure] > limit + 1e-9]
+    shown = ", ".join(
+        f"{figure} off by up to {worst[figure]:.0%} (allowed {allowed[figure]:.0%})" for figure in allowed if _has(errors, figure)
+    )
+    if not errors:
+        return Validation(model, (), is_accepted=False, sentence=f"Model rejected: {model} has no held-out points.")
+    if bad:
+        return Validation(
+            model, tuple(errors), is_accepted=False, sentence=f"Model rejected: {model}, {shown} on points it was not fitted to."
+        )
+    return Validation(model, tuple(errors), is_accepted=True, sentence=f"Model holds: {model}, {shown} on points it was not fitted to.")
+
+
+def _has(errors: Sequence[HeldOut], figure: str) -> bool:
+    return any(one.figure == figure for one in errors)

@@ -1,0 +1,89 @@
+"""`perfkit plan` from outside: what it prints, what it writes, and its exit codes."""
+
+import json
+
+import pytest
+
+from perfkit.cli.main import main
+from tests.queue_results import Writer
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """A result that can be planned from, one of another model, one of a single rate, and one of closed loops."""
+    write = Writer(tmp_path_factory.mktemp("results"))
+    rates = (20, 35, 50, 60, 70, 110)
+    return {
+        "good": write(rates, overloaded_from=100),
+        "other": write(rates, model="n", overloaded_from=100),
+        "single": write((50,)),
+        "closed": write((), concurrencies=(1, 2), throughputs=(100, 180)),
+    }
+
+
+@pytest.fixture
+def plan(results, tmp_path, capsys):
+    """Runs the command on results by name; gives exit code, stdout and stderr."""
+
+    def run(*arguments, names=("good",), slo="p99<300ms", demand="1000/s"):
+        paths = [str(results[name]) for name in names]
+        code: object
+        try:
+            code = main(["plan", *paths, "--slo", slo, "--demand", demand, "--out", str(tmp_path / "out"), *arguments])
+        except SystemExit as ended:
+            code = ended.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_answer_is_printed_and_the_folder_written(plan, tmp_path):
+    code, stdout, stderr = plan("--price", "$2.50/h", "--redundancy", "1", "--at", "55/s")
+    assert code == 0, stderr
+    assert "replicas of m serve 1,000/s within p99 < 300 ms" in stdout
+    assert "m at 55.0/s: p99 " in stdout
+    assert "(half-width " in stdout
+    assert "perfkit: to be known: The server was started once" in stderr
+    assert {entry.name for entry in (tmp_path / "out").iterdir()} == {"plan.html", "plan.md", "plan.json", "tables", "plots"}
+
+
+def test_json_goes_to_stdout_and_nothing_else_does(plan, tmp_path):
+    code, stdout, stderr = plan("--format", "json", "--quiet")
+    assert (code, stderr) == (0, "")
+    assert json.loads(stdout) == json.loads((tmp_path / "out" / "plan.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "code", "message"),
+    [
+        ((), {"demand": "1000"}, 2, "--demand '1000': the unit is missing; write 1000/s or 60000/m"),
+        ((), {"demand": "0/s"}, 2, "--demand '0/s': a rate must be above zero, found '0/s'"),
+        ((), {"slo": "p99<300"}, 2, "--slo 'p99<300': expected a duration"),
+        (("--price", "2.50"), {}, 2, "with its unit, such as 2.50/h"),
+        (("--price", "$2/h", "--price", "$3/h"), {}, 2, "the general price is 2 $/h and 3 $/h; give one"),
+        (("--headroom", "0.3"), {}, 2, "--headroom '0.3': the unit is missing; write 30%"),
+        (("--zones", "1"), {}, 2, "--zones 1: nothing survives the loss of the only zone"),
+        (("--replicas", "0"), {}, 2, "--replicas 0"),
+        (("--redundancy", "-1"), {}, 2, "expected a whole number"),
+        (("--average-demand", "2000/s"), {}, 2, "--average-demand 2000/s: it lies above the peak demand, 1000/s"),
+        (("--peaks", "/nothing.csv"), {}, 2, "--peaks /nothing.csv: cannot be read"),
+        ((), {"names": ("single",)}, 2, "no capacity can be told from a single point"),
+        ((), {"names": ("closed",)}, 2, "these are closed loops, which have no arrival rate"),
+        ((), {"names": ("good", "other")}, 2, "tell them apart: a="),
+        ((), {"slo": "p99<1ms"}, 3, "The SLO is never met"),
+    ],
+)
+def test_nonsense_is_refused_with_a_sentence(plan, tmp_path, arguments, options, code, message):
+    found, _, stderr = plan(*arguments, **options)
+    assert found == code, stderr
+    assert message in stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("x")
+    code, _, stderr = plan()
+    assert code == 2
+    assert "is no plan; give another one" in stderr
+    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["mine"]

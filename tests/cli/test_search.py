@@ -1,0 +1,49 @@
+"""`perfkit run` with `load: search`: what it writes, shows and ends with. Figures are the machine's: none is asserted here."""
+
+import json
+import signal
+
+SYNTHETIC = {"target": {"model": "synthetic"}, "workload": {"inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}}}
+CODES = {
+    "precision": 0, "cliff": 0, "never_missed": 0, "never_met": 1, "non_monotone": 3, "not_confirmed": 3, "max_probes": 3, "budget": 3,
+    "generator": 5,
+}  # fmt: skip
+
+
+def test_a_search_writes_its_probes_what_they_say_and_a_picture(perfkit, write_scenario):
+    load = {"search": {"slo": {"p90": "100ms", "error_rate": "5%"}, "start_rate": 40, "max_rate": 80, "max_probes": 3}}
+    finished = perfkit.run("run", write_scenario(**SYNTHETIC, load=load, measure={"warmup": "100ms", "duration": "500ms"}))
+    found, points = finished.result["search"], finished.result["points"]
+    assert finished.code == CODES[found["stopped_because"]], finished.stderr
+    assert found["slo"] == {"p90": "100ms", "error_rate": "5%"}
+    assert [probe["rate_per_s"] for probe in found["probes"]] == [point["load"]["rate_per_s"] for point in points]
+    assert points[0]["load"] == {"kind": "open", "rate_per_s": 40.0, "arrivals": "poisson", "burstiness": None, "max_in_flight": None}
+    assert set(found) >= {"capacity_per_s", "low_per_s", "high_per_s", "confidence", "stopped_because"}
+    assert found["reason"] in finished.stdout
+    assert "bracket" in finished.stdout
+    for name in ("report.html", "report.md"):
+        assert "Capacity" in (finished.folder / name).read_text()
+    assert (finished.folder / "plots" / "search.svg").read_text().startswith("<?xml")
+
+
+def test_an_interrupted_search_keeps_its_probes(perfkit, write_scenario):
+    load = {"search": {"slo": {"p99": "1h"}, "start_rate": 20}}  # which nothing misses before the generator does
+    running = perfkit.start("run", write_scenario(**SYNTHETIC, load=load, measure={"warmup": "50ms", "duration": "300ms"}))
+    running.wait_for_line("[1/16]")
+    running.signal(signal.SIGINT)
+    finished = running.finish()
+    assert finished.code == 130
+    assert finished.result["status"] == "interrupted"
+    assert finished.result["search"]["stopped_because"] == "interrupted"
+    assert len(finished.result["search"]["probes"]) >= 1
+
+
+def test_a_search_is_validated_without_sending(perfkit, write_scenario):
+    load = {"search": {"slo": {"p99": "1ms"}, "precision": "5%", "budget": "20m"}}
+    assert perfkit.run("validate", write_scenario(load=load, measure={"duration": "1s"})).code == 0
+    refused = perfkit.run(
+        "validate", write_scenario(load={"search": {"slo": {"p99": "1ms"}, "presision": "5%"}}, measure={"duration": "1s"})
+    )
+    assert refused.code == 2
+    assert "unknown key; did you mean 'precision'?" in refused.stderr
+    assert "Search" in json.dumps(json.loads(perfkit.run("schema").stdout))

@@ -1,0 +1,56 @@
+"""`perfkit run` of a sweep: a folder a case, a table over all, and nothing measured twice."""
+
+import json
+import signal
+
+QUICK = {"warmup": "20ms", "duration": "100ms", "repetitions": 1}
+CLOSED = {"closed": {"concurrency": 1, "think_time": "1ms"}}
+
+
+def test_a_sweep_is_a_folder_of_results_and_goes_on_where_it_ended(perfkit, write_scenario, tmp_path):
+    folder = tmp_path / "sweep"
+    first = perfkit.run("run", write_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 99]}), "--out", folder)
+    # 99 is more than the model takes: that case alone fails
+    assert first.code in (2, 5), first.stderr
+    document = json.loads((folder / "sweep.json").read_text())
+    assert document["schema"] == "perfkit.sweep/1"
+    assert [case["folder"] for case in document["cases"]] == ["batch_size=1", "batch_size=99"]
+    assert document["cases"][1]["status"] == "failed"
+    assert "99" in document["cases"][1]["reason"]
+    if document["cases"][0]["status"] != "complete":  # a machine so busy that the generator was late: nothing is kept then
+        return
+    kept = (folder / "batch_size=1" / "result.json").read_bytes()
+    second = perfkit.run("run", write_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 4]}), "--out", folder)
+    assert "1 of 2 cases are measured already" in second.stderr
+    assert "case 2 of 2: workload.batch_size 4" in second.stderr
+    assert "case 1 of 2" not in second.stderr
+    assert (folder / "batch_size=1" / "result.json").read_bytes() == kept
+    result = json.loads((folder / "batch_size=4" / "result.json").read_text())
+    assert result["scenario"]["workload"]["batch_size"] == 4
+    assert "workload.batch_size=4" in result["overrides"]
+    table = (folder / "sweep.csv").read_text().splitlines()
+    assert table[0].startswith("workload.batch_size,protocol,load,level,throughput_per_s")
+    assert [line.split(",")[0] for line in table[1:]] == ["1", "4"]
+    assert all((folder / name).exists() for name in ("report.md", "report.html"))
+
+
+def test_an_interrupted_sweep_says_how_it_goes_on(perfkit, write_scenario, tmp_path):
+    folder = tmp_path / "sweep"
+    scenario = write_scenario(load=CLOSED, measure={**QUICK, "duration": "60s"}, sweep={"workload.batch_size": [1, 4]})
+    running = perfkit.start("run", scenario, "--out", folder)
+    running.wait_for_line("target:")
+    running.signal(signal.SIGINT)
+    finished = running.finish()
+    assert finished.code == 130
+    assert f"the rest of the sweep: perfkit run {scenario} --out {folder}" in finished.stderr
+    assert [case["status"] for case in json.loads((folder / "sweep.json").read_text())["cases"]] == ["interrupted", "pending"]
+
+
+def test_a_sweep_is_validated_case_by_case_and_does_not_take_a_results_place(perfkit, write_scenario, tmp_path):
+    path = write_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 4], "server.threads": [1, 2]})
+    assert "a sweep over 4 cases" in perfkit.run("validate", path).stdout
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    refused = perfkit.run("run", path, "--out", tmp_path / "mine")
+    assert refused.code == 2
+    assert "is no sweep's folder" in refused.stderr

@@ -1,0 +1,166 @@
+"""What a plan's folder holds: one page that needs nothing, Markdown, and every table as CSV and JSON, all with the same figures."""
+
+import csv
+import dataclasses
+import io
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from perfkit.errors import ResultError
+from perfkit.plan.evidence import gather, read_sources
+from perfkit.plan.making import make_plan
+from perfkit.plan.question import Price, Question, parse_slo
+from perfkit.report.plan_folder import write_plan
+from perfkit.report.plan_plots import draw_plan_plots, gpu_figure, rate_figure, throughput_figure
+from perfkit.report.plan_sentences import headline, remarks
+from perfkit.report.plan_tables import csv_text, plan_tables
+from perfkit.stats.capacity import Energy
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def plan(mm1_results):
+    peaks = tuple((f"2026-{month:02d}-{day:02d}", 400 * 1.004 ** (28 * month + day)) for month in (1, 2, 3) for day in range(1, 29))
+    question = Question(
+        parse_slo(["p99<300ms"]), (1000.0,), prices={"": Price(2.5, "$")}, redundancy=1, rates_per_s=(55.0,), peaks=peaks, replicas_now=30
+    )
+    return make_plan(gather(read_sources([str(one) for one in mm1_results])), question)
+
+
+@pytest.fixture(scope="module")
+def folder(plan, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report") / "plan"
+    write_plan(plan, folder)
+    return folder
+
+
+def test_every_form_is_written_and_nothing_half_done_is_left(folder):
+    names = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    tables = {"configurations", "points", "predictions", "fleets", "front", "laws", "held_out", "forecast"}
+    plots = {"rate", "front", "throughput", "latency-throughput", "forecast", "held-out"}
+    expected = {"plan.html", "plan.md", "plan.json", *(f"tables/{name}.{kind}" for name in tables for kind in ("csv", "json"))}
+    assert expected | {f"plots/{name}.svg" for name in plots} <= names
+    assert {name for name in names if "what_if" not in name} == expected | {f"plots/{name}.svg" for name in plots}
+
+
+def test_the_page_needs_nothing_else(folder):
+    page = (folder / "plan.html").read_text()
+    assert re.findall(r'(?:src|href)="(?!#)[^"]*"', page.replace('href="http', 'x="')) == []
+    assert "<script" not in page
+    assert "@import" not in page
+    assert page.count("<svg") == len(list((folder / "plots").iterdir()))
+    assert "@media print" in page
+
+
+def test_csv_json_and_page_tell_the_same(plan, folder):
+    page = (folder / "plan.html").read_text()
+    for table in plan_tables(plan):
+        records = json.loads((folder / "tables" / f"{table.name}.json").read_text())
+        rows = list(csv.DictReader(io.StringIO((folder / "tables" / f"{table.name}.csv").read_text())))
+        assert len(rows) == len(records) == len(table.rows)
+        for row, record in zip(rows, records, strict=True):
+            for key, value in record.items():
+                if isinstance(value, float):
+                    assert float(row[key]) == pytest.approx(value, rel=1e-5)
+                elif value is not None:
+                    assert row[key] == str(value)
+        for texts in table.texts[:3]:
+            for text in texts:
+                assert text.replace("<", "&lt;").replace("'", "&#39;") in page
+
+
+def test_the_answer_says_the_fleet_its_price_and_how_sure_it_is(plan):
+    fleet, capacity = plan.chosen.fleet, plan.chosen.capacity
+    told = headline(plan)
+    assert told[0] == (
+        f"{fleet.replicas} replicas of m serve 1,000/s within p99 < 300 ms, decided by {fleet.reason}, for ${2.5 * fleet.replicas:,.2f} an hour "
+        f"(${plan.chosen.cost_per_million:,.2f} a million inferences)."
+    )
+    assert f"(90 % interval {capacity.low_per_s:.1f}/s to " in told[1]
+    assert "(P50; P10 2026-" in told[-1]
+
+
+def test_assumptions_and_data_are_on_the_page(plan, folder):
+    sections = dict(remarks(plan))
+    assert len(sections["Assumptions"]) >= 5
+    assert any("since no average is given" in sentence for sentence in sections["Assumptions"])
+    assert str(plan.chosen.sources[0]) in sections["Data"][0]
+    text = (folder / "plan.md").read_text()
+    assert "## Assumptions" in text
+    assert "| configuration | capacity | from | to | replicas |" in text
+
+
+def x_of(line):
+    return np.asarray(line.get_xdata()).tolist()
+
+
+def y_of(line):
+    return np.asarray(line.get_ydata()).tolist()
+
+
+def test_the_rate_figure_draws_what_was_measured_the_curves_and_the_slo(plan):
+    (panel,) = rate_figure(plan).axes
+    lines = {line.get_gid(): line for line in panel.lines}
+    kept = [point for point in plan.chosen.points if point.state == "kept up"]
+    for name in ("p50", "p95", "p99"):
+        assert x_of(lines[f"measured-{name}-True"]) == [point.rate_per_s for point in kept]
+        assert y_of(lines[f"measured-{name}-True"]) == pytest.approx([point.percentiles_ns[name] / 1e6 for point in kept])
+        x, y = x_of(lines[f"curve-{name}"]), y_of(lines[f"curve-{name}"])
+        assert y == pytest.approx([plan.chosen.curves[name].value(rate) / 1e6 for rate in x])
+        assert x_of(lines[f"measured-{name}-False"]) == [110.0]
+    assert y_of(lines["slo-300"]) == [300.0, 300.0]
+    assert x_of(lines["capacity"])[0] == plan.chosen.capacity.per_s
+
+
+def test_the_throughput_figure_draws_the_law_as_far_as_it_may_go(plan):
+    (panel,) = throughput_figure(plan).axes
+    lines = {line.get_gid(): line for line in panel.lines}
+    assert x_of(lines["law-"])[-1] == 96
+    assert x_of(lines["law:"])[-1] == 144
+    assert y_of(lines["measured"])[-1] == pytest.approx(plan.chosen.usl.throughput_per_s(96), rel=0.01)
+
+
+def test_the_same_plan_draws_the_same_bytes(plan):
+    first, second = draw_plan_plots(plan), draw_plan_plots(plan)
+    assert first == second
+    for svg in first.values():
+        assert ET.fromstring(svg).tag == f"{SVG}svg"  # noqa: S314 - we drew it ourselves
+
+
+def test_gpus_are_drawn_where_there_are_any(plan):
+    assert gpu_figure(plan) is None
+    points = tuple(
+        dataclasses.replace(point, gpu_utilization=0.5, power_w=200.0, energy=Energy(200 / point.rate_per_s, 100 / point.rate_per_s))
+        for point in plan.chosen.points
+    )
+    with_gpus = dataclasses.replace(plan, configurations=(dataclasses.replace(plan.chosen, points=points),))
+    busy, power, energy = gpu_figure(with_gpus).axes
+    assert y_of(busy.lines[0]) == [50.0] * len(points)
+    assert y_of(power.lines[0]) == [200.0] * len(points)
+    assert [line.get_gid() for line in energy.lines] == ["energy-m", "idle-m"]
+    assert y_of(energy.lines[1]) == pytest.approx([100 / point.rate_per_s for point in points])
+
+
+def test_markup_in_names_does_not_reach_the_page(plan, tmp_path):
+    named = dataclasses.replace(plan.chosen, name="<b>|x")
+    write_plan(dataclasses.replace(plan, configurations=(named,), cheapest="<b>|x"), tmp_path / "plan")
+    page, text = (tmp_path / "plan" / "plan.html").read_text(), (tmp_path / "plan" / "plan.md").read_text()
+    assert "<b>" not in page
+    assert r"\<b\>\|x" in text
+
+
+def test_a_folder_of_something_else_is_not_written_to(plan, folder, tmp_path):
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(ResultError, match="is no plan; give another one"):
+        write_plan(plan, tmp_path)
+    write_plan(plan, folder)  # a plan is replaced
+
+
+def test_csv_leaves_empty_what_is_not_known(plan):
+    table = next(table for table in plan_tables(plan) if table.name == "laws")
+    assert ",knee,16,,," in csv_text(table)

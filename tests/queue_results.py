@@ -1,0 +1,109 @@
+"""Results as `perfkit run` writes them, of queues that are simulated: the truth of what a plan says of them is known."""
+
+import dataclasses
+import itertools
+import math
+import pathlib
+
+import numpy as np
+
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recording import Interval
+from perfkit.recorder.series import Series
+from perfkit.recorder.window import Window
+from perfkit.result.file import ResultWriter, interval_lines
+from perfkit.result.model import ClosedLoad, Connections, Generator, OpenLoad, Result, RunWarning
+from perfkit.stats.summary import Measured, point, pooled
+from perfkit.transport.base import Outcome
+
+NS_PER_S = 1_000_000_000
+
+
+def mm1_times_s(random, rate_per_s, number, mean_s=0.01):
+    """Response times of M/M/1 by Lindley's recursion, after a warm-up."""
+    warm_up = 2000
+    count = number + warm_up
+    served, between = random.exponential(mean_s, count), random.exponential(1 / rate_per_s, count)
+    walk = np.concatenate(([0.0], np.cumsum(served[:-1] - between[:-1])))
+    return (walk - np.minimum.accumulate(walk) + served)[warm_up:]
+
+
+def packed(times_s):
+    histogram = Histogram()
+    histogram.record_many(np.rint(np.asarray(times_s) * NS_PER_S).astype(np.int64))
+    return histogram.packed()
+
+
+@dataclasses.dataclass
+class Writer:
+    """Writes results; `restart` is the share by which this start of the server is slower than the mean."""
+
+    folder: pathlib.Path
+    numbers: "itertools.count[int]" = dataclasses.field(default_factory=itertools.count)
+
+    def __call__(self, rates=(), *, concurrencies=(), throughputs=(), model="m", protocol="http", server=(), batch_size=1, seconds=20,
+                 repetitions=1, seed=0, restart=0.0, overloaded_from=math.inf, times_s=mm1_times_s, samples=None, rejected=0,
+                 invalid=(), slowest_per_s=100):  # fmt: skip
+        folder = self.folder / f"result{next(self.numbers)}"
+        writer = ResultWriter(folder, 1_700_000_000.0)
+        random, measured = np.random.default_rng([seed, 77]), []
+        loads = [OpenLoad(rate_per_s=rate, arrivals="poisson") for rate in rates] + [ClosedLoad(concurrency=one) for one in concurrencies]
+        slower = 1 + restart
+        for repetition in range(repetitions):
+            for index, load in enumerate(loads):
+                is_open = isinstance(load, OpenLoad)
+                if is_open:
+                    number = samples or round(load.level * seconds)
+                    times = slower * times_s(random, min(load.level, 90.0) * slower, number)
+                    finished = round(min(load.level, slowest_per_s / slower if load.level >= overloaded_from else math.inf) * seconds)
+                else:
+                    rate = throughputs[index - len(rates)]
+                    finished = round(rate * seconds)
+                    times = random.gamma(100, load.level / rate / 100, finished)
+                parts = [packed(one) for one in np.array_split(times, seconds)]
+                for second, part in enumerate(parts):
+                    interval = Interval(second, part, part) if is_open else Interval(second, part)
+                    start_s = (repetition * len(loads) + index) * (seconds + 1.0)
+                    writer.log(interval_lines(f"p{index}.r{repetition}", start_s, interval))
+                codes = ["overloaded"] if is_open and load.level >= overloaded_from else []
+                measured.append(
+                    self._measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid)
+                )
+        groups: dict[tuple[str, object], list[Measured]] = {}
+        for one in measured:
+            groups.setdefault((one.protocol, one.load), []).append(one)
+        scenario = {
+            "name": model,
+            "target": {"model": model},
+            "server": {"device": "auto", **dict(server)},
+            "workload": {"batch_size": batch_size},
+        }
+        result = Result(
+            scenario=scenario, environment={}, status="complete", started_at="2026-01-02T03:04:05.678+00:00",
+            points=tuple(point(one) for one in measured), summary=tuple(pooled(group) for group in groups.values()),
+        )  # fmt: skip
+        writer.save(result)
+        writer.commit()
+        return folder
+
+    @staticmethod
+    def _measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid):
+        is_open = isinstance(load, OpenLoad)
+        whole, nothing = packed(times), np.zeros(0, dtype=np.int64)
+        quick = packed(np.full(len(times), 1e-5))
+        kinds = {"service_time": whole, "failure_time": packed([])}
+        if is_open:
+            kinds |= {"response_time": whole, "start_delay": quick, "lag": quick}
+        ended = finished if is_open else round(load.level * seconds / float(np.mean(times)))
+        window = Window(
+            start_ns=0, end_ns=seconds * NS_PER_S,
+            outcomes={**dict.fromkeys(Outcome, 0), Outcome.OK: len(times), Outcome.REJECTED: rejected},
+            times=kinds, statuses={}, dropped=0, unsent=0, checked=0, ended=ended, finished=finished, good=0,
+            finished_per_s=(), errors={}, series=Series(0, 20_000_000, nothing, nothing, nothing, nothing), batches=tuple(parts),
+        )  # fmt: skip
+        return Measured(
+            protocol=protocol, load=load, batch_size=batch_size, repetition=repetition, window=window, warmup_ns=NS_PER_S,
+            connections=Connections(opened=1, reconnects=0), generator=Generator(cpu_share=0.1, steal_share=0.0),
+            warnings=tuple(RunWarning(code=code, message=f"It was {code}.") for code in codes),
+            faults=tuple(RunWarning(code="fault", message="It was not valid.") for level in invalid if level == load.level),
+        )  # fmt: skip

@@ -1,0 +1,104 @@
+"""The folder of a sweep: which case lies where, and what counts as measured."""
+
+import json
+
+import pytest
+
+from perfkit.errors import ResultError
+from perfkit.result.sweep import SWEEP_FILE, SweepFolder, configurations, folder_names, read_sweep, result_folders
+
+CASES = [({"workload.batch_size": size}, {"name": "s", "workload": {"batch_size": size}}) for size in (1, 4)]
+
+
+@pytest.fixture
+def stored():
+    """Puts a result of a scenario into a folder, as far as a sweep looks at it."""
+
+    def store(folder, scenario, status="complete"):
+        folder.mkdir(parents=True, exist_ok=True)
+        result = {
+            "schema": "perfkit.result/1",
+            "scenario": scenario,
+            "environment": {},
+            "status": status,
+            "started_at": "",
+            "points": [],
+            "summary": [],
+        }
+        (folder / "result.json").write_text(json.dumps(result))
+
+    return store
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"workload.batch_size": 4, "server.threads": 2}, "batch_size=4_threads=2"),
+        ({"target.protocols": ["http", "grpc"]}, "protocols=http-grpc"),
+        ({"server.synthetic": "service=constant:5ms,servers=1"}, "synthetic=service=constant-5ms-servers=1"),
+        ({"load": {"closed": {"concurrency": 1}}}, "load=-closed-concurrency-1"),
+    ],
+)
+def test_a_folder_is_called_as_its_values(values, name):
+    assert folder_names([values]) == [name]
+
+
+def test_folders_whose_names_would_meet_get_numbers():
+    assert folder_names([{"a.x": 1}, {"b.x": 1}, {"c.x": "1"}]) == ["x=1", "x=1-2", "x=1-3"]
+
+
+def test_what_is_complete_and_of_the_same_scenario_is_not_measured_again(tmp_path, stored):
+    folder = tmp_path / "sweep"
+    assert SweepFolder(folder, "s", CASES).pending() == [0, 1]
+    stored(folder / "batch_size=4", CASES[1][1])
+    again = SweepFolder(folder, "s", CASES)
+    assert again.pending() == [0]
+    assert [case.status for case in read_sweep(folder).cases] == ["pending", "complete"]
+    assert result_folders(folder) == [folder / "batch_size=4"]
+    stored(folder / "batch_size=4", {**CASES[1][1], "name": "other"})
+    stored(folder / "batch_size=1", CASES[0][1], status="interrupted")
+    assert SweepFolder(folder, "s", CASES).pending() == [0, 1]
+
+
+def test_a_key_more_or_less_makes_other_folders(tmp_path, stored):
+    folder = tmp_path / "sweep"
+    SweepFolder(folder, "s", CASES)
+    stored(folder / "batch_size=1", CASES[0][1])
+    more = [({**values, "server.threads": 1}, {**document, "server": {"threads": 1}}) for values, document in CASES]
+    assert SweepFolder(folder, "s", more).pending() == [0, 1]
+
+
+def test_what_is_swept_of_the_server_makes_a_configuration_and_what_is_of_the_load_does_not(tmp_path, stored):
+    cases = [
+        ({"server.threads": threads, "load.open.rate": rate}, {"server": {"threads": threads}, "load": {"open": {"rate": rate}}})
+        for threads in (1, 2)
+        for rate in (5, 9)
+    ]
+    folder = tmp_path / "sweep"
+    names = [case.folder for case in SweepFolder(folder, "s", cases).document.cases]
+    for name, (_, document) in zip(names, cases, strict=True):
+        stored(folder / name, document)
+    SweepFolder(folder, "s", cases)
+    assert [label for label, _ in configurations(folder)] == ["server.threads=1"] * 2 + ["server.threads=2"] * 2
+    assert configurations(tmp_path / "result") == [("", tmp_path / "result")]
+
+
+def test_what_is_no_sweep_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("x")
+    with pytest.raises(ResultError, match="is no sweep's folder"):
+        SweepFolder(tmp_path, "s", CASES)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": "perfkit.sweep/2"}', '{"schema": "perfkit.sweep/1"}'])
+def test_a_broken_sweep_is_told(tmp_path, text):
+    (tmp_path / SWEEP_FILE).write_text(text)
+    with pytest.raises(ResultError, match=r"sweep\.json: "):
+        read_sweep(tmp_path)
+
+
+def test_a_result_stands_for_itself_and_an_unmeasured_sweep_for_nothing(tmp_path):
+    assert result_folders(tmp_path / "result") == [tmp_path / "result"]
+    SweepFolder(tmp_path / "sweep", "s", CASES)
+    with pytest.raises(ResultError, match="no case of this sweep is measured yet"):
+        result_folders(tmp_path / "sweep")

@@ -1,0 +1,59 @@
+"""A sweep is read as its cases: every combination, each a scenario of its own."""
+
+import pytest
+
+from perfkit.scenario.file import read_cases, read_scenario
+
+SWEEP = """
+target: {model: m}
+load: {closed: {concurrency: 1}}
+sweep:
+  workload.batch_size: [1, 4]
+  server.threads: [1, 2, 3]
+"""
+
+
+@pytest.fixture
+def cases(tmp_path):
+    def read(text, settings=(), environ=()):
+        path = tmp_path / "s.yaml"
+        path.write_text(text)
+        return read_cases(path, settings, dict(environ))
+
+    return read
+
+
+def test_every_combination_is_a_case_and_the_last_key_changes_fastest(cases):
+    found = cases(SWEEP)
+    assert [tuple(case.values.values()) for case in found] == [(1, 1), (1, 2), (1, 3), (4, 1), (4, 2), (4, 3)]
+    assert [(one.loaded.scenario.workload.batch_size, one.loaded.scenario.server.threads) for one in found] == [
+        (1, 1), (1, 2), (1, 3), (4, 1), (4, 2), (4, 3),
+    ]  # fmt: skip
+    assert found[4].loaded.overrides == ("workload.batch_size=4", "server.threads=2")
+    assert all(case.loaded.scenario.sweep is None for case in found)
+
+
+def test_a_setting_of_a_swept_key_takes_the_place_of_its_values(cases):
+    found = cases(SWEEP, ["workload.batch_size=2"])
+    assert [dict(case.values) for case in found] == [{"server.threads": threads} for threads in (1, 2, 3)]
+    assert {case.loaded.scenario.workload.batch_size for case in found} == {2}
+    found = cases(SWEEP, environ={"PERFKIT_SET_SERVER__THREADS": "7"})
+    assert [dict(case.values) for case in found] == [{"workload.batch_size": 1}, {"workload.batch_size": 4}]
+
+
+def test_any_key_can_be_swept_a_whole_load_too(cases):
+    text = "target: {model: m}\nsweep: {load: [{closed: {concurrency: 3}}, {open: {rate: 5}}], target.protocols: [[http], [grpc]]}\n"
+    found = cases(text)
+    assert [type(case.loaded.scenario.load).__name__ for case in found] == ["ClosedLoad", "ClosedLoad", "OpenLoad", "OpenLoad"]
+    assert [case.loaded.scenario.target.load_protocols for case in found] == [("http",), ("grpc",)] * 2
+
+
+def test_a_swept_header_is_no_more_shown_than_another(cases):
+    (one,) = cases(SWEEP.replace("workload.batch_size: [1, 4]", "target.headers: [{authorization: s3cret}]").replace("[1, 2, 3]", "[1]"))
+    assert one.loaded.overrides == ("target.headers=<redacted>", "server.threads=1")
+
+
+def test_a_file_without_a_sweep_is_one_case_and_one_scenario(cases, tmp_path):
+    (one,) = cases("target: {model: m}\nload: {closed: {concurrency: 1}}\n")
+    assert not one.values
+    assert read_scenario(tmp_path / "s.yaml", environ={}) == one.loaded

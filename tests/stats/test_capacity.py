@@ -1,0 +1,98 @@
+"""Fleets, costs, energy and fronts: literal figures, and properties over many plans."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.stats.capacity import (
+    ClosedPoint,
+    closed_loop_bounds,
+    cost_per_million,
+    energy_per_inference,
+    measured_knee,
+    pareto_front,
+    plan_fleet,
+    target_concurrency,
+)
+
+
+def test_the_golden_plan():
+    """λ*_L = 120, Q = 1,000, h = 0.7, h_f = 0.9, k = 1: 12 replicas; $2.50 an hour each: $8.33 a million; 300 W at 120/s: 2.5 J."""
+    fleet = plan_fleet(1000.0, 120.0, headroom=0.3, failure_headroom=0.1, redundancy=1)
+    assert (fleet.replicas, fleet.for_headroom, fleet.for_redundancy, fleet.reason) == (12, 12, 11, "headroom")
+    assert round(cost_per_million(fleet.replicas, 2.50, 1000.0), 2) == 8.33
+    assert energy_per_inference(300.0, 120.0).gross_j == 2.5
+    assert energy_per_inference(300.0, 120.0, idle_power_w=60.0).above_idle_j == 2.0
+
+
+@given(
+    st.floats(0.1, 1e5), st.floats(0.1, 1e4), st.sampled_from([0.0, 0.2, 0.5]), st.sampled_from([0.0, 0.1]), st.integers(0, 3),
+    st.sampled_from([0, 2, 3, 5]),
+)  # fmt: skip
+def test_a_fleet_is_the_smallest_that_keeps_its_promises(demand, capacity, headroom, failure_headroom, redundancy, zones):
+    fleet = plan_fleet(demand, capacity, headroom=headroom, failure_headroom=failure_headroom, redundancy=redundancy, zones=zones)
+
+    def keeps(n, slack):
+        after_loss = n - math.ceil(n / zones) if zones else n
+        return (
+            demand <= n * (1 - headroom) * capacity * slack
+            and demand <= (n - redundancy) * (1 - failure_headroom) * capacity * slack
+            and demand <= after_loss * (1 - failure_headroom) * capacity * slack
+        )
+
+    assert keeps(fleet.replicas, 1 + 1e-8)
+    assert fleet.replicas == 1 or not keeps(fleet.replicas - 1, 1 - 1e-12)
+    assert fleet.rate_per_replica_per_s * fleet.replicas == pytest.approx(demand)
+
+
+def test_a_demand_that_fits_exactly_takes_no_replica_more():
+    assert plan_fleet(840.0, 120.0, headroom=0.3, failure_headroom=0.1).replicas == 10
+
+
+@pytest.mark.parametrize(
+    ("demand", "capacity", "options", "message"),
+    [
+        (0.0, 120.0, {}, "above zero"),
+        (1000.0, 0.0, {}, "above zero"),
+        (math.nan, 120.0, {}, "above zero"),
+        (1000.0, 120.0, {"headroom": 1.0}, "headroom lies between"),
+        (1000.0, 120.0, {"zones": 1}, "at least 2"),
+        (1000.0, 120.0, {"redundancy": -1}, "redundancy is 0 or more"),
+    ],
+)
+def test_nonsense_is_refused(demand, capacity, options, message):
+    with pytest.raises(ValueError, match=message):
+        plan_fleet(demand, capacity, **options)
+
+
+def test_energy_needs_inferences_and_is_never_below_zero():
+    with pytest.raises(ValueError, match="needs inferences"):
+        energy_per_inference(300.0, 0.0)
+    assert energy_per_inference(50.0, 10.0, idle_power_w=60.0).above_idle_j == 0
+
+
+def test_an_autoscaler_holds_what_littles_law_says():
+    assert target_concurrency(84.0, 0.025) == pytest.approx(2.1)
+
+
+def test_the_bounds_and_the_knee_of_a_closed_loop():
+    points = [ClosedPoint(1, 100.0, 0.010), ClosedPoint(2, 180.0, 0.011), ClosedPoint(4, 240.0, 0.0167), ClosedPoint(8, 250.0, 0.032)]
+    bounds = closed_loop_bounds(points)
+    assert bounds.saturating_concurrency == pytest.approx(2.5)
+    assert [bounds.throughput_per_s(n) for n in (1, 2, 8)] == pytest.approx([100.0, 200.0, 250.0])
+    assert measured_knee(points).concurrency == 2  # X/R: 10,000, 16,364, 14,371, 7,813
+    assert closed_loop_bounds(points[1:]) is None
+    assert measured_knee([]) is None
+
+
+def test_the_front_holds_what_nothing_beats():
+    random = np.random.default_rng(6)
+    pairs = [(float(a), float(b)) for a, b in random.integers(0, 30, (200, 2))]
+    front = pareto_front(pairs)
+    for place, (a, b) in enumerate(pairs):
+        is_beaten = any((c <= a and d < b) or (c < a and d <= b) for c, d in pairs)
+        assert not (is_beaten and place in front)
+        assert is_beaten or any(pairs[one] == (a, b) for one in front)

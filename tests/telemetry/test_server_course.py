@@ -1,0 +1,91 @@
+"""The course of the server's statistics over one connection, its readings from a script."""
+
+import pytest
+
+from perfkit.address import Address
+from perfkit.errors import TargetError
+from perfkit.protocol.statistics import ModelStatistics, TotalTime
+from perfkit.telemetry.messages import WatchedStatistics
+from perfkit.telemetry.server_course import ServerCourse
+
+S, MS = 1_000_000_000, 1_000_000
+
+
+def statistics(requests, infer_ms):
+    times = {"success": TotalTime(requests, 0), "compute_infer": TotalTime(requests, infer_ms * MS)}
+    return (ModelStatistics("1", 2 * requests, requests, **times),)
+
+
+class Scripted(ServerCourse):
+    """Readings come from a list, the first of them at the start; None does not answer."""
+
+    def __init__(self, clock, *readings):
+        super().__init__(WatchedStatistics(Address.parse("http://127.0.0.1:1"), "m", "", S), clock)
+        self.readings = list(readings)
+
+    async def _connect(self):
+        course = self
+
+        class Transport:
+            async def model_statistics(self, model, version):
+                reading = course.readings.pop(0)
+                if reading is None:
+                    raise TargetError("gone")
+                return reading
+
+            async def aclose(self):
+                pass
+
+        return Transport()
+
+
+@pytest.fixture
+def course(clock):
+    made = []
+
+    def make(*readings):
+        made.append(Scripted(clock, *readings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def sampled(one, clock, times):
+    for _ in range(times):
+        clock.ns += S
+        assert one.sample() == clock.ns + S
+
+
+def test_each_step_has_the_means_of_what_ended_in_it(course, clock):
+    one = course(statistics(0, 0), statistics(0, 0), statistics(10, 100), statistics(30, 500), statistics(30, 500))
+    assert one.start()
+    sampled(one, clock, 4)
+    series = {series.name: series for series in one.window(0, 9 * S).series}
+    assert (series["server_compute_infer"].times_ns, series["server_compute_infer"].values) == ((2 * S, 3 * S), (10 * MS, 20 * MS))
+    assert series["server_answers_per_s"].values == (10, 20, 0)
+    assert series["server_mean_batch"].values == (2, 2)
+
+
+def test_a_server_that_does_not_answer_at_first_is_asked_again(course, clock):
+    one = course(None, statistics(0, 0), statistics(4, 20))
+    assert one.start()
+    sampled(one, clock, 2)
+    assert one.notes == ["The server's statistics could not be read at times: their course has gaps."]
+    assert {series.name for series in one.window(0, 9 * S).series} >= {"server_compute_infer"}
+
+
+def test_a_server_without_statistics_is_said_and_not_asked_again(course):
+    one = course(())
+    assert not one.start()
+    assert one.notes == ["The server has no v2 statistics: its queue and compute times are not known."]
+
+
+def test_counters_that_fall_in_the_load_are_remarked(course, clock):
+    one = course(statistics(9, 9), statistics(9, 9), statistics(2, 2), statistics(3, 5))
+    assert one.start()
+    sampled(one, clock, 3)
+    seen = one.window(0, 9 * S)
+    assert [remark.code for remark in seen.remarks] == ["server_counters_reset"]
+    assert [series.values for series in seen.series if series.name == "server_compute_infer"] == [(3 * MS,)]
