@@ -1,7 +1,6 @@
 """Starts a server by the command that a person gave, waits until its model is ready, and always stops it."""
 
 import asyncio
-import asyncio.subprocess
 import collections
 import contextlib
 import os
@@ -9,7 +8,8 @@ import pathlib
 import shlex
 import signal
 import socket
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Iterator
 
 from perfkit.address import Address
 from perfkit.clock import Clock
@@ -23,6 +23,14 @@ PREFIX, PORT = "cmd:", "{port}"
 _STARTS_WITHIN_NS, _ASK_EVERY_NS = 300 * NS_PER_S, NS_PER_S // 20
 _STOP_WITHIN_S = 10
 _LAST_LINES = 5
+# waits for the end of its stdin, which is perfkit's, and ends the process group $1 within $2 s, as perfkit would have
+_GUARD = """
+read -r _
+kill -s TERM -- "-$1"
+left=$2
+while [ "$left" -gt 0 ]; do kill -s 0 -- "-$1" || exit 0; sleep 1; left=$((left - 1)); done
+kill -s KILL -- "-$1"
+"""
 
 
 def command_words(command: str) -> list[str]:
@@ -50,31 +58,44 @@ async def command_server(
     """Runs a command for the length of the block, which begins when the scenario's model is ready at the address.
 
     What it says goes to `log`. It runs in a process group of its own, which gets SIGTERM at the end and is killed where it does
-    not go; its stdin is a pipe from here, which ends with this process however that ends. Raises TargetError where it does
-    not start.
+    not go: also where this process is killed, since a guard of the group sees its end. Its stdin is a pipe from here as well.
+    Raises TargetError where it does not start.
     """
     words = command_words(command)
     with log.open("ab") as output:
         try:
             with pinned(cpus):  # which the process takes over
-                process = await asyncio.create_subprocess_exec(
-                    *words, stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
-                )
+                # not the event loop's own way: that forks, which hangs where gRPC's threads run, and may be cancelled halfway
+                process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True)  # noqa: ASYNC220
         except OSError as error:
             raise TargetError(f"cmd:{command} cannot be started: {error.strerror}") from None
-    try:
-        await _until_ready(command, process, scenario, address, log, clock)
-        yield
-    finally:
-        await _stop(process)
+    with process, contextlib.ExitStack() as guarded:
+        try:
+            guarded.enter_context(_guard(process.pid))
+            await _until_ready(command, process, scenario, address, log, clock)
+            yield
+        finally:
+            await _stop(process)
+
+
+@contextlib.contextmanager
+def _guard(group: int) -> Iterator[None]:
+    """Ends a process group where this process ends within the block: as by SIGKILL, or for want of memory."""
+    words = ["sh", "-c", _GUARD, "perfkit-guard", str(group), str(_STOP_WITHIN_S)]
+    guard = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    with guard:
+        try:
+            yield
+        finally:
+            guard.kill()
 
 
 async def _until_ready(
-    command: str, process: asyncio.subprocess.Process, scenario: Scenario, address: Address, log: pathlib.Path, clock: Clock
+    command: str, process: subprocess.Popen[bytes], scenario: Scenario, address: Address, log: pathlib.Path, clock: Clock
 ) -> None:
     start_ns, last = clock.now_ns(), "it does not answer"
     while clock.now_ns() - start_ns < _STARTS_WITHIN_NS:
-        if process.returncode is not None:
+        if process.poll() is not None:
             raise TargetError(f"cmd:{command} ended with exit code {process.returncode} before it was ready{_last_lines(log)}")
         transport = make_transport(
             address,
@@ -85,7 +106,7 @@ async def _until_ready(
         )
         try:
             is_ready = await transport.is_ready(scenario.target.model, scenario.target.version)
-            if is_ready and process.returncode is None:  # otherwise it was another server that answered
+            if is_ready and process.poll() is None:  # otherwise it was another server that answered
                 return
             last = f"its model '{scenario.target.model}' is not ready"
         except PerfkitError as error:
@@ -96,18 +117,17 @@ async def _until_ready(
     raise TargetError(f"cmd:{command} was not ready within {_STARTS_WITHIN_NS // NS_PER_S} s: {last}{_last_lines(log)}")
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: subprocess.Popen[bytes]) -> None:
     _signal(process, signal.SIGTERM)
+    ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
     try:
-        await asyncio.wait_for(process.wait(), _STOP_WITHIN_S)
-    except TimeoutError:
-        pass
+        await asyncio.wait([ended], timeout=_STOP_WITHIN_S)
     finally:
         _signal(process, signal.SIGKILL)  # also what it started and left behind
-        await process.wait()
+        await ended
 
 
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, number)
 

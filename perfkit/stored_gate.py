@@ -44,7 +44,7 @@ def stored_verdict(
         for run in side.runs
         for fault in run.faults
     ]
-    if faults:
+    if faults := faults or list(gate.lacking()):
         return gate.verdict("invalid", faults)
     return gate.judge()
 
@@ -95,6 +95,19 @@ class _Gate:
         self._base_runs = [run for run in baseline.runs if not self._is_one_host or run.host_id in hosts]
         self._rule = Rule(looks=(min(len(self._base_runs), len(candidate.runs)),))
         self._control = {(one.metric, one.load_point): one for one in baseline.control}
+
+    def lacking(self) -> Iterator[str]:
+        """Sentences for metrics that shall have a say and that the baseline does not have."""
+        asked, there = self._baseline.metrics, _in_all(self._baseline.runs)
+        for metric, load_point in self._expected() if asked is not None else ():
+            if (metric, load_point) not in there:
+                yield f"gate.metrics asks for {metric}, which the baseline lacks at {load_point}: too few requests carry it; measure longer"
+        if not any(key in there for key in self._expected()):
+            yield "The baseline holds no metric that has a say: too few requests carry the percentiles; measure longer"
+
+    def _expected(self) -> list[_Key]:
+        """The metrics that have a say if there are enough requests to carry them."""
+        return [(name, point.title) for point in self._base_runs[0].points for name in MARGINS if self._margin(name, point) is not None]
 
     def judge(self) -> Verdict:
         """Tests every metric."""
@@ -182,10 +195,11 @@ class _Gate:
             else:
                 yield f"The limit allows for differences between hosts as they were among the baseline's {len(self._baseline.hosts)}."
         gated = set(_in_all(self._baseline.runs))
-        new = dict.fromkeys(key for run in (*self._baseline.runs, *self._candidate.runs) for key in _values(run) if key not in gated)
+        there = [key for run in (*self._baseline.runs, *self._candidate.runs) for key in _values(run)]
+        new = dict.fromkeys(key for key in (*self._expected(), *there) if key not in gated)
         if new:
             listed = ", ".join(f"{metric} of {load_point}" for metric, load_point in new)
-            yield f"Not gated, since not every run of the baseline has it: {listed}. Write the baseline anew to gate it."
+            yield f"Not gated, since not every run of the baseline has it: {listed}. Write the baseline anew to gate it, with longer runs where too few requests carry it."
         reached = {one[1] for one in (self._baseline.fingerprint.get("transport") or {}).values()}
         if "network" in reached:
             yield _REMOTE

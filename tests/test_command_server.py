@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import shlex
+import subprocess
 import sys
 
 import psutil
@@ -68,6 +69,38 @@ def test_it_is_stopped_where_the_block_fails(tmp_path):
     with pytest.raises(asyncio.CancelledError):
         serve(tmp_path, SERVER, fail)
     until_ended(seen)
+
+
+# a program that perfkit would be: it holds a server for as long as it lives, and says who that is
+HOLDER = """
+import asyncio, pathlib, sys
+from perfkit.address import Address
+from perfkit.clock import MonotonicClock
+from perfkit import command_server as module
+from tests.test_command_server import SCENARIO
+module._STOP_WITHIN_S = 1
+async def run():
+    log = pathlib.Path(sys.argv[3])
+    async with module.command_server(sys.argv[1], SCENARIO, Address.parse(sys.argv[2]), cpus=(), log=log, clock=MonotonicClock()):
+        print(log.read_text().split()[0], flush=True)
+        await asyncio.Event().wait()
+asyncio.run(run())
+"""
+
+
+def test_it_is_stopped_where_perfkit_is_killed_though_it_does_not_mind_its_stdin(tmp_path):
+    (tmp_path / "server.py").write_text(SERVER)
+    port = free_port()
+    command = shlex.join([sys.executable, str(tmp_path / "server.py"), str(port)])
+    arguments = [sys.executable, "-c", HOLDER, command, f"http://127.0.0.1:{port}", str(tmp_path / "server.log")]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            server = psutil.Process(int(holder.stdout.readline()))
+            group = [*server.children(), server]
+            assert len(group) == 2
+        finally:
+            holder.kill()
+    until_ended(group)  # the child does not mind SIGTERM: it is killed in the end
 
 
 def test_a_server_that_ends_before_it_is_ready_is_told_with_its_last_words(tmp_path):

@@ -10,7 +10,7 @@ from perfkit.history import open_history
 from perfkit.report.trend import draw_trends
 from perfkit.report.trend_text import steps_text
 from perfkit.result.model import Result
-from perfkit.trend import find_steps
+from perfkit.trend import Entry, Trend, find_steps
 from tests.stored_results import changed, document, point, result
 
 STEP_AT = 14
@@ -109,7 +109,19 @@ def test_a_picture_marks_steps_with_their_commits(filled):
     svg = draw_trends([(trend, find_steps(trend))])
     assert f'id="step-0-{STEP_AT}"' in svg
     assert 'id="trend-0"' in svg
+    assert [place for place in range(len(trend.values)) if f'id="level-0-{place}"' in svg] == [0, STEP_AT]
     assert f"{STEP_AT:040d}"[:10] in svg
+
+
+def test_a_history_that_is_too_short_for_steps_says_so():
+    def said(count):
+        values = [1.0 + index / 1000 + (index >= count // 2) for index in range(count)]
+        entries = tuple(Entry(f"2026-01-{index + 1:02}", "", "", {}, "") for index in range(count))
+        trend = Trend("smoke", "http, concurrency 4", "p50", "ns", entries, tuple(values))
+        return steps_text([(trend, find_steps(trend))])
+
+    assert said(9).startswith("1 of 1 trends have no step. 1 of them have fewer than 10 results")
+    assert said(12).splitlines()[-2] == "0 of 1 trends have no step."
 
 
 def test_files_that_are_no_history_are_refused_and_left_as_they_are(tmp_path, path):

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from perfkit.report.gate import share
+from perfkit.report.verdict import finding
 from perfkit.result.baseline import ControlVariance, baseline_of, joined
 from perfkit.result.model import Result
 from perfkit.result.verdict import Comparison
@@ -146,6 +148,52 @@ def test_a_metric_that_the_baseline_lacks_is_said_not_to_be_gated():
     verdict = judge(baseline, runs([1.0], hour=7))
     assert "p99" not in {one.metric for one in verdict.comparisons}
     assert any("Not gated" in note and "p99 of http, concurrency 4" in note for note in verdict.notes)
+
+
+def without(*names, at):
+    lacking = document(started_at=at)
+    for name in names:
+        lacking = changed(lacking, f"summary.0.service_time_ns.{name}", None)
+    return baseline_of(Result.model_validate(lacking))
+
+
+EARLIER = [f"2026-01-0{day}T00:00:00.000+00:00" for day in (1, 2)]
+
+
+def test_a_metric_that_nobody_has_is_said_not_to_be_gated_and_refused_where_it_was_asked_for():
+    baseline = joined([(at, without("p99", at=at)) for at in EARLIER])
+    verdict = judge(baseline, without("p99", at=STARTED))
+    assert "p99" not in {one.metric for one in verdict.comparisons}
+    assert any("Not gated" in note and "p99 of http, concurrency 4" in note for note in verdict.notes)
+    verdict = judge(baseline.model_copy(update={"metrics": ("p50", "p99")}), without("p99", at=STARTED))
+    assert verdict.kind == "invalid"
+    assert verdict.reasons == (
+        "gate.metrics asks for p99, which the baseline lacks at http, concurrency 4: too few requests carry it; measure longer",
+    )
+
+
+def test_a_gate_without_any_metric_is_invalid_rather_than_passed():
+    load = {"kind": "open", "rate_per_s": 100.0, "arrivals": "poisson"}
+    made = [without("p50", "p95", "p99", at=at) for at in (EARLIER[0], STARTED)]
+    made = [one.model_copy(update={"runs": (one.runs[0].model_copy(update={"points": (one.runs[0].points[0].model_copy(update={"load": baseline_of(result(load=load)).runs[0].points[0].load}),)}),)}) for one in made]  # fmt: skip
+    verdict = judge(*made)
+    assert verdict.kind == "invalid"
+    assert "holds no metric that has a say" in verdict.reasons[0]
+
+
+def test_runs_that_agree_by_rounding_are_not_known_to_be_alike():
+    # two runs whose p50 fell into one bucket of the histogram say little: a third that is 3 % slower is no regression
+    verdict = judge(runs([1.0, 1.0]), runs([1.03], hour=1))
+    assert verdict.kind != "regressed"
+    assert all(one.interval[0] < one.estimate < one.interval[1] for one in verdict.comparisons if one.scale == "ratio")
+
+
+def test_what_is_not_known_at_all_is_told_in_figures_that_can_be_read():
+    verdict = judge(runs([1.0, 30.0]), runs([4.0], hour=1))
+    found = next(one for one in verdict.comparisons if one.metric == "p99")
+    assert (found.minimum_detectable_effect, found.interval) == (10.0, (None, None))
+    assert finding(found).endswith("n=1, MDE more than 1000 %")
+    assert share(found, found.minimum_detectable_effect) == ">1000%"
 
 
 @pytest.mark.parametrize(

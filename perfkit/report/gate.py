@@ -4,7 +4,7 @@ import sys
 
 from perfkit.report.text import drawn
 from perfkit.report.verdict import counts
-from perfkit.result.verdict import Comparison, Verdict
+from perfkit.result.verdict import MOST_EFFECT, Comparison, Verdict
 from perfkit.stats.comparison import change
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -49,4 +49,6 @@ def share(one: Comparison, value: float | None) -> str:
     """A margin or an effect on the metric's scale."""
     if value is None:
         return "–"
-    return f"{100 * value:.2g} points" if one.scale == "difference" else f"{value:.1%}"
+    if one.scale == "difference":
+        return f"{100 * value:.2g} points"
+    return f">{MOST_EFFECT:.0%}" if value >= MOST_EFFECT else f"{value:.1%}"

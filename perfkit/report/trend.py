@@ -1,5 +1,8 @@
 """Trends with their steps as a picture."""
 
+import itertools
+import statistics
+
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -23,16 +26,21 @@ def _figure(found: Found) -> Figure:
         values = [value / scale for value in trend.values]
         places = range(1, len(values) + 1)
         panel.plot(places, values, color=_LINE, marker="o", ms=3, lw=0.8, alpha=0.9, gid=f"trend-{number}")
+        for start, end in itertools.pairwise((0, *(step.index for step in steps), len(values))):
+            level = statistics.geometric_mean(values[start:end])
+            panel.plot((start + 0.5, end + 0.5), (level, level), color=_STEP, lw=1.0, alpha=0.7, gid=f"level-{number}-{start}")
         for step in steps:
             panel.axvline(step.index + 0.5, color=_STEP, lw=1.2, gid=f"step-{number}-{step.index}")
-            label = f" {short_commit(step.commit)} {100 * (step.ratio - 1):+.0f} %"
-            panel.annotate(label, (step.index + 0.5, 1), xycoords=("data", "axes fraction"), va="top", color=_STEP)
+            label = f" {short_commit(step.commit)} {100 * (step.ratio - 1):+.0f} % "
+            side = "left" if step.index < len(values) / 2 else "right"  # where there is room
+            panel.annotate(label, (step.index + 0.5, 1), xycoords=("data", "axes fraction"), ha=side, va="top", color=_STEP)
         for index in range(1, len(values)):
             if trend.entries[index].fingerprint != trend.entries[index - 1].fingerprint:
                 panel.axvline(index + 0.5, color=_BREAK, lw=0.8, ls=":", gid=f"environment-{number}-{index}")
         panel.set_title(trend.title)
         panel.set_ylabel("per second" if trend.unit == "per_s" else "ms")
         panel.set_ylim(0, max(values) * 1.15)
-        panel.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    panels[-1].set_xlabel("results in the order of time; orange: a step and its commit; dotted: the environment changed")
+        panel.set_xlim(0.5, len(values) + 0.5)
+        panel.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
+    panels[-1].set_xlabel("results in the order of time; orange: levels, and steps with their commits; dotted: the environment changed")
     return figure

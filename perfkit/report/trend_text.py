@@ -6,6 +6,7 @@ from perfkit.trend import Step, Trend
 
 Found = Sequence[tuple[Trend, Sequence[Step]]]
 _SHORT_COMMIT = 10
+_FEWEST = 10  # of fewer results no order is so rare that it would be a step: the likeliest two of C(9, 4) come by chance in 1.6 %
 
 
 def steps_text(found: Found) -> str:
@@ -15,7 +16,9 @@ def steps_text(found: Found) -> str:
         if steps:
             lines += [f"{trend.title} ({len(trend.values)} results)", *(line for step in steps for line in _lines(step)), ""]
     still = sum(not steps for _, steps in found)
-    lines.append(f"{still} of {len(found)} trends have no step.")
+    short = sum(len(trend.values) < _FEWEST for trend, _ in found)
+    too_few = f" {short} of them have fewer than {_FEWEST} results, too few for any to show." if short else ""
+    lines.append(f"{still} of {len(found)} trends have no step.{too_few}")
     lines.append(
         "A series without a step shows one with a chance of about 1 %. Steps are seen some results after they happened: they gate nothing."
     )

@@ -1,6 +1,6 @@
 """A verdict in words: what its views share."""
 
-from perfkit.result.verdict import Comparison, Verdict
+from perfkit.result.verdict import MOST_EFFECT, Comparison, Verdict
 from perfkit.stats.comparison import change
 
 OUTCOMES = {
@@ -15,7 +15,7 @@ OUTCOMES = {
 def finding(one: Comparison) -> str:
     """A line: `p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %`; of a share in percentage points."""
     effect = one.minimum_detectable_effect
-    mde = "" if effect is None else f", MDE {100 * effect:.2g} {'points' if one.scale == 'difference' else '%'}"
+    mde = "" if effect is None else f", MDE {f'{100 * effect:.2g} points' if one.scale == 'difference' else _per_cent(effect)}"
     return f"{one.metric} {change(one).replace(', ', ',')}, n={one.pairs}{mde}"
 
 
@@ -32,5 +32,9 @@ def counts(verdict: Verdict) -> str:
 def headline_of(verdict: Verdict) -> str:
     """One line: the outcome, and how small a change would have been found."""
     effect = verdict.minimum_detectable_effect
-    found = "" if effect is None else f"; a slowdown of {100 * effect:.2g} % would have been found in 9 of 10 such gates"
+    found = "" if effect is None else f"; a slowdown of {_per_cent(effect)} would have been found in 9 of 10 such gates"
     return f"{OUTCOMES[verdict.kind]}{found}"
+
+
+def _per_cent(effect: float) -> str:
+    return f"more than {100 * MOST_EFFECT:.0f} %" if effect >= MOST_EFFECT else f"{100 * effect:.2g} %"

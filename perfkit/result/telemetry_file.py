@@ -1,5 +1,6 @@
 """The telemetry of a run, a row a sample: CSV while the run goes on, Parquet at its end where pyarrow is installed."""
 
+import contextlib
 import csv
 import importlib.util
 import json
@@ -7,7 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from perfkit.errors import ResultError
@@ -75,11 +76,12 @@ def read_telemetry(folder: pathlib.Path) -> dict[tuple[int, int], list[Series]]:
         return {}
     found: dict[tuple[int, int], dict[tuple[str, str], tuple[str, list[int], list[float]]]] = {}
     try:
-        for row in _parquet_rows(file) if file.name == PARQUET_FILE else _csv_rows(file):
-            series = found.setdefault((int(row["point"]), int(row["repetition"])), {})
-            _, times_ns, values = series.setdefault((row["name"], row["labels"]), (row["unit"] or "", [], []))
-            times_ns.append(round(float(row["window_s"]) * NS_PER_S))
-            values.append(float(row["value"]))
+        with contextlib.closing(_parquet_rows(file) if file.name == PARQUET_FILE else _csv_rows(file)) as rows:  # also where one is damaged
+            for row in rows:
+                series = found.setdefault((int(row["point"]), int(row["repetition"])), {})
+                _, times_ns, values = series.setdefault((row["name"], row["labels"]), (row["unit"] or "", [], []))
+                times_ns.append(round(float(row["window_s"]) * NS_PER_S))
+                values.append(float(row["value"]))
         return {
             key: [
                 Series(name, unit, json.loads(labels), tuple(times_ns), tuple(values))
@@ -120,12 +122,12 @@ def _types() -> dict[str, Any]:
     return {name: kinds.get(name, pa.string()) for name in COLUMNS}
 
 
-def _csv_rows(file: pathlib.Path) -> Iterator[dict[str, Any]]:
+def _csv_rows(file: pathlib.Path) -> Generator[dict[str, Any]]:
     with file.open(encoding="utf-8", newline="") as stream:
         yield from csv.DictReader(stream)
 
 
-def _parquet_rows(file: pathlib.Path) -> Iterator[dict[str, Any]]:
+def _parquet_rows(file: pathlib.Path) -> Generator[dict[str, Any]]:
     from pyarrow import parquet
 
     with parquet.ParquetFile(os.fspath(file)) as opened:

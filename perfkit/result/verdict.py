@@ -11,6 +11,8 @@ from pydantic import ConfigDict, Field
 from perfkit.result.model import Part
 
 SCHEMA = "perfkit.verdict/1"
+MOST_EFFECT = 10.0
+"""As a slowdown, eleven times as slow: what takes more than that to be found stands as this."""
 
 VerdictKind = Literal["pass", "regressed", "inconclusive", "incomparable", "invalid"]
 MetricVerdict = Literal["pass", "regressed", "inconclusive"]
@@ -44,7 +46,7 @@ class Comparison(Part):
     margin: float
     """So much worse must be ruled out for a pass, on the scale."""
     minimum_detectable_effect: float | None = None
-    """So much worse is found in 9 of 10 gates as noisy as this one, on the scale; None where it cannot be told."""
+    """So much worse is found in 9 of 10 gates as noisy as this one, on the scale, of a ratio `MOST_EFFECT` at most; None where it cannot be told."""
     verdict: MetricVerdict
     reason: str
     """A sentence."""

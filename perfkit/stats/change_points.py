@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 SIGNIFICANCE, PERMUTATIONS, SHORTEST = 0.01, 999, 3
+_ROUNDING = 1e-9  # the same values in another order, such as the reverse, split as well, but for the rounding of sums
 _Values = npt.NDArray[np.float64]
 
 
@@ -49,7 +50,7 @@ def change_points(
         as_good = 0
         for _ in range(permutations):
             shuffled = np.concatenate([random.permutation(series[start:end]) for start, end in segments])
-            as_good += _best_split(shuffled, segments, shortest)[0] >= best
+            as_good += _best_split(shuffled, segments, shortest)[0] >= best * (1 - _ROUNDING)
         p = (as_good + 1) / (permutations + 1)
         if p > significance:
             break

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from perfkit.result.verdict import Comparison, MetricVerdict
+from perfkit.result.verdict import MOST_EFFECT, Comparison, MetricVerdict
 from perfkit.stats.detectable import minimum_detectable_difference
 from perfkit.stats.paired import NOISE_BAND, Bounds, Look, Rule, look
 from perfkit.stats.signed_rank import hodges_lehmann, limits
@@ -109,13 +109,18 @@ def _comparison(rule: Rule, figures: Figures, looked: Look | None, index: int | 
         adjusted_p=None if looked is None else float(looked.adjusted_p[index]),
         noise_band=ERROR_RATE_BAND if metric.is_share else NOISE_BAND,
         margin=metric.margin if metric.margin is not None else NOISE_BAND,
-        minimum_detectable_effect=None if detectable is None else (detectable if metric.is_share else math.expm1(detectable)),
+        minimum_detectable_effect=None if detectable is None else (detectable if metric.is_share else effect_of(detectable)),
         verdict=verdict,
         reason="",
         baseline_values=figures.baseline,
         candidate_values=figures.candidate,
     )
     return made.model_copy(update={"reason": _reason(made)})
+
+
+def effect_of(difference: float) -> float:
+    """A difference of logarithms as a slowdown, `MOST_EFFECT` at most."""
+    return MOST_EFFECT if difference > math.log1p(MOST_EFFECT) else math.expm1(difference)
 
 
 def _scaled(metric: Metric, difference: float) -> float:

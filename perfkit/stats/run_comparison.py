@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from perfkit.result.verdict import Comparison, MetricVerdict
-from perfkit.stats.comparison import ERROR_RATE, ERROR_RATE_BAND, Metric, change
+from perfkit.stats.comparison import ERROR_RATE, ERROR_RATE_BAND, Metric, change, effect_of
 from perfkit.stats.paired import FALSE_ALARM_RATE, NOISE_BAND, PASS_RATE, POWER, Rule, holm
 from perfkit.stats.ratio_interval import Estimate, share_difference, share_interval
 from perfkit.stats.student_t import student_t_quantile, student_t_tail
@@ -16,6 +16,9 @@ from perfkit.stats.variance_components import pooled_variance, variance_componen
 
 ERROR_RATE_MARGIN = 0.01
 _CONFIDENCE = 1 - 2 * PASS_RATE
+# times are known to a bucket of the histograms, 1/1024 wide at most: runs that agree to the bucket differ by as much as its rounding
+_LEAST_VARIANCE = (1 / 1024) ** 2 / 12
+_BOUNDED = math.log(1000)  # an interval's end farther out bounds nothing
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class RunFigures:
         if self.spread is None:
             return None
         beyond = self.shift - self.metric.bounds.band
-        return student_t_tail(beyond / self.spread.error, self.spread.df) if self.spread.error else float(beyond <= 0)
+        return student_t_tail(beyond / self.spread.error, self.spread.df)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,13 +78,13 @@ def known_spread(
 
     `baseline` and `candidate` are all runs' logarithms, a group a host; `runs` are n and n', those that the means are of. σ_r is pooled
     from both and from `control`, a variance with its degrees of freedom; σ_h is the baseline's, with as many degrees of freedom as it
-    has hosts less one, and left out where both means are of one host. Assumption: logarithms of runs near to normal.
+    has hosts less one, and left out where both means are of one host; no less than the histograms' rounding counts as σ_r. Assumption: logarithms of runs near to normal.
     """
     base, other = variance_components(baseline), variance_components(candidate)
     within, df = pooled_variance([(base.within, base.within_df), (other.within, other.within_df), *([control] if control else [])])
     if within is None:
         return None
-    square = within * (1 / runs[0] + 1 / runs[1])
+    square = max(within, _LEAST_VARIANCE) * (1 / runs[0] + 1 / runs[1])
     if is_one_host:
         return Spread(math.sqrt(square), df)
     return None if base.between is None else Spread(math.sqrt(2 * base.between + square), min(base.between_df, df))
@@ -126,13 +129,16 @@ def _comparison(rule: Rule, figures: RunFigures, adjusted_p: float | None, teste
         reach = student_t_quantile(1 - PASS_RATE, spread.df) * spread.error
         low, high = shift - reach, shift + reach
         t = student_t_quantile(1 - rule.times_rate / max(tested, 1), spread.df) + student_t_quantile(POWER, spread.df)
-        detectable = math.expm1(metric.bounds.band + t * spread.error)
+        detectable = effect_of(metric.bounds.band + t * spread.error)
         if adjusted_p is not None and adjusted_p <= FALSE_ALARM_RATE:
             verdict = "regressed"
         elif high < metric.bounds.margin:
             verdict = "pass"
     is_rate = metric.unit == "per_s"
-    ends = [None if end is None else math.exp(-end if is_rate else end) for end in ((high, low) if is_rate else (low, high))]
+    ends = [
+        None if end is None or abs(end) > _BOUNDED else math.exp(-end if is_rate else end)
+        for end in ((high, low) if is_rate else (low, high))
+    ]
     made = Comparison(
         metric=metric.name,
         load_point=metric.load_point,

@@ -80,6 +80,16 @@ class Running:
         self.process.stderr.close()
         return Finished(code, stdout, "".join(self.seen), self.folder)
 
+    def end(self):
+        """Leaves nothing open, also where a test failed halfway: what is left would fail another one, whose garbage it becomes."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(WAIT_S)
+        if not self.process.stdout.closed:
+            self.process.stdout.close()
+        self._reader.join(WAIT_S)
+        self.process.stderr.close()
+
 
 @pytest.fixture
 def perfkit(tmp_path):
@@ -101,10 +111,7 @@ def perfkit(tmp_path):
 
     yield Perfkit
     for running in started:
-        if running.process.poll() is None:
-            running.process.kill()
-            running.process.wait(WAIT_S)
-            running.process.stdout.close()
+        running.end()
 
 
 @pytest.fixture

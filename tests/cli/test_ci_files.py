@@ -60,6 +60,9 @@ def test_the_actions_gate_gives_verdict_summary_and_exit_code(place):
 def test_an_action_without_a_verdict_says_error(place):
     (step,) = [one for one in action()["runs"]["steps"] if one.get("id") == "gate"]
     environ = dict.fromkeys(step["env"], "") | {"BASELINE": "nowhere", "CANDIDATE": "new", "ON_INCONCLUSIVE": "fail", "OUT": "out"}
+    (place / "out").mkdir()
+    (place / "out" / "verdict.json").write_text('{"kind": "pass"}')  # of an earlier gate
+    os.utime(place / "out" / "verdict.json", (1_700_000_000, 1_700_000_000))
     done = bash(place, step["run"], **environ, GITHUB_OUTPUT=str(place / "output"))
     assert done.returncode == 2
     assert (place / "output").read_text().splitlines()[0] == "verdict=error"
