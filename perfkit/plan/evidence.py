@@ -136,10 +136,10 @@ def _refuse_mixture(label: str, sources: Sequence[Source]) -> None:
         )
     first = fingerprint(sources[0].result)
     for source in sources[1:]:
-        other = fingerprint(source.result)
-        unlike = [name for name in {**first, **other} if first.get(name) != other.get(name)]
+        found = fingerprint(source.result)
+        unlike = [name for name in {**first, **found} if first.get(name) != found.get(name)]
         if unlike:
-            differences = ", ".join(f"{name} {first.get(name, '(default)')} and {other.get(name, '(default)')}" for name in unlike)
+            differences = ", ".join(f"{name} {first.get(name, '(default)')} and {found.get(name, '(default)')}" for name in unlike)
             held = f"the label {label!r} holds" if label else "without labels all results are one configuration, and these are"
             raise UsageError(
                 f"{sources[0].folder} and {source.folder}: {held} different ones ({differences}); tell them apart: a={sources[0].folder} b={source.folder}"

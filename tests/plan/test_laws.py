@@ -67,7 +67,8 @@ def test_what_if_of_servers_is_what_mmc_says():
     rows = {row.change: row for row in what_if(MgcQueue(1, service), {"p99": 300_000_000}, 80.0)}
     assert {row.model for row in rows.values()} == {MGC}
     alone, faster, slower = rows["as it is (1 server in the model)"], rows["service 20 % faster"], rows["service 25 % slower"]
-    assert (alone.mean_ns, alone.p99_ns) == (pytest.approx(50e6, rel=0.03), pytest.approx(math.log(100) * 50e6, rel=0.03))
+    assert alone.mean_ns == pytest.approx(50e6, rel=0.03)
+    assert alone.p99_ns == pytest.approx(math.log(100) * 50e6, rel=0.03)
     assert alone.capacity_per_s == pytest.approx(100 - math.log(100) / 0.3, rel=0.03)
     assert faster.mean_ns == pytest.approx(1e9 / 45, rel=0.03)
     assert slower.saturation_per_s == pytest.approx(80, rel=0.03)

@@ -119,6 +119,7 @@ def test_answers_that_are_not_what_was_asked_for_are_no_goodput(write):
     (right,) = gather([source])
     (wrong,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
     (at_20, *_), (less_at_20, *_) = (make_plan([one], question()).chosen.points for one in (right, wrong))
+    assert at_20.goodput_per_s is not None
     assert less_at_20.goodput_per_s == pytest.approx(at_20.goodput_per_s - 100 / 20)
 
 
@@ -304,7 +305,8 @@ def test_what_is_to_be_known_of_the_sources_is_said(write):
     rewritten(opened[1], cut_short)
     rewritten(rewritten(closed, thinking), elsewhere)
     (one,) = gather(read_sources([str(folder) for folder in (*opened, closed)]))
-    assert one.closed_points == one.lone_batches == ()
+    assert one.closed_points == ()
+    assert one.lone_batches == ()
     assert one.notes == (
         f"{opened[1]}: its run was interrupted; what it measured until then counts.",
         f"{closed}: its closed loops have a think time, and are left out of the laws.",
