@@ -169,7 +169,7 @@ def report(plan_text: str, held: list[Held], without: list[str], slo: str = SLO)
         "",
         (
             f"`python -m benchmarks.plan_densenet`: {slo}, {DEMAND}. The rate below is none of those that the plan was made from; it was measured after the plan, "
-            "with the server started anew."
+            "with the server started anew, in two windows together, each as long as those that the intervals are for; a single one would scatter more."
         ),
         "",
         "| setting | rate | percentile | expected | 90 % interval | half-width | measured | samples | inside | valid |",

@@ -61,7 +61,7 @@ class CapacitySearch:
         """See `Steering.next_point`."""
         if not self._probes:
             self._settings = _settings(self._search, _START_SHARE * NS_PER_S / max(try_ns, 1))
-        self._step = decide(self._probes, self._settings)
+        self._step = decide(self._probes, self._settings, self._takes_s)
         if isinstance(self._step, Stop):
             return None
         scenario, rate, number = self._scenario, self._step.rate_per_s, len(self._probes)
@@ -143,6 +143,10 @@ class CapacitySearch:
     def _quantiles(self) -> list[float]:
         return [QUANTILES[name] for name in self._slo.percentiles_ns]
 
+    def _takes_s(self, step: Next) -> float:
+        """Without the answers that are awaited afterwards."""
+        return (self._scenario.warmup_ns + self._window_ns(step)) / NS_PER_S
+
     def _window_ns(self, step: Next) -> int:
         """Long enough for two requests beyond the percentile; for a probe that confirms, for those that stand alone."""
         usual_ns = self._scenario.window_ns
@@ -181,13 +185,19 @@ def _sentence(found: Search) -> str:
     )
     interval = f"{low or 'not bounded below'} to {high or 'not bounded above'}"
     confirmed = {
-        None: "",
+        None: " No probe was left to confirm its lower end.",
         "passed": f" A probe of its own at {low} kept to the SLO, with samples enough to say so alone.",
         "too_few_samples": f" A probe of its own at {low} kept to the SLO, with too few samples to say so alone; measure longer for that.",
         "missed": f" A probe of its own at {low} missed the SLO.",
     }[found.confirmation]
     fitted = f"The capacity at {slo} is {capacity}, with a {found.confidence:.0%} interval from {interval}."
-    unfinished = fitted if capacity is not None else f"The capacity at {slo} is not known yet."
+    unfinished = fitted
+    if capacity is None:
+        unfinished = f"The capacity at {slo} is not known yet."
+    elif found.line is None and high is None:
+        unfinished = f"The SLO, {slo}, is kept at {capacity}; no rate that misses it is known yet."
+    elif found.line is None:
+        unfinished = f"The capacity at {slo} lies between {capacity}, which keeps to it, and {high}, which does not."
     precision = f"±{found.precision:.0%}"
     text = {
         "precision": fitted + confirmed,
@@ -199,8 +209,8 @@ def _sentence(found: Search) -> str:
             f"What was measured does not rise with the rate, so that there is no one capacity at {slo}: up to {low or 'no rate'} all probes keep to it, "
             f"from {high or 'no rate'} on none does. Measure longer, or look for what else the target does."
         ),
-        "not_confirmed": f"{fitted} It is not confirmed: probes of their own at its lower end missed the SLO.",
-        "never_met": f"The SLO, {slo}, is missed at every rate, down to {high}: the target is too slow for it even without load.",
+        "not_confirmed": f"{unfinished} It is not confirmed: probes of their own at its lower end missed the SLO.",
+        "never_met": f"The SLO, {slo}, is missed at every rate that was probed, down to {high}.",
         "never_missed": f"The SLO, {slo}, is kept up to max_rate, {capacity}: the capacity is that or more.",
         "generator": f"The load generator was the bottleneck; {f'up to {capacity} the SLO is kept' if capacity else 'nothing is known of the target'}.",
         "max_probes": f"{unfinished} The search ended after {len(found.probes)} probes, before it was within {precision} of it.",

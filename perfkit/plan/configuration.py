@@ -46,7 +46,7 @@ def plan_configuration(evidence: Evidence, question: Question, random: np.random
     autoscaler_per_s = None if capacity is None else (1 - question.headroom) * capacity.low_per_s
     predictions, unpredicted = _predictions(curves, question.rates_per_s)
     closed = closed_points(evidence)
-    validations, queue = judge_models(evidence, points, capacity)
+    validations, queues = judge_models(evidence, points, capacity)
     has_mean = autoscaler_per_s is not None and "mean" in curves
     return ConfigurationPlan(
         name=evidence.name,
@@ -77,11 +77,11 @@ def plan_configuration(evidence: Evidence, question: Question, random: np.random
         bounds=closed_loop_bounds(closed),
         knee=measured_knee(closed),
         validations=validations,
-        what_if=what_if(queue, limits, operating_per_s) if queue else (),
+        what_if=tuple(row for queue in queues for row in what_if(queue, limits, operating_per_s)),
         operations=_operations(question, capacity, curves.get(decisive), price, evidence.batch_size),
         table=_table(question, capacity, price, evidence.batch_size),
         extrapolated=_extrapolated(curves.get(decisive), capacity, operating_per_s, predictions),
-        notes=(*_notes(evidence, points, decisive, capacity, fitted), *unpredicted),
+        notes=(*evidence.notes, *_notes(evidence, points, decisive, capacity, fitted), *unpredicted),
     )
 
 

@@ -67,6 +67,8 @@ class Evidence:
     closed_points: tuple[Point, ...]
     lone_batches: tuple[Packed, ...]
     """Service times of the lowest concurrency, where one was measured: nothing waited then."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know of its sources."""
 
     @property
     def runs(self) -> int:
@@ -88,6 +90,10 @@ def read_sources(texts: Sequence[str]) -> list[Source]:
                 raise UsageError(f"{its_path}: this result is given twice; each counts as a start of the server of its own")
             if not result.points:
                 raise ResultError(f"{its_path}: nothing was measured in it (status {result.status})")
+            if _load(result, "open").get("shape"):
+                raise UsageError(
+                    f"{its_path}: its rates move (load.open.shape), so that no capacity can be told from them; measure steady ones"
+                )
             sources.append(Source(label.strip() or told, folder, result))
     return sources
 
@@ -122,6 +128,12 @@ def fingerprint(result: Result) -> dict[str, str]:
 
 
 def _refuse_mixture(label: str, sources: Sequence[Source]) -> None:
+    offered = {law: source for source in sources for point in source.result.points if (law := _arrivals(point))}
+    if len(offered) > 1:
+        (law, one), (other_law, other) = list(offered.items())[:2]
+        raise UsageError(
+            f"{one.folder} and {other.folder}: their arrivals are {law} and {other_law}, which queues tell apart; give each a label, as a={one.folder} b={other.folder}"
+        )
     first = fingerprint(sources[0].result)
     for source in sources[1:]:
         other = fingerprint(source.result)
@@ -149,7 +161,7 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
             of_point = batches.get((_index(source.result, point), point.repetition or 0), ())
             if isinstance(point.load, OpenLoad):
                 opened.append(OpenPoint(point, run, tuple(of_point)))
-            elif isinstance(point.load, ClosedLoad):
+            elif isinstance(point.load, ClosedLoad) and not _thinks(source.result):
                 closed.append(point)
                 if point.load.concurrency == 1 and point.valid:
                     lone += of_point
@@ -164,7 +176,44 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
         open_points=tuple(opened),
         closed_points=tuple(closed),
         lone_batches=tuple(lone),
+        notes=_notes(sources, protocol),
     )
+
+
+def _notes(sources: Sequence[Source], protocol: Protocol) -> tuple[str, ...]:
+    told = [
+        f"{source.folder}: its run was {source.result.status}; what it measured until then counts."
+        for source in sources
+        if source.result.status in ("interrupted", "incomplete")
+    ]
+    told += [
+        f"{source.folder}: its closed loops have a think time, and are left out of the laws."
+        for source in sources
+        if _thinks(source.result)
+    ]
+    opened = [one for one in sources if any(point.protocol == protocol and isinstance(point.load, OpenLoad) for point in one.result.points)]
+    if len(opened) > 1 and any((one.result.scenario.get("target") or {}).get("url") for one in opened):
+        told.append(
+            "It was measured at a server that perfkit did not start: its results count as restarts, and tell how far those differ only if it was restarted between them."
+        )
+    return tuple(told)
+
+
+def _load(result: Result, kind: str) -> Mapping[str, Any]:
+    """A variant of the scenario's load; empty where it is another one."""
+    found = (result.scenario.get("load") or {}).get(kind)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _thinks(result: Result) -> bool:
+    return bool(_load(result, "closed").get("think_time", "0s") != "0s")
+
+
+def _arrivals(point: Point) -> str:
+    """The law of an open loop's arrivals; empty for a closed one."""
+    if not isinstance(point.load, OpenLoad):
+        return ""
+    return point.load.arrivals if point.load.burstiness is None else f"{point.load.arrivals} of burstiness {point.load.burstiness:g}"
 
 
 def _index(result: Result, point: Point) -> int:

@@ -1,4 +1,8 @@
-"""`perfkit.plan/1` as frozen values. Times are nanoseconds, rates requests a second of one replica unless a name says otherwise."""
+"""`perfkit.plan/1` as frozen values.
+
+Times are nanoseconds. Rates are requests a second of one replica; demand, and all of a `Fleet`, are inferences a second: a request
+of batch size 8 is eight.
+"""
 
 import dataclasses
 import math
@@ -53,12 +57,15 @@ class NamedPrediction:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The capacity that a validated model gives for a change."""
+    """What a validated model gives for a change; the times are those at the rate planned for a replica, None where it would be saturated."""
 
+    model: str
     change: str
-    capacity_per_s: float
+    saturation_per_s: float
+    capacity_per_s: float | None
+    """Under the SLO; None of a model that knows no percentiles."""
+    mean_ns: float | None
     p99_ns: float | None
-    """At the rate planned for a replica; None where it would be saturated."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

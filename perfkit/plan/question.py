@@ -12,7 +12,7 @@ from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
 _TERM = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
 _PRICE = re.compile(
-    r"(?:(?P<label>[^=]+)=)?\s*(?P<before>[^\d\s.,/-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?P<unit>h|hour)"
+    r"(?:(?P<label>.+)=)?\s*(?P<before>[^\d\s.,/=-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?P<unit>h|hour)"
 )
 _POWER = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>W|kW)")
 

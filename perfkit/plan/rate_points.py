@@ -108,12 +108,12 @@ def _rate_point(points: Sequence[OpenPoint], slo: Slo, batch_size: int, idle_pow
 
 
 def _goodput_per_s(points: Sequence[OpenPoint], parts: Sequence[Packed], slo: Slo) -> float | None:
-    """Answers a second within the limit of the plan's highest percentile; None without a log."""
+    """Ok answers a second within the limit of the plan's highest percentile, at least so many; None without a log."""
     duration_s = sum(one.point.duration_s for one in points)
     if not duration_s or not all(one.batches for one in points):
         return None
-    times = Histogram.unpacked(*parts)
-    return (times.count - times.count_above(slo.percentiles_ns[max(slo.percentiles_ns)])) / duration_s
+    times, wrong = Histogram.unpacked(*parts), sum(one.point.requests.invalid_output for one in points)  # those stand in the times too
+    return max(times.count - times.count_above(slo.percentiles_ns[max(slo.percentiles_ns)]) - wrong, 0) / duration_s
 
 
 def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: Slo) -> bool | None:

@@ -8,7 +8,8 @@ from perfkit.plan.model import Plan, plan_document
 from perfkit.report.plan_html import render_plan_html
 from perfkit.report.plan_markdown import render_plan_markdown
 from perfkit.report.plan_plots import draw_plan_plots
-from perfkit.report.plan_tables import csv_text, plan_tables
+from perfkit.report.plan_tables import plan_tables
+from perfkit.report.table import csv_text
 
 PLAN_FILE = "plan.json"
 
@@ -20,7 +21,7 @@ def check_plan_folder(folder: pathlib.Path) -> None:
 
 
 def write_plan(plan: Plan, folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes the folder, each file in one step; raises ResultError."""
+    """Writes the folder, each file in one step, and removes the tables and plots of an earlier plan that this one has not; raises ResultError."""
     check_plan_folder(folder)
     plots = draw_plan_plots(plan)
     texts = {folder / PLAN_FILE: json.dumps(plan_document(plan), indent=1) + "\n"}
@@ -39,6 +40,8 @@ def write_plan(plan: Plan, folder: pathlib.Path) -> list[pathlib.Path]:
                 new.replace(file)
             finally:
                 new.unlink(missing_ok=True)  # where that failed
+        for left in {one for pattern in ("plots/*.svg", "tables/*.csv", "tables/*.json") for one in folder.glob(pattern)} - set(texts):
+            left.unlink()
     except OSError as error:
         raise ResultError(f"--out {folder}: the plan cannot be written there: {error.strerror}") from None
     return list(texts)

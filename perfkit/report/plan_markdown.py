@@ -3,7 +3,8 @@
 from perfkit.plan.model import Plan
 from perfkit.report.markdown import escaped
 from perfkit.report.plan_sentences import headline, remarks
-from perfkit.report.plan_tables import Table, plan_tables
+from perfkit.report.plan_tables import plan_tables
+from perfkit.report.table import Table
 
 TITLE = "Capacity plan"
 

@@ -19,10 +19,13 @@ def headline(plan: Plan) -> list[str]:
     cost = ""
     if chosen.cost_per_hour is not None and chosen.cost_per_million is not None:
         cost = f", for {_money(chosen.cost_per_hour, chosen)} an hour ({_money(chosen.cost_per_million, chosen)} a million inferences)"
+    demand, takes = format_rate_per_s(question.demand_per_s), format_rate_per_s(capacity.per_s)
+    if chosen.batch_size > 1:
+        demand, takes = demand.replace("/s", " inferences/s"), takes.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
     told = [
-        f"{replicas} of {chosen.name} serve {format_rate_per_s(question.demand_per_s)} within {slo_text(question.slo)}, decided by {fleet.reason}{cost}.",
+        f"{replicas} of {chosen.name} serve {demand} within {slo_text(question.slo)}, decided by {fleet.reason}{cost}.",
         (
-            f"One replica takes {format_rate_per_s(capacity.per_s)} (90 % interval {format_rate_per_s(capacity.low_per_s)} to {format_rate_per_s(capacity.high_per_s)}); "
+            f"One replica takes {takes} (90 % interval {format_rate_per_s(capacity.low_per_s)} to {format_rate_per_s(capacity.high_per_s)}); "
             f"planned with {format_rate_per_s(capacity.low_per_s)}. Each is sent {format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)}, and the fleet keeps {fleet.headroom:.0%} of headroom."
         ),
     ]
@@ -35,10 +38,12 @@ def headline(plan: Plan) -> list[str]:
         )
     if plan.exhaustion is not None:
         out = plan.exhaustion
-        told.append(
-            f"Demand exceeds {plan.exhaustion_replicas} replicas less headroom ({format_rate_per_s(out.capacity_per_s)}) on {exhaustion_date(plan, out.p50_days)} (P50; "
-            f"P10 {exhaustion_date(plan, out.p10_days)}, P90 {exhaustion_date(plan, out.p90_days)})."
+        fleet_told = f"{plan.exhaustion_replicas} replicas less headroom ({format_rate_per_s(out.capacity_per_s)})"
+        p10, p50, p90 = (exhaustion_date(plan, days) for days in (out.p10_days, out.p50_days, out.p90_days))
+        when = (
+            f"Demand exceeds {fleet_told} on {p50}" if out.p50_days is not None else f"Demand is not expected to exceed {fleet_told}: {p50}"
         )
+        told.append(f"{when} (P50; P10 {p10}, P90 {p90}).")
     return told
 
 

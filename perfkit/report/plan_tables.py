@@ -1,101 +1,12 @@
-"""The tables of a plan: values by column, which Markdown, HTML, CSV and JSON show each in its way."""
+"""The tables of a plan."""
 
-import csv
-import dataclasses
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from perfkit.plan.model import Plan
+from perfkit.report.table import Column, Table, without_empty
 from perfkit.stats.usl import UslFit
-from perfkit.units import format_duration_ns, format_rate_per_s
-
-NOTHING = "–"
-Format = Callable[[Any], str]
-
-
-def _number(value: float) -> str:
-    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def _share(value: float) -> str:
-    return f"{value:.3g}%" if not value else f"{100 * value:.3g}%"
-
-
-def _signed(value: float) -> str:
-    return f"{100 * value:+.1f}%"
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-FORMATS: dict[str, Format] = {
-    "_ns": format_duration_ns,
-    "_s": lambda value: format_duration_ns(value * 1e9),
-    "_per_s": format_rate_per_s,
-    "share": _share,
-    "error": _signed,
-    "_w": lambda value: f"{value:,.4g} W",
-    "_j": lambda value: f"{value:,.3g} J",
-    "cost": lambda value: f"{value:,.2f}",
-    "count": lambda value: f"{value:,}",
-    "number": _number,
-    "yes": _yes,
-    "text": str,
-}
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Column:
-    """A column: its key in CSV and JSON, its heading for people, and how its values are written for them."""
-
-    key: str
-    heading: str
-    kind: str = "text"
-
-    @property
-    def is_figure(self) -> bool:
-        """Whether it stands on the right."""
-        return self.kind not in ("text", "yes")
-
-    def text(self, value: Any) -> str:
-        """A value for people; a dash for None."""
-        return NOTHING if value is None else FORMATS[self.kind](value)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Table:
-    """A table; `name` is its file's, `note` says what it rests on."""
-
-    name: str
-    title: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Any, ...], ...]
-    note: str = ""
-    shown: int | None = None
-    """How many of the rows people are shown; None all of them."""
-
-    @property
-    def texts(self) -> list[list[str]]:
-        """The rows as people read them."""
-        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows[: self.shown]]
-
-    @property
-    def records(self) -> list[dict[str, Any]]:
-        """The rows by key."""
-        return [{column.key: value for column, value in zip(self.columns, row, strict=True)} for row in self.rows]
-
-
-def csv_text(table: Table) -> str:
-    """The table as CSV, with its keys for a heading; what is not known is empty."""
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow([column.key for column in table.columns])
-    writer.writerows(
-        [["" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in table.rows]
-    )
-    return written.getvalue()
+from perfkit.units import format_rate_per_s
 
 
 def plan_tables(plan: Plan) -> tuple[Table, ...]:
@@ -150,7 +61,7 @@ def _configurations(plan: Plan) -> Table:
         "Capacity is that of one replica in requests a second, with its 90 % interval; fleets are planned with the lower end, the 95 % lower limit. "
         "Each: what a replica is sent. In flight: the concurrency that an autoscaler holds each to, λ·E[R] at that limit less the headroom (Little's law)."
     )
-    return _without_empty(Table("configurations", "Configurations", columns, tuple(rows), note))
+    return without_empty(Table("configurations", "Configurations", columns, tuple(rows), note))
 
 
 def _points(plan: Plan) -> Table:
@@ -180,8 +91,8 @@ def _points(plan: Plan) -> Table:
         for one in plan.configurations
         for point in one.points
     )  # fmt: skip
-    note = "Measured, repetitions pooled. Goodput counts answers within the limit of the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
-    return _without_empty(Table("points", "What was measured", columns, rows, note))
+    note = "Measured, repetitions pooled. Goodput counts ok answers within the limit of the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
+    return without_empty(Table("points", "What was measured", columns, rows, note))
 
 
 def _predictions(plan: Plan) -> Table:
@@ -223,7 +134,7 @@ def _fleet_table(plan: Plan) -> Table:
     note = f"Redundancy is how many replicas may be down while {plan.question.failure_headroom:.0%} of headroom are kept."
     others = " The other configurations' are in tables/fleets.csv." if len({row[0] for row in rows}) > 1 else ""
     title = f"Replicas of {plan.cheapest} by demand, headroom and redundancy"
-    return _without_empty(Table("fleets", title, columns, rows, note + others, len(plan.chosen.table)))
+    return without_empty(Table("fleets", title, columns, rows, note + others, len(plan.chosen.table)))
 
 
 def _operations(plan: Plan) -> Table:
@@ -248,7 +159,7 @@ def _operations(plan: Plan) -> Table:
     )  # fmt: skip
     what = "cost" if plan.compares_costs else "number of replicas (no prices are given)"
     note = f"For the demand of {format_rate_per_s(plan.question.demand_per_s)}. On the front: no other has a lower {what} without a longer time."
-    return _without_empty(Table("front", "Cost against response time", columns, rows, note))
+    return without_empty(Table("front", "Cost against response time", columns, rows, note))
 
 
 def _laws(plan: Plan) -> Table:
@@ -267,7 +178,8 @@ def _laws(plan: Plan) -> Table:
                 rows.append((one.name, name, parameter.value, parameter.low, parameter.high, "universal scalability law, 95 % interval"))
             peak = one.usl.peak
             rows.append((one.name, "N*", *((peak.concurrency, peak.low, peak.high) if peak else (None,) * 3), one.usl.peak_sentence))
-            rows.append((one.name, "N_k", one.usl.knee, None, None, "knee of the law: most throughput for its response time"))
+            beyond = ", beyond what was measured" if one.usl.knee is not None and one.usl.is_extrapolated(one.usl.knee) else ""
+            rows.append((one.name, "N_k", one.usl.knee, None, None, f"knee of the law: most throughput for its response time{beyond}"))
         elif one.usl is not None:
             rows.append((one.name, "universal scalability law", None, None, None, one.usl.sentence))
         if one.knee:
@@ -307,12 +219,20 @@ def _held_out(plan: Plan) -> Table:
 def _what_if(plan: Plan) -> Table:
     columns = (
         Column("configuration", "configuration"),
+        Column("model", "model"),
         Column("change", "change"),
+        Column("saturation_per_s", "saturated at", "_per_s"),
         Column("capacity_per_s", "capacity", "_per_s"),
+        Column("mean_ns", "mean at the planned rate", "_ns"),
         Column("p99_ns", "p99 at the planned rate", "_ns"),
     )
-    rows = tuple((one.name, row.change, row.capacity_per_s, row.p99_ns) for one in plan.configurations for row in one.what_if)
-    return Table("what_if", "What if", columns, rows, "By the M/G/c model, which held on points it was not fitted to.")
+    rows = tuple(
+        (one.name, row.model, row.change, row.saturation_per_s, row.capacity_per_s, row.mean_ns, row.p99_ns)
+        for one in plan.configurations
+        for row in one.what_if
+    )
+    note = "By models that held on points they were not fitted to. That of batches knows means alone, and no largest batch: where there is one, less is served."
+    return without_empty(Table("what_if", "What if", columns, rows, note))
 
 
 def _forecast(plan: Plan) -> Table:
@@ -353,11 +273,3 @@ def exhaustion_date(plan: Plan, days: int | None) -> str:
         return f"not within {HORIZON_DAYS // 365} years"
     beyond = " (extrapolated)" if days > plan.forecast.days else ""
     return f"{np.datetime64(plan.last_peak_date, 'D') + days}{beyond}"
-
-
-def _without_empty(table: Table) -> Table:
-    """Without the columns that no row fills."""
-    kept = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
-    return dataclasses.replace(
-        table, columns=tuple(table.columns[place] for place in kept), rows=tuple(tuple(row[place] for place in kept) for row in table.rows)
-    )

@@ -4,17 +4,17 @@ import math
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
+from perfkit.report.plot_style import BLUE, GREEN, INK, MUTED, NUMBERS, VERMILLION
 from perfkit.result.model import FittedLine, Search, SearchProbe
 
 _KINDS = {
-    "kept": ("o", "#007a5a", "SLO kept"),
-    "missed": ("o", "#d55e00", "SLO missed"),
-    "overloaded": ("^", "#d55e00", "overloaded"),
-    "not valid": ("x", "#57606a", "not valid"),
+    "kept": ("o", GREEN, "SLO kept"),
+    "missed": ("o", VERMILLION, "SLO missed"),
+    "overloaded": ("^", VERMILLION, "overloaded"),
+    "not valid": ("x", MUTED, "not valid"),
 }
-_NUMBERS = FuncFormatter(lambda value, _: f"{value:,.6g}")
 _HIGHEST = 8.0  # times the limit: what lies above is drawn there
 _LINE_FROM, _LINE_TO = 0.72, 1.14
 
@@ -34,20 +34,20 @@ def search_figure(search: Search, width_in: float) -> Figure:
         )
         drawn.add(kind)
         top = max(top, ratio)
-    panel.axhline(1.0, color="#24292f", lw=1.1, ls="--", label="the SLO's limit")
+    panel.axhline(1.0, color=INK, lw=1.1, ls="--", label="the SLO's limit")
     if search.low_per_s is not None and search.high_per_s is not None:
         name = f"{search.confidence:.0%} interval" if search.line else "between kept and missed"
-        panel.axvspan(search.low_per_s, search.high_per_s, color="#0072b2", alpha=0.15, lw=0, label=name)
+        panel.axvspan(search.low_per_s, search.high_per_s, color=BLUE, alpha=0.15, lw=0, label=name)
     if search.line is not None and search.capacity_per_s is not None:
         rates = np.linspace(_LINE_FROM * search.capacity_per_s, _LINE_TO * search.capacity_per_s, 64)
         ratios = [(rate, ratio) for rate in rates if (ratio := _on_line(search.line, float(rate))) <= _HIGHEST]
-        panel.plot(*zip(*ratios, strict=True), color="#0072b2", label="fitted line")
+        panel.plot(*zip(*ratios, strict=True), color=BLUE, label="fitted line")
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.set_ylim(top=top * 1.15)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(_NUMBERS)
+        axis.set_major_formatter(NUMBERS)
         axis.set_minor_formatter(NullFormatter())
     panel.set_xlabel("arrivals per second")
     panel.set_ylabel(f"{_limit(search)} ÷ its limit")

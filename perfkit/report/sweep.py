@@ -74,7 +74,8 @@ def sweep_csv(folder: pathlib.Path, sweep: SweepDocument) -> str:
             lines.writerow([*values, point.protocol, point.load.kind, point.load.level, *figures, slo and slo.verdict, point.valid])
         if result and result.search:
             found = result.search
-            lines.writerow([*values, "", "search", found.capacity_per_s, *[""] * 7, True, found.low_per_s, found.high_per_s])
+            cells = ["", "search", found.capacity_per_s, *[""] * 7, found.stopped_because != "generator", found.low_per_s, found.high_per_s]
+            lines.writerow([*values, *cells])
     return written.getvalue()
 
 

@@ -25,7 +25,7 @@ class Search(Part):
     """The search is over where the 90 % interval lies within that share of the capacity."""
     max_probes: Annotated[Count, Field(ge=3)] = 16
     budget_ns: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="budget")
-    """No probe begins that would end after that."""
+    """No probe begins whose window would end after that."""
     max_in_flight: Count | None = None
 
     @pydantic.model_validator(mode="after")

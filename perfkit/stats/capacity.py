@@ -10,7 +10,7 @@ _ROUNDING = 1e-9  # a quotient this much above a whole number is one
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fleet:
-    """So many replicas, and what asked for them."""
+    """So many replicas, and what asked for them; demand and capacity in one unit, inferences a second in a plan."""
 
     replicas: int
     for_headroom: int
@@ -66,9 +66,7 @@ def plan_fleet(
     bare = _whole(demand_per_s / ((1 - failure_headroom) * capacity_per_s))
     spread = None
     if zones:
-        spread = bare + 1
-        while spread - math.ceil(spread / zones) < bare:
-            spread += 1
+        spread = bare + math.ceil(bare / (zones - 1))  # the least n of which n - ⌈n/zones⌉ are left
     replicas = max(with_headroom, bare + redundancy, spread or 0)
     return Fleet(replicas, with_headroom, bare + redundancy, spread, demand_per_s, capacity_per_s)
 

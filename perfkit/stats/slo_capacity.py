@@ -68,7 +68,7 @@ def capacity_under_limit(
     batches, None, is scattered by the spread within runs instead), refits the curve, and shifts the server's speed
     by what is not known of the restarts' mean: s_run·t/√R, so that few restarts, which a bootstrap of themselves would
     pretend to know, tell honestly. A speed lower by ε costs the capacity ε·(1+S)/S, S = d ln q/d ln λ. `ceiling_per_s` is a rate
-    that is known to fail for another reason: no capacity lies above it.
+    that is known to fail for another reason: no capacity lies above it, and for a server slower by ε it lies ε lower.
 
     Sources: B. Efron & R. J. Tibshirani, *An Introduction to the Bootstrap* (1993), chapters 8 and 13; H. R. Künsch (1989)
     for blocks. Assumptions: batches longer than the queue's memory; a curve of the fitted form.
@@ -87,10 +87,10 @@ def capacity_under_limit(
                 again[place] = one
         crossing = refit_crossing(curve, rate, again, limit_ns)
         sensitivity = curve.sensitivity(min(max(crossing, 0.1 * found), curve.saturation_per_s * 0.999))
-        drawn.append(crossing * math.exp(-shift * sensitivity / max(sensitivity - 1, 0.1)))
+        drawn.append(min(crossing * math.exp(-shift * sensitivity / max(sensitivity - 1, 0.1)), ceiling_per_s * math.exp(-shift)))
     low, high = (float(one) for one in np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
-    low, high = min(low, found), max(high, found)
-    return Capacity(min(found, ceiling_per_s), min(low, ceiling_per_s), min(high, ceiling_per_s), replicates, is_cut=found > ceiling_per_s)
+    cut = min(found, ceiling_per_s)
+    return Capacity(cut, min(low, cut), min(max(high, cut), ceiling_per_s), replicates, is_cut=found > ceiling_per_s)
 
 
 def _student_t(random: np.random.Generator, number: int, degrees: float) -> _Numbers:

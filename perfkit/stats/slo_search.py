@@ -7,7 +7,7 @@ enough; and a last probe at the interval's lower end, which must keep to the SLO
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from perfkit.stats.root_fit import RootFit, fit_root
@@ -105,8 +105,8 @@ class Stop:
     """A rate far below the capacity at which the SLO is missed as well: the capacity is that of the rates above it."""
 
 
-def decide(probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
-    """The next rate, or the end.
+def decide(probes: Sequence[Probe], settings: SearchSettings, takes_s: Callable[[Next], float] | None = None) -> Next | Stop:
+    """The next rate, or the end; `takes_s` says how long a probe will take, for the budget, and is left out where all take as long as the last.
 
     Several limits are fitted each by itself, and the lowest crossing is the capacity. Where no rising line goes through the
     probes around the estimate, the curve has a cliff there: what is left is bisection by verdicts, and the interval lies between the highest
@@ -117,8 +117,8 @@ def decide(probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
         return Next(settings.clipped(settings.start_per_s), "bracket")
     step = _step(probes, settings)
     if isinstance(step, Next):
-        spent_s = sum(probe.took_s for probe in probes)
-        if len(probes) >= settings.max_probes or spent_s + probes[-1].took_s > settings.budget_s:
+        spent_s, ahead_s = sum(probe.took_s for probe in probes), takes_s(step) if takes_s else probes[-1].took_s
+        if len(probes) >= settings.max_probes or spent_s + ahead_s > settings.budget_s:
             known = estimate(probes, settings)
             if known.fit is not None and _is_precise(known.fit, settings):  # it was the confirmation that had no room
                 return _stop("precision", known, probes)

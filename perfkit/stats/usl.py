@@ -12,8 +12,7 @@ from perfkit.stats.student_t import student_t_quantile
 
 _Numbers = npt.NDArray[np.float64]
 FEWEST_POINTS, FEWEST_PAST_PEAK, FURTHEST = 8, 2, 1.5
-_PEAKS = np.geomspace(1 / 4, 64, 257)  # times the largest concurrency: where the profile of the peak is looked at
-
+_PEAKS = np.geomspace(1 / 1024, 64, 513)  # times the largest concurrency, from 1 on: where the profile of the peak is looked at
 _NEARBY = np.exp(np.linspace(-0.3, 0.3, 61))  # and times the estimate
 
 
@@ -68,9 +67,12 @@ class UslFit:
     def knee(self) -> float | None:
         """The concurrency of the best throughput over response time, X/R = X²/N; None where it lies at infinity (σ = κ = 0).
 
-        N_k = [-(σ-κ) + √((σ-κ)² + 12κ(1-σ))] / (6κ), the root of d(X²/N)/dN; (1-σ)/σ for κ = 0.
+        N_k = [-(σ-κ) + √((σ-κ)² + 12κ(1-σ))] / (6κ), the root of d(X²/N)/dN; (1-σ)/σ for κ = 0. Never below 1: from σ + κ = 1/2
+        on X²/N falls from the first request.
         """
         sigma, kappa = self.contention.value, self.coherency.value
+        if sigma + kappa >= 1 / 2:
+            return 1.0
         if kappa <= 0:
             return (1 - sigma) / sigma if sigma > 0 else None
         rise = sigma - kappa
@@ -109,8 +111,7 @@ def fit_usl(
             f"The universal scalability law needs at least {FEWEST_POINTS} points of a closed loop at 4 or more concurrencies, and has {n.size}."
         )
     root = np.ones_like(x) if weights is None else np.sqrt(np.asarray(weights, dtype=np.float64) / np.mean(weights))
-    free = (True, True)
-    found = _fit(n, x, root, free)
+    found = _fit(n, x, root, (True, True))
     degrees = n.size - 3
     t = student_t_quantile((1 + confidence) / 2, degrees)
     spread = _spread(found, degrees)
@@ -121,9 +122,8 @@ def fit_usl(
         )
     if min(found.parameters[1:]) < 0:
         # the better of the fits on the edges, of those that keep inside
-        edges = [(_fit(n, x, root, edge), edge) for edge in ((True, False), (False, True), (False, False))]
-        inside = [(one, edge) for one, edge in edges if min(one.parameters[1:]) >= 0]
-        found, free = min(inside, key=lambda one: one[0].sum_of_squares)
+        edges = [_fit(n, x, root, free) for free in ((True, False), (False, True), (False, False))]
+        found = min((one for one in edges if min(one.parameters[1:]) >= 0), key=lambda one: one.sum_of_squares)
     rate, sigma, kappa = (float(value) for value in found.parameters)
     residual_sd = math.sqrt(found.sum_of_squares / degrees)
     low, high = found.parameters - t * spread, found.parameters + t * spread
@@ -177,11 +177,13 @@ def _spread(found: Minimum, degrees: int) -> _Numbers:
 
 def _peak(n: _Numbers, x: _Numbers, root: _Numbers, found: Minimum, t: float, residual_sd: float) -> tuple[UslPeak | None, str]:
     rate, sigma, kappa = (float(value) for value in found.parameters)
+    if sigma >= 1:
+        return None, f"There is no peak: throughput does not rise with the requests in flight (σ = {sigma:.3g})."
     largest = float(n.max())
     limit = found.sum_of_squares + (t * residual_sd) ** 2
     peaks = _PEAKS * largest
     peaks = peaks[peaks >= 1]
-    estimate = math.sqrt((1 - sigma) / kappa) if kappa > 0 and sigma < 1 else math.inf
+    estimate = math.sqrt((1 - sigma) / kappa) if kappa > 0 else math.inf
     if math.isfinite(estimate):
         peaks = np.unique(np.concatenate([peaks, estimate * _NEARBY]))
     low, high = _ends(peaks, _profile(n, x, root, peaks) - limit, estimate)
@@ -189,10 +191,10 @@ def _peak(n: _Numbers, x: _Numbers, root: _Numbers, found: Minimum, t: float, re
     past = int(np.count_nonzero(n > estimate))
     if is_open or past < FEWEST_PAST_PEAK:
         bound = low if math.isfinite(low) else largest
-        return None, (
-            f"Peak not observed, N* > {bound:.3g}: {past} of the points lie past where it would be, and {FEWEST_PAST_PEAK} are needed; "
-            "measure at more requests in flight."
-        )
+        why = "its interval is open above"
+        if past < FEWEST_PAST_PEAK:
+            why = f"{past} of the points lie past where it would be, and {FEWEST_PAST_PEAK} are needed"
+        return None, f"Peak not observed, N* > {bound:.3g}: {why}; measure at more requests in flight."
     throughput = math.exp(float(rate)) * estimate / (1 + sigma * (estimate - 1) + kappa * estimate * (estimate - 1))
     return UslPeak(estimate, low, high, throughput), (
         f"Throughput peaks at {throughput:,.4g}/s with {estimate:.3g} requests in flight (95 % interval {low:.3g} to {high:.3g})."

@@ -27,7 +27,9 @@ def test_a_search_writes_its_probes_what_they_say_and_a_picture(perfkit, write_s
 
 
 def test_an_interrupted_search_keeps_its_probes(perfkit, write_scenario):
-    load = {"search": {"slo": {"p99": "1h"}, "start_rate": 20}}  # which nothing misses before the generator does
+    load = {
+        "search": {"slo": {"p99": "1h"}, "start_rate": 200}
+    }  # a probe of 200 requests, for the p99's sake; which nothing misses before the generator does
     running = perfkit.start("run", write_scenario(**SYNTHETIC, load=load, measure={"warmup": "50ms", "duration": "300ms"}))
     running.wait_for_line("[1/16]")
     running.signal(signal.SIGINT)

@@ -16,6 +16,7 @@ from perfkit.scenario.file import read_scenario
 from perfkit.stats.summary import Measured, point
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
+from perfkit.units import format_rate_per_s
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -112,6 +113,24 @@ def test_low_rates_get_windows_long_enough_for_the_percentile(searched):
     found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=4, max_rate=5, max_probes=3)
     assert found.stopped_because == "never_missed"
     assert recorded[0].recording.end_ns - recorded[0].start_ns == pytest.approx((1 + 200 / 4) * S, rel=0.01)
+
+
+def test_verdicts_alone_are_no_interval_of_90_per_cent(searched):
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=130, max_probes=3)
+    assert (found.stopped_because, found.line, found.low_per_s in (130, pytest.approx(183.8, abs=0.1))) == ("max_probes", None, True)
+    low, high = format_rate_per_s(found.low_per_s), format_rate_per_s(found.high_per_s)
+    assert found.reason == (
+        f"The capacity at p99 of 50ms lies between {low}, which keeps to it, and {high}, which does not. "
+        "The search ended after 3 probes, before it was within ±5% of it."
+    )
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=10, seconds=1, max_probes=3)
+    assert found.reason.startswith("The SLO, p99 of 50ms, is kept at 40.0/s; no rate that misses it is known yet.")
+
+
+def test_an_slo_that_no_rate_keeps_to_is_told_without_more_than_was_seen(searched):
+    found, _ = searched(lambda clock: Queue(clock, 60 * MS), slo={"p99": "50ms"}, start_rate=4, min_rate=4, max_rate=5)
+    assert (found.stopped_because, found.capacity_per_s) == ("never_met", None)
+    assert found.reason.endswith("is missed at every rate that was probed, down to 4.00/s.")
 
 
 def test_a_search_that_did_not_end_was_interrupted(searched, tmp_path):

@@ -11,6 +11,7 @@ from perfkit.plan.evidence import gather, read_sources
 from perfkit.plan.making import make_plan
 from perfkit.plan.model import plan_document
 from perfkit.plan.question import Question, parse_prices, parse_slo
+from perfkit.report.plan_sentences import headline
 from perfkit.stats.usl import UslFit
 from perfkit.telemetry.gpu_figures import GpuFigures
 
@@ -100,9 +101,32 @@ def test_the_same_question_has_the_same_answer(mm1_results, plan):
 
 def test_a_batched_request_is_several_inferences(write):
     folder = write((20, 35, 50, 60, 70, 110), batch_size=4, overloaded_from=100)
-    one = planned([folder]).chosen
+    plan = planned([folder])
+    one, told = plan.chosen, headline(plan)
     assert one.fleet.for_headroom == math.ceil(1000 / (0.7 * 4 * one.capacity.low_per_s))
     assert one.cost_per_hour is None
+    assert "serve 1,000 inferences/s within" in told[0]
+    assert " requests/s of 4 inferences each (90 % interval " in told[1]
+
+
+def test_answers_that_are_not_what_was_asked_for_are_no_goodput(write):
+    folder = write((20, 35, 50, 60, 70, 110), overloaded_from=100)
+    (source,) = read_sources([str(folder)])
+    points = tuple(
+        point.model_copy(update={"requests": point.requests.model_copy(update={"ok": point.requests.ok - 100, "invalid_output": 100})})
+        for point in source.result.points
+    )
+    (right,) = gather([source])
+    (wrong,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
+    (at_20, *_), (less_at_20, *_) = (make_plan([one], question()).chosen.points for one in (right, wrong))
+    assert less_at_20.goodput_per_s == pytest.approx(at_20.goodput_per_s - 100 / 20)
+
+
+def test_demand_that_does_not_grow_is_not_said_to_exceed_anything(mm1_results):
+    peaks = tuple((f"2026-03-{day:02d}", 700 * 0.99**day) for day in range(1, 31))
+    told = headline(planned(mm1_results, question(peaks=peaks, replicas_now=20)))
+    assert told[-1].startswith("Demand is not expected to exceed 20 replicas less headroom (")
+    assert told[-1].endswith("): not within 5 years (P50; P10 not within 5 years, P90 not within 5 years).")
 
 
 def test_the_cheapest_of_several_serves_the_demand(mm1_results, write):
@@ -239,6 +263,54 @@ def test_different_models_are_mixed_with_labels_alone(write):
         planned([one, one])
     with pytest.raises(ResultError, match=r"there is no result\.json"):
         planned([one.parent / "nothing"])
+
+
+def rewritten(folder, change):
+    """A result whose document was changed by hand."""
+    document = json.loads((folder / "result.json").read_text())
+    change(document)
+    (folder / "result.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_rates_that_move_and_arrivals_of_two_laws_are_refused(write):
+    def moving(document):
+        document["scenario"]["load"] = {"open": {"rate": ["20/s"], "shape": {"ramp": {"to": 2, "over": "5s"}}}}
+
+    def constant(document):
+        for point in [*document["points"], *document["summary"]]:
+            point["load"]["arrivals"] = "constant"
+
+    one, ramp, even = write((20, 35)), rewritten(write((20, 35)), moving), rewritten(write((20, 35)), constant)
+    with pytest.raises(UsageError, match=r"its rates move \(load\.open\.shape\)"):
+        planned([one, ramp])
+    with pytest.raises(UsageError, match="their arrivals are poisson and constant, which queues tell apart"):
+        planned([one, even])
+    assert len(gather(read_sources([f"a={one}", f"b={even}"]))) == 2
+
+
+def test_what_is_to_be_known_of_the_sources_is_said(write):
+    def elsewhere(document):
+        document["scenario"]["target"]["url"] = "http://127.0.0.1:8000"
+
+    def cut_short(document):
+        document["status"] = "interrupted"
+
+    def thinking(document):
+        document["scenario"]["load"] = {"closed": {"concurrency": [1, 2], "think_time": "1ms"}}
+
+    opened = [rewritten(write((20, 35)), elsewhere) for _ in range(2)]
+    closed = write((), concurrencies=(1, 2), throughputs=(100, 180))
+    rewritten(opened[1], cut_short)
+    rewritten(rewritten(closed, thinking), elsewhere)
+    (one,) = gather(read_sources([str(folder) for folder in (*opened, closed)]))
+    assert one.closed_points == one.lone_batches == ()
+    assert one.notes == (
+        f"{opened[1]}: its run was interrupted; what it measured until then counts.",
+        f"{closed}: its closed loops have a think time, and are left out of the laws.",
+        "It was measured at a server that perfkit did not start: its results count as restarts, and tell how far those differ only if it was restarted between them.",
+    )
+    assert gather(read_sources([str(write((20, 35))), str(write((20, 35)))]))[0].notes == ()
 
 
 def test_protocols_are_configurations_of_their_own(write):

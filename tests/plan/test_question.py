@@ -48,6 +48,7 @@ def test_prices_are_read_with_labels_and_currencies():
         "big": Price(4.0, "$"),
         "small": Price(0.5, "$"),
     }
+    assert parse_prices(["workload.batch_size=4, server.threads=2=$3/h"]) == {"workload.batch_size=4, server.threads=2": Price(3.0, "$")}
     assert parse_prices(["2/h", "2.0/h"]) == {"": Price(2.0, "")}
 
 
@@ -56,6 +57,7 @@ def test_prices_are_read_with_labels_and_currencies():
     [
         (["2.50"], "--price '2.50': expected the price of a replica for an hour, with its unit, such as 2.50/h or batch=$2.50/h"),
         (["2.50/month"], "with its unit"),
+        (["=2/h"], "--price '=2/h': expected the price of a replica"),
         (["$0/h"], "--price '$0/h': a price must be above zero"),
         (["a=$2/h", "a=$3/h"], r"--price: a is 2 $/h and 3 $/h; give one"),
         (["$2/h", "$3/h"], "--price: the general price is 2 $/h and 3 $/h; give one"),

@@ -17,7 +17,8 @@ from perfkit.plan.question import Price, Question, parse_slo
 from perfkit.report.plan_folder import write_plan
 from perfkit.report.plan_plots import draw_plan_plots, gpu_figure, rate_figure, throughput_figure
 from perfkit.report.plan_sentences import headline, remarks
-from perfkit.report.plan_tables import csv_text, plan_tables
+from perfkit.report.plan_tables import plan_tables
+from perfkit.report.table import csv_text
 from perfkit.stats.capacity import Energy
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -154,11 +155,20 @@ def test_markup_in_names_does_not_reach_the_page(plan, tmp_path):
     assert r"\<b\>\|x" in text
 
 
-def test_a_folder_of_something_else_is_not_written_to(plan, folder, tmp_path):
+def test_a_folder_of_something_else_is_not_written_to(plan, tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(ResultError, match="is no plan; give another one"):
         write_plan(plan, tmp_path)
-    write_plan(plan, folder)  # a plan is replaced
+
+
+def test_a_plan_takes_the_place_of_another_with_all_that_it_had(plan, tmp_path):
+    folder = tmp_path / "plan"
+    write_plan(plan, folder)
+    without = dataclasses.replace(plan, forecast=None, exhaustion=None)
+    write_plan(without, folder)
+    assert not (folder / "tables" / "forecast.csv").exists()
+    assert {file.stem for file in (folder / "plots").iterdir()} == set(draw_plan_plots(without))
+    assert {file.stem for file in (folder / "tables").iterdir()} == {table.name for table in plan_tables(without)}
 
 
 def test_csv_leaves_empty_what_is_not_known(plan):

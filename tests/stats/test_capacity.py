@@ -48,6 +48,13 @@ def test_a_fleet_is_the_smallest_that_keeps_its_promises(demand, capacity, headr
     assert fleet.rate_per_replica_per_s * fleet.replicas == pytest.approx(demand)
 
 
+@pytest.mark.parametrize("zones", [2, 3, 4, 7])
+def test_the_least_fleet_that_survives_the_largest_zone(zones):
+    for bare in range(1, 60):
+        fleet = plan_fleet(float(bare), 1.0, headroom=0.0, failure_headroom=0.0, zones=zones)
+        assert fleet.for_zone_loss == next(n for n in range(1, 200) if n - math.ceil(n / zones) >= bare)
+
+
 def test_a_demand_that_fits_exactly_takes_no_replica_more():
     assert plan_fleet(840.0, 120.0, headroom=0.3, failure_headroom=0.1).replicas == 10
 

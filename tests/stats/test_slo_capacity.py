@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 
 from perfkit.recorder.histogram import Histogram
 from perfkit.stats.rate_curve import Repetition, fit_rate_curve
@@ -63,9 +64,11 @@ def test_a_percentile_of_no_times_is_none():
 def test_a_rate_that_is_known_to_fail_cuts_the_capacity():
     random = np.random.default_rng(5)
     curve, values = searched(random, noise=0.001)
-    found = capacity_under_limit(curve, RATES, values, [None] * 6, 0.99, LIMIT_NS, random, ceiling_per_s=0.7, replicates=20)
+    found = capacity_under_limit(curve, RATES, values, [None] * 6, 0.99, LIMIT_NS, random, ceiling_per_s=0.7, replicates=200)
     assert found.is_cut
     assert (found.per_s, found.high_per_s) == (0.7, 0.7)
+    # two restarts of the same speed, weighed with 3 % that count as two: t of 3 degrees of freedom, whose 95 % point is 2.353
+    assert found.low_per_s == pytest.approx(0.7 * math.exp(-2.353 * 0.03 * math.sqrt(2 / 3) / math.sqrt(2)), rel=0.01)
 
 
 def test_a_limit_below_the_whole_curve_leaves_no_capacity():

@@ -164,6 +164,20 @@ def test_probes_and_minutes_are_budgets():
     assert (stop.estimate.capacity_per_s, stop.estimate.high_per_s) == (40, None)
 
 
+def test_a_probe_that_would_take_longer_than_is_left_does_not_begin():
+    settings, probes, random = SearchSettings(start_per_s=10.0, budget_s=200.0), list[Probe](), np.random.default_rng(0)
+
+    def takes_s(step):
+        return 190.0 if step.stage == "confirm" else 10.0
+
+    while isinstance(step := decide(probes, settings, takes_s), Next):
+        margins = queue(step.rate_per_s, random)
+        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, took_s=takes_s(step)))
+        assert sum(probe.took_s for probe in probes) <= 200
+    assert isinstance(decide(probes, settings), Next)  # as long as the others it would have had room
+    assert (step.reason, step.confirmation, probes[-1].stage) == ("precision", None, "refine")
+
+
 def test_a_lower_limit_that_fresh_probes_miss_is_not_confirmed():
     settings, probes, random = SearchSettings(start_per_s=10.0, max_probes=40), list[Probe](), np.random.default_rng(3)
     while isinstance(step := decide(probes, settings), Next):

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from perfkit.stats.student_t import student_t_quantile
 from perfkit.stats.usl import UslFit, UslRefusal, fit_usl
 
 CONCURRENCIES = np.array([1, 2, 4, 8, 16, 32, 64, 96], dtype=float)
@@ -63,6 +64,38 @@ def test_the_knee_is_where_throughput_over_response_time_is_highest():
     straight = fit_usl(CONCURRENCIES, law(CONCURRENCIES, kappa=0.0))
     n = np.linspace(1, 96, 200_001)
     assert straight.knee == pytest.approx(n[np.argmax(law(n, kappa=0.0) ** 2 / n)], rel=1e-3)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 0.9, 1.0, 1.3])
+@pytest.mark.parametrize("kappa", [0.0, 0.01, 0.5])
+def test_where_throughput_hardly_rises_the_knee_is_at_one_request(sigma, kappa):
+    fit = fit_usl(CONCURRENCIES, law(CONCURRENCIES, sigma=sigma, kappa=kappa))
+    n = np.linspace(1, 96, 20_001)
+    assert fit.knee == pytest.approx(n[np.argmax(law(n, sigma=sigma, kappa=kappa) ** 2 / n)], abs=0.01) == pytest.approx(1, abs=0.01)
+
+
+def test_one_server_has_no_peak_that_more_requests_would_show():
+    """Without think time its throughput is the same from one request in flight on."""
+    falling = fit_usl(CONCURRENCIES, law(CONCURRENCIES, sigma=1.02, kappa=0.0))
+    assert (falling.peak, falling.peak_sentence) == (
+        None,
+        "There is no peak: throughput does not rise with the requests in flight (σ = 1.02).",
+    )
+    level = fit_usl(CONCURRENCIES, noisy(np.random.default_rng(4), sigma=0.998, kappa=0.0))
+    assert level.peak is None
+    assert "no peak" in level.peak_sentence or float(level.peak_sentence.split("N* > ")[1].split(":")[0]) < 4
+
+
+def test_a_peak_far_below_the_largest_concurrency_has_the_whole_of_its_interval():
+    """N* = 4 and concurrencies up to 96, 30 % noise. At both ends the best fit with that peak, found by trying each σ, is worse by what F allows."""
+    x = law(CONCURRENCIES, sigma=0.05, kappa=0.95 / 16) * np.exp(np.random.default_rng(0).normal(0, 0.3, 8))
+    fit = fit_usl(CONCURRENCIES, x)
+    n, sigma = CONCURRENCIES[None, :], np.linspace(0, 0.999, 4000)[:, None]
+    for end in (fit.peak.low, fit.peak.high):
+        misses = np.log(x / n) + np.log(1 + sigma * (n - 1) + (1 - sigma) / end**2 * n * (n - 1))
+        least = np.square(misses - misses.mean(axis=1, keepdims=True)).sum(axis=1).min()
+        assert least / fit.residual_sd**2 == pytest.approx(5 + student_t_quantile(0.975, 5) ** 2, rel=0.02)
+    assert fit.peak.low < 0.7 * fit.peak.concurrency
 
 
 def test_the_peaks_interval_is_not_symmetric():

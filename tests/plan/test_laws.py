@@ -1,0 +1,86 @@
+"""Queueing models on trial in a plan: points that come from their closed forms are held, others are not, and what-ifs follow the formulas."""
+
+import math
+
+import pytest
+
+from perfkit.plan.evidence import Evidence
+from perfkit.plan.laws import BATCH, MGC, judge_models, what_if
+from perfkit.plan.model import RatePoint
+from perfkit.stats.queueing import BatchQueue, MgcQueue
+from perfkit.stats.slo_capacity import Capacity
+from tests.queue_results import packed
+
+RATES = (20.0, 35.0, 50.0, 60.0, 75.0, 80.0, 85.0)
+CAPACITY = Capacity(90.0, 88.0, 92.0, 400)
+
+
+def measured(rate, mean_s, p99_s=None):
+    percentiles = {} if p99_s is None else {"p99": p99_s * 1e9}
+    return RatePoint(rate, "kept up", 1, 10_000, rate, None, 0.0, mean_s * 1e9, percentiles, ())
+
+
+def mm1(rate):
+    return measured(rate, 1 / (100 - rate), math.log(100) / (100 - rate))
+
+
+@pytest.fixture
+def evidence():
+    """Of a server whose service times are exponential, 10 ms in the mean."""
+    times = packed([-math.log1p(-(place + 0.5) / 2000) / 100 for place in range(2000)])
+    return Evidence("m", "", "http", "m", 1, "", ("r",), (), (), (times,))
+
+
+def test_the_model_that_the_points_come_from_holds_and_the_other_is_rejected(evidence):
+    (mgc, batch), (queue,) = judge_models(evidence, [mm1(rate) for rate in RATES], CAPACITY)
+    assert (mgc.is_accepted, batch.is_accepted) == (True, False)
+    assert isinstance(queue, MgcQueue)
+    assert queue.servers == 1
+    assert {held.rate_per_s for held in mgc.errors} == {50.0, 75.0, 80.0, 85.0}
+
+
+def test_batches_hold_where_the_points_are_theirs(evidence):
+    truth = BatchQueue(0.009, 0.05)
+    points = [measured(rate, truth.mean_response_time_bound(rate), 0.5) for rate in RATES]
+    (mgc, batch), (queue,) = judge_models(evidence, points, CAPACITY)
+    assert (mgc.is_accepted, batch.is_accepted) == (False, True)
+    assert isinstance(queue, BatchQueue)
+    assert (queue.per_request, queue.fixed) == pytest.approx((0.009, 0.05), rel=0.1)
+
+
+def test_without_a_p99_to_hold_it_against_mgc_is_rejected(evidence):
+    (mgc, _), queues = judge_models(evidence, [measured(rate, 1 / (100 - rate)) for rate in RATES], CAPACITY)
+    assert not mgc.is_accepted
+    assert "no p99 is known" in mgc.sentence
+    assert not any(isinstance(queue, MgcQueue) for queue in queues)
+
+
+def test_too_few_rates_judge_nothing(evidence):
+    verdicts, queues = judge_models(evidence, [mm1(rate) for rate in RATES[:5]], CAPACITY)
+    assert [one.sentence.startswith("Model rejected: it cannot be judged.") for one in verdicts] == [True, True]
+    assert queues == ()
+    assert judge_models(evidence, [mm1(rate) for rate in RATES], None) == ((), ())
+
+
+def test_what_if_of_servers_is_what_mmc_says():
+    service = tuple(-math.log1p(-(place + 0.5) / 200) / 100 for place in range(200))
+    rows = {row.change: row for row in what_if(MgcQueue(1, service), {"p99": 300_000_000}, 80.0)}
+    assert {row.model for row in rows.values()} == {MGC}
+    alone, faster, slower = rows["as it is (1 server in the model)"], rows["service 20 % faster"], rows["service 25 % slower"]
+    assert (alone.mean_ns, alone.p99_ns) == (pytest.approx(50e6, rel=0.03), pytest.approx(math.log(100) * 50e6, rel=0.03))
+    assert alone.capacity_per_s == pytest.approx(100 - math.log(100) / 0.3, rel=0.03)
+    assert faster.mean_ns == pytest.approx(1e9 / 45, rel=0.03)
+    assert slower.saturation_per_s == pytest.approx(80, rel=0.03)
+    assert slower.mean_ns is None or slower.mean_ns > 1e9  # all but saturated
+    # M/M/2 at a load of 0.4: E[R] = 10 ms / (1 - 0.16)
+    assert rows["2 servers"].mean_ns == pytest.approx(10e6 / (1 - 0.4**2), rel=0.03)
+
+
+def test_what_if_of_batches_is_what_the_bound_says():
+    as_it_is, share, fixed, more = what_if(BatchQueue(1.0, 2.0), {"p99": 1}, 0.9)
+    assert {row.model for row in (as_it_is, share, fixed, more)} == {BATCH}
+    assert as_it_is.mean_ns == BatchQueue(1.0, 2.0).mean_response_time_bound(0.9) * 1e9
+    assert (share.saturation_per_s, fixed.saturation_per_s, more.saturation_per_s) == pytest.approx((1.25, 1.0, 0.8))
+    assert share.mean_ns == BatchQueue(0.8, 2.0).mean_response_time_bound(0.9) * 1e9
+    assert fixed.mean_ns == BatchQueue(1.0, 1.6).mean_response_time_bound(0.9) * 1e9
+    assert (more.mean_ns, more.capacity_per_s, more.p99_ns) == (None, None, None)
