@@ -29,6 +29,7 @@ class _Worker:
     number: int
     process: "subprocess.Popen[bytes]"
     orders: asyncio.WriteTransport
+    incoming: asyncio.ReadTransport
     reports: asyncio.StreamReader
     heard_ns: int
     point: PointRecording | None = None
@@ -184,14 +185,16 @@ async def local_fleet(
     `on_interval` as for `run_point`, from all workers, at the end; `on_lost_interval` is given those of lost ones, whose
     requests stand in no figure; `on_heard` each interval as soon as it comes.
     """
-    workers: list[_Worker] = []
+    starts: list[asyncio.Task[_Worker]] = []
     try:
         for number, order in enumerate(orders):
-            workers.append(await _start(number, clock.now_ns()))
-            workers[-1].send(order)
-        yield LocalFleet(workers, clock, on_interval, on_lost_interval, on_heard)
+            starts.append(asyncio.ensure_future(_start(number, clock.now_ns())))
+            await asyncio.wait(starts[-1:])  # which is not cancelled with us: halfway there would be a process without an end
+            starts[-1].result().send(order)
+        yield LocalFleet([start.result() for start in starts], clock, on_interval, on_lost_interval, on_heard)
     finally:
-        await asyncio.gather(*(_end(worker) for worker in workers))
+        await asyncio.gather(*starts, return_exceptions=True)
+        await asyncio.gather(*(_end(start.result()) for start in starts if start.exception() is None))
 
 
 async def _start(number: int, now_ns: int) -> _Worker:
@@ -203,18 +206,23 @@ async def _start(number: int, now_ns: int) -> _Worker:
         start_new_session=True,  # Ctrl-C in the terminal is for perfkit, which tells its workers
     )
     loop, reports = asyncio.get_running_loop(), asyncio.StreamReader(limit=_READ_AHEAD_BYTES)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reports), process.stdout)
+    incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reports), process.stdout)
     orders, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-    return _Worker(number, process, orders, reports, now_ns)
+    return _Worker(number, process, orders, incoming, reports, now_ns)
 
 
 async def _end(worker: _Worker) -> None:
-    worker.orders.abort()  # which ends it
-    ended = asyncio.ensure_future(asyncio.to_thread(worker.process.wait))
-    await asyncio.wait([ended], timeout=_ENDS_WITHIN_S)
-    if not ended.done():
-        worker.process.kill()
-    await ended
-    with contextlib.suppress(EOFError):
-        while True:  # to the end, where the pipe closes itself
-            await read_message(worker.reports)
+    if not worker.orders.is_closing():  # it closes by itself where the worker is gone, and must not be asked to again
+        worker.orders.abort()  # which ends it
+    try:
+        ended = asyncio.ensure_future(asyncio.to_thread(worker.process.wait))
+        await asyncio.wait([ended], timeout=_ENDS_WITHIN_S)
+        if not ended.done():
+            worker.process.kill()
+        await ended
+        with contextlib.suppress(EOFError):
+            while True:
+                await read_message(worker.reports)
+    finally:
+        worker.incoming.close()  # which asyncio does by itself at the end, and uvloop does not
+        await asyncio.sleep(0)

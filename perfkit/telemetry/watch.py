@@ -91,16 +91,15 @@ async def watching(watched: Watched | None) -> AsyncIterator[Watch]:
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    orders: asyncio.WriteTransport | None = None
+    connecting = asyncio.ensure_future(asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin))
     try:
-        orders, _ = await asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-        watch = Watch(process, orders)
+        await asyncio.wait([connecting])  # which is not cancelled with us: halfway the pipe would be neither the loop's nor ours
+        watch = Watch(process, connecting.result()[0])
         await watch.started(watched)
         yield watch
     finally:
-        if orders is None:
-            process.stdin.close()
-        elif not orders.is_closing():  # it closes by itself where the process is gone, and must not be asked to again
+        orders, _ = await connecting
+        if not orders.is_closing():  # it closes by itself where the process is gone, and must not be asked to again
             orders.abort()  # which ends it
         ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
         await asyncio.wait([ended], timeout=_ENDS_WITHIN_S)

@@ -6,6 +6,7 @@ import os
 
 import psutil
 import pytest
+import uvloop
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
@@ -82,19 +83,22 @@ def test_where_the_process_is_gone_nothing_is_seen_and_that_is_said_once(closes_
     assert notes == ["The process that samples this run ended: there is no telemetry from then on."]
 
 
-def test_an_interruption_while_it_starts_leaves_no_process():
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_an_interruption_while_it_starts_leaves_no_process(run, turns):
     async def go():
         async with watching(Watched()):
             pytest.fail("it was not interrupted")
 
     async def main():
         task = asyncio.ensure_future(go())
-        await asyncio.sleep(0)  # it has started the process, and waits for its pipe
+        for _ in range(turns):  # it has started the process, and waits for its pipe, or has it
+            await asyncio.sleep(0)
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(main())
+    run(main())
     assert children() == []
 
 

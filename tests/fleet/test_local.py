@@ -1,0 +1,54 @@
+"""The workers' processes, as a run starts and ends them."""
+
+import asyncio
+import contextlib
+
+import psutil
+import pytest
+import uvloop
+
+from perfkit.clock import MonotonicClock
+from perfkit.fleet.local import local_fleet
+from tests.fleet.test_point import order
+
+
+def workers():
+    found = []
+    for one in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # one that has ended, of whatever test, has no command any more
+            if "perfkit.fleet.process" in " ".join(one.cmdline()):
+                found.append(one)
+    return found
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_an_interruption_while_one_starts_leaves_none(run, turns):
+    async def go():
+        async with local_fleet([order(), order()], MonotonicClock(), print, print):
+            pytest.fail("it was not interrupted")
+
+    async def main():
+        task = asyncio.ensure_future(go())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main())
+    assert workers() == []
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_nothing_stays_open_behind_it(run):
+    async def main():
+        opened = []
+        for _ in range(3):
+            async with local_fleet([order()], MonotonicClock(), print, print):
+                pass
+            opened.append(psutil.Process().num_fds())
+        return opened
+
+    opened = run(main())
+    assert opened[-1] <= opened[0]  # the loop keeps some for itself from its first process on
