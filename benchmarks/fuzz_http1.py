@@ -62,7 +62,7 @@ def _answer(chance: random.Random) -> bytes:
     encoding: str | None = None
     match chance.randrange(20):
         case 0:
-            body, encoding = gzip.compress(body), "gzip"
+            body, encoding = gzip.compress(body, mtime=0), "gzip"
         case 1:
             body, encoding = zlib.compress(body), "deflate"
         case 2:

@@ -79,7 +79,7 @@ def any_http(chance: random.Random) -> bytes:
         headers["Inference-Header-Content-Length"] = _near(len(head), chance)
     match chance.randrange(12):
         case 0:
-            body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
+            body, headers["Content-Encoding"] = gzip.compress(body, mtime=0), "gzip"
         case 1:
             body, headers["Content-Encoding"] = zlib.compress(body), chance.choice(_ENCODINGS)
         case 2:
@@ -252,7 +252,7 @@ def _call_frames(stream: int, chance: random.Random) -> list[bytes]:
     is_packed = chance.random() < 0.1
     length = _near(len(message), chance)
     prefix = struct.pack(">BI", is_packed, length if isinstance(length, int) and 0 <= length < 2**32 else len(message))
-    data = prefix + (gzip.compress(message) if is_packed else message)
+    data = prefix + (gzip.compress(message, mtime=0) if is_packed else message)
     middle = chance.randrange(len(data) + 1)
     return [
         http2.frame(http2.HEADERS, 4, stream, http2.encode_headers(headers)),
