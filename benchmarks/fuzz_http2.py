@@ -142,7 +142,9 @@ def _check_frames(written: bytes) -> None:
 
 def try_message(chance: random.Random) -> str:
     """One answer's data, broken, under some encoding."""
-    message = bytearray(chance.choice([_MESSAGE, b"\x01" + (30).to_bytes(4) + gzip.compress(b"0123456789", mtime=0)[:30], chance.randbytes(20)]))
+    message = bytearray(
+        chance.choice([_MESSAGE, b"\x01" + (30).to_bytes(4) + gzip.compress(b"0123456789", mtime=0)[:30], chance.randbytes(20)])
+    )
     for _ in range(chance.randrange(3)):
         harm(message, chance)
     try:
