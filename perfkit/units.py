@@ -1,4 +1,4 @@
-"""Durations, rates, sizes and shares: read from what people write, and written for people to read.
+"""Durations, rates and shares: read from what people write, and written for people to read.
 
 Inside perfkit a duration is an integer of nanoseconds; conversion happens here alone.
 """
@@ -9,7 +9,6 @@ from fractions import Fraction
 
 NS_PER_S = 1_000_000_000
 _DURATIONS_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": NS_PER_S, "m": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
-_SIZES_BYTES = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _RATES_PER_S: dict[str, Fraction | int] = {"": 1, "/s": 1, "/m": Fraction(1, 60), "/min": Fraction(1, 60), "/h": Fraction(1, 3600)}
 _QUANTITY = re.compile(r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*(?P<unit>[^\d\s].*?)?\s*", re.ASCII)
 
@@ -41,14 +40,6 @@ def parse_rate_per_s(text: object) -> float:
     if value <= 0:
         raise ValueError(f"a rate must be above zero, found {text!r}")
     return value
-
-
-def parse_size_bytes(text: object) -> int:
-    """Reads `512`, `64KiB` or `1MB` as bytes; raises ValueError otherwise."""
-    value = _quantity(text, _SIZES_BYTES, "a size such as 512, 64KiB or 1MB")
-    if value < 0 or value.denominator != 1:
-        raise ValueError(f"a size must be a whole number of bytes, found {text!r}")
-    return int(value)
 
 
 def parse_share(text: object) -> float:

@@ -1,14 +1,19 @@
 """Waiting for what is to become true, however long that takes: the test's own time-out is the limit."""
 
 import asyncio
-import time
-
-import psutil
+import os
+import select
 
 
 async def until(holds):
     """Lets the event loop go on until `holds()`."""
-    while not holds():  # noqa: ASYNC110 - any condition, of code that sets no events
+    while not holds():
+        await passes(1)
+
+
+async def passes(count):
+    """Lets the event loop go round so often: what was begun gets so far, and no farther."""
+    for _ in range(count):
         await asyncio.sleep(0)
 
 
@@ -17,12 +22,13 @@ def until_ended(processes):
 
     One that has ended and that nobody has collected yet has ended.
     """
-    while any(_is_alive(process) for process in processes):
-        time.sleep(0.01)
-
-
-def _is_alive(process):
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    for process in processes:
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            if process.is_running():  # not another one, which has got its number meanwhile
+                select.select([descriptor], [], [])
+        finally:
+            os.close(descriptor)

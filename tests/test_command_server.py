@@ -20,7 +20,7 @@ SCENARIO = Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load
 # ready at its second question; it starts a child that does not care about SIGTERM, and says who they are
 SERVER = """
 import http.server, subprocess, sys, os
-child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); print('set', flush=True); time.sleep(600)"], stdout=subprocess.PIPE)
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); signal.alarm(600); print('set', flush=True); signal.pause()"], stdout=subprocess.PIPE)
 child.stdout.readline()
 print(os.getpid(), child.pid, flush=True)
 asked = []

@@ -121,52 +121,6 @@ def test_a_rate_by_the_minute_or_hour_is_the_quotient_exactly_rounded(count, uni
 
 
 @pytest.mark.parametrize(
-    ("text", "size_bytes"),
-    [
-        ("512", 512),
-        (512, 512),
-        ("512B", 512),
-        ("0", 0),
-        ("1kB", 1000),
-        ("1KB", 1000),
-        ("64KiB", 65_536),
-        ("1MB", 1_000_000),
-        ("1.001MB", 1_001_000),
-        ("1MiB", 1_048_576),
-        ("0.5 GiB", 536_870_912),
-        ("2GB", 2_000_000_000),
-        ("9007199254740993", 9_007_199_254_740_993),
-    ],
-)
-def test_a_size_is_read_as_bytes(text, size_bytes):
-    assert units.parse_size_bytes(text) == size_bytes
-    assert type(units.parse_size_bytes(text)) is int
-
-
-@pytest.mark.parametrize("text", [*NOT_QUANTITIES, "1mb", "1 kib", "1TB", "1s"])
-def test_what_is_no_size_is_refused_with_the_text(text):
-    with pytest.raises(ValueError, match=re.escape(f"expected a size such as 512, 64KiB or 1MB, found {text!r}")):
-        units.parse_size_bytes(text)
-
-
-@pytest.mark.parametrize("text", ["1.5", "-1", "0.0001kB", "0.3KiB", 0.5])
-def test_a_size_is_a_whole_number_of_bytes(text):
-    with pytest.raises(ValueError, match=re.escape(f"a size must be a whole number of bytes, found {text!r}")):
-        units.parse_size_bytes(text)
-
-
-@given(DECIMALS, st.sampled_from([("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)]))
-def test_a_size_is_its_number_times_its_unit_or_refused(number, unit):
-    suffix, factor = unit
-    exact = Fraction(number) * factor
-    if exact.denominator == 1:
-        assert units.parse_size_bytes(f"{number:f}{suffix}") == exact
-    else:
-        with pytest.raises(ValueError, match="whole number of bytes"):
-            units.parse_size_bytes(f"{number:f}{suffix}")
-
-
-@pytest.mark.parametrize(
     ("text", "share"),
     [("0.1%", 0.001), ("0.001", 0.001), (0.001, 0.001), ("57%", 0.57), ("100 %", 1.0), ("0", 0.0), (0, 0.0), (1, 1.0), ("5e-2", 0.05)],
 )

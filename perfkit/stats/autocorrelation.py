@@ -30,11 +30,6 @@ def autocorrelation_time(series: Sequence[float] | npt.NDArray[np.float64]) -> f
     return max(2 * float(kept.sum()) - 1, 1 / len(series))
 
 
-def effective_sample_size(series: Sequence[float] | npt.NDArray[np.float64]) -> float:
-    """How many independent samples fix the mean as well: n over the integrated autocorrelation time."""
-    return len(series) / autocorrelation_time(series)
-
-
 def first_order_time(series: Sequence[float] | npt.NDArray[np.float64], fitted: int = 1) -> float:
     """The autocorrelation time (1+ρ)/(1-ρ), at least 1, of a first-order series with this one's lag-1 autocorrelation.
 

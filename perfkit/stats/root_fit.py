@@ -30,16 +30,6 @@ class RootFit:
     slope: float
     points: int
 
-    def margin_at(self, rate_per_s: float) -> float:
-        """The line's margin at a rate; infinite where the line says that no rate has one."""
-        y = self.intercept + self.slope * (rate_per_s / self.centre_per_s - 1)
-        return -math.log1p(-POWER * y) / POWER if POWER * y < 1 else math.inf
-
-    @property
-    def elasticity(self) -> float:
-        """By how many per cent the measured value rises at the crossing where the rate rises by one."""
-        return self.slope * self.root_per_s / self.centre_per_s
-
     @property
     def is_bounded(self) -> bool:
         """Whether the interval ends on both sides."""

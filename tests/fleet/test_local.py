@@ -1,7 +1,6 @@
 """The workers' processes, as a run starts and ends them."""
 
 import asyncio
-import contextlib
 
 import psutil
 import pytest
@@ -9,16 +8,9 @@ import uvloop
 
 from perfkit.clock import MonotonicClock
 from perfkit.fleet.local import local_fleet
+from tests.children import children_running
+from tests.conditions import passes
 from tests.fleet.test_point import order
-
-
-def workers():
-    found = []
-    for one in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):  # one that has ended, of whatever test, has no command any more
-            if "perfkit.fleet.process" in " ".join(one.cmdline()):
-                found.append(one)
-    return found
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
@@ -30,14 +22,13 @@ def test_an_interruption_while_one_starts_leaves_none(run, turns):
 
     async def main():
         task = asyncio.ensure_future(go())
-        for _ in range(turns):
-            await asyncio.sleep(0)
+        await passes(turns)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     run(main())
-    assert workers() == []
+    assert children_running("perfkit.fleet.process") == []
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

@@ -61,14 +61,14 @@ def test_intervals_cover_the_true_percentile_as_often_as_they_say(queue, load):
 
 def test_sectioning_agrees_with_the_interval_where_every_batch_has_enough_samples():
     """Two estimates of one width from 30 independent batches: each has a standard error of 13 %, so that a ratio beyond 2 either way
-    has a chance below 0.1 %."""  # fmt: skip
+    has a chance below 0.1 %. Sectioning: S. Asmussen & P. W. Glynn, *Stochastic Simulation*, III.5."""  # fmt: skip
     values = np.random.default_rng(22).exponential(20 * MS, (60, 5000))
-    for found in percentile_intervals(histograms_of(values), (0.5, 0.9, 0.99)).values():
+    for quantile, found in percentile_intervals(histograms_of(values), (0.5, 0.9, 0.99)).items():
         assert found.high_ns is not None
-        assert found.sectioning_ns is not None
-        low, high = found.sectioning_ns
-        assert 0.5 < (high - low) / (found.high_ns - found.low_ns) < 2
-        assert (low + high) / 2 == pytest.approx(found.value_ns)
+        whole, parts = np.quantile(values, quantile), np.quantile(values.reshape(30, -1), quantile, axis=1)
+        reach = 2.045 * math.sqrt(np.square(parts - whole).sum() / (30 * 29))
+        assert 0.5 < 2 * reach / (found.high_ns - found.low_ns) < 2
+        assert found.value_ns == pytest.approx(whole, rel=0.002)
 
 
 def test_the_width_for_independent_samples_is_that_of_the_binomial():
@@ -117,7 +117,7 @@ def test_the_interval_is_open_above_below_the_sample_minimum(count, is_open):
     values = np.random.default_rng(27).exponential(10 * MS, (10, count // 10))
     found = percentile_intervals(histograms_of(values), (0.99,))[0.99]
     assert (found.high_ns is None) is is_open
-    assert found.has_few_samples is is_open
+    assert (found.count < found.needed_samples) is is_open
 
 
 def test_correlation_raises_the_number_of_samples_needed(queue):
@@ -125,7 +125,7 @@ def test_correlation_raises_the_number_of_samples_needed(queue):
     found = percentile_intervals(histograms_of(times.reshape(100, -1)), (0.99,))[0.99]
     assert found.count > minimum_samples(0.99)
     assert found.needed_samples == minimum_samples(0.99, found.autocorrelation_time) > 20_000
-    assert found.has_few_samples
+    assert found.count < found.needed_samples
     assert found.high_ns is None
 
 

@@ -22,8 +22,8 @@ def test_points_on_a_line_give_its_root_from_wherever_the_search_stands(centre):
     found = fit_root(RATES, margins_of(RATES, 1.2), centre, 0.9)
     assert found.root_per_s == pytest.approx(100)
     assert (found.low_per_s, found.high_per_s) == (pytest.approx(100), pytest.approx(100))
-    assert found.elasticity == pytest.approx(1.2)
-    assert found.margin_at(106) == pytest.approx(margins_of([106.0], 1.2)[0])
+    assert found.slope * found.root_per_s / found.centre_per_s == pytest.approx(1.2)
+    assert found.intercept + found.slope * (106 / found.centre_per_s - 1) == pytest.approx(1.2 * 0.06)
 
 
 def test_the_interval_is_where_the_line_cannot_be_told_from_zero():

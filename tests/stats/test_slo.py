@@ -20,7 +20,7 @@ def times_of(count, highest_ms=100):
 
 
 def interval_of(quantile, value_ns, *, low_ns=0, high_ns=None, count=10_000, time=1.0):
-    return PercentileInterval(quantile, 0.95, value_ns, low_ns, high_ns, None, count, time, 30, is_uncorrelated=True)
+    return PercentileInterval(quantile, 0.95, value_ns, low_ns, high_ns, count, time, 30, is_uncorrelated=True)
 
 
 @pytest.mark.parametrize(("limit_ms", "verdict"), [(120, "satisfied"), (99.2, "satisfied"), (98.8, "violated"), (1, "violated")])

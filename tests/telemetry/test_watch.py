@@ -1,10 +1,8 @@
 """The process that samples, as a run starts it."""
 
 import asyncio
-import contextlib
 import os
 
-import psutil
 import pytest
 import uvloop
 
@@ -12,17 +10,11 @@ from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
 from perfkit.telemetry.messages import Metric, Publish, Watched, WatchedMetrics
 from perfkit.telemetry.watch import Watch, watching
+from tests.children import children_running
+from tests.conditions import passes, until
 
 S = 1_000_000_000
-
-
-def children():
-    found = []
-    for one in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):  # one that has ended, of whatever test, has no command any more
-            if "perfkit.telemetry.process" in " ".join(one.cmdline()):
-                found.append(one)
-    return found
+PROCESS = "perfkit.telemetry.process"
 
 
 def test_a_window_has_what_each_sampler_saw(page):
@@ -40,7 +32,7 @@ def test_a_window_has_what_each_sampler_saw(page):
             text = (await reader.read()).decode()
             writer.close()
             await writer.wait_closed()
-            assert len(children()) == 1
+            assert len(children_running(PROCESS)) == 1
             return seen, watch.notes, text
 
     seen, notes, text = asyncio.run(go())
@@ -50,7 +42,7 @@ def test_a_window_has_what_each_sampler_saw(page):
     assert notes == [f"1 line of the metrics at {page.url} could not be read, and were passed over."]
     assert "perfkit_points 2.0\n" in text
     assert "perfkit_nv_pending 3.0\n" in text
-    assert children() == []
+    assert children_running(PROCESS) == []
 
 
 def test_a_port_that_is_taken_is_refused():
@@ -62,20 +54,18 @@ def test_a_port_that_is_taken_is_refused():
 
     with pytest.raises(UsageError, match=r"--prometheus 127\.0\.0\.1:\d+: cannot be listened on: Address already in use"):
         asyncio.run(go())
-    assert children() == []
+    assert children_running(PROCESS) == []
 
 
 @pytest.mark.parametrize("closes_first", [False, True])
 def test_where_the_process_is_gone_nothing_is_seen_and_that_is_said_once(closes_first):
     async def go():
         async with watching(Watched()) as watch:
-            (child,) = children()
+            (child,) = children_running(PROCESS)
             child.kill()
             seen = [await watch.window(0, 1), await watch.window(1, 2)]
             if closes_first:
-                async with asyncio.timeout(60):
-                    while watch._orders._pipe is not None:  # noqa: ASYNC110 - until the event loop has let go of it, which it tells nobody
-                        await asyncio.sleep(0.01)
+                await until(lambda: watch._orders._pipe is None)  # the event loop has let go of it, which it tells nobody
             return seen, watch.notes
 
     seen, notes = asyncio.run(go())
@@ -92,21 +82,20 @@ def test_an_interruption_while_it_starts_leaves_no_process(run, turns):
 
     async def main():
         task = asyncio.ensure_future(go())
-        for _ in range(turns):  # it has started the process, and waits for its pipe, or has it
-            await asyncio.sleep(0)
+        await passes(turns)  # it has started the process, and waits for its pipe, or has it
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     run(main())
-    assert children() == []
+    assert children_running(PROCESS) == []
 
 
 def test_without_telemetry_there_is_no_process():
     async def go():
         async with watching(None) as watch:
             watch.follow([1])
-            return (await watch.window(0, 1)).observed, watch.notes, children()
+            return (await watch.window(0, 1)).observed, watch.notes, children_running(PROCESS)
 
     assert asyncio.run(go()) == ({}, [], [])
     assert Watch().url == ""

@@ -1,0 +1,45 @@
+"""A server written into a test: what it answers is the test's, the rest of HTTP is the standard library's."""
+
+import contextlib
+import http.server
+import json
+import threading
+
+
+class JsonHandler(http.server.BaseHTTPRequestHandler):
+    """Answers with documents, on connections that stay, and writes no log."""
+
+    protocol_version = "HTTP/1.1"
+
+    def body(self):
+        return self.rfile.read(int(self.headers["Content-Length"]))
+
+    def answer(self, status, document, reason=None):
+        self.answer_bytes(status, json.dumps(document).encode(), reason=reason)
+
+    def answer_bytes(self, status, body, declared_bytes=None, reason=None):
+        self.send_response(status, reason)
+        self.send_header("Content-Length", str(declared_bytes or len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def serving(handler, tls=None):
+    """The port of a server with that handler, for as long as the block."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    server.handle_error = lambda *_: None  # a client may leave in the middle
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
