@@ -8,13 +8,14 @@ Whatever a server writes, an answer is read or refused with `ProtocolError`, a c
 
 import asyncio
 import contextlib
+import functools
 import gzip
 import json
 import random
 import sys
 import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
 import uvloop
@@ -257,8 +258,8 @@ def try_exchange(chance: random.Random) -> str:
 
 async def _exchange(chance: random.Random) -> list[Outcome]:
     count = chance.randrange(1, 6)
-    async with _answering(chance) as address:
-        transport = WireHttpTransport(address, 2, _TIMEOUT_NS, time.monotonic_ns)
+    async with fuzzing.serving(functools.partial(_reply, chance)) as port:
+        transport = WireHttpTransport(Address("http", "127.0.0.1", port), 2, _TIMEOUT_NS, time.monotonic_ns)
         replies = await asyncio.wait_for(asyncio.gather(*(_send(transport) for _ in range(count))), _HANGS_AFTER_S)
         await transport.aclose()
     for reply in replies:
@@ -271,35 +272,18 @@ def _send(transport: WireHttpTransport) -> Awaitable[Reply]:
     return transport.send(Prepared((_REQUEST,)))
 
 
-@contextlib.asynccontextmanager
-async def _answering(chance: random.Random) -> AsyncIterator[Address]:
-    tasks: set[asyncio.Task[None] | None] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.current_task())
-        answers = [broken_answer(chance, 1) for _ in range(chance.randrange(1, 4))]
-        is_hanging = chance.random() < 0.2
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            for answer in answers:
-                await reader.readexactly(chance.choice([1, len(_REQUEST)]))
-                for piece in pieces(answer, chance)[:20]:
-                    if writer.is_closing():
-                        return
-                    writer.write(piece)
-                    await asyncio.sleep(0)
-            if is_hanging:
-                await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield Address("http", "127.0.0.1", server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
-        running = [task for task in tasks if task is not None]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+async def _reply(chance: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    answers = [broken_answer(chance, 1) for _ in range(chance.randrange(1, 4))]
+    is_hanging = chance.random() < 0.2
+    for answer in answers:
+        await reader.readexactly(chance.choice([1, len(_REQUEST)]))
+        for piece in pieces(answer, chance)[:20]:
+            if writer.is_closing():
+                return
+            writer.write(piece)
+            await asyncio.sleep(0)
+    if is_hanging:
+        await reader.read()
 
 
 # answers and connections are cheap: most of the trials, in about half of the time

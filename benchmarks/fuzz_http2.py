@@ -9,11 +9,11 @@ a stream comes to one end at most, and a request sent over a socket ends in exac
 import asyncio
 import collections
 import contextlib
+import functools
 import gzip
 import random
 import sys
 import time
-from collections.abc import AsyncIterator
 
 import uvloop
 
@@ -162,7 +162,8 @@ def try_exchange(chance: random.Random) -> str:
 
 async def _exchange(chance: random.Random) -> list[Outcome]:
     streams, count = chance.randrange(1, 4), chance.randrange(1, 6)
-    async with _answering(chance, streams) as address:
+    async with fuzzing.serving(functools.partial(_reply, chance, streams)) as port:
+        address = Address("grpc", "127.0.0.1", port)
         transport = WireGrpcTransport(address, 2, _TIMEOUT_NS, time.monotonic_ns, streams_per_connection=streams)
         replies = await asyncio.wait_for(asyncio.gather(*(_send(transport, Prepared(_REQUEST)) for _ in range(count))), _HANGS_AFTER_S)
         await transport.aclose()
@@ -177,30 +178,13 @@ async def _send(transport: WireGrpcTransport, prepared: Prepared) -> Reply:
     return await transport.send(prepared)
 
 
-@contextlib.asynccontextmanager
-async def _answering(chance: random.Random, streams: int) -> AsyncIterator[Address]:
-    tasks: set[asyncio.Task[None] | None] = set()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.current_task())
-        answer, is_hanging = broken_answer(chance, streams), chance.random() < 0.2
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            writer.write(GREETING if chance.random() < 0.9 else b"")
-            await reader.readexactly(chance.choice([1, 100, 200, 1000]))
-            writer.write(answer)
-            if is_hanging:
-                await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield Address("grpc", "127.0.0.1", server.sockets[0].getsockname()[1])
-    finally:
-        server.close()
-        running = [task for task in tasks if task is not None]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+async def _reply(chance: random.Random, streams: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    answer, is_hanging = broken_answer(chance, streams), chance.random() < 0.2
+    writer.write(GREETING if chance.random() < 0.9 else b"")
+    await reader.readexactly(chance.choice([1, 100, 200, 1000]))
+    writer.write(answer)
+    if is_hanging:
+        await reader.read()
 
 
 # frames and messages are cheap: most of the trials, in about half of the time

@@ -1,13 +1,17 @@
 """What the fuzzers share: faults put into bytes from a seed, trials by the clock, and a report of what they came to."""
 
 import argparse
+import asyncio
 import collections
+import contextlib
 import pathlib
 import platform
 import random
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import NamedTuple, cast
+
+Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 _MOST_FAILURES = 10
 
@@ -47,6 +51,27 @@ def pieces(data: bytes, chance: random.Random) -> Sequence[bytes]:
         found.append(data[position : position + size])
         position += size
     return found
+
+
+@contextlib.asynccontextmanager
+async def serving(answer: Answering) -> AsyncIterator[int]:
+    """The port of a server that does this to each connection and closes it; what is left at the block's end is cancelled."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(cast(asyncio.Task[None], asyncio.current_task()))
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await answer(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def parse(description: str | None) -> argparse.Namespace:

@@ -1,12 +1,15 @@
 """The load points of a scenario: what each of them is, what is ordered for it, and how many workers carry that out."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
+from collections.abc import AsyncIterator
 
 from perfkit.address import Address, Protocol
 from perfkit.calibration.model import Calibration
 from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
+from perfkit.clock import Clock
 from perfkit.fleet.order import Order
 from perfkit.fleet.point import PointSpec
 from perfkit.load.plan import ClosedPlan, LoadPlan, plan_loads
@@ -15,6 +18,8 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
 from perfkit.target import Probed
 from perfkit.telemetry.host import open_file_limit
+from perfkit.transport.base import Transport
+from perfkit.transport.engine import make_transport
 from perfkit.units import NS_PER_S
 
 
@@ -67,6 +72,25 @@ def load_points(loaded: LoadedScenario) -> list[LoadPoint]:
 def max_connections(scenario: Scenario) -> int:
     """What the scenario allows, or the file limit."""
     return scenario.target.max_connections or min(1024, open_file_limit() * 4 // 5)
+
+
+@contextlib.asynccontextmanager
+async def connected(scenario: Scenario, address: Address, clock: Clock) -> AsyncIterator[Transport]:
+    """A transport of the scenario's kind to an address of its target, for the length of a block."""
+    target = scenario.target
+    transport = make_transport(
+        address,
+        target.engine,
+        max_connections=max_connections(scenario),
+        timeout_ns=target.timeout_ns,
+        clock=clock,
+        compression=target.compression,
+        streams_per_connection=target.streams_per_connection or 1,
+    )
+    try:
+        yield transport
+    finally:
+        await transport.aclose()
 
 
 def streams_per_connection(scenario: Scenario, protocol: Protocol) -> int:

@@ -99,14 +99,11 @@ class _Session:
         import uvloop
 
         from perfkit.clock import utc_now
-        from perfkit.experiment.search import run_search
+        from perfkit.experiment.search import measure_scenario
         from perfkit.load.interruption import Interruption
         from perfkit.result.file import ResultWriter
-        from perfkit.run import run_scenario
-        from perfkit.scenario.load import SearchLoad
 
         writer, interruption = ResultWriter(folder, utc_now().timestamp()), Interruption()
-        measure = run_search if isinstance(loaded.scenario.load, SearchLoad) else run_scenario
 
         def on_signal(number: signal.Signals) -> None:
             self.caught.append(number)
@@ -119,7 +116,9 @@ class _Session:
             for number in _SIGNALS:
                 loop.add_signal_handler(number, on_signal, number)
             try:
-                return await measure(loaded, writer, self.live, interruption, calibration=self._calibration, publish_at=self._publish_at)
+                return await measure_scenario(
+                    loaded, writer, self.live, interruption, calibration=self._calibration, publish_at=self._publish_at
+                )
             finally:
                 for number in _SIGNALS:
                     loop.remove_signal_handler(number)

@@ -13,9 +13,10 @@ from perfkit.command_server import PORT, PREFIX, command_server, command_words, 
 from perfkit.errors import TargetError, UsageError
 from perfkit.fleet.placement import place
 from perfkit.load.interruption import Interruption
+from perfkit.measurement import run_scenario
+from perfkit.observer import Silent
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import Point, Result
-from perfkit.run import run_scenario
+from perfkit.result.model import Result
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import Load
@@ -118,9 +119,7 @@ async def run_stint(stint: Stint, at: Served, bench: Bench, name: str) -> Result
     """
     writer = ResultWriter(bench.folder / name, utc_now().timestamp())
     try:
-        result = await run_scenario(
-            _variant(stint, at, bench.loaded), writer, _Silent(), bench.interruption, bench.clock, bench.calibration
-        )
+        result = await run_scenario(_variant(stint, at, bench.loaded), writer, Silent(), bench.interruption, bench.clock, bench.calibration)
         if result.status == "interrupted" or bench.interruption.count:
             raise asyncio.CancelledError  # noqa: TRY301 - what an interruption between two points raises as well
         if result.status == "incomplete":
@@ -159,25 +158,3 @@ def _variant(stint: Stint, at: Served, loaded: LoadedScenario) -> LoadedScenario
         **({} if stint.seed is None else {"workload": scenario.workload.model_copy(update={"seed": stint.seed})}),
     }
     return dataclasses.replace(loaded, scenario=scenario.model_copy(update=changed))
-
-
-class _Silent:
-    """The runs of a gate tell nothing themselves; see `perfkit.run.Observer`."""
-
-    def server_line(self, line: str) -> None:
-        """Nobody."""
-
-    def published(self, url: str) -> None:
-        """Nobody."""
-
-    def target_ready(self, description: str) -> None:
-        """Nobody."""
-
-    def noted(self, note: str) -> None:
-        """Nobody."""
-
-    def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
-        """Nobody."""
-
-    def point_finished(self, finished: Point) -> None:
-        """Nobody."""

@@ -10,8 +10,8 @@ from pydantic import ConfigDict, Field
 
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.experiment.pair import Pair
-from perfkit.result.file import put_in_place
 from perfkit.result.model import Part
+from perfkit.result.place import put_in_place, write_whole
 from perfkit.result.verdict import SCHEMA as VERDICT_SCHEMA
 from perfkit.result.verdict import Verdict, verdict_document
 
@@ -138,9 +138,7 @@ class GateFolder:
 
     def _write(self, name: str, document: Any) -> None:
         try:
-            new = self.partial / (name + ".new")
-            new.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-            new.replace(self.partial / name)
+            write_whole(self.partial / name, json.dumps(document, indent=1) + "\n")
         except OSError as error:
             raise MeasurementError(f"{self.partial / name} cannot be written: {error.strerror}") from None
 

@@ -1,4 +1,4 @@
-"""`load: search` live: `stats.slo_search` decides the rates, `perfkit.run` measures them."""
+"""A scenario measured, whatever its load; for `load: search`, `stats.slo_search` decides the rates and `perfkit.measurement` measures them."""
 
 import math
 
@@ -7,10 +7,11 @@ from perfkit.clock import Clock
 from perfkit.load.interruption import Interruption
 from perfkit.load.plan import plan_probe
 from perfkit.load_point import LoadPoint
+from perfkit.measurement import run_scenario
+from perfkit.observer import Observer
 from perfkit.recorder.histogram import Histogram
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import FittedLine, Point, Result, Search, SearchProbe
-from perfkit.run import Observer, run_scenario
 from perfkit.scenario import search as scenario_search
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoad
@@ -31,7 +32,7 @@ _BEYOND = 2
 _CONFIRMING, _LONGEST = 3, 4
 
 
-async def run_search(
+async def measure_scenario(
     loaded: LoadedScenario,
     writer: ResultWriter,
     observer: Observer,
@@ -40,8 +41,9 @@ async def run_search(
     calibration: Calibration | None = None,
     publish_at: tuple[str, int] | None = None,
 ) -> Result:
-    """Searches the capacity of a scenario whose load is a search; see `run_scenario`."""
-    return await run_scenario(loaded, writer, observer, interruption, clock, calibration, publish_at, CapacitySearch(loaded))
+    """Measures the load points of a scenario, or searches its capacity; see `run_scenario`."""
+    steering = CapacitySearch(loaded) if isinstance(loaded.scenario.load, SearchLoad) else None
+    return await run_scenario(loaded, writer, observer, interruption, clock, calibration, publish_at, steering)
 
 
 class CapacitySearch:
@@ -81,6 +83,7 @@ class CapacitySearch:
         """See `Steering.measured`."""
         assert isinstance(self._step, Next)
         window = measured.window
+        codes = {warning.code for warning in found.warnings}
         times, intervals = Histogram.unpacked(window.times["response_time"]), percentile_intervals(window.batches, self._quantiles)
         margins, carries = dict[str, float](), True
         for name, limit_ns in self._slo.percentiles_ns.items():
@@ -99,9 +102,9 @@ class CapacitySearch:
                 rate_per_s=self._step.rate_per_s,
                 stage=self._step.stage,
                 margins=margins if len(margins) == len(self._slo.model_fields_set) else {},
-                is_overloaded=bool(_OVERLOADED & {warning.code for warning in found.warnings}),
+                is_overloaded=bool(_OVERLOADED & codes),
                 is_valid=found.valid,
-                carries=carries,
+                carries=carries and "not_steady" not in codes,
                 took_s=took_s,
             )
         )

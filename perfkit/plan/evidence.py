@@ -9,11 +9,12 @@ from typing import Any
 
 from perfkit.errors import ResultError, UsageError
 from perfkit.recorder.histogram import Histogram, Packed
-from perfkit.result.file import read_intervals, read_result
+from perfkit.result.file import read_result
+from perfkit.result.fingerprint import gpus_of
+from perfkit.result.interval_log import read_times
 from perfkit.result.model import ClosedLoad, OpenLoad, Point, Protocol, Result
 from perfkit.result.sweep import configurations
 
-_TAG = re.compile(r"p(?P<point>\d+)\.r(?P<repetition>\d+)\.(?P<times>service|response)")
 _SEED = re.compile(r",?\bseed=\d+")
 _BATCHES = 20
 _FAILING = ("overloaded", "not_steady")
@@ -123,6 +124,7 @@ def fingerprint(result: Result) -> dict[str, str]:
         "version": target.get("version") or None,
         "batch size": _batch_size(scenario),
         **{f"server {name}": value for name, value in sorted(server.items()) if name != "device" or value != "auto"},
+        "GPUs": ", ".join(str(gpu["name"]) for gpu in gpus_of(result)) or None,
     }
     return {name: _SEED.sub("", str(value)) for name, value in facts.items() if value is not None}
 
@@ -224,13 +226,9 @@ def _index(result: Result, point: Point) -> int:
 def _read_batches(source: Source) -> dict[tuple[int, int], list[Packed]]:
     """Each repetition's times in up to 20 parts of its window, by point and repetition; empty where there is no log."""
     seconds: dict[tuple[int, int], dict[float, list[Packed]]] = {}
-    wanted = {index: point.times_name.split()[0] for index, point in enumerate(source.result.summary)}
     with contextlib.suppress(ResultError):  # a result without its log can be planned from, with less said of its luck
-        for tag, start_s, histogram in read_intervals(source.folder):
-            found = _TAG.fullmatch(tag)
-            if found and wanted.get(int(found["point"])) == found["times"]:
-                key = (int(found["point"]), int(found["repetition"]))
-                seconds.setdefault(key, {}).setdefault(start_s, []).append(histogram.packed())
+        for key, start_s, histogram in read_times(source.folder, source.result):
+            seconds.setdefault(key, {}).setdefault(start_s, []).append(histogram.packed())
     return {key: _batched(some) for key, some in seconds.items()}
 
 

@@ -2,7 +2,6 @@
 
 import math
 import pathlib
-import re
 
 from perfkit.errors import ResultError
 from perfkit.recorder.histogram import Histogram
@@ -10,13 +9,14 @@ from perfkit.report.html import render_html
 from perfkit.report.markdown import render_markdown
 from perfkit.report.plots import draw_plots
 from perfkit.report.recorded import Recorded, Slice
-from perfkit.result.file import read_intervals, read_result
+from perfkit.result.file import read_result
+from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result
+from perfkit.result.place import write_whole
 from perfkit.result.telemetry_file import read_telemetry
 from perfkit.stats.summary import QUANTILES
 from perfkit.stats.validity import is_withheld
 
-_TAG = re.compile(r"p(?P<point>\d+)\.r(?P<repetition>\d+)\.(?P<times>service|response)")
 _SLICES = 240  # about what a panel of the timeline can show
 
 
@@ -31,12 +31,9 @@ def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
         if plots:
             (folder / "plots").mkdir(exist_ok=True)
         for file, text in texts.items():
-            new = file.with_name(file.name + ".new")
-            try:
-                new.write_text(text, encoding="utf-8")
-                new.replace(file)
-            finally:
-                new.unlink(missing_ok=True)  # where that failed
+            write_whole(file, text)
+        for left in set(folder.glob("plots/*.svg")) - set(texts):  # of an earlier perfkit, which drew others
+            left.unlink()
     except OSError as error:
         raise ResultError(f"{folder}: the report cannot be written there: {error.strerror}") from None
     return list(texts)
@@ -53,10 +50,7 @@ def read_recorded(folder: pathlib.Path, result: Result) -> Recorded:
     }
     pooled = tuple(Histogram() for _ in result.summary)
     seconds: dict[tuple[int, int], dict[float, list[str]]] = {key: {} for key in window_s}
-    for tag, start_s, histogram in read_intervals(folder):
-        found = _TAG.fullmatch(tag)
-        is_shown = found is not None and bool(result.summary) and result.summary[0].times_name.startswith(found["times"])
-        key = (int(found["point"]), int(found["repetition"])) if found and is_shown else (-1, -1)
+    for key, start_s, histogram in read_times(folder, result):
         if key in window_s:  # what was logged of a point that never ended has no place in the result either
             pooled[key[0]].add(histogram)
             seconds[key].setdefault(start_s, []).append(histogram.encode())

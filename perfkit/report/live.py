@@ -13,7 +13,7 @@ _PAIRS: dict[PairKind, str] = {"pair": "pair", "control": "control pair"}
 
 
 class LiveReport:
-    """An observer of `perfkit.run` for people."""
+    """An `Observer` for people."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet

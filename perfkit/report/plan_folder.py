@@ -10,6 +10,7 @@ from perfkit.report.plan_markdown import render_plan_markdown
 from perfkit.report.plan_plots import draw_plan_plots
 from perfkit.report.plan_tables import plan_tables
 from perfkit.report.table import csv_text
+from perfkit.result.place import write_whole
 
 PLAN_FILE = "plan.json"
 
@@ -34,12 +35,7 @@ def write_plan(plan: Plan, folder: pathlib.Path) -> list[pathlib.Path]:
     try:
         for file, text in texts.items():
             file.parent.mkdir(parents=True, exist_ok=True)
-            new = file.with_name(file.name + ".new")
-            try:
-                new.write_text(text, encoding="utf-8")
-                new.replace(file)
-            finally:
-                new.unlink(missing_ok=True)  # where that failed
+            write_whole(file, text)
         for left in {one for pattern in ("plots/*.svg", "tables/*.csv", "tables/*.json") for one in folder.glob(pattern)} - set(texts):
             left.unlink()
     except OSError as error:

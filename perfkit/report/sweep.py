@@ -11,6 +11,7 @@ from perfkit.report.html import page
 from perfkit.report.markdown import WITHHELD, markdown_table
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
+from perfkit.result.place import write_whole
 from perfkit.result.sweep import SweepCase, SweepDocument, read_sweep, shown_value
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -52,9 +53,7 @@ def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
     texts = {"report.md": "\n".join(markdown), "report.html": _html(sweep, table), "sweep.csv": sweep_csv(folder, sweep)}
     try:
         for name, text in texts.items():
-            new = folder / f"{name}.new"
-            new.write_text(text, encoding="utf-8")
-            new.replace(folder / name)
+            write_whole(folder / name, text)
     except OSError as error:
         raise ResultError(f"{folder}: the report cannot be written there: {error.strerror}") from None
     return [folder / name for name in texts]

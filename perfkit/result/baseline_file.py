@@ -2,17 +2,17 @@
 
 import json
 import pathlib
-import re
 
 import pydantic
 
 from perfkit.errors import ResultError
 from perfkit.recorder.histogram import Histogram
 from perfkit.result.baseline import SCHEMA, Baseline, baseline_of
-from perfkit.result.file import read_intervals, read_result
+from perfkit.result.file import read_result
+from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result
+from perfkit.result.place import write_whole
 
-_TAG = re.compile(r"p(?P<point>\d+)\.r(?P<repetition>\d+)\.(?P<times>service|response)")
 _FAMILY = SCHEMA.partition("/")[0] + "/"
 
 
@@ -40,11 +40,9 @@ def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Basel
 
 def write_baseline(path: pathlib.Path, baseline: Baseline) -> None:
     """Writes it in one step, in an order that keeps differences between versions small; raises ResultError."""
-    new = path.with_name(path.name + ".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        new.write_text(json.dumps(baseline.model_dump(mode="json", by_alias=True), indent=1) + "\n", encoding="utf-8")
-        new.replace(path)
+        write_whole(path, json.dumps(baseline.model_dump(mode="json", by_alias=True), indent=1) + "\n")
     except OSError as error:
         raise ResultError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -61,10 +59,7 @@ def _document(path: pathlib.Path) -> object:
 
 def _histograms(folder: pathlib.Path, result: Result) -> dict[tuple[int, int], Histogram]:
     """Each repetition's times from the log, by the summary's index and the repetition."""
-    wanted = "response" if result.summary and result.summary[0].response_time_ns is not None else "service"
     found: dict[tuple[int, int], Histogram] = {}
-    for tag, _, histogram in read_intervals(folder):
-        named = _TAG.fullmatch(tag)
-        if named is not None and named["times"] == wanted:
-            found.setdefault((int(named["point"]), int(named["repetition"])), Histogram()).add(histogram)
+    for key, _, histogram in read_times(folder, result):
+        found.setdefault(key, Histogram()).add(histogram)
     return found

@@ -1,28 +1,23 @@
 """The result folder: written beside its place while the run goes on, put there in one step at the end, read back."""
 
 import contextlib
-import ctypes
 import itertools
 import json
-import os
 import pathlib
-import re
 import shutil
 from collections.abc import Iterator
 
 import pydantic
 
 from perfkit.errors import MeasurementError, ResultError
-from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.recording import Interval
+from perfkit.result.interval_log import LOG_FILE, IntervalLog
 from perfkit.result.model import SCHEMA, Result, result_document
+from perfkit.result.place import put_in_place, write_whole
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.telemetry.timeline import Series
 
-RESULT_FILE, LOG_FILE = "result.json", "latency.hlog"
+RESULT_FILE = "result.json"
 _RESULT_ENTRIES = {RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE, "report.html", "report.md", "plots"}
-_INTERVAL = re.compile(r"Tag=(?P<tag>[^,]+),(?P<start>[\d.]+),(?P<length>[\d.]+),(?P<max>[\d.]+),(?P<payload>\S+)")
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 class ResultWriter:
@@ -55,9 +50,9 @@ class ResultWriter:
         with self._writing():
             self._log.write(lines)
 
-    def interval_log(self, tag: str, started_ns: int, held_s: int) -> "IntervalLog":
+    def interval_log(self, tag: str, started_ns: int, held_s: int) -> IntervalLog:
         """The intervals of one load point; `started_ns` is the log's start on the clock of the recordings."""
-        return IntervalLog(self, tag, started_ns, held_s)
+        return IntervalLog(self.log, tag, started_ns, held_s)
 
     def log_series(self, point: SampledPoint, started_ns: int, series: tuple[Series, ...]) -> None:
         """Adds what was sampled beside a load point's window; `started_ns` as for `interval_log`."""
@@ -68,9 +63,7 @@ class ResultWriter:
         """Writes `result.json` as far as the run has come, so that a crash leaves what was measured."""
         with self._writing():
             self._log.flush()
-            new = self.partial / (RESULT_FILE + ".new")
-            new.write_text(json.dumps(result_document(result), indent=1) + "\n", encoding="utf-8")
-            new.replace(self.partial / RESULT_FILE)
+            write_whole(self.partial / RESULT_FILE, json.dumps(result_document(result), indent=1) + "\n")
 
     def commit(self) -> pathlib.Path:
         """Puts the folder in its place, replacing a result that is there, in one step."""
@@ -104,47 +97,6 @@ class ResultWriter:
             raise MeasurementError(f"{self.partial} cannot be written: {error.strerror}") from None
 
 
-class IntervalLog:
-    """Logs a load point's intervals, and holds back those of the first `held_s` seconds: they may turn out to be warm-up."""
-
-    def __init__(self, writer: ResultWriter, tag: str, started_ns: int, held_s: int) -> None:
-        self._writer, self._tag, self._started_ns, self._held_s = writer, tag, started_ns, held_s
-        self._held: list[tuple[int, str]] = []  # as lines: they take a tenth of the intervals
-
-    def add(self, window_start_ns: int, interval: Interval) -> None:
-        """Takes an interval, counted from the earliest start of the window."""
-        lines = interval_lines(self._tag, self._seconds(window_start_ns), interval)
-        if interval.index < self._held_s:
-            self._held.append((interval.index, lines))
-        else:
-            self._writer.log(lines)
-
-    def add_lost(self, window_start_ns: int, interval: Interval) -> None:
-        """Takes an interval of requests that stand in no figure: it is logged under a tag of its own, `….lost.service` and so on."""
-        self._writer.log(interval_lines(f"{self._tag}.lost", self._seconds(window_start_ns), interval))
-
-    def settle(self, first_s: int) -> None:
-        """Logs those held back that belong to the window, which begins so many seconds later."""
-        for index, lines in self._held:
-            if index >= first_s:
-                self._writer.log(lines)
-        self._held = []
-
-    def _seconds(self, instant_ns: int) -> float:
-        return (instant_ns - self._started_ns) / 1e9
-
-
-def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
-    """One interval in the log's form, a line for each of its times; `window_start_s` is counted from the log's start."""
-    lines = []
-    for kind, packed in (("service", interval.service_time), ("response", interval.response_time), ("delay", interval.start_delay)):
-        if packed is not None:
-            histogram = Histogram.unpacked(packed)
-            start_s, max_ms = window_start_s + interval.index, histogram.max_ns / 1e6
-            lines.append(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{histogram.encode()}\n")
-    return "".join(lines)
-
-
 def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
     """The result in a folder, or in a `result.json`, and its folder; raises ResultError."""
     file = path / RESULT_FILE if path.is_dir() else path
@@ -164,24 +116,6 @@ def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
         raise ResultError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, Histogram]]:
-    """The intervals of `latency.hlog`: tag, start in seconds since the log's start, histogram. Raises ResultError."""
-    file = folder / LOG_FILE
-    try:
-        lines = file.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ResultError(f"{file}: cannot be read: {error}") from None
-    for number, line in enumerate(lines, 1):
-        found = _INTERVAL.fullmatch(line)
-        if found:
-            try:
-                yield found["tag"], float(found["start"]), Histogram.decode(found["payload"])
-            except ValueError as error:
-                raise ResultError(f"{file}:{number}: {error}") from None
-        elif line and line[0] not in '#"':
-            raise ResultError(f"{file}:{number}: not an interval of an HdrHistogram log")
-
-
 def _may_be_replaced(folder: pathlib.Path) -> bool:
     """Whether a folder is empty, or a result with nothing else beside it."""
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
@@ -196,23 +130,3 @@ def _new_folder(path: pathlib.Path) -> pathlib.Path:
             new.mkdir()
             return new
     raise AssertionError  # the count has no end
-
-
-def put_in_place(new: pathlib.Path, place: pathlib.Path) -> None:
-    """Moves a folder to its place, replacing the one that is there, in one step where the system can; raises OSError."""
-    if not place.exists():
-        new.rename(place)
-    elif _exchange(new, place):
-        shutil.rmtree(new)
-    else:
-        shutil.rmtree(place)
-        new.rename(place)
-
-
-def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
-    """Swaps two folders in one step; False where the system has no such call."""
-    try:
-        rename = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
-        return False
-    return bool(rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0)

@@ -84,12 +84,17 @@ def fingerprint(result: Result) -> dict[str, Any]:
         "model": [wanted.get("model"), wanted.get("version")],
         "model_config": {name: one.get("model_config_sha256") for name, one in by_protocol.items()} or None,
         "server_resources": {name: server.get(name) for name in ("device", "threads", "cpus")} if server else None,
-        "gpus": gpu_facts(environment, [gpu for point in result.summary for gpu in point.model_dump(mode="json")["gpus"]]),
+        "gpus": gpus_of(result),
         **{name: host.get(name) for name in ("cpu_model", "cpus", "cpu_quota", "numa_nodes", "machine", "kernel")},
         "affinity": host.get("usable_cpus"),
         "perfkit": _major(host.get("perfkit")),
         "metric_definitions": environment.get("metric_definitions"),
     }
+
+
+def gpus_of(result: Result) -> list[dict[str, Any]]:
+    """What of each of its GPUs must match; see `gpu_facts`."""
+    return gpu_facts(result.environment, [gpu for point in result.summary for gpu in point.model_dump(mode="json")["gpus"]])
 
 
 def gpu_facts(environment: Mapping[str, Any], sampled: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

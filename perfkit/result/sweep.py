@@ -12,6 +12,7 @@ import pydantic
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.result.file import RESULT_FILE, read_result
 from perfkit.result.model import Part
+from perfkit.result.place import write_whole
 
 SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"
 CaseStatus = Literal["pending", "complete", "interrupted", "incomplete", "invalid", "failed"]
@@ -105,10 +106,8 @@ class SweepFolder:
         self.document = self.document.model_copy(update={"cases": tuple(cases)})
 
     def _save(self) -> None:
-        new = self.folder / (SWEEP_FILE + ".new")
         try:
-            new.write_text(json.dumps(sweep_document(self.document), indent=1) + "\n", encoding="utf-8")
-            new.replace(self.folder / SWEEP_FILE)
+            write_whole(self.folder / SWEEP_FILE, json.dumps(sweep_document(self.document), indent=1) + "\n")
         except OSError as error:
             raise MeasurementError(f"{self.folder} cannot be written: {error.strerror}") from None
 

@@ -71,6 +71,11 @@ def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mappin
         overrides.append(_override(document, origins, key, value, f"--set {key}"))
     sweep = _sweep(document, origins, path)
     fixed = {override.partition("=")[0] for override in overrides}
+    for key, set_key in itertools.product(sweep, fixed):
+        if set_key.lower().startswith(key.lower() + "."):
+            raise ScenarioError(
+                f"{set_key} is set, and sweep varies all of {key}: each of its values would replace it; set {key}, or change the sweep"
+            )
     keys = [key for key in sweep if key.lower() not in {one.lower() for one in fixed}]
     cases = []
     for values in itertools.product(*(sweep[key] for key in keys)):

@@ -122,6 +122,8 @@ def decide(probes: Sequence[Probe], settings: SearchSettings, takes_s: Callable[
             known = estimate(probes, settings)
             if known.fit is not None and _is_precise(known.fit, settings):  # it was the confirmation that had no room
                 return _stop("precision", known, probes)
+            if not any(probe.is_valid for probe in probes):
+                return _stop("generator", known, probes)
             return _stop("max_probes" if len(probes) >= settings.max_probes else "budget", known, probes)
     return step
 

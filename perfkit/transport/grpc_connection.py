@@ -17,7 +17,8 @@ from perfkit.transport.http2_stream import Listener, Stream
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 
-_WRITE_HIGH_WATER_BYTES = 1 << 20
+# uvloop writes at once what goes beyond this, and the rest when it has read from all connections
+_WRITE_HIGH_WATER_BYTES = 1 << 13
 # a deadline that passes sooner than ours is the server's own
 _OUR_DEADLINE_SHARE = 0.9
 _OK = Outcome.OK  # reading an enum's member costs more than the rest of a reply
@@ -36,6 +37,30 @@ class Call(Stream[AnswerFields]):
         self.head = None
         self.chunks = []
         self.received_bytes = 0
+
+
+class _Prompt:
+    """A connection's transport: while nothing else is in flight, a server reads a request's first frames as the next are written.
+
+    Where a window's worth goes out in one write, server and client take turns, and a request of 602,112 B takes 1.5 times as
+    long. Beside other requests the time is theirs, and one write costs less.
+    """
+
+    def __init__(self, wire: asyncio.Transport, pool: "ConnectionPool[GrpcConnection]") -> None:
+        self._wire, self._pool = wire, pool
+        self.write = wire.write
+
+    def writelines(self, list_of_data: Sequence[bytes | memoryview]) -> None:
+        if not self._pool.is_quiet:
+            self._wire.writelines(list_of_data)
+            return
+        first = 0
+        for last, piece in enumerate(list_of_data, 1):
+            if len(piece) > _WRITE_HIGH_WATER_BYTES:
+                self._wire.writelines(list_of_data[first:last])
+                first = last
+        if first < len(list_of_data):
+            self._wire.writelines(list_of_data[first:])
 
 
 class _Joined:
@@ -109,7 +134,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
         """Asyncio's callback."""
         self._wire = wire = cast("asyncio.Transport", transport)  # uvloop's is none by class
         wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
-        writer = _Joined(wire) if wire.get_extra_info("ssl_object") else wire
+        writer = _Joined(wire) if wire.get_extra_info("ssl_object") else _Prompt(wire, self._pool)
         self._http2 = ClientConnection(writer, self, BlockReader(read_fields, self._known))
         self._http2.open()
 

@@ -123,6 +123,11 @@ class ConnectionPool(Generic[C]):
                 return connection
         return None
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether one request is in flight at most."""
+        return len(self._all) * self._requests_each - len(self._idle) <= 1
+
     def line_up(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
         """Sends a request on the first connection that becomes free or is opened for those that wait, in their turn.
 

@@ -1,10 +1,8 @@
 """The bare client says to someone else's server what the wire engine says, and hears the whole answer."""
 
 import asyncio
-import http.server
 import itertools
 import socket
-import threading
 
 import pytest
 
@@ -18,6 +16,7 @@ from perfkit.protocol.rest import encode_infer_request as encode_rest
 from perfkit.scenario.workload import Workload
 from perfkit.transport.engine import make_transport
 from perfkit.workload.requests import make_requests
+from tests.json_server import JsonHandler, serving
 from tests.transport.grpc_servers import grpcio_server
 
 ANSWER_BYTES = 300_000
@@ -42,26 +41,13 @@ def http_server():
     """Answers with many bytes; gives its address and the bodies that it got."""
     bodies = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(JsonHandler):
         def do_POST(self):
-            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.send_header("Content-Length", str(ANSWER_BYTES))
-            self.end_headers()
-            self.wfile.write(bytes(ANSWER_BYTES))
+            bodies.append(self.body())
+            self.answer_bytes(200, bytes(ANSWER_BYTES))
 
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield Address("http", "127.0.0.1", server.server_port), bodies
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(Handler) as port:
+        yield Address("http", "127.0.0.1", port), bodies
 
 
 @pytest.mark.parametrize("count", [32, 150_528])

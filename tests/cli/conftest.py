@@ -1,7 +1,7 @@
 """Perfkit as a person runs it: a process, its exit code, what it prints."""
 
 import dataclasses
-import http.server
+import itertools
 import json
 import os
 import pathlib
@@ -14,6 +14,8 @@ import threading
 import psutil
 import pytest
 import yaml
+
+from tests.json_server import JsonHandler, serving
 
 WAIT_S = 60
 
@@ -132,66 +134,33 @@ def write_scenario(tmp_path):
     return write
 
 
+@dataclasses.dataclass
 class HangingServer:
-    """Speaks enough v2 for a run to begin; from its second inference on it never answers."""
+    """Where it is, and whether a request hangs there by now."""
 
-    def __init__(self):
-        self.hangs = threading.Event()
-        self._end = threading.Event()
-        self._inferences = 0
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                tensor = {"datatype": "FP32", "shape": [1]}
-                document = {
-                    "name": "m",
-                    "versions": ["1"],
-                    "platform": "x",
-                    "inputs": [{"name": "i", **tensor}],
-                    "outputs": [{"name": "o", **tensor}],
-                }
-                self._answer(404 if self.path.endswith("config") else 200, document)
-
-            def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
-                outer._inferences += 1
-                if outer._inferences > 1:
-                    outer.hangs.set()
-                    outer._end.wait(WAIT_S)
-                self._answer(
-                    200,
-                    {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", "datatype": "FP32", "shape": [1], "data": [1.0]}]},
-                )
-
-            def _answer(self, status, document):
-                body = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.handle_error = lambda *_: None  # the client is gone by then, as it should be
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self):
-        self._end.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(WAIT_S)
+    url: str
+    hangs: threading.Event
 
 
 @pytest.fixture
 def hanging_server():
-    server = HangingServer()
-    yield server
-    server.close()
+    """Speaks enough v2 for a run to begin; from its second inference on it never answers."""
+    hangs, end, inferences = threading.Event(), threading.Event(), itertools.count(1)
+    tensor = {"datatype": "FP32", "shape": [1]}
+
+    class Handler(JsonHandler):
+        def do_GET(self):
+            inputs, outputs = [{"name": "i", **tensor}], [{"name": "o", **tensor}]
+            metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": inputs, "outputs": outputs}
+            self.answer(404 if self.path.endswith("config") else 200, metadata)
+
+        def do_POST(self):
+            self.body()
+            if next(inferences) > 1:
+                hangs.set()
+                end.wait(WAIT_S)
+            self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **tensor, "data": [1.0]}]})
+
+    with serving(Handler) as port:
+        yield HangingServer(f"http://127.0.0.1:{port}", hangs)
+        end.set()

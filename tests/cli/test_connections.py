@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from perfkit.result.file import read_intervals
+from perfkit.result.interval_log import read_intervals
 
 CONCURRENCY, REQUESTS = 4, 400
 

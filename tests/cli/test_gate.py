@@ -1,11 +1,9 @@
 """`perfkit gate` from outside: exact exit codes on pairs that were made up, and real servers for what only they show."""
 
-import http.server
 import json
 import shlex
 import signal
 import sys
-import threading
 
 import pytest
 import yaml
@@ -20,6 +18,7 @@ from perfkit.result.verdict import Verdict
 from perfkit.scenario.file import read_scenario
 from tests.conditions import until_ended
 from tests.experiment.conftest import make_pairs
+from tests.json_server import JsonHandler, serving
 
 URLS = ("http://127.0.0.1:1", "http://127.0.0.1:2")
 SERVER = "cmd:" + shlex.join(
@@ -142,59 +141,33 @@ def test_a_target_that_is_not_there_leaves_nothing_behind(scenario, tmp_path, ca
     assert [entry.name for entry in tmp_path.iterdir()] == ["scenario.yaml"]
 
 
-class OtherModel:
-    """Speaks enough v2 over HTTP for a trial; its model takes tensors of a size of its own."""
+def model_of(size):
+    """Speaks enough v2 over HTTP for a trial; its model takes tensors of that size."""
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [size]}
 
-    def __init__(self, size):
-        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [size]}
-        metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": [tensor], "outputs": [tensor]}
-        answer = {"model_name": "m", "model_version": "1", "outputs": [{**tensor, "data": [0.0] * size}]}
+    class Handler(JsonHandler):
+        def do_GET(self):
+            metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": [tensor], "outputs": [tensor]}
+            self.answer(404 if self.path.endswith("config") else 200, metadata)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+        def do_POST(self):
+            self.body()
+            self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{**tensor, "data": [0.0] * size}]})
 
-            def do_GET(self):
-                self._answer(404 if self.path.endswith("config") else 200, metadata)
-
-            def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
-                self._answer(200, answer)
-
-            def _answer(self, status, document):
-                body = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
-
-    def close(self):
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+    return Handler
 
 
 @pytest.fixture
-def other_models():
-    models = [OtherModel(4), OtherModel(5)]
-    yield models
-    for model in models:
-        model.close()
+def other_urls():
+    with serving(model_of(4)) as baseline, serving(model_of(5)) as candidate:
+        yield [f"http://127.0.0.1:{port}" for port in (baseline, candidate)]
 
 
-def test_servers_that_are_asked_different_things_are_incomparable(other_models, tmp_path, capsys):
+def test_servers_that_are_asked_different_things_are_incomparable(other_urls, tmp_path, capsys):
     path = tmp_path / "scenario.yaml"
     load = {"closed": {"concurrency": 1, "think_time": "20ms"}}  # no machine is so busy that the generator is the bottleneck
     path.write_text(yaml.safe_dump({"target": {"model": "m"}, "load": load, "measure": {"warmup": "0s", "requests": 10}}))
-    code = gate(path, tmp_path / "out", targets=[model.url for model in other_models])
+    code = gate(path, tmp_path / "out", targets=other_urls)
     shown = capsys.readouterr()
     assert code == 4, shown.err
     assert "INCOMPARABLE: Between the arms the requests' payload differs" in shown.out

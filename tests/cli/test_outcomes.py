@@ -1,12 +1,12 @@
 """What became of each request, from a server's fault to the counts in the result file."""
 
-import http.server
 import itertools
 import json
 import signal
-import threading
 
 import pytest
+
+from tests.json_server import JsonHandler, serving
 
 WAIT_S = 60
 TENSOR = {"datatype": "FP32", "shape": [1]}
@@ -17,55 +17,33 @@ COURSE = ["ok", "bad request", "cut", "ok", "overloaded", "closed"]
 COUNTED = {"ok": 2, "rejected": 2, "broken": 2}
 
 
-class FaultyServer:
-    """Speaks v2 as far as the first inference; those that follow go as the course says."""
-
-    def __init__(self):
-        turns = itertools.chain(["ok"], itertools.cycle(COURSE))
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                self._answer(404 if self.path.endswith("config") else 200, json.dumps(METADATA).encode())
-
-            def do_POST(self):
-                self.rfile.read(int(self.headers["Content-Length"]))
-                match next(turns):
-                    case "ok":
-                        self._answer(200, ANSWER)
-                    case "bad request":
-                        self._answer(400, b'{"error":"unknown input"}')
-                    case "overloaded":
-                        self._answer(503, b'{"error":"queue is full"}')
-                    case "cut":
-                        self._answer(200, ANSWER[:-5], len(ANSWER))
-                    case "closed":
-                        pass
-
-            def _answer(self, status, body, length=None):
-                self.send_response(status)
-                self.send_header("Content-Length", str(length or len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(WAIT_S)
-
-
 @pytest.fixture
-def faulty_server():
-    server = FaultyServer()
-    yield server
-    server.close()
+def faulty_url():
+    """A server that speaks v2 as far as the first inference; those that follow go as the course says."""
+    turns = itertools.chain(["ok"], itertools.cycle(COURSE))
+
+    class Handler(JsonHandler):
+        protocol_version = "HTTP/1.0"
+
+        def do_GET(self):
+            self.answer(404 if self.path.endswith("config") else 200, METADATA)
+
+        def do_POST(self):
+            self.body()
+            match next(turns):
+                case "ok":
+                    self.answer_bytes(200, ANSWER)
+                case "bad request":
+                    self.answer(400, {"error": "unknown input"})
+                case "overloaded":
+                    self.answer(503, {"error": "queue is full"})
+                case "cut":
+                    self.answer_bytes(200, ANSWER[:-5], len(ANSWER))
+                case "closed":
+                    pass
+
+    with serving(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def adds_up(requests):
@@ -75,10 +53,10 @@ def adds_up(requests):
 
 @pytest.mark.parametrize("engine", ["wire", "reference"])
 @pytest.mark.parametrize("load", [{"closed": {"concurrency": 2}}, {"open": {"rate": 500, "arrivals": "constant"}}], ids=["closed", "open"])
-def test_each_request_of_a_run_has_the_outcome_that_it_had(perfkit, write_scenario, faulty_server, engine, load):
+def test_each_request_of_a_run_has_the_outcome_that_it_had(perfkit, write_scenario, faulty_url, engine, load):
     rounds = 5
     scenario = write_scenario(
-        target={"url": faulty_server.url, "model": "m", "engine": engine, "timeout": "60s"},
+        target={"url": faulty_url, "model": "m", "engine": engine, "timeout": "60s"},
         load=load,
         measure={"warmup": "0s", "requests": rounds * len(COURSE), "repetitions": 1, "drain": "60s"},
     )

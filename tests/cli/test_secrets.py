@@ -2,14 +2,16 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import functools
-import http.server
+import itertools
 import json
-import threading
 
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2
+
+from tests.json_server import JsonHandler, serving
 
 TOKEN, PASSWORD, KEY = "tok-Zx81-planted", "pass/word 42", "header\"value'planted"
 BASIC = base64.b64encode(f"ali:{PASSWORD}".encode()).decode()
@@ -18,55 +20,32 @@ TENSOR = {"datatype": "FP32", "shape": [1]}
 METADATA = {"name": "m", "versions": ["1"], "platform": "", "inputs": [{"name": "i", **TENSOR}], "outputs": [{"name": "o", **TENSOR}]}
 
 
-class EchoingServer:
-    """Says what it was sent in every answer it can: as its name, its version, and as the error of every other inference."""
+def echoing(*, refuses_first):
+    """What says what it was sent in every answer it can: as its name, its version, and as the error of every other inference."""
+    inferences = itertools.count(1)
 
-    def __init__(self, *, refuses_first):
-        inferences = 0
+    class Handler(JsonHandler):
+        def do_GET(self):
+            if self.path == "/v2":
+                self.answer(200, {"name": self._said(), "version": self._said(), "extensions": []})
+            elif self.path.endswith("config"):
+                self.answer(404, METADATA, self._said())
+            else:
+                self.answer(200, METADATA)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+        def do_POST(self):
+            self.body()
+            if next(inferences) % 2 == 0 or refuses_first:
+                self.answer(400, {"error": f"not allowed with {self._said()}"}, self._said())
+            else:
+                self.answer(200, {"model_name": "m", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
 
-            def do_GET(self):
-                if self.path == "/v2":
-                    self._answer(200, {"name": self._said(), "version": self._said(), "extensions": []})
-                else:
-                    self._answer(404 if self.path.endswith("config") else 200, METADATA)
+        def _said(self):
+            sent = {name.lower(): value for name, value in self.headers.items()}
+            password = base64.b64decode(sent["authorization"].split()[1]).decode() if "Basic" in sent.get("authorization", "") else ""
+            return f"{sent.get('authorization')} {sent.get('x-key')} {sent.get('x-token')} {password}"
 
-            def do_POST(self):
-                nonlocal inferences
-                self.rfile.read(int(self.headers["Content-Length"]))
-                inferences += 1
-                if refuses_first or inferences % 2 == 0:
-                    self._answer(400, {"error": f"not allowed with {self._said()}"})
-                else:
-                    self._answer(200, {"model_name": "m", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
-
-            def _said(self):
-                sent = {name.lower(): value for name, value in self.headers.items()}
-                password = base64.b64decode(sent["authorization"].split()[1]).decode() if "Basic" in sent.get("authorization", "") else ""
-                return f"{sent.get('authorization')} {sent.get('x-key')} {sent.get('x-token')} {password}"
-
-            def _answer(self, status, document):
-                body = json.dumps(document).encode()
-                self.send_response(status, self._said() if status != 200 else "OK")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(60)
+    return Handler
 
 
 @pytest.fixture(params=["wire", "reference"])
@@ -76,20 +55,13 @@ def engine(request):
 
 @pytest.fixture
 def serve():
-    started = []
-
-    def start(*, refuses_first=False):
-        started.append(EchoingServer(refuses_first=refuses_first))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.close()
+    with contextlib.ExitStack() as servers:
+        yield lambda *, refuses_first=False: servers.enter_context(serving(echoing(refuses_first=refuses_first)))
 
 
-def target(server, engine):
+def target(port, engine):
     return {
-        "url": f"http://ali:pass%2Fword%2042@127.0.0.1:{server.port}",
+        "url": f"http://ali:pass%2Fword%2042@127.0.0.1:{port}",
         "model": "m",
         "engine": engine,
         "headers": {"x-key": KEY, "x-token": "Token ${PLANTED}", "User-Agent": "bench"},

@@ -1,40 +1,33 @@
 """`perfkit run` on targets that take more than a host and a port."""
 
-import http.server
-import json
 import ssl
-import threading
 
 import pytest
 import trustme
+
+from tests.json_server import JsonHandler, serving
 
 NAME = "models.example"
 TENSOR = {"datatype": "FP32", "shape": [1]}
 METADATA = {"name": "m", "versions": ["1"], "platform": "", "inputs": [{"name": "i", **TENSOR}], "outputs": [{"name": "o", **TENSOR}]}
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class Handler(JsonHandler):
     """A v2 server behind an ingress: it knows one name, one prefix and one token."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self):
         self._answer(METADATA if "config" not in self.path else {"max_batch_size": 0})
 
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+        self.body()
         self._answer({"model_name": "m", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]})
 
     def _answer(self, document):
         is_known = self.path.startswith("/team/v2") and self.headers["Host"] == NAME and self.headers["Authorization"] == "Bearer planted"
-        body = json.dumps(document if is_known else {"error": "not known here"}).encode()
-        self.send_response(200 if is_known else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        if is_known:
+            self.answer(200, document)
+        else:
+            self.answer(404, {"error": "not known here"})
 
 
 @pytest.fixture
@@ -44,16 +37,8 @@ def ingress(tmp_path):
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert(NAME).configure_cert(context)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    server.handle_error = lambda *_: None  # a client that trusts nobody leaves in the middle
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"https://127.0.0.1:{server.server_port}/team"
-    server.shutdown()
-    server.server_close()
-    thread.join(60)
+    with serving(Handler, context) as port:
+        yield f"https://127.0.0.1:{port}/team"
 
 
 @pytest.mark.parametrize("engine", ["wire", "reference"])

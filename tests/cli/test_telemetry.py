@@ -1,13 +1,13 @@
 """What a run tells of its server and of itself: counts that are exact, and a page for Prometheus."""
 
-import http.server
-import threading
 import urllib.parse
 from http.client import HTTPConnection
 
 import pandas as pd
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from tests.json_server import JsonHandler, serving
 
 MS = 1_000_000
 
@@ -16,23 +16,14 @@ MS = 1_000_000
 def page():
     """A page of metrics, served."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(
-                b'nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5\nnv_gpu_power_usage{gpu_uuid="GPU-1"} 70\nqueue_depth 3\nnv_torn{\n'
+            self.answer_bytes(
+                200, b'nv_gpu_utilization{gpu_uuid="GPU-1"} 0.5\nnv_gpu_power_usage{gpu_uuid="GPU-1"} 70\nqueue_depth 3\nnv_torn{\n'
             )
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/metrics"
-        server.shutdown()
-        thread.join()
+    with serving(Handler) as port:
+        yield f"http://127.0.0.1:{port}/metrics"
 
 
 def test_server_and_client_count_the_same_requests_and_declared_times_are_found(perfkit, write_scenario):

@@ -23,7 +23,7 @@ def two_workers_of(running):
 
 def logged(finished, kind):
     """The samples in the log."""
-    from perfkit.result.file import read_intervals
+    from perfkit.result.interval_log import read_intervals
 
     return sum(histogram.count for tag, _, histogram in read_intervals(finished.folder) if tag.endswith(kind))
 

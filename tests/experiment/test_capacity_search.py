@@ -1,4 +1,4 @@
-"""A whole search in virtual time: real loops and recordings on a declared queue, as `perfkit.run` would put them together."""
+"""A whole search in virtual time: real loops and recordings on a declared queue, as `perfkit.measurement` would put them together."""
 
 import pathlib
 

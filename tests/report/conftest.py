@@ -11,7 +11,8 @@ from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
-from perfkit.result.file import ResultWriter, interval_lines
+from perfkit.result.file import ResultWriter
+from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import ClosedLoad, Connections, Generator, Protocol, Result, RunWarning, Status
 from perfkit.stats.summary import Measured, point, pooled
 from perfkit.transport.base import Outcome

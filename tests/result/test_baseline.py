@@ -11,7 +11,8 @@ from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.result.baseline import SCHEMA, baseline_of, joined
 from perfkit.result.baseline_file import read_baseline, write_baseline
-from perfkit.result.file import ResultWriter, interval_lines
+from perfkit.result.file import ResultWriter
+from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, result, write
 

@@ -10,7 +10,8 @@ from hdrh.histogram import HdrHistogram
 from perfkit.errors import ResultError
 from perfkit.recorder.histogram import DIGITS, HIGHEST_NS, LOWEST_NS, Histogram
 from perfkit.recorder.recording import Interval
-from perfkit.result.file import ResultWriter, interval_lines, read_intervals
+from perfkit.result.file import ResultWriter
+from perfkit.result.interval_log import interval_lines, read_intervals
 
 STARTED_AT_S = 1_767_323_045.678
 MS = 1_000_000

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from perfkit.errors import MeasurementError, ResultError
-from perfkit.result import file as result_file
+from perfkit.result import place as placing
 from perfkit.result.file import ResultWriter, read_result
 
 
@@ -80,14 +80,14 @@ def test_the_new_result_is_in_its_place_before_the_old_one_is_removed(place, res
 
 def test_a_result_is_replaced_also_where_two_folders_cannot_be_swapped(place, result, monkeypatch):
     write(place, named(result, "old"))
-    monkeypatch.setattr(result_file, "_exchange", lambda *_: False)
+    monkeypatch.setattr(placing, "_exchange", lambda *_: False)
     write(place, named(result, "new"))
     assert read_result(place)[0].scenario == {"name": "new"}
     assert {path.name for path in place.parent.iterdir()} == {"out"}
 
 
 def test_folders_that_are_not_there_cannot_be_swapped(tmp_path):
-    assert not result_file._exchange(tmp_path / "a", tmp_path / "b")
+    assert not placing._exchange(tmp_path / "a", tmp_path / "b")
 
 
 def test_an_empty_folder_may_be_filled(place, result):

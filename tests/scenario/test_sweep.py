@@ -2,6 +2,7 @@
 
 import pytest
 
+from perfkit.errors import ScenarioError
 from perfkit.scenario.file import read_cases, read_scenario
 
 SWEEP = """
@@ -39,6 +40,12 @@ def test_a_setting_of_a_swept_key_takes_the_place_of_its_values(cases):
     assert {case.loaded.scenario.workload.batch_size for case in found} == {2}
     found = cases(SWEEP, environ={"PERFKIT_SET_SERVER__THREADS": "7"})
     assert [dict(case.values) for case in found] == [{"workload.batch_size": 1}, {"workload.batch_size": 4}]
+
+
+def test_a_setting_inside_a_swept_part_is_refused_as_the_sweep_would_undo_it(cases):
+    swept = "target: {model: m}\nload: {closed: {concurrency: 1}}\nsweep: {load: [{closed: {concurrency: 1}}, {open: {rate: 5}}]}\n"
+    with pytest.raises(ScenarioError, match=r"load\.closed\.concurrency is set, and sweep varies all of load: .*set load"):
+        cases(swept, ["load.closed.concurrency=4"])
 
 
 def test_any_key_can_be_swept_a_whole_load_too(cases):

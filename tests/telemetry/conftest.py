@@ -1,13 +1,12 @@
 """A clock that tests move, pages of metrics that a real HTTP server serves, and a fake NVML library."""
 
 import dataclasses
-import http.server
 import pathlib
 import shutil
-import threading
 
 import pytest
 
+from tests.json_server import JsonHandler, serving
 from tests.telemetry.fake_nvml.library import FakeNvml, compile_into
 
 PAGES = pathlib.Path(__file__).with_name("pages")
@@ -43,25 +42,14 @@ def clock():
 
 @pytest.fixture
 def page():
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         def do_GET(self):
             served.headers = dict(self.headers)
-            body = served.text.encode()
-            self.send_response(served.status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer_bytes(served.status, served.text.encode())
 
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        served = Served(f"http://127.0.0.1:{server.server_port}/metrics")
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving(Handler) as port:
+        served = Served(f"http://127.0.0.1:{port}/metrics")
         yield served
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from perfkit.address import Address
 from perfkit.address import Protocol as WireProtocol
@@ -16,61 +17,24 @@ from perfkit.fleet.order import carry_out
 from perfkit.fleet.placement import Placement, place
 from perfkit.load.interruption import Interruption
 from perfkit.load.loop import Loop
-from perfkit.load_point import LoadPoint, count_workers, load_points, make_order, max_connections
+from perfkit.load_point import LoadPoint, connected, count_workers, load_points, make_order
 from perfkit.measured_point import held_s, measured_point, measured_window
 from perfkit.observation import Observation, observing
+from perfkit.observer import Observer
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, RunWarning, Search, Status
+from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, RunWarning, Status
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
 from perfkit.stats.slo import Slo
 from perfkit.stats.summary import QUANTILES, Measured, point, pooled
+from perfkit.steering import Planned, Steering
 from perfkit.target import Probed, Target, describe_protocol, describe_target, open_target, probe
 from perfkit.telemetry.host import describe_host, pinned, usable_cpus
 from perfkit.telemetry.source import describe_source
 from perfkit.transport.base import Transport
-from perfkit.transport.engine import make_transport
 from perfkit.units import NS_PER_S
-
-
-class Observer(Protocol):
-    """Who is told how a run goes on."""
-
-    def server_line(self, line: str) -> None:
-        """The bundled server said something."""
-
-    def published(self, url: str) -> None:
-        """The run is told to Prometheus there."""
-
-    def target_ready(self, description: str) -> None:
-        """The target answers, and knows the model."""
-
-    def noted(self, note: str) -> None:
-        """Something of the run as a whole, each once, such as that there is no GPU to sample."""
-
-    def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
-        """A load point starts; its length and what is left of the run with it, None where a number of requests ends it."""
-
-    def point_finished(self, finished: Point) -> None:
-        """A load point of one repetition was measured."""
-
-
-class Steering(Protocol):
-    """Who decides the load points while they are measured; asked where the scenario's load does not say them."""
-
-    def next_point(self, try_ns: int) -> LoadPoint | None:
-        """The next one, None for the end; `try_ns` is how long one request took by itself."""
-
-    def measured(self, measured: Measured, found: Point, took_s: float) -> None:
-        """What the last one came to."""
-
-    def total(self) -> int:
-        """How many there will be at most."""
-
-    def outcome(self) -> Search:
-        """What is known so far."""
 
 
 async def run_scenario(
@@ -96,7 +60,7 @@ async def run_scenario(
     assert task is not None
     interruption.cancel_between_points(task)
     placement = place(scenario, usable_cpus())
-    run = _Run(loaded, writer, observer, interruption, clock, placement, calibration, steering)
+    run = _Run(loaded, writer, observer, interruption, clock, placement, calibration, steering or Planned(load_points(loaded)))
     try:
         async with (
             open_target(loaded, placement.server, observer.server_line) as target,
@@ -133,10 +97,9 @@ class _Run:
         clock: Clock,
         placement: Placement,
         calibration: Calibration | None,
-        steering: Steering | None = None,
+        steering: Steering,
     ) -> None:
         self.points: list[Point] = []
-        self._last: Measured
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
         self._placement, self._calibration, self._steering = placement, calibration, steering
@@ -147,7 +110,7 @@ class _Run:
         self._environment: dict[str, Any] = {}
         self._host, self._source = describe_host(), describe_source(loaded.folder)
         self._status: tuple[Status, str] = ("complete", "")
-        self._plans = load_points(loaded)
+        self._is_search = steering.outcome() is not None
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
 
     async def prepare(self, target: Target, observation: Observation) -> None:
@@ -172,34 +135,17 @@ class _Run:
 
     async def measure(self, target: Target, observation: Observation) -> None:
         """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
-        if self._steering is not None:
-            await self._measure_steered(self._steering, target, observation)
-            return
-        plans = self._plans
-        spec_s = [self._point_s() for _ in plans]
-        for index, plan in enumerate(plans):
-            left_s = None if None in spec_s else sum(seconds or 0.0 for seconds in spec_s[index:])
-            self._observer.point_started(index, len(plans), f"{plan.protocol}, {plan.described.title}", spec_s[index], left_s)
+        try_ns = max(probed.try_ns for probed in self._probed.values())
+        while self._status[0] == "complete" and (plan := self._steering.next_point(try_ns)) is not None:
+            number, total, seconds = len(self.points) + 1, self._steering.total(), self._point_s(plan)
+            # a search may end sooner, and its probes are not all alike
+            left_s = None if seconds is None or self._is_search else seconds * (total - number + 1)
+            self._observer.point_started(number - 1, total, f"{plan.protocol}, {plan.described.title}", seconds, left_s)
             await self._measure_one(plan, target, observation)
             if self._status[0] == "complete" and self._interruption.count:
-                self.end("interrupted", f"after load point {index + 1} of {len(plans)}")
-            if self._status[0] != "complete":
-                return
-
-    async def _measure_steered(self, steering: Steering, target: Target, observation: Observation) -> None:
-        """Runs one load point after the other, as what was measured before them asks for."""
-        (probed,) = self._probed.values()
-        while self._status[0] == "complete" and (plan := steering.next_point(probed.try_ns)) is not None:
-            self._plans.append(plan)
-            seconds = (self._scenario.warmup_ns + (plan.window_ns or self._scenario.window_ns or 0)) / NS_PER_S
-            self._observer.point_started(len(self.points), steering.total(), f"{plan.protocol}, {plan.described.title}", seconds, None)
-            begun_ns, before = self._clock.now_ns(), len(self.points)
-            await self._measure_one(plan, target, observation)
-            if len(self.points) > before and self._status[0] == "complete":
-                steering.measured(self._last, self.points[-1], (self._clock.now_ns() - begun_ns) / NS_PER_S)
-                self._writer.save(self.result())
-            if self._status[0] == "complete" and self._interruption.count:
-                self.end("interrupted", f"after {len(self.points)} probes")
+                self.end("interrupted", f"after load point {number} of {total}")
+            elif self._status[0] == "complete" and len(self.points) < number:
+                self.end("incomplete", f"load point {number} of {total} ended in its warm-up")
 
     def end(self, status: Status, reason: str) -> None:
         """Says how the run ended, where it is not complete."""
@@ -208,7 +154,7 @@ class _Run:
     def result(self) -> Result:
         """The result as far as the run has come."""
         status, reason = self._status
-        search = None if self._steering is None else self._steering.outcome()
+        search = self._steering.outcome()
         if search is not None and search.stopped_because == "generator":
             status, reason = "invalid", search.reason
         if status == "complete" and search is None and not all(one.valid for one in self.points):
@@ -230,9 +176,10 @@ class _Run:
         order = make_order(self._scenario, planned, target.addresses[planned.protocol], probed)
         cpus = self._placement.driver
         workers = count_workers(self._scenario, planned, probed, order, self._calibration, len(cpus or usable_cpus()))
+        begun_ns = self._clock.now_ns()
         log = self._writer.interval_log(planned.tag, self._started_ns, held_s(self._scenario, planned))
         number = len(self.points) + 1
-        observation.point_started(number, self._steering.total() if self._steering else len(self._plans), planned)
+        observation.point_started(number, self._steering.total(), planned)
         telemetry = observation.point(number, target.addresses[planned.protocol])
         await telemetry.before()
         with self._watched(target.server) as on_loop:
@@ -256,13 +203,14 @@ class _Run:
         elif recorded.ending.aborted:
             self.end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.reason and not recorded.ending.hopeless:
-            self.end("interrupted", f"in load point {len(self.points) + 1} of {len(self._plans)}")
+            self.end("interrupted", f"in load point {number} of {self._steering.total()}")
         log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
             self._tell(observation)
             sampled = SampledPoint(planned.index, planned.repetition, planned.protocol, planned.described.title, window.start_ns)
             self._writer.log_series(sampled, self._started_ns, observed.series)
-            self._keep(measured_point(self._scenario, planned, recorded, window, observed, workers, self._warnings))
+            measured = measured_point(self._scenario, planned, recorded, window, observed, workers, self._warnings)
+            self._keep(measured, (self._clock.now_ns() - begun_ns) / NS_PER_S)
             observation.point_finished(number, self.points[-1])
 
     def _tell(self, observation: Observation) -> None:
@@ -273,43 +221,30 @@ class _Run:
             self._observer.noted(note)
         self._environment["telemetry"] = {"notes": notes}
 
-    def _keep(self, measured: Measured) -> None:
+    def _keep(self, measured: Measured, took_s: float) -> None:
         """Adds a point to the result, and writes that."""
-        self._last = measured
         group = self._measured.setdefault((measured.protocol, measured.load), [])
         group.append(measured)
         self.points.append(point(measured))
         self._summary[measured.protocol, measured.load] = pooled(group, self._slo())
+        if self._status[0] == "complete":
+            self._steering.measured(measured, self.points[-1], took_s)
         self._writer.save(self.result())
         self._observer.point_finished(self.points[-1])
 
     def _slo(self) -> Slo | None:
         given = self._scenario.slo
-        if given is None or self._steering is not None:  # a search has its own verdict
+        if given is None or self._is_search:  # a search has its own verdict
             return None
         return Slo({QUANTILES[name]: limit_ns for name, limit_ns in given.percentiles_ns.items()}, given.error_rate)
 
-    def _point_s(self) -> float | None:
-        window_ns = self._scenario.window_ns
-        return None if window_ns is None else (self._scenario.warmup_ns + window_ns) / 1e9
+    def _point_s(self, plan: LoadPoint) -> float | None:
+        window_ns = plan.window_ns or self._scenario.window_ns
+        return None if window_ns is None else (self._scenario.warmup_ns + window_ns) / NS_PER_S
 
-    @contextlib.asynccontextmanager
-    async def connect(self, address: Address) -> AsyncIterator[Transport]:
+    def connect(self, address: Address) -> AbstractAsyncContextManager[Transport]:
         """A transport to an address of the target, for the length of a block."""
-        target = self._scenario.target
-        transport = make_transport(
-            address,
-            target.engine,
-            max_connections=max_connections(self._scenario),
-            timeout_ns=target.timeout_ns,
-            clock=self._clock,
-            compression=target.compression,
-            streams_per_connection=target.streams_per_connection or 1,
-        )
-        try:
-            yield transport
-        finally:
-            await transport.aclose()
+        return connected(self._scenario, address, self._clock)
 
     @contextlib.contextmanager
     def _watched(self, server: BundledServer | None) -> Iterator[Any]:

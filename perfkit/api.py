@@ -1,0 +1,67 @@
+"""perfkit from Python, as `perfkit run` is from a shell: a scenario read, measured, and its result kept and given."""
+
+import pathlib
+import tempfile
+from collections.abc import Sequence
+
+import uvloop
+
+from perfkit.calibration.kept import calibration_path, read_calibration
+from perfkit.clock import utc_now
+from perfkit.errors import MeasurementError
+from perfkit.experiment.search import measure_scenario
+from perfkit.load.interruption import Interruption
+from perfkit.observer import Observer, Silent
+from perfkit.report.folder import write_reports
+from perfkit.result.file import ResultWriter
+from perfkit.result.model import Result
+from perfkit.scenario.file import LoadedScenario, read_scenario
+from perfkit.telemetry.host import describe_host
+
+__all__ = ["Result", "load_scenario", "run"]
+
+
+def load_scenario(path: str | pathlib.Path, settings: Sequence[str] = ()) -> LoadedScenario:
+    """A scenario file, with settings such as `load.closed.concurrency=[1,8]` over it; raises ScenarioError."""
+    return read_scenario(pathlib.Path(path), settings)
+
+
+def run(
+    scenario: str | pathlib.Path | LoadedScenario,
+    settings: Sequence[str] = (),
+    *,
+    out: str | pathlib.Path | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Measures a scenario, and gives the result: what `perfkit run` writes into `result.json`, as an object.
+
+    With `out` the result folder is kept there, with its report; a run that breaks off leaves what it measured in
+    `<out>.partial`. `settings` go over a file's values, and are for a path alone. This blocks until all is measured; call it in
+    the main thread, and where no event loop runs.
+
+    Raises ScenarioError, TargetError, ModelMismatchError, MeasurementError and ResultError, all of them PerfkitError; look at
+    the result's `status` and the points' `valid` for what a command would say by its exit code.
+    """
+    loaded = scenario if isinstance(scenario, LoadedScenario) else load_scenario(scenario, settings)
+    if out is not None:
+        return _measure(loaded, pathlib.Path(out), observer or Silent(), is_kept=True)
+    with tempfile.TemporaryDirectory() as folder:
+        return _measure(loaded, pathlib.Path(folder) / "result", observer or Silent(), is_kept=False)
+
+
+def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: Observer, *, is_kept: bool) -> Result:
+    calibration = read_calibration(calibration_path(), describe_host()).calibration
+    writer = ResultWriter(folder, utc_now().timestamp())
+    try:
+        result = uvloop.run(measure_scenario(loaded, writer, observer, Interruption(), calibration=calibration))
+    except BaseException:
+        writer.abort()
+        raise
+    if not result.points:
+        writer.discard()
+        raise MeasurementError(f"nothing was measured: {result.status_reason or result.status}")
+    if is_kept:
+        write_reports(writer.commit())
+    else:
+        writer.discard()
+    return result

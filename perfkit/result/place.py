@@ -1,0 +1,38 @@
+"""Files and folders that come to their place in one step: whole, or not at all."""
+
+import ctypes
+import os
+import pathlib
+import shutil
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+def write_whole(file: pathlib.Path, text: str) -> None:
+    """Writes a file, replacing the one that is there; raises OSError, and leaves nothing of its own behind then."""
+    new = file.with_name(file.name + ".new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(file)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def put_in_place(new: pathlib.Path, place: pathlib.Path) -> None:
+    """Moves a folder to its place, replacing the one that is there, in one step where the system can; raises OSError."""
+    if not place.exists():
+        new.rename(place)
+    elif _exchange(new, place):
+        shutil.rmtree(new)
+    else:
+        shutil.rmtree(place)
+        new.rename(place)
+
+
+def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
+    """Swaps two folders in one step; False where the system has no such call."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    return bool(rename(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0)

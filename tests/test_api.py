@@ -1,0 +1,65 @@
+"""perfkit from Python: the same result as from a shell, and an import that costs nothing."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+import perfkit
+from perfkit.errors import ScenarioError, TargetError
+from perfkit.observer import Silent
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "scenario.yaml"
+    document = {
+        "target": {"model": "simple"},
+        "load": {"closed": {"concurrency": [1, 2], "think_time": "1ms"}},
+        "measure": {"warmup": "50ms", "requests": 50, "repetitions": 1},
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+class Listener(Silent):
+    def __init__(self):
+        self.finished = []
+
+    def point_finished(self, finished):
+        self.finished.append(finished)
+
+
+def test_a_run_gives_the_result_that_it_keeps(scenario, tmp_path):
+    listener = Listener()
+    result = perfkit.run(scenario, ["measure.requests=60"], out=tmp_path / "out", observer=listener)
+    assert isinstance(result, perfkit.Result)
+    assert [point.requests.ok for point in result.points] == [60, 60]
+    assert listener.finished == list(result.points)
+    kept = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert kept["points"] == result.model_dump(mode="json", by_alias=True)["points"]
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_without_a_place_nothing_is_kept(scenario, tmp_path):
+    result = perfkit.run(perfkit.load_scenario(scenario, ["load.closed.concurrency=1"]))
+    assert [point.load.level for point in result.points] == [1]
+    assert list(tmp_path.iterdir()) == [scenario]
+
+
+def test_what_is_wrong_is_raised_and_leaves_nothing(scenario, tmp_path):
+    with pytest.raises(ScenarioError, match="requests"):
+        perfkit.run(scenario, ["measure.requests=many"])
+    with pytest.raises(TargetError):
+        perfkit.run(scenario, ["target.url=http://127.0.0.1:1"], out=tmp_path / "out")
+    assert list(tmp_path.iterdir()) == [scenario]
+
+
+def test_the_import_alone_loads_no_part_and_knows_its_names():
+    program = "import sys, perfkit; print([name for name in sys.modules if name.startswith('perfkit.')], perfkit.__all__)"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[] ['Result', '__version__', 'load_scenario', 'run']"
+    with pytest.raises(AttributeError, match="measure"):
+        assert perfkit.measure
