@@ -155,7 +155,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="server_stub",
+        prog="perfkit serve",
         description="A small v2 (Open Inference Protocol) server over HTTP and gRPC, with built-in models, to measure against.",
         epilog="When it is ready it prints one line of JSON on stdout, with its ports; everything else goes to stderr.",
         allow_abbrev=False,

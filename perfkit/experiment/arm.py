@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import pathlib
+import shutil
 from collections.abc import AsyncIterator, Sequence
 
 from perfkit.address import Address, redacted_url
@@ -35,6 +36,18 @@ class Arm:
 
     def __str__(self) -> str:
         return f"{PREFIX}{self.command}" if self.command is not None else redacted_url(self.url or "")
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files that a command names, its program first, each with its size and its last change: what changes when it is built anew."""
+        found = {}
+        for number, word in enumerate(command_words(self.command) if self.command is not None else ()):
+            path = pathlib.Path((shutil.which(word) if number == 0 else None) or word)
+            with contextlib.suppress(OSError, ValueError):
+                if path.is_file():
+                    about = path.stat()
+                    found[str(path)] = f"{about.st_size} bytes, changed at {about.st_mtime_ns} ns"
+        return found
 
 
 def parse_arm(option: str, text: str, scenario: Scenario) -> Arm:

@@ -30,6 +30,8 @@ class Asked(Part):
     control_pairs: int
     perfkit: str
     """Its version: another may define its metrics otherwise."""
+    files: dict[str, str] = Field(default_factory=dict)
+    """What the arms' commands name; see `Arm.files`."""
 
 
 class Fixed(Part):

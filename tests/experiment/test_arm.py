@@ -1,3 +1,6 @@
+import os
+import shutil
+
 import pytest
 
 from perfkit.errors import UsageError
@@ -36,3 +39,18 @@ def test_a_target_is_a_url_or_a_command(text, target, arm, shown):
 def test_what_is_neither_is_refused_with_what_to_do(text, target, sentence):
     with pytest.raises(UsageError, match=sentence):
         parse_arm("--baseline", text, scenario(**target))
+
+
+def test_a_server_that_was_built_anew_is_told_by_the_files_that_its_command_names(tmp_path):
+    program, weights = tmp_path / "server", tmp_path / "weights"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    weights.write_text("1")
+    arm = Arm(command=f"{program} --weights {weights} --port {{port}} no-file")
+    before = arm.files
+    assert list(before) == [str(program), str(weights)]
+    assert arm.files == before
+    os.utime(program, ns=(1, 1))
+    assert {file for file in before if before[file] != arm.files[file]} == {str(program)}
+    assert list(Arm(command="sh -c true").files) == [shutil.which("sh")]
+    assert Arm(url="http://127.0.0.1:8000").files == {}

@@ -141,6 +141,10 @@ def test_rates_that_the_generator_does_not_reach_bound_the_search():
     while isinstance(step := decide(probes, settings), Next):
         probes.append(Probe(step.rate_per_s, step.stage, {"p99": 3.0}, is_valid=False))
     assert (step.reason, step.estimate.capacity_per_s, len(probes)) == ("generator", None, 5)
+    settings, probes = SearchSettings(start_per_s=10.0, max_probes=3), []
+    while isinstance(step := decide(probes, settings), Next):
+        probes.append(Probe(step.rate_per_s, step.stage, {"p99": 3.0}, is_valid=False))
+    assert (step.reason, len(probes)) == ("generator", 3), "no probe said anything of the target"
 
 
 def test_a_mishap_of_the_generator_is_tried_again_and_bounds_nothing():
