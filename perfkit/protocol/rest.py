@@ -7,27 +7,17 @@ the length of the JSON part. Encoders return lists of buffers: large tensors are
 import hashlib
 import json
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
+from perfkit.protocol.rest_json import check_parameters, load_document, read_list, read_list_or_none, read_parameters, read_text, unparsed
 from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, tensor_to_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
-_MOST_NESTED = 100  # as Triton has it
 _encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for every document
-_SCALARS = (bool, int, float, str)
-# parameters that mean something to every server, with the types that they may have
-_KNOWN_PARAMETERS: dict[str, tuple[str, ...]] = {
-    "binary_data_output": ("boolean",),
-    "sequence_start": ("boolean",),
-    "sequence_end": ("boolean",),
-    "sequence_id": ("unsigned-integer", "string"),
-    "priority": ("unsigned-integer",),
-    "timeout": ("unsigned-integer",),
-}
 
 
 def model_path(model: str, version: str = "", action: str = "") -> str:
@@ -65,19 +55,19 @@ def decode_infer_request(model: str, version: str, body: Buffer, header_length: 
     """
     document, rest = _split(body, header_length, "request")
     inputs, offset = [], 0
-    for entry in _list(document, "inputs", required=True):
+    for entry in read_list(document, "inputs", required=True):
         tensor, offset = _read_tensor(entry, rest, offset, "input", f" for model '{model}'")
         inputs.append(tensor)
     if offset != len(rest):
         raise ProtocolError(f"unexpected additional input data for model '{model}'")
-    parameters = _parameters(document)
-    _check_parameters(parameters)
+    parameters = read_parameters(document)
+    check_parameters(parameters)
     return InferRequest(
         model=model,
         version=version,
         inputs=tuple(inputs),
-        outputs=tuple(_read_output(entry) for entry in _list(document, "outputs")),
-        id=_text(document, "id"),
+        outputs=tuple(_read_output(entry) for entry in read_list(document, "outputs")),
+        id=read_text(document, "id"),
         parameters={key: value for key, value in parameters.items() if key != "binary_data_output"},
         binary_output=parameters.get("binary_data_output") is True,
     )
@@ -99,28 +89,28 @@ def decode_infer_response(body: Buffer, header_length: int | None) -> InferRespo
     """Reads an infer response; raises ProtocolError where it breaks the protocol."""
     document, rest = _split(body, header_length, "response")
     outputs, offset = [], 0
-    for entry in _list(document, "outputs"):
+    for entry in read_list(document, "outputs"):
         tensor, offset = _read_tensor(entry, rest, offset, "output")
         outputs.append(tensor)
     if offset != len(rest):
         raise ProtocolError(f"{len(rest) - offset} bytes stand behind the last output")
     return InferResponse(
-        _text(document, "model_name"),
-        _text(document, "model_version"),
+        read_text(document, "model_name"),
+        read_text(document, "model_version"),
         tuple(outputs),
-        _text(document, "id"),
-        _parameters(document, tolerant=True),
+        read_text(document, "id"),
+        read_parameters(document, tolerant=True),
     )
 
 
 def decode_object(body: Buffer) -> dict[str, Any]:
     """The JSON object that a request's body is; raises ProtocolError for anything else."""
-    return _load(body, "request")
+    return load_document(body, "request")
 
 
 def decode_index_request(body: Buffer) -> bool:
     """Whether only models that are ready are asked for; the body may be empty."""
-    ready = (_load(body, "request") if len(body) else {}).get("ready", False)
+    ready = (load_document(body, "request") if len(body) else {}).get("ready", False)
     if not isinstance(ready, bool):
         raise ProtocolError("attempt to access JSON non-boolean as boolean", ErrorKind.INTERNAL)
     return ready
@@ -165,11 +155,11 @@ def encode_model_metadata(metadata: ModelMetadata) -> dict[str, Any]:
 
 def decode_model_metadata(body: Buffer) -> ModelMetadata:
     """Reads `GET /v2/models/NAME`; raises ProtocolError where it is not what the protocol says."""
-    document = _load(body, "model metadata")
+    document = load_document(body, "model metadata")
     try:
-        inputs, outputs = (tuple(_read_metadata(one) for one in _list_or_none(document, key)) for key in ("inputs", "outputs"))
-        versions = tuple(str(version) for version in _list_or_none(document, "versions"))
-        return ModelMetadata(_text(document, "name", required=True), versions, _text(document, "platform"), inputs, outputs)
+        inputs, outputs = (tuple(_read_metadata(one) for one in read_list_or_none(document, key)) for key in ("inputs", "outputs"))
+        versions = tuple(str(version) for version in read_list_or_none(document, "versions"))
+        return ModelMetadata(read_text(document, "name", required=True), versions, read_text(document, "platform"), inputs, outputs)
     except ProtocolError as error:
         raise ProtocolError(f"the server's model metadata is not v2: {error}") from None
 
@@ -188,15 +178,11 @@ def decode_model_config(body: Buffer) -> ModelConfig:
 
 def _read_metadata(entry: object) -> TensorMetadata:
     fields = entry if isinstance(entry, dict) else {}
-    shape = _list(fields, "shape", required=True)
+    shape = read_list(fields, "shape", required=True)
     sizes = tuple(int(size) for size in shape if isinstance(size, int | str) and str(size).removeprefix("-").isdecimal())
     if len(sizes) < len(shape) or any(size < -1 for size in sizes):
         raise ProtocolError(f"Unable to parse 'shape': expected sizes, or -1 for one that requests choose, found {str(shape)[:100]}")
-    return TensorMetadata(_text(fields, "name", required=True), _text(fields, "datatype", required=True), sizes)
-
-
-def _list_or_none(document: Mapping[str, Any], key: str) -> Sequence[object]:
-    return [] if document.get(key) is None else _list(document, key)
+    return TensorMetadata(read_text(fields, "name", required=True), read_text(fields, "datatype", required=True), sizes)
 
 
 def _framed(document: dict[str, Any], blobs: list[Buffer]) -> tuple[dict[str, str], list[Buffer]]:
@@ -224,38 +210,18 @@ def _output_document(output: RequestedOutput, binary: bool) -> dict[str, Any]:
     return {"name": output.name, "parameters": parameters}
 
 
-def _load(body: Buffer, what: str) -> dict[str, Any]:
-    text = bytes(body)
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"failed to parse the {what} JSON buffer: {error}", ErrorKind.INTERNAL) from None
-    if not isinstance(document, dict):
-        raise ProtocolError(f"failed to parse the {what} JSON buffer: not an object", ErrorKind.INTERNAL)
-    if what == "request" and text.count(b"[") + text.count(b"{") > _MOST_NESTED and _is_deeper(document, _MOST_NESTED):
-        raise ProtocolError(f"failed to parse the request JSON buffer: nested deeper than {_MOST_NESTED} levels", ErrorKind.INTERNAL)
-    return document
-
-
-def _is_deeper(value: object, levels: int) -> bool:
-    """Whether lists and objects are nested in each other deeper than that."""
-    if not isinstance(value, list | dict):
-        return False
-    return levels == 0 or any(_is_deeper(one, levels - 1) for one in (value.values() if isinstance(value, dict) else value))
-
-
 def _split(body: Buffer, header_length: int | None, what: str) -> tuple[dict[str, Any], memoryview]:
     view = memoryview(body)
     if header_length is None:
-        return _load(view, what), view[len(view) :]
+        return load_document(view, what), view[len(view) :]
     if not 0 <= header_length <= len(view):
         raise ProtocolError(f"inference header size should be in range (0, {len(view)}), got: {header_length}")
-    return _load(view[:header_length], what), view[header_length:]
+    return load_document(view[:header_length], what), view[header_length:]
 
 
 def _read_tensor(entry: object, rest: memoryview, offset: int, what: str, where: str = "") -> tuple[Tensor, int]:
     fields = entry if isinstance(entry, dict) else {}
-    parameters = _parameters(fields, tolerant=what == "output")
+    parameters = read_parameters(fields, tolerant=what == "output")
     size, region = parameters.get("binary_data_size"), parameters.get("shared_memory_region")
     given = {"'data'": "data" in fields, "'binary_data_size'": size is not None, "'shared_memory_region'": region is not None}
     if sum(given.values()) != 1:
@@ -266,103 +232,46 @@ def _read_tensor(entry: object, rest: memoryview, offset: int, what: str, where:
         )
     if region is not None:
         raise _unknown_region(region)
-    name, datatype = _text(fields, "name", required=True), _datatype(fields, what)
-    shape = _list(fields, "shape", required=True)
+    name, datatype = read_text(fields, "name", required=True), _datatype(fields, what)
+    shape = read_list(fields, "shape", required=True)
     sizes = tuple(one for one in shape if isinstance(one, int) and not isinstance(one, bool) and one >= 0)
     if len(sizes) < len(shape):
-        raise _unparsed("shape", "unsigned-integer")
+        raise unparsed("shape", "unsigned-integer")
     if what == "input" and size is None:
-        _list(fields, "data")  # answers of other servers may hold a scalar
+        read_list(fields, "data")  # answers of other servers may hold a scalar
     if size is None:
         return tensor_from_json(name, datatype, sizes, fields["data"]), offset
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise _unparsed("binary_data_size", "unsigned-integer")
+        raise unparsed("binary_data_size", "unsigned-integer")
     if offset + size > len(rest):
         raise ProtocolError(f"unexpected size for {what} '{name}', expecting {size - (len(rest) - offset)} additional bytes{where}")
     return Tensor(name, datatype, sizes, rest[offset : offset + size]), offset + size
 
 
 def _datatype(fields: Mapping[str, Any], what: str) -> Datatype:
-    name = _text(fields, "datatype", required=True)
+    name = read_text(fields, "datatype", required=True)
     try:
         return Datatype.parse(name)
     except ProtocolError as error:
-        raise ProtocolError(f"invalid datatype for {what} {_text(fields, 'name', required=True)}: {error}") from None
+        raise ProtocolError(f"invalid datatype for {what} {read_text(fields, 'name', required=True)}: {error}") from None
 
 
 def _read_output(entry: object) -> RequestedOutput:
     fields = entry if isinstance(entry, dict) else {}
-    name, parameters = _text(fields, "name", required=True), _parameters(fields)
+    name, parameters = read_text(fields, "name", required=True), read_parameters(fields)
     classes, binary = parameters.get("classification", 0), parameters.get("binary_data", False)
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 0:
         raise ProtocolError(
             "Unable to set 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL
         )
     if not isinstance(binary, bool):
-        raise _unparsed("binary_data", "boolean")
+        raise unparsed("binary_data", "boolean")
     if "shared_memory_region" in parameters:
         raise _unknown_region(parameters["shared_memory_region"])
     # a listed output that does not say is JSON, whatever the request's binary_data_output: so Triton's code has it
     return RequestedOutput(name, classes, binary)
 
 
-def _check_parameters(parameters: Mapping[str, Parameter]) -> None:
-    for key, value in parameters.items():
-        if key.startswith("triton_"):
-            raise ProtocolError("parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.")
-        kinds = _KNOWN_PARAMETERS.get(key)
-        if kinds is None:
-            continue
-        fits = {"boolean": isinstance(value, bool), "unsigned-integer": _is_unsigned(value), "string": isinstance(value, str)}
-        if not any(fits[kind] for kind in kinds):
-            raise _unparsed(key, kinds[0])
-
-
-def _is_unsigned(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _unparsed(key: str, kind: str) -> ProtocolError:
-    return ProtocolError(f"Unable to parse '{key}': attempt to access JSON non-{kind} as {kind}", ErrorKind.INTERNAL)
-
-
 def _unknown_region(region: Parameter) -> ProtocolError:
     """No region is ever registered here."""
     return ProtocolError(f"Unable to find shared memory region: '{region}'", ErrorKind.NOT_FOUND)
-
-
-def _missing(key: str) -> ProtocolError:
-    return ProtocolError(f"Unable to parse '{key}': attempt to access non-existing object member '{key}'", ErrorKind.INTERNAL)
-
-
-def _list(document: Mapping[str, Any], key: str, *, required: bool = False) -> Sequence[object]:
-    if required and key not in document:
-        raise _missing(key)
-    value = document.get(key, [])
-    if not isinstance(value, list):
-        raise _unparsed(key, "array")
-    return value
-
-
-def _text(document: Mapping[str, Any], key: str, *, required: bool = False) -> str:
-    value = document.get(key)
-    if value is None and not required:
-        return ""
-    if key not in document:
-        raise _missing(key)
-    if not isinstance(value, str):
-        raise _unparsed(key, "string")
-    return value
-
-
-def _parameters(document: Mapping[str, Any], *, tolerant: bool = False) -> dict[str, Parameter]:
-    """`tolerant` leaves out what has no scalar value, as some servers send it, instead of refusing it."""
-    parameters = document.get("parameters")
-    if parameters is None:  # absent, or null, as KServe and MLServer write it
-        return {}
-    if not isinstance(parameters, dict):
-        raise ProtocolError("failed to get request params.: attempt to get members for non-object", ErrorKind.INTERNAL)
-    for key, value in parameters.items():
-        if not tolerant and not isinstance(value, _SCALARS):
-            raise ProtocolError(f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'.")
-    return {key: value for key, value in parameters.items() if isinstance(value, _SCALARS)}
