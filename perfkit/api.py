@@ -1,5 +1,6 @@
 """perfkit from Python, as `perfkit run` is from a shell: a scenario read, measured, and its result kept and given."""
 
+import asyncio
 import pathlib
 import tempfile
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ import uvloop
 
 from perfkit.calibration.kept import calibration_path, read_calibration
 from perfkit.clock import utc_now
-from perfkit.errors import MeasurementError
+from perfkit.errors import MeasurementError, ResultError, UsageError
 from perfkit.experiment.search import measure_scenario
 from perfkit.load.interruption import Interruption
 from perfkit.observer import Observer, Silent
@@ -37,16 +38,28 @@ def run(
 
     With `out` the result folder is kept there, with its report; a run that breaks off leaves what it measured in
     `<out>.partial`. `settings` go over a file's values, and are for a path alone. This blocks until all is measured; call it in
-    the main thread, and where no event loop runs.
+    the main thread, and where no event loop runs. One Ctrl-C ends it at once.
 
-    Raises ScenarioError, TargetError, ModelMismatchError, MeasurementError and ResultError, all of them PerfkitError; look at
-    the result's `status` and the points' `valid` for what a command would say by its exit code.
+    Raises UsageError, TargetError and MeasurementError, all of them PerfkitError; look at the result's `status` and the points'
+    `valid` for what a command would say by its exit code. A file with `sweep` is several scenarios, and is refused.
     """
+    if isinstance(scenario, LoadedScenario) and settings:
+        raise UsageError("settings go over a file's values: give them to load_scenario, or a path here")
+    _refuse_running_loop()
     loaded = scenario if isinstance(scenario, LoadedScenario) else load_scenario(scenario, settings)
+    told = Silent() if observer is None else observer
     if out is not None:
-        return _measure(loaded, pathlib.Path(out), observer or Silent(), is_kept=True)
+        return _measure(loaded, pathlib.Path(out), told, is_kept=True)
     with tempfile.TemporaryDirectory() as folder:
-        return _measure(loaded, pathlib.Path(folder) / "result", observer or Silent(), is_kept=False)
+        return _measure(loaded, pathlib.Path(folder) / "result", told, is_kept=False)
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError("perfkit.run blocks, and an event loop runs here: call it in a thread or a process of its own")
 
 
 def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: Observer, *, is_kept: bool) -> Result:
@@ -60,8 +73,12 @@ def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: Observer, *
     if not result.points:
         writer.discard()
         raise MeasurementError(f"nothing was measured: {result.status_reason or result.status}")
-    if is_kept:
-        write_reports(writer.commit())
-    else:
+    if not is_kept:
         writer.discard()
+        return result
+    folder = writer.commit()
+    try:
+        write_reports(folder)
+    except ResultError as error:  # the result is safe already
+        observer.noted(f"the report was not drawn: {error}")
     return result

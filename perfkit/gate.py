@@ -92,7 +92,6 @@ class GateRequest:
             quick=self.quick,
             control_pairs=self.control_pairs,
             perfkit=perfkit.__version__,
-            files={**self.baseline.files, **self.candidate.files},
         )
 
 

@@ -73,6 +73,9 @@ async def run_scenario(
                 await run.measure(target, observation)
     except (TargetError, MeasurementError, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and not interruption.count:
+            if run.points:  # what is kept must not pass for a whole run
+                run.end("interrupted", "cancelled")
+                writer.save(run.result())
             raise
         if not run.points and not isinstance(error, asyncio.CancelledError):
             raise
@@ -145,7 +148,7 @@ class _Run:
             if self._status[0] == "complete" and self._interruption.count:
                 self.end("interrupted", f"after load point {number} of {total}")
             elif self._status[0] == "complete" and len(self.points) < number:
-                self.end("incomplete", f"load point {number} of {total} ended in its warm-up")
+                self.end("invalid", f"load point {number} of {total} has no window: none of its requests was answered in it")
 
     def end(self, status: Status, reason: str) -> None:
         """Says how the run ended, where it is not complete."""

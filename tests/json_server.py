@@ -3,7 +3,10 @@
 import contextlib
 import http.server
 import json
+import ssl
+import sys
 import threading
+import traceback
 
 
 class JsonHandler(http.server.BaseHTTPRequestHandler):
@@ -27,12 +30,19 @@ class JsonHandler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def _show_unless_left(*_):
+    """A client may leave in the middle; whatever else goes wrong is shown."""
+    error = sys.exc_info()[1]
+    if not isinstance(error, ConnectionError | ssl.SSLError):
+        traceback.print_exception(error)
+
+
 @contextlib.contextmanager
 def serving(handler, tls=None):
     """The port of a server with that handler, for as long as the block."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    server.handle_error = lambda *_: None  # a client may leave in the middle
+    server.handle_error = _show_unless_left
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever)

@@ -1,14 +1,17 @@
 """perfkit from Python: the same result as from a shell, and an import that costs nothing."""
 
+import asyncio
 import json
+import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 import yaml
 
 import perfkit
-from perfkit.errors import ScenarioError, TargetError
+from perfkit.errors import ScenarioError, TargetError, UsageError
 from perfkit.observer import Silent
 
 
@@ -43,7 +46,9 @@ def test_a_run_gives_the_result_that_it_keeps(scenario, tmp_path):
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_without_a_place_nothing_is_kept(scenario, tmp_path):
+def test_without_a_place_nothing_is_kept(scenario, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     result = perfkit.run(perfkit.load_scenario(scenario, ["load.closed.concurrency=1"]))
     assert [point.load.level for point in result.points] == [1]
     assert list(tmp_path.iterdir()) == [scenario]
@@ -55,6 +60,28 @@ def test_what_is_wrong_is_raised_and_leaves_nothing(scenario, tmp_path):
     with pytest.raises(TargetError):
         perfkit.run(scenario, ["target.url=http://127.0.0.1:1"], out=tmp_path / "out")
     assert list(tmp_path.iterdir()) == [scenario]
+
+
+class Interrupting(Silent):
+    def point_finished(self, finished):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_what_an_interrupt_leaves_does_not_pass_for_a_whole_run(scenario, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        perfkit.run(scenario, out=tmp_path / "out", observer=Interrupting())
+    kept = json.loads((tmp_path / "out.partial" / "result.json").read_text())
+    assert (kept["status"], len(kept["points"])) == ("interrupted", 1)
+
+
+def test_it_says_where_it_cannot_be_called(scenario):
+    async def main():
+        perfkit.run(scenario)
+
+    with pytest.raises(UsageError, match="event loop"):
+        asyncio.run(main())
+    with pytest.raises(UsageError, match="settings"):
+        perfkit.run(perfkit.load_scenario(scenario), ["load.closed.concurrency=1"])
 
 
 def test_the_import_alone_loads_no_part_and_knows_its_names():

@@ -89,7 +89,12 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     now = utc_now()
     request = GateRequest(loaded, baseline, candidate, quick=options.quick, control_pairs=options.control)
     place = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-gate-{now:%Y%m%dT%H%M%SZ}"
-    plan = Plan(asked=request.asked, seed=random.SystemRandom().randrange(2**31), started_at=now.isoformat(timespec="milliseconds"))
+    plan = Plan(
+        asked=request.asked,
+        seed=random.SystemRandom().randrange(2**31),
+        started_at=now.isoformat(timespec="milliseconds"),
+        files={**request.baseline.files, **request.candidate.files},
+    )
     folder = GateFolder(place, plan)
     live, interruption = LiveGate(quiet=options.quiet), Interruption()
     calibration = read_calibration(calibration_path(), describe_host()).calibration

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import os
 import pathlib
 import shutil
 from collections.abc import AsyncIterator, Sequence
@@ -25,6 +26,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.telemetry.host import usable_cpus
 
 _SERVER_LOG = "server.log"
+_SCRIPTS = {".jar", ".py", ".so"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,12 +41,15 @@ class Arm:
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that a command names, its program first, each with its size and its last change: what changes when it is built anew."""
+        """The programs and scripts that a command names, each with its size and its last change: what changes when one is built anew.
+
+        Other files are left out: a server may write them.
+        """
         found = {}
         for number, word in enumerate(command_words(self.command) if self.command is not None else ()):
             path = pathlib.Path((shutil.which(word) if number == 0 else None) or word)
             with contextlib.suppress(OSError, ValueError):
-                if path.is_file():
+                if path.is_file() and (os.access(path, os.X_OK) or path.suffix in _SCRIPTS):
                     about = path.stat()
                     found[str(path)] = f"{about.st_size} bytes, changed at {about.st_mtime_ns} ns"
         return found

@@ -30,8 +30,6 @@ class Asked(Part):
     control_pairs: int
     perfkit: str
     """Its version: another may define its metrics otherwise."""
-    files: dict[str, str] = Field(default_factory=dict)
-    """What the arms' commands name; see `Arm.files`."""
 
 
 class Fixed(Part):
@@ -57,6 +55,8 @@ class Plan(Part):
     asked: Asked
     seed: int
     started_at: str
+    files: dict[str, str] = Field(default_factory=dict)
+    """Of the arms' commands; see `Arm.files`."""
     fixed: Fixed | None = None
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
@@ -124,6 +124,12 @@ class GateFolder:
                 f"--out {self.folder}: {self.partial} holds a gate that is not finished, and was asked something else ({', '.join(changed)}): "
                 "ask the same to go on with it, remove it, or give another --out"
             )
+        for file in kept.files:
+            if file in plan.files and plan.files[file] != kept.files[file]:
+                raise ResultError(
+                    f"--out {self.folder}: {self.partial} holds a gate that is not finished, and {file} has changed since: its pairs are of "
+                    "another server; remove it, or give another --out"
+                )
         self.plan = kept
         if (self.partial / PAIRS_FILE).exists():
             self.pairs = self._read(PAIRS_FILE, pydantic.TypeAdapter(list[Pair]))

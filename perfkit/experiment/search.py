@@ -104,7 +104,7 @@ class CapacitySearch:
                 margins=margins if len(margins) == len(self._slo.model_fields_set) else {},
                 is_overloaded=bool(_OVERLOADED & codes),
                 is_valid=found.valid,
-                carries=carries and "not_steady" not in codes,
+                carries=carries,
                 took_s=took_s,
             )
         )

@@ -17,6 +17,7 @@ from perfkit.result.sweep import configurations
 
 _SEED = re.compile(r",?\bseed=\d+")
 _BATCHES = 20
+_GPUS = "GPUs"
 _FAILING = ("overloaded", "not_steady")
 
 
@@ -124,7 +125,7 @@ def fingerprint(result: Result) -> dict[str, str]:
         "version": target.get("version") or None,
         "batch size": _batch_size(scenario),
         **{f"server {name}": value for name, value in sorted(server.items()) if name != "device" or value != "auto"},
-        "GPUs": ", ".join(str(gpu["name"]) for gpu in gpus_of(result)) or None,
+        _GPUS: ", ".join(str(gpu["name"]) for gpu in gpus_of(result)) or None,
     }
     return {name: _SEED.sub("", str(value)) for name, value in facts.items() if value is not None}
 
@@ -139,7 +140,12 @@ def _refuse_mixture(label: str, sources: Sequence[Source]) -> None:
     first = fingerprint(sources[0].result)
     for source in sources[1:]:
         found = fingerprint(source.result)
-        unlike = [name for name in {**first, **found} if first.get(name) != found.get(name)]
+        # GPUs that were not sampled are not known, and not others
+        unlike = [
+            name
+            for name in {**first, **found}
+            if first.get(name) != found.get(name) and (name != _GPUS or (name in first and name in found))
+        ]
         if unlike:
             differences = ", ".join(f"{name} {first.get(name, '(default)')} and {found.get(name, '(default)')}" for name in unlike)
             held = f"the label {label!r} holds" if label else "without labels all results are one configuration, and these are"

@@ -74,7 +74,7 @@ def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mappin
     for key, set_key in itertools.product(sweep, fixed):
         if set_key.lower().startswith(key.lower() + "."):
             raise ScenarioError(
-                f"{set_key} is set, and sweep varies all of {key}: each of its values would replace it; set {key}, or change the sweep"
+                f"{set_key} is set over the file, and sweep varies all of {key}: each of its values would replace it; set {key}, or change the sweep"
             )
     keys = [key for key in sweep if key.lower() not in {one.lower() for one in fixed}]
     cases = []

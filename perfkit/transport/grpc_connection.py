@@ -17,8 +17,8 @@ from perfkit.transport.http2_stream import Listener, Stream
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 
-# uvloop writes at once what goes beyond the limit of its buffer, and the rest when it has read from all connections
-_PATIENT_BYTES, _PROMPT_BYTES = 1 << 20, 1 << 13
+_WRITE_HIGH_WATER_BYTES = 1 << 20
+_LARGE_BYTES = 1 << 13
 # a deadline that passes sooner than ours is the server's own
 _OUR_DEADLINE_SHARE = 0.9
 _OK = Outcome.OK  # reading an enum's member costs more than the rest of a reply
@@ -40,7 +40,7 @@ class Call(Stream[AnswerFields]):
 
 
 class _Prompt:
-    """A connection's transport: while nothing else is in flight, a server reads a request's first frames as the next are written.
+    """A connection's transport: while nothing else of its pool is in flight, a server reads a request's first frames as the next are written.
 
     Where a window's worth goes out in one write, server and client take turns, and a request of 602,112 B takes 1.5 times as
     long. Beside other requests the time is theirs, and one write costs less.
@@ -48,20 +48,16 @@ class _Prompt:
 
     def __init__(self, wire: asyncio.Transport, pool: "ConnectionPool[GrpcConnection]") -> None:
         self._wire, self._pool = wire, pool
-        self._is_prompt = False
         self.write = wire.write
 
     def writelines(self, list_of_data: Sequence[bytes | memoryview]) -> None:
-        wire, is_quiet = self._wire, self._pool.is_quiet
-        if is_quiet is not self._is_prompt:
-            self._is_prompt = is_quiet
-            wire.set_write_buffer_limits(high=_PROMPT_BYTES if is_quiet else _PATIENT_BYTES)
-        if not is_quiet:
+        wire = self._wire
+        if not self._pool.is_quiet:
             wire.writelines(list_of_data)
             return
         first = 0
         for last, piece in enumerate(list_of_data, 1):
-            if len(piece) > _PROMPT_BYTES:
+            if len(piece) > _LARGE_BYTES:
                 wire.writelines(list_of_data[first:last])
                 first = last
         if first < len(list_of_data):
@@ -138,7 +134,7 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio's callback."""
         self._wire = wire = cast("asyncio.Transport", transport)  # uvloop's is none by class
-        wire.set_write_buffer_limits(high=_PATIENT_BYTES)
+        wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
         writer = _Joined(wire) if wire.get_extra_info("ssl_object") else _Prompt(wire, self._pool)
         self._http2 = ClientConnection(writer, self, BlockReader(read_fields, self._known))
         self._http2.open()

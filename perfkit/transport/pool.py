@@ -192,6 +192,7 @@ class ConnectionPool(Generic[C]):
         self._retired.discard(connection)
         if connection in self._all:
             self._all.discard(connection)
+            self._idle = [one for one in self._idle if one is not connection]
             self._lost += 1
             self._last_lost_ns = self.now_ns()
         self._grow()

@@ -42,13 +42,14 @@ def test_what_is_neither_is_refused_with_what_to_do(text, target, sentence):
 
 
 def test_a_server_that_was_built_anew_is_told_by_the_files_that_its_command_names(tmp_path):
-    program, weights = tmp_path / "server", tmp_path / "weights"
+    program, script, log = (tmp_path / name for name in ("server", "serve.py", "server.log"))
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    weights.write_text("1")
-    arm = Arm(command=f"{program} --weights {weights} --port {{port}} no-file")
+    script.write_text("")
+    log.write_text("a server may write it")
+    arm = Arm(command=f"{program} {script} --log {log} --port {{port}} no-file")
     before = arm.files
-    assert list(before) == [str(program), str(weights)]
+    assert list(before) == [str(program), str(script)]
     assert arm.files == before
     os.utime(program, ns=(1, 1))
     assert {file for file in before if before[file] != arm.files[file]} == {str(program)}

@@ -94,3 +94,11 @@ def test_what_is_no_verdict_is_refused(tmp_path, text, sentence):
         (tmp_path / "verdict.json").write_text(text)
     with pytest.raises(ResultError, match=sentence):
         read_verdict(tmp_path)
+
+
+def test_a_gate_does_not_go_on_with_another_build(place, pairs):
+    built = PLAN.model_copy(update={"files": {"/server": "1", "/removed": "1"}})
+    GateFolder(place, built).add(pairs(1)[0])
+    assert GateFolder(place, PLAN.model_copy(update={"files": {"/server": "1", "/new": "1"}})).pairs == pairs(1)
+    with pytest.raises(ResultError, match="/server has changed since"):
+        GateFolder(place, PLAN.model_copy(update={"files": {"/server": "2"}}))

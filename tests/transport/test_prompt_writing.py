@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -78,13 +79,31 @@ def test_a_pool_is_quiet_with_one_request_in_flight_and_not_with_two(requests_ea
                 for _ in range(requests_each):
                     pool.give_back(connection)
             seen = [pool.is_quiet]
-            taken = []
+            taken: list[Any] = []
             for _ in range(2):
                 taken.append(pool.take())
                 seen.append(pool.is_quiet)
             pool.give_back(taken.pop())
             seen.append(pool.is_quiet)
+            pool.take()
+            pool.forget(taken.pop())  # with requests in flight, which another connection takes over
+            seen.append(pool.is_quiet)
             pool.close()
             return seen
 
-    assert asyncio.run(main()) == [True, True, False, True]
+    assert asyncio.run(main()) == [True, True, False, True, True]
+
+
+def test_a_connection_that_was_lost_while_idle_does_not_count_as_one(run):
+    async def main():
+        async with servers.scripted_server(servers.answering(b"")) as address:
+            pool = ConnectionPool(address, 3, 10**10, time.monotonic_ns, None, Connection)
+            lost, first, second = [await pool.connect() for _ in range(3)]
+            for connection in (lost, first, second):
+                pool.give_back(connection)
+            pool.forget(lost)
+            assert (pool.take(), pool.take()) == (second, first)
+            assert not pool.is_quiet
+            pool.close()
+
+    run(main())
