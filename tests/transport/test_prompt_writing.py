@@ -48,7 +48,9 @@ class Pool:
 
 
 async def writes_of(*, is_quiet):
-    wire, connection = Wire(), GrpcConnection(Pool(is_quiet=is_quiet), 1, {})
+    wire: Any = Wire()
+    pool: Any = Pool(is_quiet=is_quiet)
+    connection = GrpcConnection(pool, 1, {})
     connection.connection_made(wire)
     connection.data_received(frame(http2.SETTINGS, 0, 0))
     before = len(wire.writes)
