@@ -137,11 +137,11 @@ def _judge_schedule(loop: OpenLoopFigures) -> list[RunWarning]:
         )
         found.append(_warning("behind_schedule", message))
     limit_ns = max(START_DELAY_NS, START_DELAY_SHARE * loop.response_p50_ns)
-    if loop.lag.count_above(int(limit_ns)) > max(1, LATE_SHARE * loop.lag.count):
-        late_ns = loop.lag.values_at([1 - LATE_SHARE])[0]
+    late = loop.lag.count_above(int(limit_ns))
+    if late > max(1, LATE_SHARE * loop.lag.count):
         message = (
-            f"The load generator sent late: 1 % of the requests by {format_duration_ns(late_ns)} or more, "
-            f"above {format_duration_ns(limit_ns)}. Lower the rate, or use more workers."
+            f"The load generator sent late: {late:,} of the {loop.lag.count:,} requests went out more than {format_duration_ns(limit_ns)} "
+            "after their time. Lower the rate, or use more workers."
         )
         found.append(_warning("late_starts", message))
     return found
