@@ -87,7 +87,8 @@ def _draw_curve(panel: Axes, one: ConfigurationPlan, name: str, colour: str) -> 
     panel.plot(rates, [p.value / NS_PER_MS for p in predicted], color=colour, gid=f"curve-{name}")
     low, high = [p.low / NS_PER_MS for p in predicted], [p.high / NS_PER_MS for p in predicted]
     panel.fill_between(rates, low, high, color=colour, alpha=0.15, lw=0)
-    return [*values, min(low), min(max(high), 4 * max(values))]
+    # a band may reach to nothing and to anything: it does not set the scale
+    return [*values, max(min(low), min(values) / 4), min(max(high), 4 * max(values))]
 
 
 def throughput_figure(plan: Plan) -> Figure | None:
