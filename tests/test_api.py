@@ -67,6 +67,15 @@ class Interrupting(Silent):
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture
+def heeded_interrupts():
+    """A shell may have started the tests in its background, where interrupts are ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded_interrupts")
 def test_what_an_interrupt_leaves_does_not_pass_for_a_whole_run(scenario, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         perfkit.run(scenario, out=tmp_path / "out", observer=Interrupting())
