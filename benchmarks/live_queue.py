@@ -30,6 +30,7 @@ SHOWN = {"p50": 0.5, "p99": 0.99}
 def serving(law: str, *, realtime: bool) -> Iterator[str]:
     """The URL of a server with that law, for the length of the block."""
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", "--model=synthetic"]
+    command.append("--max-connections=60000")  # perf_analyzer opens one for every request that waits
     pipe = subprocess.PIPE
     with subprocess.Popen([*command, f"--synthetic={law}"], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=ROOT) as server:
         assert server.stdin is not None

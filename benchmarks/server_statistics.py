@@ -33,10 +33,12 @@ _LOADS: Mapping[str, Mapping[str, Any]] = {
     "closed": {"closed": {"concurrency": [1, 4, 16]}},
     "open": {"open": {"rate": [100], "arrivals": "poisson"}},
 }
-# the second request of 41 comes 5.125 ms before the first has been served, and each after it as much before its turn: it waits so long,
-# however late it wakes its server, which all do alike. 5 ms is their mean, with the first, which does not wait
-_INJECTED, _EVERY_S = "service=constant:10ms,servers=1,lead=0s", 0.5
-_GROUP_S = (0.0, *(0.004875 + number * 0.01 for number in range(40)))
+# 20 requests 11 ms apart that nobody waits behind, then 75 every 10 ms, each _WAIT_S before the one before it has been served. They
+# wake their server all alike, so that it hangs on no single one's lateness; 5 ms is the mean over all 95
+_INJECTED, _EVERY_S, _IDLE, _BUSY = "service=constant:10ms,servers=1,lead=0s", 1.0, 20, 75
+_WAIT_S = 0.005 * (_IDLE + _BUSY) / _BUSY
+_FIRST_BUSY_S = (_IDLE - 1) * 0.011 + 0.01 - _WAIT_S
+_GROUP_S = (*(number * 0.011 for number in range(_IDLE)), *(_FIRST_BUSY_S + number * 0.01 for number in range(_BUSY)))
 _QUEUE_NS, _COMPUTE_NS, _WITHIN = 5_000_000, 10_000_000, 0.02
 _CPU_EVERY_S = 0.5
 
@@ -186,8 +188,8 @@ def report(seen: Sequence[Seen], injected: Sequence[Seen], rows: Sequence[str], 
     lines += [note, ""] if note else []
     lines += [
         "## 5 ms of queueing and 10 ms of compute", "",
-        (f"The model `synthetic` (`{_INJECTED}`) under a request and 40 more every {_EVERY_S:g} s, the first of these 4.875 ms after it and then one "
-        "every 10 ms: each waits 5.125 ms, and all together 5 ms on average."),
+        (f"The model `synthetic` (`{_INJECTED}`): every {_EVERY_S:g} s {_IDLE} requests 11 ms apart, which wait for nobody, and {_BUSY} more, "
+        f"one every 10 ms, each {_WAIT_S * 1e3:.2f} ms before the one before it has been served: 5 ms on average over all."),
         "",
         "| protocol | requests | queue | off by | compute infer | off by | within 2 % |", "|---|---:|---:|---:|---:|---:|---|",
     ]  # fmt: skip
