@@ -14,6 +14,7 @@ stopped; another work folder begins anew. The exit code is 1 where a measured p9
 import argparse
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -104,7 +105,9 @@ def rates(saturated_per_s: float, shares: tuple[float, ...]) -> list[float]:
 
 def plan(results: list[str], slo: str, out: pathlib.Path, *options: str) -> dict[str, Any]:
     """`perfkit plan` of results, and what it found."""
-    command = [sys.executable, "-m", "perfkit", "plan", *results, "--slo", slo, "--demand", DEMAND, "--redundancy", "1", "--out", str(out)]
+    # relative to where it runs: the plan names them, and is kept
+    relative = [f"{label}={os.path.relpath(folder, ROOT)}" for label, _, folder in (result.partition("=") for result in results)]
+    command = [sys.executable, "-m", "perfkit", "plan", *relative, "--slo", slo, "--demand", DEMAND, "--redundancy", "1", "--out", str(out)]
     done = subprocess.run(
         [*command, "--quiet", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False
     )

@@ -10,9 +10,10 @@ import uvloop
 from perfkit.calibration.kept import calibration_path, read_calibration
 from perfkit.clock import utc_now
 from perfkit.errors import MeasurementError, ResultError, UsageError
-from perfkit.experiment.search import measure_scenario
+from perfkit.experiment.search import search_of
 from perfkit.load.interruption import Interruption
-from perfkit.observer import Observer, Silent
+from perfkit.measurement import run_scenario
+from perfkit.observer import Observer
 from perfkit.report.folder import write_reports
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import Result
@@ -47,7 +48,7 @@ def run(
         raise UsageError("settings go over a file's values: give them to load_scenario, or a path here")
     _refuse_running_loop()
     loaded = scenario if isinstance(scenario, LoadedScenario) else load_scenario(scenario, settings)
-    told = Silent() if observer is None else observer
+    told = Observer() if observer is None else observer
     if out is not None:
         return _measure(loaded, pathlib.Path(out), told, is_kept=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -59,14 +60,14 @@ def _refuse_running_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise UsageError("perfkit.run blocks, and an event loop runs here: call it in a thread or a process of its own")
+    raise UsageError("perfkit.run blocks, and an event loop runs here: call it in a process of its own")
 
 
 def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: Observer, *, is_kept: bool) -> Result:
     calibration = read_calibration(calibration_path(), describe_host()).calibration
     writer = ResultWriter(folder, utc_now().timestamp())
     try:
-        result = uvloop.run(measure_scenario(loaded, writer, observer, Interruption(), calibration=calibration))
+        result = uvloop.run(run_scenario(loaded, writer, observer, Interruption(), calibration=calibration, steering=search_of(loaded)))
     except BaseException:
         writer.abort()
         raise

@@ -1,12 +1,10 @@
 """Who is told how a run goes on."""
 
-from typing import Protocol
-
 from perfkit.result.model import Point
 
 
-class Observer(Protocol):
-    """Who is told how a run goes on."""
+class Observer:
+    """Who is told how a run goes on; this one keeps it all to itself."""
 
     def server_line(self, line: str) -> None:
         """The bundled server said something."""
@@ -25,25 +23,3 @@ class Observer(Protocol):
 
     def point_finished(self, finished: Point) -> None:
         """A load point of one repetition was measured."""
-
-
-class Silent:
-    """An `Observer` that keeps it all to itself."""
-
-    def server_line(self, line: str) -> None:
-        """See `Observer.server_line`."""
-
-    def published(self, url: str) -> None:
-        """See `Observer.published`."""
-
-    def target_ready(self, description: str) -> None:
-        """See `Observer.target_ready`."""
-
-    def noted(self, note: str) -> None:
-        """See `Observer.noted`."""
-
-    def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
-        """See `Observer.point_started`."""
-
-    def point_finished(self, finished: Point) -> None:
-        """See `Observer.point_finished`."""

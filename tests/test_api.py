@@ -12,7 +12,7 @@ import yaml
 
 import perfkit
 from perfkit.errors import ScenarioError, TargetError, UsageError
-from perfkit.observer import Silent
+from perfkit.observer import Observer
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def scenario(tmp_path):
     return path
 
 
-class Listener(Silent):
+class Listener(Observer):
     def __init__(self):
         self.finished = []
 
@@ -62,7 +62,7 @@ def test_what_is_wrong_is_raised_and_leaves_nothing(scenario, tmp_path):
     assert list(tmp_path.iterdir()) == [scenario]
 
 
-class Interrupting(Silent):
+class Interrupting(Observer):
     def point_finished(self, finished):
         signal.raise_signal(signal.SIGINT)
 

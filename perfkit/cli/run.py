@@ -99,8 +99,9 @@ class _Session:
         import uvloop
 
         from perfkit.clock import utc_now
-        from perfkit.experiment.search import measure_scenario
+        from perfkit.experiment.search import search_of
         from perfkit.load.interruption import Interruption
+        from perfkit.measurement import run_scenario
         from perfkit.result.file import ResultWriter
 
         writer, interruption = ResultWriter(folder, utc_now().timestamp()), Interruption()
@@ -116,8 +117,14 @@ class _Session:
             for number in _SIGNALS:
                 loop.add_signal_handler(number, on_signal, number)
             try:
-                return await measure_scenario(
-                    loaded, writer, self.live, interruption, calibration=self._calibration, publish_at=self._publish_at
+                return await run_scenario(
+                    loaded,
+                    writer,
+                    self.live,
+                    interruption,
+                    calibration=self._calibration,
+                    publish_at=self._publish_at,
+                    steering=search_of(loaded),
                 )
             finally:
                 for number in _SIGNALS:

@@ -16,7 +16,7 @@ from perfkit.errors import TargetError, UsageError
 from perfkit.fleet.placement import place
 from perfkit.load.interruption import Interruption
 from perfkit.measurement import run_scenario
-from perfkit.observer import Silent
+from perfkit.observer import Observer
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import Result
 from perfkit.scenario.credentials import resolve_address
@@ -137,7 +137,9 @@ async def run_stint(stint: Stint, at: Served, bench: Bench, name: str) -> Result
     """
     writer = ResultWriter(bench.folder / name, utc_now().timestamp())
     try:
-        result = await run_scenario(_variant(stint, at, bench.loaded), writer, Silent(), bench.interruption, bench.clock, bench.calibration)
+        result = await run_scenario(
+            _variant(stint, at, bench.loaded), writer, Observer(), bench.interruption, bench.clock, bench.calibration
+        )
         if result.status == "interrupted" or bench.interruption.count:
             raise asyncio.CancelledError  # noqa: TRY301 - what an interruption between two points raises as well
         if result.status == "incomplete":

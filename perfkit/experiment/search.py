@@ -1,17 +1,11 @@
-"""A scenario measured, whatever its load; for `load: search`, `stats.slo_search` decides the rates and `perfkit.measurement` measures them."""
+"""`load: search` live: `stats.slo_search` decides the rates, `perfkit.measurement` measures them."""
 
 import math
 
-from perfkit.calibration.model import Calibration
-from perfkit.clock import Clock
-from perfkit.load.interruption import Interruption
 from perfkit.load.plan import plan_probe
 from perfkit.load_point import LoadPoint
-from perfkit.measurement import run_scenario
-from perfkit.observer import Observer
 from perfkit.recorder.histogram import Histogram
-from perfkit.result.file import ResultWriter
-from perfkit.result.model import FittedLine, Point, Result, Search, SearchProbe
+from perfkit.result.model import FittedLine, Point, Search, SearchProbe
 from perfkit.scenario import search as scenario_search
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoad
@@ -32,18 +26,9 @@ _BEYOND = 2
 _CONFIRMING, _LONGEST = 3, 4
 
 
-async def measure_scenario(
-    loaded: LoadedScenario,
-    writer: ResultWriter,
-    observer: Observer,
-    interruption: Interruption,
-    clock: Clock | None = None,
-    calibration: Calibration | None = None,
-    publish_at: tuple[str, int] | None = None,
-) -> Result:
-    """Measures the load points of a scenario, or searches its capacity; see `run_scenario`."""
-    steering = CapacitySearch(loaded) if isinstance(loaded.scenario.load, SearchLoad) else None
-    return await run_scenario(loaded, writer, observer, interruption, clock, calibration, publish_at, steering)
+def search_of(loaded: LoadedScenario) -> "CapacitySearch | None":
+    """What steers a run whose load is a search; None where the scenario names its load points."""
+    return CapacitySearch(loaded) if isinstance(loaded.scenario.load, SearchLoad) else None
 
 
 class CapacitySearch:

@@ -6,14 +6,15 @@ Nothing is drawn while a point is measured, since drawing would take time from t
 import sys
 
 from perfkit.experiment.pair import ArmName, Pair, PairKind
+from perfkit.observer import Observer
 from perfkit.report.text import describe_point
 from perfkit.result.model import Point
 
 _PAIRS: dict[PairKind, str] = {"pair": "pair", "control": "control pair"}
 
 
-class LiveReport:
-    """An `Observer` for people."""
+class LiveReport(Observer):
+    """Tells people."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet

@@ -17,7 +17,7 @@ def _number(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{value:.3g}%" if not value else f"{100 * value:.3g}%"
+    return f"{100 * value:.3g}%"
 
 
 def _signed(value: float) -> str:
