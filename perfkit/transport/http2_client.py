@@ -18,12 +18,12 @@ _OPENING = http2.PREFACE + http2.settings(
     }
 )
 # looked up for each frame: a module's own names are found sooner than another's
-_DATA, _HEADERS, _CONTINUATION = http2.DATA, http2.HEADERS, http2.CONTINUATION
+_DATA, _HEADERS, _CONTINUATION, _WINDOW_UPDATE = http2.DATA, http2.HEADERS, http2.CONTINUATION, http2.WINDOW_UPDATE
 _PADDED, _END_STREAM, _END_HEADERS = http2.PADDED, http2.END_STREAM, http2.END_HEADERS
 _PLAIN_HEADERS = (_END_HEADERS, _END_HEADERS | _END_STREAM)
 _HEAD_BYTES, _FRAME_BYTES, _LAST_ID = http2.HEAD_BYTES, http2.DEFAULT_FRAME_BYTES, http2.LAST_STREAM_ID
 _HALF_WINDOW_BYTES = _WINDOW_BYTES // 2
-_read_head = http2.read_head
+_read_head, _frame_head = http2.read_head, http2.frame_head
 
 
 _F = TypeVar("_F", bound=Fields)
@@ -127,6 +127,8 @@ class ClientConnection(Generic[_S, _F]):
                     self._take_data(stream_id & _LAST_ID, flags, data[first:stop], length)
             elif kind == _HEADERS and flags in _PLAIN_HEADERS:
                 self._take_headers(stream_id & _LAST_ID, flags, data[first:stop])
+            elif kind == _WINDOW_UPDATE and length == 4 and self.is_ready:  # a large request has dozens of them
+                self._take_window(stream_id & _LAST_ID, data[first:stop])
             else:
                 self._take_other(kind, flags, stream_id & _LAST_ID, data[first:stop])
             position = stop
@@ -223,8 +225,6 @@ class ClientConnection(Generic[_S, _F]):
                 self._end_block(flags)
             case http2.SETTINGS:
                 self._take_settings(flags, payload)
-            case http2.WINDOW_UPDATE:
-                self._take_window(stream_id, int.from_bytes(payload) & http2.LARGEST_WINDOW_BYTES)
             case http2.PING if not flags & http2.ACK:
                 self._write(http2.frame(http2.PING, http2.ACK, 0, payload))
             case http2.RST_STREAM:
@@ -234,7 +234,7 @@ class ClientConnection(Generic[_S, _F]):
             case http2.PUSH_PROMISE:
                 raise Http2Error("the server pushes, which it was told not to")
             case _:
-                pass  # PRIORITY, and what later standards add
+                pass  # PRIORITY, and what later standards add; a whole WINDOW_UPDATE does not come here
 
     def _end_block(self, flags: int) -> None:
         if flags & _END_HEADERS:
@@ -259,9 +259,8 @@ class ClientConnection(Generic[_S, _F]):
         self.is_ready = True
         self._listener.on_settings()
 
-    def _take_window(self, stream_id: int, increment: int) -> None:
-        if stream_id:
-            self._check_was_opened(stream_id)
+    def _take_window(self, stream_id: int, payload: bytes) -> None:
+        increment = int.from_bytes(payload) & http2.LARGEST_WINDOW_BYTES
         if not increment:
             raise Http2Error("a window is widened by nothing")
         self._may_go_on = True
@@ -269,6 +268,8 @@ class ClientConnection(Generic[_S, _F]):
             self._window_bytes = _widened(self._window_bytes, increment)
         elif (unsent := self._unsent.get(stream_id)) is not None:
             unsent.window_bytes = _widened(unsent.window_bytes, increment)
+        else:
+            self._check_was_opened(stream_id)
 
     def _take_reset(self, stream_id: int, code: int) -> None:
         self._check_was_opened(stream_id)
@@ -313,14 +314,13 @@ class ClientConnection(Generic[_S, _F]):
             last = min(length, self._window_bytes, unsent.window_bytes)
             if last <= 0:
                 continue
-            whole = http2.frame_head(frame_bytes, http2.DATA, 0, stream_id)
+            whole = _frame_head(frame_bytes, _DATA, 0, stream_id)
             while last - position > frame_bytes:
-                frames += (whole, data[position : position + frame_bytes])
+                frames.append(whole)
+                frames.append(data[position : position + frame_bytes])
                 position += frame_bytes
-            frames += (
-                http2.frame_head(last - position, http2.DATA, http2.END_STREAM if last == length else 0, stream_id),
-                data[position:last],
-            )
+            frames.append(_frame_head(last - position, _DATA, _END_STREAM if last == length else 0, stream_id))
+            frames.append(data[position:last])
             self._window_bytes -= last
             unsent.window_bytes -= last
             if last == length:
