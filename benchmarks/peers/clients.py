@@ -24,11 +24,16 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array
 
 ROOT = pathlib.Path(__file__).parents[2]
 _LOOKS_EVERY_S = 0.1
+_LONGEST_S = 120
 _UNITS_US = {"us": 1.0, "ms": 1e3, "s": 1e6, "m": 60e6}
 
 
 class ClientError(Exception):
     """A client failed, or said something unexpected; the text says which and what."""
+
+
+class HungError(ClientError):
+    """A client did not end in its time, and was ended: perf_analyzer does that now and then."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,15 +86,17 @@ class Said:
     usage: Usage
 
 
-def run_measured(command: Sequence[str], *, accepted: Sequence[int] = (0,)) -> Usage:
-    """Runs a program to its end. Raises ClientError where it ends with another exit code."""
+def run_measured(command: Sequence[str], *, accepted: Sequence[int] = (0,), longest_s: float = _LONGEST_S) -> Usage:
+    """Runs a program to its end. Raises ClientError where it ends with another exit code, HungError where it does not end."""
     with tempfile.TemporaryFile() as stream:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=ROOT)
-        peak_kib = 0
+        peak_kib, end_s, hangs = 0, time.monotonic() + longest_s, False
         try:
             # the kernel tells what a process took to the one who waits for it, its own children that it waited for among that
             while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
                 peak_kib = max(peak_kib, _peak_kib(process.pid))
+                if hangs := time.monotonic() > end_s:
+                    process.kill()
                 time.sleep(_LOOKS_EVERY_S)
         except BaseException:
             process.kill()
@@ -99,6 +106,8 @@ def run_measured(command: Sequence[str], *, accepted: Sequence[int] = (0,)) -> U
         process.returncode = os.waitstatus_to_exitcode(status)
         stream.seek(0)
         output = stream.read().decode(errors="replace")
+    if hangs:
+        raise HungError(f"{shlex.join(command)[:200]} did not end within {longest_s:g} s")
     if process.returncode not in accepted:
         raise ClientError(f"{shlex.join(command)[:200]} ended with exit code {process.returncode}: {output[-1000:]}")
     return Usage(output, taken.ru_utime + taken.ru_stime, peak_kib / 1024)

@@ -3,7 +3,17 @@ import sys
 
 import pytest
 
-from benchmarks.peers.clients import ClientError, Load, Usage, duration_us, read_h2load, read_perf_analyzer, read_wrk, run_measured
+from benchmarks.peers.clients import (
+    ClientError,
+    HungError,
+    Load,
+    Usage,
+    duration_us,
+    read_h2load,
+    read_perf_analyzer,
+    read_wrk,
+    run_measured,
+)
 from benchmarks.peers.compare import ANALYZER, CASES, OWN, Figures, Ratio, judge
 
 WRK = """Running 1s test @ http://127.0.0.1:8900/v2/models/simple/versions/1/infer
@@ -97,15 +107,21 @@ def test_a_program_that_fails_is_told_with_its_last_words():
     assert run_measured(command, accepted=(0, 5)).output == "sorry\n"
 
 
+def test_a_program_that_hangs_is_ended_and_named():
+    with pytest.raises(HungError, match=r"sleep 600 did not end within 0\.1 s"):
+        run_measured(["sleep", "600"], longest_s=0.1)
+
+
 def test_ratios_are_taken_within_a_round_and_held_against_their_targets():
     rounds = {
         "wrk": [Figures(5, 100, 50, 1), Figures(10, 100, 60, 1), Figures(20, 100, 70, 1)],
         ANALYZER: [Figures(100, 10, 100, 1)] * 3,
         OWN: [Figures(6, 80, 50, 1), Figures(13, 80, 60, 1), Figures(40, 80, 70, 1)],
     }
-    cost, p50, throughput, *of_analyzer = judge(CASES["http-small"], rounds)
+    cost, least, p50, throughput, *of_analyzer = judge(CASES["http-small"], rounds)
     assert cost.values == (6 / 5, 13 / 10, 40 / 20)
     assert (cost.median, cost.is_reached) == (1.3, True)
+    assert least.values == (6 / 5,)
     assert (p50.median, p50.is_reached, throughput.median, throughput.is_reached) == (1, True, 0.8, True)
     assert (of_analyzer[0].median, of_analyzer[0].is_reached) == (0.13, True)
 
