@@ -38,11 +38,12 @@ class Packed:
         kept = [part for part in parts if part.indices.size]
         if len(kept) < 2:
             return kept[0] if kept else EMPTY
-        indices, places = np.unique(np.concatenate([part.indices for part in kept]), return_inverse=True)
-        counts = np.zeros(indices.size, dtype=np.int64)
-        np.add.at(counts, places, np.concatenate([part.counts for part in kept]))
+        counts = np.zeros(_FORM.counts_len, dtype=np.int64)
+        for part in kept:
+            counts[part.indices] += part.counts
+        indices = np.flatnonzero(counts)
         lowest, highest = min(part.min_ns for part in kept), max(part.max_ns for part in kept)
-        return cls(indices, counts, lowest, highest, sum(part.clamped for part in kept))
+        return cls(indices, counts[indices], lowest, highest, sum(part.clamped for part in kept))
 
 
 EMPTY = Packed(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), HIGHEST_NS, 0)

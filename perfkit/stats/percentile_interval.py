@@ -70,49 +70,57 @@ def percentile_intervals(
         raise ValueError(f"percentiles with an interval lie between 0 and 1, found {list(quantiles)}")
     if len(intervals) < _FEWEST_BATCHES:
         return {}
-    counts, lows, highs = _merge(intervals)
-    total = int(counts.sum())
-    cumulated = counts.cumsum(axis=1)
-    pooled = _Buckets(cumulated.sum(axis=0), lows, highs)
+    parts = _merge(intervals)
+    sizes = np.array([part.count for part in parts])
+    total = int(sizes.sum())
+    pooled = _Buckets(Packed.merged(parts))
     return {
-        quantile: _interval(quantile, confidence, cumulated, pooled) for quantile in quantiles if total and not is_withheld(quantile, total)
+        quantile: _interval(quantile, confidence, parts, sizes, pooled)
+        for quantile in quantiles
+        if total and not is_withheld(quantile, total)
     }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Buckets:
-    """The buckets that hold anything, ascending: cumulated counts and bounds."""
+    """The buckets that hold anything, ascending: their indices, cumulated counts and bounds."""
 
-    cumulated: npt.NDArray[np.int64]
-    lows_ns: npt.NDArray[np.int64]
-    highs_ns: npt.NDArray[np.int64]
+    def __init__(self, packed: Packed) -> None:
+        self.indices = packed.indices
+        self.cumulated = packed.counts.cumsum()
+        self.lows_ns, self.highs_ns = bucket_bounds_ns(packed.indices)
 
     @property
     def count(self) -> int:
         return int(self.cumulated[-1])
 
     def index_at(self, rank: int) -> int:
-        """The bucket of the sample with this rank, from 1 on."""
+        """The place of the bucket that holds the sample with this rank, from 1 on."""
         return int(np.searchsorted(self.cumulated, rank))
 
 
-def _merge(intervals: Sequence[Packed]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Counts by batch and bucket, and the buckets' bounds; buckets that are empty in all batches are left out."""
+def _merge(intervals: Sequence[Packed]) -> list[Packed]:
+    """The intervals as batches."""
     # the number that leaves the fewest intervals over, the larger of equals
     number = min(len(intervals), max(_BATCHES, key=lambda batches: (-(len(intervals) % batches), batches)))
-    filled = Packed.merged(intervals).indices
-    counts = np.zeros((number, filled.size), dtype=np.int64)
+    parts: list[list[Packed]] = [[] for _ in range(number)]
     for index, packed in enumerate(intervals):
-        counts[index * number // len(intervals), np.searchsorted(filled, packed.indices)] += packed.counts
-    return counts, *bucket_bounds_ns(filled)
+        parts[index * number // len(intervals)].append(packed)
+    return [Packed.merged(one) for one in parts]
 
 
-def _interval(quantile: float, confidence: float, cumulated: npt.NDArray[np.int64], pooled: _Buckets) -> PercentileInterval:
+def _up_to(parts: Sequence[Packed], bucket: int) -> npt.NDArray[np.int64]:
+    """How many samples of each part lie in buckets with this index or a lower one."""
+    return np.array([part.counts[: np.searchsorted(part.indices, bucket, side="right")].sum() for part in parts])
+
+
+def _interval(
+    quantile: float, confidence: float, parts: Sequence[Packed], sizes: npt.NDArray[np.int64], pooled: _Buckets
+) -> PercentileInterval:
     count = pooled.count
     # the rank is that of Histogram.values_at, so that both give one value
     index = pooled.index_at(max(int(quantile * count + 0.5), 1))
-    sizes, up_to = cumulated[:, -1], cumulated[:, index]
-    below = cumulated[:, index - 1] if index else np.zeros_like(up_to)
+    bucket = int(pooled.indices[index])
+    up_to, below = _up_to(parts, bucket), _up_to(parts, bucket - 1)
     starts = _uncorrelated_batches(sizes - up_to, sizes)
     # a bucket may hold a good part of all samples: the percentile is as uncertain as the worse of its two edges
     edges = [(np.add.reduceat(above, starts), np.add.reduceat(sizes, starts)) for above in (sizes - up_to, sizes - below)]
