@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))  # the tree that this file is in, installed or not
 from benchmarks.peers.canned import CannedError, serving
-from benchmarks.peers.clients import Client, ClientError, H2load, HungError, Load, PerfAnalyzer, Perfkit, Wrk
+from benchmarks.peers.clients import Client, ClientError, H2load, HungError, Load, PerfAnalyzer, Perfkit, Said, Wrk
 from benchmarks.peers.install import peers_folder
 
 OWN, ANALYZER = "perfkit", "perf_analyzer"
@@ -106,17 +106,21 @@ class Ratio:
         return f"| {self.name} | {self.median:.3g} | {min(self.values):.3g} to {max(self.values):.3g} | {target} | {reached} |"
 
 
-def measure(case: Case, client: Client, port: int, seconds: float, folder: pathlib.Path) -> Figures:
-    """Three runs of one client; raises ClientError."""
+def loads(case: Case, port: int, seconds: float) -> tuple[Load, Load, Load]:
+    """What each client does in a round: briefly, for long, and one request after the other."""
 
     def load(concurrency: int, of_seconds: float) -> Load:
         requests = max(1, round(case.analyzer_per_s * of_seconds * (1 if concurrency > 1 else 0.5)))
         return Load(case.protocol, case.elements, port, concurrency, of_seconds, requests)
 
-    short, long = (client.run(load(case.concurrency, length), folder) for length in (max(1, seconds // 3), seconds))
-    alone = client.run(load(1, max(1, seconds // 3)), folder)
+    short_s = max(1, seconds // 3)
+    return load(case.concurrency, short_s), load(case.concurrency, seconds), load(1, short_s)
+
+
+def figures(short: Said, long: Said, alone: Said) -> Figures:
+    """What a client's three runs say; raises ClientError."""
     if long.requests <= short.requests:
-        raise ClientError(f"{type(client).__name__} sent {short.requests} requests in its short run and {long.requests} in its long one")
+        raise ClientError(f"a client sent {short.requests} requests in its short run and {long.requests} in its long one")
     cpu_s = (long.usage.cpu_s - short.usage.cpu_s) / (long.requests - short.requests)
     return Figures(cpu_s * 1e6, long.per_s, alone.p50_us, long.usage.peak_mib)
 
@@ -177,23 +181,25 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
         for number in range(options.rounds):
             names = list(rounds)
             order.shuffle(names)
-            for client in names:
-                rounds[client].append(_figures(case, clients[client], port, options.seconds, pathlib.Path(name)))
-                found = rounds[client][-1]
+            # each kind of run by all clients, one right behind the other: what else the machine does is the same for them
+            runs = [{one: _run(clients[one], load, pathlib.Path(name)) for one in names} for load in loads(case, port, options.seconds)]
+            for one, of_client in rounds.items():
+                found = figures(*(run[one] for run in runs))
+                of_client.append(found)
                 print(
-                    f"round {number + 1}, {client}: {found.cpu_us:.1f} us a request, {found.per_s:,.0f}/s, p50 {found.p50_us:.0f} us",
+                    f"round {number + 1}, {one}: {found.cpu_us:.1f} us a request, {found.per_s:,.0f}/s, p50 {found.p50_us:.0f} us",
                     file=sys.stderr,
                 )
     return rounds
 
 
-def _figures(case: Case, client: Client, port: int, seconds: float, folder: pathlib.Path) -> Figures:
-    """`measure`, once more where the client hangs: it would cost the whole call."""
+def _run(client: Client, load: Load, folder: pathlib.Path) -> Said:
+    """`client.run`, once more where it hangs: that would cost the whole call."""
     try:
-        return measure(case, client, port, seconds, folder)
+        return client.run(load, folder)
     except HungError as error:
-        print(f"{error}: measured again", file=sys.stderr)
-        return measure(case, client, port, seconds, folder)
+        print(f"{error}: run again", file=sys.stderr)
+        return client.run(load, folder)
 
 
 def _share(value: float) -> str:
