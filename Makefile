@@ -3,14 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TESTS ?= tests
+# test processes: a test file stays with one of them, since its tests share servers
+JOBS ?= 2
 
 .PHONY: run test test-gpu check format proto constraints clean
 
-run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, under two minutes
+run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, in two to three minutes
 	$(BIN)/perfkit run scenarios/densenet.yaml
 
 test: check  ## everything that CI runs
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 test-gpu: .venv-gpu/gpu.stamp  ## what needs an NVIDIA GPU, in an environment of its own
 	.venv-gpu/bin/python -m pytest -m gpu $(TESTS)
