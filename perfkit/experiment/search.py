@@ -89,6 +89,7 @@ class CapacitySearch:
                 margins=margins if len(margins) == len(self._slo.model_fields_set) else {},
                 is_overloaded=bool(_OVERLOADED & codes),
                 is_valid=found.valid,
+                is_steady="not_steady" not in codes,
                 carries=carries,
                 took_s=took_s,
             )
@@ -175,6 +176,7 @@ def _sentence(found: Search) -> str:
     confirmed = {
         None: " No probe was left to confirm its lower end.",
         "passed": f" A probe of its own at {low} kept to the SLO, with samples enough to say so alone.",
+        "not_steady": f" A probe of its own at {low} kept to the SLO, but its times had not settled; measure longer to be sure.",
         "too_few_samples": f" A probe of its own at {low} kept to the SLO, with too few samples to say so alone; measure longer for that.",
         "missed": f" A probe of its own at {low} missed the SLO.",
     }[found.confirmation]

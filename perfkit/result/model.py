@@ -281,7 +281,7 @@ class Search(Part):
     ]
     reason: str
     """One sentence for all of it."""
-    confirmation: Literal["passed", "too_few_samples", "missed"] | None = None
+    confirmation: Literal["passed", "not_steady", "too_few_samples", "missed"] | None = None
     """What a fresh probe at the lower limit came to."""
     missed_below_per_s: float | None = None
     """A rate far below the capacity at which the SLO is missed as well."""

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 from perfkit.stats.root_fit import RootFit, fit_root
 
 Stage: TypeAlias = Literal["bracket", "bisect", "refine", "confirm"]
+Confirmation: TypeAlias = Literal["passed", "not_steady", "too_few_samples", "missed"]
 StopReason: TypeAlias = Literal[
     "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "max_probes", "budget"
 ]
@@ -40,6 +41,8 @@ class Probe:
     """The backlog grew: the margins hold for the probe's length alone, and the SLO is missed whatever they say."""
     is_valid: bool = True
     """Otherwise the load generator was the bottleneck, and nothing is known of the target at that rate."""
+    is_steady: bool = True
+    """Otherwise the times still rose or fell: over a longer window they might be others."""
     carries: bool = False
     """Whether it has samples enough to show by itself that the SLO is kept; see `stats.sample_bound`."""
     took_s: float = 0.0
@@ -100,7 +103,7 @@ class Stop:
 
     reason: StopReason
     estimate: Estimate
-    confirmation: Literal["passed", "too_few_samples", "missed"] | None = None
+    confirmation: Confirmation | None = None
     missed_below_per_s: float | None = None
     """A rate far below the capacity at which the SLO is missed as well: the capacity is that of the rates above it."""
 
@@ -250,10 +253,16 @@ def _is_precise(fit: RootFit, settings: SearchSettings) -> bool:
 
 
 def _stop(reason: StopReason, known: Estimate, probes: Sequence[Probe]) -> Stop:
-    confirmation: Literal["passed", "too_few_samples", "missed"] | None = None
     tried = [probe for probe in probes if probe.stage == "confirm" and probe.is_valid]
-    if tried:
-        confirmation = "missed" if not tried[-1].is_met else "passed" if tried[-1].carries else "too_few_samples"
+    confirmation = _confirmation(tried[-1]) if tried else None
     low = known.low_per_s or 0.0
     below = [probe.rate_per_s for probe in probes if probe.is_valid and not probe.is_met and probe.rate_per_s * _NARROW < low]
     return Stop(reason, known, confirmation, max(below, default=None))
+
+
+def _confirmation(probe: Probe) -> Confirmation:
+    if not probe.is_met:
+        return "missed"
+    if not probe.is_steady:
+        return "not_steady"
+    return "passed" if probe.carries else "too_few_samples"

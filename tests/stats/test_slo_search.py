@@ -191,9 +191,14 @@ def test_a_lower_limit_that_fresh_probes_miss_is_not_confirmed():
     assert (step.reason, step.confirmation) == ("not_confirmed", "missed")
 
 
-def test_a_confirming_probe_with_too_few_samples_says_so():
+@pytest.mark.parametrize(
+    ("is_steady", "carries", "confirmation"),
+    [(True, True, "passed"), (True, False, "too_few_samples"), (False, True, "not_steady"), (False, False, "not_steady")],
+)
+def test_what_a_confirming_probe_is_worth_is_said(is_steady, carries, confirmation):
     settings, probes, random = SearchSettings(start_per_s=10.0), list[Probe](), np.random.default_rng(3)
     while isinstance(step := decide(probes, settings), Next):
         margins = queue(step.rate_per_s, random)
-        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, carries=False))
-    assert (step.reason, step.confirmation) == ("precision", "too_few_samples")
+        overloaded = margins is None
+        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=overloaded, is_steady=is_steady, carries=carries))
+    assert (step.reason, step.confirmation) == ("precision", confirmation)
