@@ -19,7 +19,7 @@ import tempfile
 
 import yaml
 
-from benchmarks.peers.clients import ROOT, ClientError, duration_us, run_measured
+from benchmarks.peers.clients import LONGEST_S, ROOT, ClientError, duration_us, run_measured
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import Triton, TritonError, running_triton
 
@@ -49,7 +49,11 @@ def measure_perfkit(triton: Triton, protocol: str, seconds: float) -> Figures:
         file = pathlib.Path(name, "triton.yaml")
         file.write_text(yaml.safe_dump(document), encoding="utf-8")
         # 5: where the machine is all taken, a loop whose core is busy says so
-        run_measured([sys.executable, "-m", "perfkit", "run", str(file), "--quiet", "--out", f"{name}/out"], accepted=(0, 5))
+        run_measured(
+            [sys.executable, "-m", "perfkit", "run", str(file), "--quiet", "--out", f"{name}/out"],
+            accepted=(0, 5),
+            longest_s=LONGEST_S + seconds,
+        )
         (point,) = json.loads(pathlib.Path(name, "out", "result.json").read_text(encoding="utf-8"))["points"]
     if point["requests"]["ok"] != point["requests"]["sent"]:
         raise ClientError(f"perfkit had failures: {point['requests']}")
@@ -61,7 +65,10 @@ def measure_perf_analyzer(triton: Triton, protocol: str, seconds: float, program
     port = triton.http_port if protocol == "http" else triton.grpc_port
     window_ms = str(round(1000 * seconds / _WINDOWS))
     command = [str(program), "-m", "simple", "-i", protocol, "-u", f"127.0.0.1:{port}", "--concurrency-range", str(CONCURRENCY)]
-    usage = run_measured([*command, "--measurement-interval", window_ms, "--stability-percentage", "999", "--max-trials", str(_WINDOWS)])
+    usage = run_measured(
+        [*command, "--measurement-interval", window_ms, "--stability-percentage", "999", "--max-trials", str(_WINDOWS)],
+        longest_s=LONGEST_S + seconds,
+    )
     per_s, p50 = re.search(r"Throughput: ([\d.e+]+) infer/sec", usage.output), re.search(r"p50 latency: (\d+) usec", usage.output)
     if per_s is None or p50 is None:
         raise ClientError(f"perf_analyzer said something unexpected: {usage.output[-1000:]}")

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array
 
 ROOT = pathlib.Path(__file__).parents[2]
 _LOOKS_EVERY_S = 0.1
-_LONGEST_S = 120
+LONGEST_S = 120
 _UNITS_US = {"us": 1.0, "ms": 1e3, "s": 1e6, "m": 60e6}
 
 
@@ -33,7 +34,7 @@ class ClientError(Exception):
 
 
 class HungError(ClientError):
-    """A client did not end in its time, and was ended: perf_analyzer does that now and then."""
+    """A client did not end in its time, and was ended: perf_analyzer hangs now and then."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Said:
     usage: Usage
 
 
-def run_measured(command: Sequence[str], *, accepted: Sequence[int] = (0,), longest_s: float = _LONGEST_S) -> Usage:
+def run_measured(command: Sequence[str], *, accepted: Sequence[int] = (0,), longest_s: float) -> Usage:
     """Runs a program to its end. Raises ClientError where it ends with another exit code, HungError where it does not end."""
     with tempfile.TemporaryFile() as stream:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=ROOT)
@@ -96,7 +97,7 @@ def run_measured(command: Sequence[str], *, accepted: Sequence[int] = (0,), long
             while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
                 peak_kib = max(peak_kib, _peak_kib(process.pid))
                 if hangs := time.monotonic() > end_s:
-                    process.kill()
+                    os.kill(process.pid, signal.SIGKILL)  # Popen's own would reap it
                 time.sleep(_LOOKS_EVERY_S)
         except BaseException:
             process.kill()
@@ -132,7 +133,10 @@ class Wrk(Client):
         lines = ['wrk.method = "POST"', f'wrk.body = io.open("{body}", "rb"):read("*a")']
         script.write_text("\n".join([*lines, *(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())]), encoding="utf-8")
         seconds = str(max(1, round(load.seconds)))
-        usage = run_measured(["wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--latency", "-s", str(script), load.url])
+        usage = run_measured(
+            ["wrk", "-t1", f"-c{load.concurrency}", f"-d{seconds}s", "--latency", "-s", str(script), load.url],
+            longest_s=LONGEST_S + load.seconds,
+        )
         return read_wrk(usage)
 
 
@@ -148,7 +152,10 @@ class H2load(Client):
         times = [f"--log-file={log}"] if load.concurrency == 1 else []
         headers = ("-H", "content-type: application/grpc", "-H", "te: trailers")
         seconds = str(max(1, round(load.seconds)))
-        usage = run_measured(["h2load", f"-c{load.concurrency}", "-m1", f"-D{seconds}", f"-d{message}", *headers, *times, load.url])
+        usage = run_measured(
+            ["h2load", f"-c{load.concurrency}", "-m1", f"-D{seconds}", f"-d{message}", *headers, *times, load.url],
+            longest_s=LONGEST_S + load.seconds,
+        )
         return read_h2load(usage, log.read_text(encoding="ascii") if times else "")
 
 
@@ -163,7 +170,7 @@ class PerfAnalyzer(Client):
         shapes = [part for name in INPUTS for part in ("--shape", f"{name}:1,{load.elements}")]
         asked = ["-m", load.model, "-x", VERSION, "-i", load.protocol, "-u", f"127.0.0.1:{load.port}", "--input-data", "zero", *shapes]
         limits = ["--concurrency-range", str(load.concurrency), "--request-count", str(load.requests)]
-        return read_perf_analyzer(run_measured([str(self._program), *asked, *limits]))
+        return read_perf_analyzer(run_measured([str(self._program), *asked, *limits], longest_s=LONGEST_S + load.seconds))
 
 
 class Perfkit(Client):
@@ -186,7 +193,9 @@ class Perfkit(Client):
             file = pathlib.Path(name, "scenario.yaml")
             file.write_text(json.dumps(scenario), encoding="utf-8")  # JSON is YAML
             # 5: a server that does nothing leaves the generator as the bottleneck
-            usage = run_measured([*self._command, "run", str(file), "--quiet", "--out", f"{name}/out"], accepted=(0, 5))
+            usage = run_measured(
+                [*self._command, "run", str(file), "--quiet", "--out", f"{name}/out"], accepted=(0, 5), longest_s=LONGEST_S + load.seconds
+            )
             (point,) = json.loads(pathlib.Path(name, "out", "result.json").read_text(encoding="utf-8"))["points"]
         requests = point["requests"]
         if requests["ok"] != requests["sent"]:

@@ -1,10 +1,11 @@
 """What a request costs perfkit, beside wrk, h2load and perf_analyzer, on servers that answer from a file.
 
-    python -m benchmarks.peers.compare [--case http-small …] [--rounds 5] [--seconds 6] [--perfkit PATH]
+    python -m benchmarks.peers.compare [--case http-small …] [--rounds 5] [--seconds 12] [--perfkit PATH]
                                        [--seed 0] [--out reports/peers.md]
 
-In every round each client is run three times, in a random order of the clients: for a third of the seconds, for all of
-them, and at concurrency 1. What a request costs is the slope between the first two: CPU seconds, user and system, of the
+In every round all clients are run one behind another, first for a sixth of the seconds, then for all of them, then at
+concurrency 1 for a quarter; perfkit and its nearest peer in random order, so that what else the machine does is the same for
+both. What a request costs is the slope between the first two: CPU seconds, user and system, of the
 client and all processes that it started, as the kernel tells them to who waits for it. So nobody's start or report is
 counted. Ratios are taken within a round; their medians over the rounds are held against the targets, and the exit code
 is 1 where one is not reached. README.md beside this file says how to install the peers.
@@ -35,7 +36,7 @@ SMALL, LARGE = 16, 75_264  # INT32 an input: 128 B and 602,112 B a request, whic
 HOW_TO_READ = """\
 Every client drives the same canned servers (nginx, nghttpd) on the loopback with the same request. They do nothing for a
 request, so what is seen is the client. **Only the ratios mean something**: absolute figures move with the machine, its
-kernel and whatever else runs on it, for all clients alike, and ratios are taken between runs a few seconds apart. Server and
+kernel and whatever else runs on it, for all clients alike, and ratios are taken between runs that follow each other. Server and
 clients have CPUs of their own, since a round trip on one CPU takes half as long as one between two.
 
 - *CPU a request*: user and system time of the client's processes, the slope between a short and a long run.
@@ -57,14 +58,14 @@ class Case(NamedTuple):
     peer: str
     at_most: Mapping[str, float]
     analyzer_per_s: int
-    """About what perf_analyzer sends: its runs are to take about as long as the others'."""
+    """What perf_analyzer is to send, for each of the seconds: some as many as it can of the small requests, fewer of the large, since it keeps a copy of each."""
 
 
 CASES = {
     "http-small": Case("http", SMALL, 16, "wrk", {"wrk": 1.4, ANALYZER: 1 / 4}, 8000),
-    "http-large": Case("http", LARGE, 8, "wrk", {"wrk": 1.2, ANALYZER: 1 / 20}, 300),
+    "http-large": Case("http", LARGE, 8, "wrk", {"wrk": 1.2, ANALYZER: 1 / 20}, 150),
     "grpc-small": Case("grpc", SMALL, 16, "h2load", {"h2load": 1.4, ANALYZER: 1 / 3}, 8000),
-    "grpc-large": Case("grpc", LARGE, 8, "h2load", {"h2load": 0.8, ANALYZER: 1 / 8}, 300),
+    "grpc-large": Case("grpc", LARGE, 8, "h2load", {"h2load": 0.8, ANALYZER: 1 / 8}, 150),
 }
 
 
@@ -117,10 +118,10 @@ def loads(case: Case, port: int, seconds: float) -> tuple[Load, Load, Load]:
     return load(case.concurrency, max(1, seconds // 6)), load(case.concurrency, seconds), load(1, max(1, seconds // 4))
 
 
-def figures(short: Said, long: Said, alone: Said) -> Figures:
+def figures_of(client: str, short: Said, long: Said, alone: Said) -> Figures:
     """What a client's three runs say; raises ClientError."""
     if long.requests <= short.requests:
-        raise ClientError(f"a client sent {short.requests} requests in its short run and {long.requests} in its long one")
+        raise ClientError(f"{client} sent {short.requests} requests in its short run and {long.requests} in its long one")
     cpu_s = (long.usage.cpu_s - short.usage.cpu_s) / (long.requests - short.requests)
     return Figures(cpu_s * 1e6, long.per_s, alone.p50_us, long.usage.peak_mib)
 
@@ -132,9 +133,6 @@ def judge(case: Case, rounds: Mapping[str, Sequence[Figures]]) -> list[Ratio]:
         pairs = list(zip(rounds[OWN], rounds[name], strict=True))
         is_peer = name == case.peer
         found.append(Ratio(f"CPU a request, perfkit / {name}", tuple(own.cpu_us / peer.cpu_us for own, peer in pairs), high=at_most))
-        # what else runs on the machine only ever adds to a cost
-        least = min(own.cpu_us for own, _ in pairs) / min(peer.cpu_us for _, peer in pairs)
-        found.append(Ratio(f"the same, each in its cheapest round, perfkit / {name}", (least,)))
         p50s = tuple(own.p50_us / peer.p50_us for own, peer in pairs)
         low, high = (P50_FROM, P50_TO) if is_peer else (0.0, None)
         found.append(Ratio(f"p50 at concurrency 1, perfkit / {name}", p50s, low, high))
@@ -179,12 +177,15 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
             stack.callback(os.sched_setaffinity, 0, cpus)
             os.sched_setaffinity(0, cpus[1:])  # for the clients, which inherit it
         for number in range(options.rounds):
-            names = list(rounds)
-            order.shuffle(names)
-            # each kind of run by all clients, one right behind the other: what else the machine does is the same for them
-            runs = [{one: _run(clients[one], load, pathlib.Path(name)) for one in names} for load in loads(case, port, options.seconds)]
+            pair = [case.peer, OWN]
+            order.shuffle(pair)
+            names = [ANALYZER, *pair]
+            runs = [
+                {one: run_again_if_hung(clients[one], load, pathlib.Path(name)) for one in names}
+                for load in loads(case, port, options.seconds)
+            ]
             for one, of_client in rounds.items():
-                found = figures(*(run[one] for run in runs))
+                found = figures_of(one, *(run[one] for run in runs))
                 of_client.append(found)
                 print(
                     f"round {number + 1}, {one}: {found.cpu_us:.1f} us a request, {found.per_s:,.0f}/s, p50 {found.p50_us:.0f} us",
@@ -193,8 +194,8 @@ def run_case(case: Case, clients: Mapping[str, Client], options: argparse.Namesp
     return rounds
 
 
-def _run(client: Client, load: Load, folder: pathlib.Path) -> Said:
-    """`client.run`, once more where it hangs: that would cost the whole call."""
+def run_again_if_hung(client: Client, load: Load, folder: pathlib.Path) -> Said:
+    """`client.run`, once more where it hangs: one hang would cost the whole comparison."""
     try:
         return client.run(load, folder)
     except HungError as error:
