@@ -8,7 +8,7 @@ JOBS ?= 2
 
 .PHONY: run test test-gpu check format proto constraints clean
 
-run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, in two to three minutes
+run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, two to three minutes with set-up
 	$(BIN)/perfkit run scenarios/densenet.yaml
 
 test: check  ## everything that CI runs

@@ -234,7 +234,7 @@ class ClientConnection(Generic[_S, _F]):
             case http2.PUSH_PROMISE:
                 raise Http2Error("the server pushes, which it was told not to")
             case _:
-                pass  # PRIORITY, and what later standards add; a whole WINDOW_UPDATE does not come here
+                pass  # PRIORITY, and what later standards add; `receive` has taken WINDOW_UPDATE
 
     def _end_block(self, flags: int) -> None:
         if flags & _END_HEADERS:

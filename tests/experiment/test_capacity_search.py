@@ -44,7 +44,7 @@ class Queue:
 def searched(tmp_path):
     """Searches a scripted target; gives the outcome, and each probe's recording."""
 
-    def search(make_script, *, try_ns=5 * MS, seconds=4, **given):
+    def search(make_script, *, try_ns=5 * MS, seconds=4, warned_of=(), **given):
         path = pathlib.Path(tmp_path, "s.yaml")
         document = {"target": {"model": "m"}, "load": {"search": given}, "measure": {"duration": f"{seconds}s", "warmup": "1s"}}
         path.write_text(yaml.safe_dump(document))
@@ -69,7 +69,7 @@ def searched(tmp_path):
                 protocol="http", load=planned.described, batch_size=1, repetition=planned.repetition,
                 window=cut(one.recording, 0, is_open=True), warmup_ns=S, connections=Connections(opened=4, reconnects=0),
                 generator=Generator(cpu_share=0.1, steal_share=0.0),
-                warnings=(RunWarning(code="hopeless", message="x"),) if one.ending.hopeless else (),
+                warnings=tuple(RunWarning(code=code, message="x") for code in (*warned_of, *["hopeless"] * one.ending.hopeless)),
             )  # fmt: skip
             search.measured(measured, point(measured), 11.0)
         return search.outcome(), recorded
@@ -88,6 +88,13 @@ def test_the_capacity_of_a_declared_queue_is_found(searched):
     assert "The capacity at p99 of 56780us" in found.reason
     seeds = [one.recording.series.scheduled.tolist() for one in recorded]
     assert all(seeds.count(one) == 1 for one in seeds)  # arrivals of its own for each
+
+
+def test_a_confirming_probe_that_had_not_settled_says_so(searched):
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, seconds=20, max_probes=30, warned_of=["not_steady"])
+    assert found.probes[-1].stage == "confirm"
+    assert found.confirmation == "not_steady"
+    assert "kept to the SLO, but its times had not settled" in found.reason
 
 
 def test_hopeless_overload_ends_within_the_probe_and_is_drained(searched):

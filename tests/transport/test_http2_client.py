@@ -174,6 +174,24 @@ def test_data_waits_for_both_windows_and_goes_out_in_the_order_of_the_requests()
     assert data_of(told.taken()) == (b"b" * 4_465, True)
 
 
+def test_a_stream_s_window_is_no_wider_than_the_standard_allows():
+    told = opened(requests=0)
+    told.send(prepare([(":method", "POST")], bytes(70_000)))  # uses both windows up
+    told.connection.receive(http2.number_frame(http2.WINDOW_UPDATE, 1, http2.LARGEST_WINDOW_BYTES))
+    with pytest.raises(Http2Error) as caught:
+        told.connection.receive(http2.number_frame(http2.WINDOW_UPDATE, 1, 1))
+    assert caught.value.code == http2.FLOW_CONTROL_ERROR
+
+
+def test_a_window_of_a_stream_that_was_answered_says_nothing():
+    told = opened(requests=1)
+    told.connection.receive(ANSWER)
+    told.taken()
+    told.connection.receive(http2.number_frame(http2.WINDOW_UPDATE, 1, 1))
+    assert told.taken() == b""
+    assert [kind for kind, *_ in told.of_streams()] == ["answer"]
+
+
 def test_a_window_that_the_peer_narrows_is_minded_when_it_is_below_nothing():
     told = opened(requests=0)
     told.connection.receive(http2.number_frame(http2.WINDOW_UPDATE, 0, 1 << 20))
@@ -256,6 +274,11 @@ FAULTS = {
     "a goodbye too short": (GREETING, frame(http2.GOAWAY, 0, 0, bytes(7)), http2.FRAME_SIZE_ERROR),
     "a window widened by nothing": (GREETING, frame(http2.WINDOW_UPDATE, 0, 0, bytes(4)), http2.PROTOCOL_ERROR),
     "a window too wide": (GREETING, http2.number_frame(http2.WINDOW_UPDATE, 0, http2.LARGEST_WINDOW_BYTES), http2.FLOW_CONTROL_ERROR),
+    "a window before settings": (b"", http2.number_frame(http2.WINDOW_UPDATE, 0, 1), http2.PROTOCOL_ERROR),
+    "a window of a stream nobody opened": (GREETING, http2.number_frame(http2.WINDOW_UPDATE, 9, 1), http2.PROTOCOL_ERROR),
+    "a window of the server's stream": (GREETING, http2.number_frame(http2.WINDOW_UPDATE, 2, 1), http2.PROTOCOL_ERROR),
+    "a window's update too short": (GREETING, frame(http2.WINDOW_UPDATE, 0, 0, bytes(3)), http2.FRAME_SIZE_ERROR),
+    "a window's update too long": (GREETING, frame(http2.WINDOW_UPDATE, 0, 0, bytes(5)), http2.FRAME_SIZE_ERROR),
     "a continuation of nothing": (GREETING, frame(http2.CONTINUATION, 4, 1, b"\x88"), http2.PROTOCOL_ERROR),
     "headers interrupted": (GREETING, frame(http2.HEADERS, 0, 1, b"\x88") + BODY, http2.PROTOCOL_ERROR),
     "headers continued elsewhere": (
