@@ -58,7 +58,7 @@ def test_http_bodies_are_packed_both_ways(run, engine, encoding):
     assert len(body) < len(ZEROS.raw) / 10
 
 
-@pytest.mark.parametrize("body", [PACK["gzip"](b'{"error":"too busy"}'), b'{"error":"too busy"}'])
+@pytest.mark.parametrize("body", [PACK["gzip"](b'{"error":"too busy"}'), b'{"error":"too busy"}'], ids=["packed", "plain"])
 def test_an_error_is_read_whether_it_is_packed_or_only_says_so(body):
     async def main():
         transport = WireHttpTransport(servers.NOWHERE, 1, 10**10, time.monotonic_ns)
