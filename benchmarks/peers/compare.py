@@ -4,11 +4,11 @@
                                        [--seed 0] [--out reports/peers.md]
 
 In every round all clients are run one behind another, first for a sixth of the seconds, then for all of them, then at
-concurrency 1 for a quarter; perfkit and its nearest peer in random order, so that what else the machine does is the same for
-both. What a request costs is the slope between the first two: CPU seconds, user and system, of the
-client and all processes that it started, as the kernel tells them to who waits for it. So nobody's start or report is
-counted. Ratios are taken within a round; their medians over the rounds are held against the targets, and the exit code
-is 1 where one is not reached. README.md beside this file says how to install the peers.
+concurrency 1 for a quarter: perf_analyzer, then perfkit and its nearest peer in random order, so that what else the machine
+does is the same for both. What a request costs is the slope between the first two: CPU seconds, user and system, of the client
+and all processes that it started, as the kernel tells them to who waits for it. So nobody's start or report is counted. Ratios
+are taken within a round; their medians over the rounds are held against the targets, and the exit code is 1 where one is not
+reached. README.md beside this file says how to install the peers.
 """
 
 import argparse
@@ -58,7 +58,7 @@ class Case(NamedTuple):
     peer: str
     at_most: Mapping[str, float]
     analyzer_per_s: int
-    """What perf_analyzer is to send, for each of the seconds: some as many as it can of the small requests, fewer of the large, since it keeps a copy of each."""
+    """Requests that perf_analyzer sends for each of the seconds: about as many as it can of the small, fewer of the large, whose copies it keeps."""
 
 
 CASES = {
@@ -215,7 +215,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=12, help="of a client's long run")
     parser.add_argument("--perfkit", metavar="PATH", help="the perfkit to measure; left out, that of this tree")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the clients")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of perfkit and its peer")
     parser.add_argument("--peers", type=pathlib.Path, help="where the peers are installed")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
@@ -235,7 +235,7 @@ def main() -> int:
     if options.out:
         setting = (
             f"{os.cpu_count()} CPUs, shared with other work: the server on the first, the clients on the others; load average {load:.1f} "
-            f"at the begin. {options.rounds} rounds in random order, long runs of {options.seconds:g} s."
+            f"at the begin. {options.rounds} rounds, long runs of {options.seconds:g} s."
         )
         text = ["# What a request costs: perfkit beside wrk, h2load and perf_analyzer", "", HOW_TO_READ, setting, "", *lines]
         options.out.write_text("\n".join(text), encoding="utf-8")
