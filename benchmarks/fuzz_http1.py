@@ -22,13 +22,13 @@ import uvloop
 
 from benchmarks import fuzzing
 from benchmarks.fuzzing import Kind, harm, pieces
-from perfkit.address import Address
 from perfkit.errors import ProtocolError
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
-from perfkit.transport.http1 import Connection, read_answer
+from perfkit.transport.http.calls import Answer, RestTransport
+from perfkit.transport.http.connection import Connection, read_answer
+from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.pool import ConnectionPool
-from perfkit.transport.rest import Answer, RestTransport
-from perfkit.transport.wire_http import WireHttpTransport
 
 _TIMEOUT_NS = 100_000_000
 _HANGS_AFTER_S = 60  # far longer than a request with that time-out takes on a busy machine

@@ -19,15 +19,15 @@ import uvloop
 
 from benchmarks import fuzzing
 from benchmarks.fuzzing import Kind, harm
-from perfkit.address import Address
 from perfkit.errors import ProtocolError
-from perfkit.transport import http2
+from perfkit.protocol import http2
+from perfkit.protocol.http2 import BlockReader, Http2Error, frame
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
-from perfkit.transport.grpc_messages import AnswerFields, judge, read_fields, read_message
-from perfkit.transport.http2 import BlockReader, Http2Error, frame
-from perfkit.transport.http2_client import ClientConnection
-from perfkit.transport.http2_stream import Listener, Stream, prepare
-from perfkit.transport.wire_grpc import WireGrpcTransport
+from perfkit.transport.grpc.messages import AnswerFields, judge, read_fields, read_message
+from perfkit.transport.grpc.session import ClientConnection
+from perfkit.transport.grpc.stream import Listener, Stream, prepare
+from perfkit.transport.grpc.transport import WireGrpcTransport
 
 GREETING = frame(http2.SETTINGS, 0, 0)
 _REQUEST = prepare([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))

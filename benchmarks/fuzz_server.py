@@ -29,9 +29,8 @@ import psutil
 
 from benchmarks import fuzzing
 from benchmarks.fuzz_server_requests import Call, any_call, any_frames, any_http
-from perfkit.protocol import v2_pb2
+from perfkit.protocol import http2, v2_pb2
 from perfkit.protocol.compression import decompress
-from perfkit.transport import http2
 
 MODELS = (
     "simple",

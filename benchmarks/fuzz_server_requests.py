@@ -8,8 +8,7 @@ import zlib
 from typing import Any, NamedTuple
 
 from benchmarks.fuzzing import harm
-from perfkit.protocol import v2_pb2
-from perfkit.transport import http2
+from perfkit.protocol import http2, v2_pb2
 
 _NUMBERS = (0, 1, -1, 2, 15, 16, 17, 64, 2**31 - 1, 2**31, 2**32, 2**62, 2**63, 2**64, 2**100, 1.5, float("nan"))
 _TEXTS = ("", "x", "INPUT0", "OUTPUT0", "INT32", "FP32", "BYTES", "FP16", "simple", "\x00", "ü" * 50, "9" * 30, "../../etc/passwd")

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
 from perfkit.clock import MonotonicClock
-from perfkit.telemetry.driven import DrivenSampler
-from perfkit.telemetry.gpu_figures import GpuFigures
-from perfkit.telemetry.gpu_sampler import GpuSampler
+from perfkit.telemetry.gpu.figures import GpuFigures
+from perfkit.telemetry.gpu.sampler import GpuSampler
+from perfkit.telemetry.sampler_thread import DrivenSampler
 
 ROOT = pathlib.Path(__file__).parents[1]
 RATE_PER_S, REST_S, BATCH = 20.0, 5.0, 10

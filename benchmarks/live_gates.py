@@ -21,9 +21,9 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perfkit.experiment.gate_folder import VERDICT_FILE, read_verdict
-from perfkit.result.verdict import Verdict
-from perfkit.stats.comparison import change
+from perfkit.gate.folder import VERDICT_FILE, read_verdict
+from perfkit.gate.metric_comparison import change
+from perfkit.gate.verdict import Verdict
 
 ROOT = pathlib.Path(__file__).parents[1]
 SERVICE_US, SLOWER, SERVERS, IN_FLIGHT = 40_000, 1.1, 12, 24

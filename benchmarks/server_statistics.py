@@ -120,7 +120,7 @@ class CpuWatch:
         while not self._end.wait(_CPU_EVERY_S):
             with contextlib.suppress(psutil.Error):
                 for child in psutil.Process(pid).children():
-                    if "perfkit.telemetry.process" in child.cmdline():
+                    if "perfkit.telemetry.sampler_process" in child.cmdline():
                         used = child.cpu_times()
                         self._seen.append((time.monotonic(), used.user + used.system))
 

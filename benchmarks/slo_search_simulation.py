@@ -25,10 +25,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.search.decision import Next, Probe, SearchSettings, Stop, decide
+from perfkit.search.sample_bound import keeps_to
 from perfkit.stats.autocorrelation import indicator_time
 from perfkit.stats.overload import judge_overload
-from perfkit.stats.sample_bound import keeps_to
-from perfkit.stats.slo_search import Next, Probe, SearchSettings, Stop, decide
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 QUANTILE, REQUESTS, WARM_UP, INTERVALS, BATCHES = 0.99, 30_000, 0.1, 200, 25

@@ -24,13 +24,13 @@ import numpy as np
 import psutil
 
 from benchmarks.fuzz_server import BrokenPromiseError, Ports, growth_bytes, running_server
-from perfkit.address import Address
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Transport
-from perfkit.transport.wire_grpc import WireGrpcTransport
-from perfkit.transport.wire_http import WireHttpTransport
+from perfkit.transport.grpc.transport import WireGrpcTransport
+from perfkit.transport.http.transport import WireHttpTransport
 
 _CONCURRENCY = 8  # over each protocol, and as many requests in flight on the stream
 _TIMEOUT_NS = 60_000_000_000

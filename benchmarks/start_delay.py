@@ -30,7 +30,6 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
 from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, CannedError, serving
-from perfkit.address import Address
 from perfkit.clock import MonotonicClock
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.open_loop import OpenLoop
@@ -38,8 +37,9 @@ from perfkit.load.pacer import make_pacer
 from perfkit.load.phases import Phases
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.target.address import Address
 from perfkit.transport.base import Reply
-from perfkit.transport.wire_http import WireHttpTransport
+from perfkit.transport.http.transport import WireHttpTransport
 
 ROOT = pathlib.Path(__file__).parents[1]
 RATE, SLOW_RATE = 10_000, 500

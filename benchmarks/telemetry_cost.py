@@ -29,7 +29,7 @@ from typing import NamedTuple
 import psutil
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
-from perfkit.address import Address
+from perfkit.target.address import Address
 from perfkit.telemetry.messages import Follow, Watched, WatchedGpus, WatchedStatistics, Window
 from tests.telemetry.fake_nvml.library import compile_into
 
@@ -95,7 +95,7 @@ def serving(model: str, law: str) -> Iterator[int]:
 
 def cpu_share(machine: Machine, watched: Watched, seconds: float, *, has_gpus: bool) -> float:
     """The share of a core that the sampling process takes, from its start on and with one window at the end."""
-    command, pipe = [sys.executable, "-m", "perfkit.telemetry.process"], subprocess.PIPE
+    command, pipe = [sys.executable, "-m", "perfkit.telemetry.sampler_process"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, env=machine.environment(has_gpus=has_gpus)) as process:
         assert process.stdin is not None
         assert process.stdout is not None

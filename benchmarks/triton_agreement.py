@@ -24,15 +24,15 @@ import yaml
 
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import Triton, TritonError, running_triton
-from perfkit.address import Protocol
-from perfkit.bundled_server import bundled_server
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
 from perfkit.protocol.message import InferRequest, InferResponse
+from perfkit.run.target import open_target, probe
 from perfkit.scenario.file import read_scenario
-from perfkit.target import open_target, probe
+from perfkit.target.address import Protocol
+from perfkit.target.bundled_server import bundled_server
 from perfkit.transport.base import Outcome
-from perfkit.transport.engine import make_transport
+from perfkit.transport.factory import make_transport
 
 ROOT = pathlib.Path(__file__).parents[1]
 Inputs: TypeAlias = Mapping[str, Mapping[str, Any]]

@@ -19,8 +19,8 @@ import grpc
 
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import Triton, TritonError, running_triton
-from perfkit.bundled_server import bundled_server
 from perfkit.protocol import v2_pb2
+from perfkit.target.bundled_server import bundled_server
 
 # what differs on purpose, or from one release of Triton to the next
 _MEANT = {

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 import uvloop
 
-from perfkit.calibration.kept import calibration_path, read_calibration
+from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.clock import utc_now
 from perfkit.errors import MeasurementError, ResultError, UsageError
-from perfkit.experiment.search import search_of
-from perfkit.load.interruption import Interruption
-from perfkit.measurement import run_scenario
-from perfkit.observer import Observer
+from perfkit.machine.host import describe_host
 from perfkit.report.folder import write_reports
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import Result
+from perfkit.run.interruption import Interruption
+from perfkit.run.lifecycle import run_scenario
+from perfkit.run.observer import Observer
 from perfkit.scenario.file import LoadedScenario, read_scenario
-from perfkit.telemetry.host import describe_host
+from perfkit.search.capacity_search import search_of
 
 __all__ = ["Result", "load_scenario", "run"]
 

@@ -4,6 +4,7 @@ Messages are whole sentences that name the file, the key and the fix. On the mea
 (`perfkit.transport.base.Outcome`), never exceptions.
 """
 
+import dataclasses
 import enum
 
 
@@ -60,3 +61,11 @@ class ProtocolError(PerfkitError):
     def __init__(self, message: str, kind: ErrorKind = ErrorKind.INVALID_ARGUMENT) -> None:
         super().__init__(message)
         self.kind = kind
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeasurementWarning:
+    """What a reader of a load point's figures must know; `code` is for programs, `message` is a whole sentence."""
+
+    code: str
+    message: str

@@ -7,14 +7,15 @@ import pathlib
 
 import numpy as np
 
+from perfkit.errors import MeasurementWarning
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
 from perfkit.result.interval_log import interval_lines
-from perfkit.result.model import ClosedLoad, Connections, Generator, OpenLoad, Result, RunWarning
-from perfkit.stats.summary import Measured, point, pooled
+from perfkit.result.model import ClosedLoad, Connections, Generator, OpenLoad, Result
+from perfkit.run.summary import PointMeasurement, point, pooled
 from perfkit.transport.base import Outcome
 
 NS_PER_S = 1_000_000_000
@@ -70,7 +71,7 @@ class Writer:
                 measured.append(
                     self._measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid)
                 )
-        groups: dict[tuple[str, object], list[Measured]] = {}
+        groups: dict[tuple[str, object], list[PointMeasurement]] = {}
         for one in measured:
             groups.setdefault((one.protocol, one.load), []).append(one)
         scenario = {
@@ -102,9 +103,9 @@ class Writer:
             times=kinds, statuses={}, dropped=0, unsent=0, checked=0, ended=ended, finished=finished, good=0,
             finished_per_s=(), errors={}, series=Series(0, 20_000_000, nothing, nothing, nothing, nothing), batches=tuple(parts),
         )  # fmt: skip
-        return Measured(
+        return PointMeasurement(
             protocol=protocol, load=load, batch_size=batch_size, repetition=repetition, window=window, warmup_ns=NS_PER_S,
             connections=Connections(opened=1, reconnects=0), generator=Generator(cpu_share=0.1, steal_share=0.0),
-            warnings=tuple(RunWarning(code=code, message=f"It was {code}.") for code in codes),
-            faults=tuple(RunWarning(code="fault", message="It was not valid.") for level in invalid if level == load.level),
+            warnings=tuple(MeasurementWarning(code=code, message=f"It was {code}.") for code in codes),
+            faults=tuple(MeasurementWarning(code="fault", message="It was not valid.") for level in invalid if level == load.level),
         )  # fmt: skip

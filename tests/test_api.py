@@ -12,7 +12,7 @@ import yaml
 
 import perfkit
 from perfkit.errors import ScenarioError, TargetError, UsageError
-from perfkit.observer import Observer
+from perfkit.run.observer import Observer
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 
-from perfkit.address import Address
 from perfkit.calibration.grpc_frames import data_frames, stream_pieces
 from perfkit.errors import MeasurementError
-from perfkit.transport import http2
+from perfkit.protocol import http2
+from perfkit.target.address import Address
 
 _READ_BYTES = 1 << 16
 _ANSWERS_WITHIN_S = 10

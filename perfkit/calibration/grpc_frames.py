@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from perfkit.transport import http2
+from perfkit.protocol import http2
 
 Frame = tuple[int, int, bytes]
 """Kind, flags, payload."""

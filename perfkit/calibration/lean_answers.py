@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from perfkit.calibration.grpc_frames import stream_pieces
-from perfkit.protocol import protobuf, rest, v2_pb2
+from perfkit.protocol import http2, protobuf, rest, v2_pb2
 from perfkit.protocol.message import InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.transport import http2
 
 MODEL, VERSION, INPUT, OUTPUT = "lean", "1", "INPUT0", "OUTPUT0"
 OUTPUT_VALUES = tuple(float(value) for value in range(32))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import cast
 
 from perfkit.calibration.lean_answers import GrpcAnswer, grpc_refusal
-from perfkit.transport import http2
-from perfkit.transport.http2 import BlockReader, Headers, Http2Error
+from perfkit.protocol import http2
+from perfkit.protocol.http2 import BlockReader, Headers, Http2Error
 
 _WINDOW_BYTES = (1 << 30) - 1
 _OPENING = http2.settings({http2.HEADER_TABLE_SIZE: 0, http2.INITIAL_WINDOW_SIZE: _WINDOW_BYTES}) + http2.number_frame(

@@ -7,8 +7,8 @@ import json
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from perfkit.address import Address, Protocol
 from perfkit.errors import MeasurementError
+from perfkit.target.address import Address, Protocol
 
 _ENDS_WITHIN_S = 5
 

@@ -32,7 +32,7 @@ class Calibration(Part):
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     measured_at: str
     host: dict[str, Any]
-    """What must be the same for the figures to hold: see `perfkit.calibration.kept.identity`."""
+    """What must be the same for the figures to hold: see `perfkit.calibration.cache.identity`."""
     server_cpus: tuple[int, ...]
     driver_cpus: tuple[int, ...]
     warnings: tuple[str, ...] = ()

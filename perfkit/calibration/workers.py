@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from perfkit.calibration.model import Cost
+from perfkit.load.load_plan import ClosedPlan, LoadPlan
 from perfkit.load.pacer import SPIN_NS
-from perfkit.load.plan import ClosedPlan, LoadPlan
 from perfkit.result.model import Protocol
 from perfkit.units import NS_PER_S
 

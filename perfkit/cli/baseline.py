@@ -24,10 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.errors import MeasurementError, UsageError
-    from perfkit.experiment.gate_folder import read_verdict
-    from perfkit.result.baseline import ControlVariance, joined
-    from perfkit.result.baseline_file import read_baseline, write_baseline
-    from perfkit.stats.run_comparison import control_spread
+    from perfkit.gate.baseline import ControlVariance, joined
+    from perfkit.gate.baseline_file import read_baseline, write_baseline
+    from perfkit.gate.folder import read_verdict
+    from perfkit.gate.run_comparison import control_spread
 
     parts = [(str(path), read_baseline(path, with_histograms=True)) for path in options.results]
     if faults := [f"{label}: {fault}" for label, part in parts for run in part.runs for fault in run.faults]:

@@ -31,10 +31,10 @@ def _count(text: str) -> int:
 def _execute(options: argparse.Namespace) -> ExitCode:
     import uvloop
 
-    from perfkit.calibration.kept import calibration_path, read_calibration, write_calibration
-    from perfkit.calibration.measuring import Lengths, calibrate
+    from perfkit.calibration.cache import calibration_path, read_calibration, write_calibration
+    from perfkit.calibration.measurement import Lengths, calibrate
     from perfkit.clock import MonotonicClock
-    from perfkit.telemetry.host import describe_host
+    from perfkit.machine.host import describe_host
 
     def say(text: str) -> None:
         if not options.quiet:

@@ -15,10 +15,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.comparison.comparison import put_side_by_side
     from perfkit.errors import UsageError
-    from perfkit.report.side_by_side import comparison_html, comparison_json, comparison_markdown, comparison_text
+    from perfkit.report.comparison import comparison_html, comparison_json, comparison_markdown, comparison_text
     from perfkit.result.file import read_result
-    from perfkit.side_by_side import put_side_by_side
 
     if len(options.results) < 2:
         raise UsageError("compare takes two results at least: perfkit compare RESULT RESULT")

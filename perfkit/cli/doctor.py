@@ -26,11 +26,11 @@ def _seconds(text: str) -> float:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.calibration.kept import calibration_path, read_calibration
+    from perfkit.calibration.cache import calibration_path, read_calibration
     from perfkit.clock import MonotonicClock
     from perfkit.doctor.findings import Severity, find
-    from perfkit.doctor.machine import read_machine, watch
-    from perfkit.telemetry.host import describe_host
+    from perfkit.machine.conditions import read_machine, watch
+    from perfkit.machine.host import describe_host
 
     watched = asyncio.run(watch(MonotonicClock(), options.seconds))
     machine, kept = read_machine(), read_calibration(calibration_path(), describe_host())

@@ -18,7 +18,7 @@ from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_out
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfkit.result.verdict import Verdict
+    from perfkit.gate.verdict import Verdict
 
 _TARGET = re.compile(r"cmd:|[a-z+]+://|unix:")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -66,15 +66,15 @@ def _count(text: str) -> int:
 def _execute(options: argparse.Namespace) -> ExitCode:
     import uvloop
 
-    from perfkit.calibration.kept import calibration_path, read_calibration
+    from perfkit.calibration.cache import calibration_path, read_calibration
     from perfkit.clock import utc_now
-    from perfkit.experiment.arm import parse_arm
-    from perfkit.experiment.gate_folder import GateFolder, Plan
-    from perfkit.gate import GateRequest, gate
-    from perfkit.load.interruption import Interruption
+    from perfkit.gate.arm import parse_arm
+    from perfkit.gate.folder import GateFolder, Plan
+    from perfkit.gate.paired import GateRequest, gate
+    from perfkit.machine.host import describe_host
     from perfkit.report.live import LiveGate
+    from perfkit.run.interruption import Interruption
     from perfkit.scenario.file import read_scenario
-    from perfkit.telemetry.host import describe_host
 
     prepare_verdict_outputs(options)
     if options.scenario is None:
@@ -131,10 +131,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 def _from_results(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
-    from perfkit.experiment.gate_folder import VERDICT_FILE
-    from perfkit.result.baseline_file import read_baseline
-    from perfkit.result.verdict import verdict_document
-    from perfkit.stored_gate import stored_verdict
+    from perfkit.gate.baseline_file import read_baseline
+    from perfkit.gate.folder import VERDICT_FILE
+    from perfkit.gate.stored import stored_verdict
+    from perfkit.gate.verdict import verdict_document
 
     if any(_TARGET.match(given) for given in (options.baseline, options.candidate)):
         raise UsageError("perfkit gate: give a scenario, which says what both targets are asked")
@@ -158,8 +158,8 @@ def _from_results(options: argparse.Namespace) -> ExitCode:
 
 
 def _show(verdict: "Verdict", written: str, *, as_json: bool) -> None:
+    from perfkit.gate.verdict import verdict_document
     from perfkit.report.gate import print_verdict
-    from perfkit.result.verdict import verdict_document
 
     try:
         if as_json:

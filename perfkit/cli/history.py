@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from perfkit.cli.exit_code import ExitCode
 
 if TYPE_CHECKING:
-    from perfkit.trend import Trend
+    from perfkit.history.trend import Trend
 
 _FILE = pathlib.Path("perfkit-history.sqlite")
 _METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9")
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add(options: argparse.Namespace) -> ExitCode:
-    from perfkit.history import open_history
+    from perfkit.history.file import open_history
     from perfkit.result.file import read_result
 
     results = [(path, read_result(path)[0]) for path in options.results]  # all of them, or none
@@ -48,7 +48,7 @@ def _add(options: argparse.Namespace) -> ExitCode:
 
 
 def _list(options: argparse.Namespace) -> ExitCode:
-    from perfkit.history import open_history
+    from perfkit.history.file import open_history
 
     with open_history(options.file) as history:
         for scenario, status, entry in history.entries(options.scenario):
@@ -58,7 +58,7 @@ def _list(options: argparse.Namespace) -> ExitCode:
 
 def _trends(options: argparse.Namespace) -> "list[Trend]":
     from perfkit.errors import UsageError
-    from perfkit.history import open_history
+    from perfkit.history.file import open_history
 
     with open_history(options.file) as history:
         found = history.trends(options.scenario, options.load_point, tuple(options.metric or ()))
@@ -70,8 +70,8 @@ def _trends(options: argparse.Namespace) -> "list[Trend]":
 
 def _plot(options: argparse.Namespace) -> ExitCode:
     from perfkit.errors import UsageError
+    from perfkit.history.trend import find_steps
     from perfkit.report.trend import draw_trends
-    from perfkit.trend import find_steps
 
     svg = draw_trends([(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)])
     try:
@@ -83,8 +83,8 @@ def _plot(options: argparse.Namespace) -> ExitCode:
 
 
 def _steps(options: argparse.Namespace) -> ExitCode:
+    from perfkit.history.trend import find_steps, steps_json
     from perfkit.report.trend_text import steps_text
-    from perfkit.trend import find_steps, steps_json
 
     found = [(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)]
     print(steps_json(found) if options.format == "json" else steps_text(found), end="")

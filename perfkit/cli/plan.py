@@ -54,9 +54,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.plan.evidence import gather, read_sources
-    from perfkit.plan.making import make_plan
+    from perfkit.plan.inputs import Question, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
     from perfkit.plan.model import plan_document
-    from perfkit.plan.question import Question, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
+    from perfkit.plan.planner import make_plan
     from perfkit.report.plan_folder import check_plan_folder, write_plan
     from perfkit.report.plan_sentences import headline, predicted, remarks
 

@@ -87,9 +87,9 @@ class _Session:
     """What the runs of one command share: who watches, and the signals that stop them."""
 
     def __init__(self, *, quiet: bool, publish_at: tuple[str, int] | None) -> None:
-        from perfkit.calibration.kept import calibration_path, read_calibration
+        from perfkit.calibration.cache import calibration_path, read_calibration
+        from perfkit.machine.host import describe_host
         from perfkit.report.live import LiveReport
-        from perfkit.telemetry.host import describe_host
 
         self.live, self.caught = LiveReport(quiet=quiet), list[signal.Signals]()
         self._publish_at, self._calibration = publish_at, read_calibration(calibration_path(), describe_host()).calibration
@@ -99,10 +99,10 @@ class _Session:
         import uvloop
 
         from perfkit.clock import utc_now
-        from perfkit.experiment.search import search_of
-        from perfkit.load.interruption import Interruption
-        from perfkit.measurement import run_scenario
         from perfkit.result.file import ResultWriter
+        from perfkit.run.interruption import Interruption
+        from perfkit.run.lifecycle import run_scenario
+        from perfkit.search.capacity_search import search_of
 
         writer, interruption = ResultWriter(folder, utc_now().timestamp()), Interruption()
 

@@ -13,8 +13,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.gate.verdict import Verdict
     from perfkit.result.model import Result
-    from perfkit.result.verdict import Verdict
     from perfkit.scenario.model import Scenario
 
     if options.what == "scenario":

@@ -13,10 +13,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.address import redacted_url
-    from perfkit.load_point import load_points
+    from perfkit.run.load_points import load_points
     from perfkit.scenario.credentials import resolve_address
     from perfkit.scenario.file import read_cases
+    from perfkit.target.address import redacted_url
 
     cases = read_cases(options.scenario, options.settings)
     for case in cases:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfkit.result.verdict import Verdict
+    from perfkit.gate.verdict import Verdict
 
 
 def add_verdict_outputs(parser: argparse.ArgumentParser) -> None:

@@ -3,8 +3,8 @@
 import dataclasses
 import enum
 
-from perfkit.calibration.kept import Kept
-from perfkit.doctor.machine import Machine, Watched
+from perfkit.calibration.cache import Kept
+from perfkit.machine.conditions import Machine, Watched
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _GIB = 1 << 30

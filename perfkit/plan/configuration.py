@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from perfkit.plan.evidence import Evidence
+from perfkit.plan.inputs import Price, Question
 from perfkit.plan.laws import closed_points, fit_law, judge_models, what_if
 from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
-from perfkit.plan.question import Price, Question
 from perfkit.plan.rate_points import KEPT_UP, FittedCurve, fit_curves, rate_points
+from perfkit.run.summary import QUANTILES
 from perfkit.stats.capacity import (
     Energy,
     Fleet,
@@ -22,7 +23,6 @@ from perfkit.stats.capacity import (
 )
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve
 from perfkit.stats.slo_capacity import BatchedTimes, Capacity, capacity_under_limit
-from perfkit.stats.summary import QUANTILES
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _HEADROOMS, _REDUNDANCIES, _DEMANDS = (0.2, 0.3, 0.4, 0.5), (0, 1, 2), (0.5, 1.0, 1.5, 2.0)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.plan.question import Question
+from perfkit.plan.inputs import Question
 from perfkit.stats.capacity import Bounds, ClosedPoint, Energy, Fleet
 from perfkit.stats.forecast import Exhaustion, Forecast
 from perfkit.stats.rate_curve import Prediction, RateCurve

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from perfkit.plan.evidence import Evidence, OpenPoint, pooled_percentile_ns
 from perfkit.plan.model import RatePoint
 from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.run.summary import QUANTILES
 from perfkit.stats.capacity import energy_per_inference
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
 from perfkit.stats.slo import Slo
-from perfkit.stats.summary import QUANTILES
-from perfkit.telemetry.gpu_figures import GpuFigures
+from perfkit.telemetry.gpu.figures import GpuFigures
 
 KEPT_UP = "kept up"
 _GRAVEST = ("overloaded", "not steady", KEPT_UP, "not valid")

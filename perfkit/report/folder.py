@@ -9,12 +9,12 @@ from perfkit.report.html import render_html
 from perfkit.report.markdown import render_markdown
 from perfkit.report.plots import draw_plots
 from perfkit.report.recorded import Recorded, Slice
+from perfkit.result.atomic_write import write_whole
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result
-from perfkit.result.place import write_whole
 from perfkit.result.telemetry_file import read_telemetry
-from perfkit.stats.summary import QUANTILES
+from perfkit.run.summary import QUANTILES
 from perfkit.stats.validity import is_withheld
 
 _SLICES = 240  # about what a panel of the timeline can show

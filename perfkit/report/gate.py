@@ -2,10 +2,10 @@
 
 import sys
 
+from perfkit.gate.metric_comparison import change
+from perfkit.gate.verdict import MOST_EFFECT, Comparison, Verdict
 from perfkit.report.text import drawn
 from perfkit.report.verdict import counts
-from perfkit.result.verdict import MOST_EFFECT, Comparison, Verdict
-from perfkit.stats.comparison import change
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _COLUMNS = ("metric", "load point", "baseline", "candidate", "change", "adj. p", "margin", "finds", "verdict")

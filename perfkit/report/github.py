@@ -4,8 +4,8 @@ import pathlib
 from collections.abc import Iterator
 
 from perfkit.errors import UsageError
+from perfkit.gate.verdict import Verdict
 from perfkit.report.verdict import OUTCOMES, finding
-from perfkit.result.verdict import Verdict
 
 _MOST = 10  # GitHub shows ten annotations of a kind for each step
 

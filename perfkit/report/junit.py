@@ -3,9 +3,9 @@
 import re
 from xml.etree import ElementTree
 
+from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.gate import figure
 from perfkit.report.verdict import OUTCOMES, finding
-from perfkit.result.verdict import Comparison, Verdict
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
 

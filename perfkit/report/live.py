@@ -5,10 +5,10 @@ Nothing is drawn while a point is measured, since drawing would take time from t
 
 import sys
 
-from perfkit.experiment.pair import ArmName, Pair, PairKind
-from perfkit.observer import Observer
+from perfkit.gate.pair import ArmName, Pair, PairKind
 from perfkit.report.text import describe_point
 from perfkit.result.model import Point
+from perfkit.run.observer import Observer
 
 _PAIRS: dict[PairKind, str] = {"pair": "pair", "control": "control pair"}
 
@@ -63,7 +63,7 @@ class LiveReport(Observer):
 
 
 class LiveGate:
-    """An observer of `perfkit.gate` for people: a line a pair."""
+    """An observer of `perfkit.gate.paired` for people: a line a pair."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet

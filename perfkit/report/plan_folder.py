@@ -10,7 +10,7 @@ from perfkit.report.plan_markdown import render_plan_markdown
 from perfkit.report.plan_plots import draw_plan_plots
 from perfkit.report.plan_tables import plan_tables
 from perfkit.report.table import csv_text
-from perfkit.result.place import write_whole
+from perfkit.result.atomic_write import write_whole
 
 PLAN_FILE = "plan.json"
 

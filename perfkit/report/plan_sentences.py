@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from perfkit.plan.model import ConfigurationPlan, Plan
 from perfkit.report.plan_tables import exhaustion_date
+from perfkit.run.summary import QUANTILES
 from perfkit.stats.slo import Slo
-from perfkit.stats.summary import QUANTILES
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.recorder.histogram import Histogram
 from perfkit.result.model import Point, Result
-from perfkit.telemetry.timeline import Series
+from perfkit.telemetry.series import Series
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

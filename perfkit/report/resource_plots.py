@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from perfkit.report.plot_style import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, PURPLE, VERMILLION, WIDTH_IN
 from perfkit.report.recorded import Recorded, repetitions_of
 from perfkit.result.model import Point, Result
-from perfkit.telemetry.timeline import Series
+from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S
 
 _COLUMNS, _STEPS, _LISTED_ROWS = 4, 240, 4

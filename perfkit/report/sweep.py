@@ -9,9 +9,9 @@ from typing import NamedTuple
 from perfkit.errors import ResultError
 from perfkit.report.html import page
 from perfkit.report.markdown import WITHHELD, markdown_table
+from perfkit.result.atomic_write import write_whole
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
-from perfkit.result.place import write_whole
 from perfkit.result.sweep import SweepCase, SweepDocument, read_sweep, shown_value
 from perfkit.units import format_duration_ns, format_rate_per_s
 

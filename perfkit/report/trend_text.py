@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from perfkit.trend import Step, Trend
+from perfkit.history.trend import Step, Trend
 
 Found = Sequence[tuple[Trend, Sequence[Step]]]
 _SHORT_COMMIT = 10

@@ -1,7 +1,7 @@
 """A verdict in words: what its views share."""
 
-from perfkit.result.verdict import MOST_EFFECT, Comparison, Verdict
-from perfkit.stats.comparison import change
+from perfkit.gate.metric_comparison import change
+from perfkit.gate.verdict import MOST_EFFECT, Comparison, Verdict
 
 OUTCOMES = {
     "pass": "pass: no metric is worse than its margin allows",

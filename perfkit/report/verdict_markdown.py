@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from perfkit.gate.metric_comparison import change
+from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.gate import figure, share
 from perfkit.report.markdown import WITHHELD, escaped
 from perfkit.report.verdict import counts, headline_of
-from perfkit.result.verdict import Comparison, Verdict
-from perfkit.stats.comparison import change
 
 _MARKS = {"pass": "✅", "regressed": "❌", "inconclusive": "❔", "incomparable": "🚫", "invalid": "⚠️"}
 _COLUMNS = ("metric", "load point", "baseline", "candidate", "change [interval]", "p", "margin", "MDE", "verdict")

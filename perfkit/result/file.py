@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pydantic
 
 from perfkit.errors import MeasurementError, ResultError
+from perfkit.result.atomic_write import put_in_place, write_whole
 from perfkit.result.interval_log import LOG_FILE, IntervalLog
 from perfkit.result.model import SCHEMA, Result, result_document
-from perfkit.result.place import put_in_place, write_whole
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
-from perfkit.telemetry.timeline import Series
+from perfkit.telemetry.series import Series
 
 RESULT_FILE = "result.json"
 _RESULT_ENTRIES = {RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE, "report.html", "report.md", "plots"}

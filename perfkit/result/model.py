@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import ConfigDict, Field
 
-from perfkit.telemetry.gpu_figures import GpuFigures
-from perfkit.telemetry.metrics_figures import MetricFigures
-from perfkit.telemetry.server import ServerFigures
+from perfkit.errors import MeasurementWarning
+from perfkit.telemetry.gpu.figures import GpuFigures
+from perfkit.telemetry.prometheus.figures import MetricFigures
+from perfkit.telemetry.server.statistics import ServerFigures
 
 SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1
@@ -23,13 +24,6 @@ class Part(pydantic.BaseModel):
     """The base of every part: frozen; keys of later versions are kept out of the way."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class RunWarning(Part):
-    """Something a reader of the figures must know; `code` is for programs."""
-
-    code: str
-    message: str
 
 
 class Distribution(Part):
@@ -183,7 +177,7 @@ class Point(Part):
     repetition: int | None
     """None where repetitions are pooled."""
     valid: bool
-    warnings: tuple[RunWarning, ...]
+    warnings: tuple[MeasurementWarning, ...]
     warmup_s: float = 0.0
     """From the load's start to the window's; the longest of the pooled repetitions."""
     duration_s: float

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import pydantic
 
 from perfkit.errors import MeasurementError, ResultError
+from perfkit.result.atomic_write import write_whole
 from perfkit.result.file import RESULT_FILE, read_result
 from perfkit.result.model import Part
-from perfkit.result.place import write_whole
 
 SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"
 CaseStatus = Literal["pending", "complete", "interrupted", "incomplete", "invalid", "failed"]

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from perfkit.errors import ResultError
-from perfkit.telemetry.timeline import Series
+from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S
 
 CSV_FILE, PARQUET_FILE = "telemetry.csv", "telemetry.parquet"

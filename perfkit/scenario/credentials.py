@@ -8,9 +8,9 @@ import re
 import urllib.parse
 from collections.abc import Mapping
 
-from perfkit.address import Address, Tls, split_credentials
 from perfkit.errors import ScenarioError
 from perfkit.scenario.target import Target, TlsOptions
+from perfkit.target.address import Address, Tls, split_credentials
 
 # headers whose values say how a request travels, not who sends it
 _SHOWN = frozenset({"accept", "accept-encoding", "content-type", "host", "user-agent", "x-forwarded-host", "x-request-id"})

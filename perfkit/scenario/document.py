@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from perfkit.address import redacted_url
 from perfkit.scenario.credentials import is_shown
 from perfkit.scenario.model import Scenario
+from perfkit.target.address import redacted_url
 
 REDACTED = "<redacted>"
 

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 import pydantic
 import yaml
 
-from perfkit.address import redacted_url
 from perfkit.errors import ScenarioError
 from perfkit.scenario.document import REDACTED
 from perfkit.scenario.model import Scenario
+from perfkit.target.address import redacted_url
 
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
 KeyPath: TypeAlias = tuple[str | int, ...]

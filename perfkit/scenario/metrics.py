@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from perfkit.address import redacted_url
 from perfkit.scenario.part import Duration, Part, Rate, Text
+from perfkit.target.address import redacted_url
 from perfkit.units import write_duration_ns
 
 _SHORTEST_NS = 10_000_000

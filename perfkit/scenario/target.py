@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from perfkit.address import Address, Protocol, host_name
 from perfkit.scenario.metrics import MetricsUrl
 from perfkit.scenario.part import Count, Cpus, Duration, Part, Text
+from perfkit.target.address import Address, Protocol, host_name
 
 
 def _parse_version(value: object) -> object:

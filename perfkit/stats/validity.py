@@ -4,8 +4,8 @@ import dataclasses
 import functools
 import math
 
+from perfkit.errors import MeasurementWarning
 from perfkit.recorder.histogram import Histogram
-from perfkit.result.model import RunWarning
 from perfkit.units import format_duration_ns
 
 # LoadGen's early stopping: one sample above the percentile is allowed for, at 99 % confidence
@@ -72,8 +72,8 @@ class ClosedLoopFigures:
 class GeneratorVerdict:
     """Whether the figures are the server's own. `invalid` names what makes them the generator's; `warnings` only warn."""
 
-    invalid: tuple[RunWarning, ...]
-    warnings: tuple[RunWarning, ...]
+    invalid: tuple[MeasurementWarning, ...]
+    warnings: tuple[MeasurementWarning, ...]
 
     @property
     def is_valid(self) -> bool:
@@ -126,7 +126,7 @@ def judge_generator(
     return GeneratorVerdict(tuple(invalid), tuple(warnings))
 
 
-def _judge_schedule(loop: OpenLoopFigures) -> list[RunWarning]:
+def _judge_schedule(loop: OpenLoopFigures) -> list[MeasurementWarning]:
     found = []
     handled = loop.sent + loop.dropped
     if handled < SENT_SHARE * loop.scheduled:
@@ -147,8 +147,8 @@ def _judge_schedule(loop: OpenLoopFigures) -> list[RunWarning]:
     return found
 
 
-def _warning(code: str, message: str) -> RunWarning:
-    return RunWarning(code=code, message=message)
+def _warning(code: str, message: str) -> MeasurementWarning:
+    return MeasurementWarning(code=code, message=message)
 
 
 def _chance_of_few(samples: int, chance: float) -> float:

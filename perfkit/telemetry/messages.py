@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.address import Address
 from perfkit.recorder.histogram import Packed
-from perfkit.telemetry.timeline import Observed
+from perfkit.target.address import Address
+from perfkit.telemetry.series import Observed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from perfkit.address import Address
+from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
 from perfkit.transport.reaching import Backoff, unreachable
 

@@ -2,8 +2,8 @@
 
 import ssl
 
-from perfkit.address import Address
 from perfkit.errors import TargetError
+from perfkit.target.address import Address
 from perfkit.transport.tls import describe_tls_error
 
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.01, 1.0

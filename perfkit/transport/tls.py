@@ -2,8 +2,8 @@
 
 import ssl
 
-from perfkit.address import Tls
 from perfkit.errors import UsageError
+from perfkit.target.address import Tls
 
 
 def client_context(tls: Tls) -> ssl.SSLContext:

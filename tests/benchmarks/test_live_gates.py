@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks.live_gates import Finished, plan, report, upper_bound
-from perfkit.result.verdict import Verdict
+from perfkit.gate.verdict import Verdict
 
 
 def verdict(kind):

@@ -6,7 +6,6 @@ import socket
 
 import pytest
 
-from perfkit.address import Address
 from perfkit.calibration.bare_client import BareGrpc, BareHttp
 from perfkit.calibration.lean_answers import METADATA
 from perfkit.clock import MonotonicClock
@@ -14,7 +13,8 @@ from perfkit.errors import MeasurementError
 from perfkit.protocol.protobuf import encode_infer_request
 from perfkit.protocol.rest import encode_infer_request as encode_rest
 from perfkit.scenario.workload import Workload
-from perfkit.transport.engine import make_transport
+from perfkit.target.address import Address
+from perfkit.transport.factory import make_transport
 from perfkit.workload.requests import make_requests
 from tests.json_server import JsonHandler, serving
 from tests.transport.grpc_servers import grpcio_server

@@ -6,7 +6,7 @@ from perfkit.calibration.model import Cost
 from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, from_timestamps
-from perfkit.load.plan import ClosedPlan, OpenPlan
+from perfkit.load.load_plan import ClosedPlan, OpenPlan
 
 
 def cost(protocol, tensor_bytes, cpu_us):

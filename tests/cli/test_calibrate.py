@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from perfkit.calibration.kept import identity
-from perfkit.telemetry.host import describe_host, usable_cpus
+from perfkit.calibration.cache import identity
+from perfkit.machine.host import describe_host, usable_cpus
 from tests.conditions import until_ended
 
 SPREAD = {

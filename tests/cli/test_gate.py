@@ -11,13 +11,13 @@ import yaml
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.gate import exit_code_of_verdict
 from perfkit.cli.main import main
-from perfkit.experiment.arm import parse_arm
-from perfkit.experiment.gate_folder import Fixed, GateFolder, Plan
-from perfkit.gate import GateRequest
-from perfkit.result.verdict import Verdict
+from perfkit.gate.arm import parse_arm
+from perfkit.gate.folder import Fixed, GateFolder, Plan
+from perfkit.gate.paired import GateRequest
+from perfkit.gate.verdict import Verdict
 from perfkit.scenario.file import read_scenario
 from tests.conditions import until_ended
-from tests.experiment.conftest import make_pairs
+from tests.gate.conftest import make_pairs
 from tests.json_server import JsonHandler, serving
 
 URLS = ("http://127.0.0.1:1", "http://127.0.0.1:2")

@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.cli.main import main
 from tests.cli.test_gate import URLS, begin
-from tests.experiment.conftest import make_pairs
+from tests.gate.conftest import make_pairs
 from tests.result.test_fingerprint import MUTATIONS
 from tests.stored_results import changed, document, point, write
 

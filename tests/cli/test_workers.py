@@ -16,7 +16,7 @@ def two_workers_of(running):
     """The worker processes of a run that measures, as soon as both are there."""
     while True:
         with contextlib.suppress(psutil.NoSuchProcess):
-            found = [one for one in running.descendants() if "perfkit.fleet.process" in one.cmdline()]
+            found = [one for one in running.descendants() if "perfkit.workers.worker_process" in one.cmdline()]
             if len(found) == 2:
                 return found
 

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from perfkit.calibration.kept import Kept
+from perfkit.calibration.cache import Kept
 from perfkit.calibration.model import Calibration
 from perfkit.doctor.findings import Severity, find
-from perfkit.doctor.machine import Machine, Watched
+from perfkit.machine.conditions import Machine, Watched
 
 CALIBRATED = Kept(object.__new__(Calibration))
 GOOD = Machine(

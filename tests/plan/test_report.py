@@ -12,8 +12,8 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.plan.evidence import gather, read_sources
-from perfkit.plan.making import make_plan
-from perfkit.plan.question import Price, Question, parse_slo
+from perfkit.plan.inputs import Price, Question, parse_slo
+from perfkit.plan.planner import make_plan
 from perfkit.report.plan_folder import write_plan
 from perfkit.report.plan_plots import draw_plan_plots, gpu_figure, rate_figure, throughput_figure
 from perfkit.report.plan_sentences import headline, remarks

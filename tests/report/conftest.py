@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from perfkit.errors import MeasurementWarning
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
 from perfkit.result.interval_log import interval_lines
-from perfkit.result.model import ClosedLoad, Connections, Generator, Protocol, Result, RunWarning, Status
-from perfkit.stats.summary import Measured, point, pooled
+from perfkit.result.model import ClosedLoad, Connections, Generator, Protocol, Result, Status
+from perfkit.run.summary import PointMeasurement, point, pooled
 from perfkit.transport.base import Outcome
 
 CONCURRENCIES, NS_PER_S = (1, 2, 4, 8), 1_000_000_000
@@ -37,7 +38,7 @@ class Synthetic:
     name: str = "densenet"
     status: Status = "complete"
     status_reason: str = ""
-    warnings: tuple[RunWarning, ...] = ()
+    warnings: tuple[MeasurementWarning, ...] = ()
 
     def __post_init__(self):
         self.values = {}  # service times by point of the summary, all repetitions
@@ -51,7 +52,7 @@ class Synthetic:
                     index = row * len(self.concurrencies) + column
                     measured.append(self._measured(writer, random, index, protocol, concurrency, repetition, elapsed_s))
                     elapsed_s += self.seconds + 1.2
-        groups: dict[tuple[str, int], list[Measured]] = {}
+        groups: dict[tuple[str, int], list[PointMeasurement]] = {}
         for one in measured:
             groups.setdefault((one.protocol, one.load), []).append(one)
         result = Result(
@@ -126,7 +127,7 @@ class Synthetic:
             series=Series(0, 20_000_000, nothing, nothing, nothing, nothing),
             batches=(),
         )
-        return Measured(
+        return PointMeasurement(
             protocol=protocol,
             load=ClosedLoad(concurrency=concurrency),
             batch_size=2,

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
+from perfkit.errors import MeasurementWarning
 from perfkit.report.folder import write_reports
 from perfkit.report.html import render_html
-from perfkit.result.model import RunWarning
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
@@ -101,7 +101,7 @@ def test_a_point_without_samples_shows_no_times(synthetic):
 
 
 def test_hostile_texts_stay_texts(synthetic):
-    warning = RunWarning(code="<i>code</i>", message=HOSTILE)
+    warning = MeasurementWarning(code="<i>code</i>", message=HOSTILE)
     _, found = page(synthetic, name=HOSTILE, warnings=(warning,), status="incomplete", status_reason=HOSTILE, failed=1)
     assert not {"script", "i", "b"} & found.tags
     assert HOSTILE in found.text
@@ -110,7 +110,7 @@ def test_hostile_texts_stay_texts(synthetic):
 
 
 def test_a_warning_stands_once_with_its_points(synthetic):
-    warning = RunWarning(code="shared_cpus", message="They share CPU 3.")
+    warning = MeasurementWarning(code="shared_cpus", message="They share CPU 3.")
     _, found = page(synthetic, warnings=(warning,), seconds=10)
     rows = found.tables[1][1:]
     assert rows[0] == ["shared_cpus", "They share CPU 3.", "all load points"]

@@ -2,8 +2,8 @@
 
 import re
 
+from perfkit.errors import MeasurementWarning
 from perfkit.report.markdown import render_markdown, share
-from perfkit.result.model import RunWarning
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 
@@ -39,7 +39,7 @@ def test_withheld_percentiles_are_dashes(synthetic):
 
 
 def test_markup_in_names_and_messages_is_escaped(synthetic):
-    warning = RunWarning(code="a`b", message="<script>\n| a | [x](y) *z*")
+    warning = MeasurementWarning(code="a`b", message="<script>\n| a | [x](y) *z*")
     text = render_markdown(synthetic(name="a_b<c>|d", warnings=(warning,)).write())
     assert text.startswith("# a\\_b\\<c\\>\\|d\n")
     assert "- **all load points**: \\<script\\> \\| a \\| \\[x\\](y) \\*z\\* (`ab`)\n" in text

@@ -8,7 +8,7 @@ from perfkit.report.html import render_html
 from perfkit.report.plots import draw_plots
 from perfkit.report.resource_plots import _Line, _stepped, resource_figures
 from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
-from perfkit.telemetry.timeline import Series
+from perfkit.telemetry.series import Series
 
 S = 1_000_000_000
 

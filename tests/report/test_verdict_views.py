@@ -6,10 +6,10 @@ from xml.etree import ElementTree
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.github import append_summary, render_annotations
 from perfkit.report.junit import render_junit
 from perfkit.report.verdict_markdown import render_verdict_markdown
-from perfkit.result.verdict import Comparison, Verdict
 
 
 def comparison(metric="p99", verdict="regressed", **changes):

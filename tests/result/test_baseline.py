@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from perfkit.errors import IncomparableError, ResultError
+from perfkit.gate.baseline import SCHEMA, baseline_of, joined
+from perfkit.gate.baseline_file import read_baseline, write_baseline
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
-from perfkit.result.baseline import SCHEMA, baseline_of, joined
-from perfkit.result.baseline_file import read_baseline, write_baseline
 from perfkit.result.file import ResultWriter
 from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import Result

@@ -9,7 +9,7 @@ import pytest
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.result.file import ResultWriter
 from perfkit.result.telemetry_file import COLUMNS, SampledPoint, TelemetryLog, read_telemetry, telemetry_file
-from perfkit.telemetry.timeline import Series
+from perfkit.telemetry.series import Series
 
 S = 1_000_000_000
 LOG_START, WINDOW = 50 * S, 53 * S

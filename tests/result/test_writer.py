@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from perfkit.errors import MeasurementError, ResultError
-from perfkit.result import place as placing
+from perfkit.result import atomic_write as placing
 from perfkit.result.file import ResultWriter, read_result
 
 

@@ -4,11 +4,11 @@ import base64
 
 import pytest
 
-from perfkit.address import Tls
 from perfkit.errors import ScenarioError
 from perfkit.scenario.credentials import resolve_address, resolve_metrics_url
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.target import Target
+from perfkit.target.address import Tls
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from perfkit.recorder.histogram import HIGHEST_NS, Histogram
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Connections, Generator
-from perfkit.stats.summary import Measured
+from perfkit.run.summary import PointMeasurement
 from perfkit.transport.base import Outcome
 
 MS = 1_000_000
@@ -53,7 +53,7 @@ def measured():
             series=Series(1, 20 * MS, nothing, nothing, nothing, nothing),
             batches=(),
         )
-        return Measured(
+        return PointMeasurement(
             protocol="http",
             load=ClosedLoad(concurrency=concurrency),
             batch_size=batch_size,

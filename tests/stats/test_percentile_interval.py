@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from perfkit.recorder.histogram import Histogram
+from perfkit.run.summary import distribution
 from perfkit.stats.percentile_interval import percentile_intervals
-from perfkit.stats.summary import distribution
 from perfkit.stats.validity import minimum_samples
 
 MS = 1_000_000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.recorder.histogram import Histogram
-from perfkit.stats.summary import distribution
+from perfkit.run.summary import distribution
 
 COUNT, SERVICE_NS = 2_000_000, 10_000_000
 

@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from perfkit.address import Address
 from perfkit.clock import ManualClock
-from perfkit.fleet.point import PointSpec
-from perfkit.fleet.worker import run_point
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
-from perfkit.load.plan import ClosedPlan, OpenPlan
+from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import cut
-from perfkit.stats.course import warm_up_ns
+from perfkit.run.window_course import warm_up_ns
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
+from perfkit.workers.point import PointSpec
+from perfkit.workers.worker import run_point
 
 MS, S = 1_000_000, 1_000_000_000
 POISSON = OpenPlan(100.0, "poisson", Schedule("poisson", arrivals.constant_rate(100), (3,)), None, None)

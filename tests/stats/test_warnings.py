@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfkit.result.model import RunWarning
-from perfkit.stats.summary import point, pooled
+from perfkit.errors import MeasurementWarning
+from perfkit.run.summary import point, pooled
 from perfkit.stats.validity import minimum_samples
 
 MS = 1_000_000
@@ -136,5 +136,5 @@ def test_times_above_one_hour_are_counted(measured):
 
 
 def test_a_warning_of_every_repetition_stands_once_in_the_pool(measured):
-    one, other = RunWarning(code="shared_cpus", message="a"), RunWarning(code="shared_cpus", message="b")
+    one, other = MeasurementWarning(code="shared_cpus", message="a"), MeasurementWarning(code="shared_cpus", message="b")
     assert pooled([measured([MS] * 400, warnings=(one,)), measured([MS] * 400, warnings=(one, other))]).warnings == (one, other)

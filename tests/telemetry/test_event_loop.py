@@ -1,7 +1,7 @@
 import gc
 
 from perfkit.clock import ManualClock
-from perfkit.telemetry.event_loop import LAG, PAUSE, EventLoopWatch
+from perfkit.telemetry.host.event_loop import LAG, PAUSE, EventLoopWatch
 
 MS = 1_000_000
 

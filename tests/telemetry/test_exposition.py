@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from perfkit.recorder.histogram import Histogram
-from perfkit.telemetry.exposition import CONTENT_TYPE, Exposition, PublishedRun, render
-from perfkit.telemetry.live_times import LiveTimes
 from perfkit.telemetry.messages import Metric, Second
-from perfkit.telemetry.timeline import Series
+from perfkit.telemetry.prometheus.exposition import CONTENT_TYPE, Exposition, PublishedRun, render
+from perfkit.telemetry.prometheus.live_times import LiveTimes
+from perfkit.telemetry.series import Series
 
 MS = 1_000_000
 

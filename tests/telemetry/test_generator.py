@@ -5,8 +5,8 @@ import pathlib
 
 import pytest
 
-from perfkit.telemetry.generator import GeneratorSampler
-from perfkit.telemetry.host import MachineReading, ProcessReading, read_machine, read_process
+from perfkit.machine.host import MachineReading, ProcessReading, read_machine, read_process
+from perfkit.telemetry.host.generator import GeneratorSampler
 
 S = 1_000_000_000
 

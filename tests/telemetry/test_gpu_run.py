@@ -8,10 +8,10 @@ import sys
 import pytest
 import yaml
 
-from perfkit.address import Address
-from perfkit.observation import watched
+from perfkit.run.observation import watched
+from perfkit.run.target import Target
 from perfkit.scenario.model import Scenario
-from perfkit.target import Target
+from perfkit.target.address import Address
 from tests.telemetry.fake_nvml.library import FakeNvml
 
 GPUS = """

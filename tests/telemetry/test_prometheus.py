@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.telemetry.messages import WatchedMetrics
-from perfkit.telemetry.metrics_page import parse_page
-from perfkit.telemetry.prometheus import MetricsSampler
+from perfkit.telemetry.prometheus.page import parse_page
+from perfkit.telemetry.prometheus.sampler import MetricsSampler
 
 PAGES = pathlib.Path(__file__).with_name("pages")
 TRITON, DCGM = ((PAGES / name).read_text() for name in ("triton.txt", "dcgm.txt"))

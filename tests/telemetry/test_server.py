@@ -8,7 +8,7 @@ from perfkit.clock import ManualClock
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.sent import Sent
-from perfkit.telemetry.server import ServerCounts, ServerStatistics, difference
+from perfkit.telemetry.server.statistics import ServerCounts, ServerStatistics, difference
 
 MS = 1_000_000
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from perfkit.address import Address
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
+from perfkit.target.address import Address
 from perfkit.telemetry.messages import WatchedStatistics
-from perfkit.telemetry.server_course import ServerCourse
+from perfkit.telemetry.server.sampler import ServerCourse
 
 S, MS = 1_000_000_000, 1_000_000
 

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from perfkit.address import Address
-from perfkit.telemetry.server_processes import ServerProcesses
+from perfkit.target.address import Address
+from perfkit.telemetry.server.processes import ServerProcesses
 
 SERVER = """
 import socket, subprocess, sys

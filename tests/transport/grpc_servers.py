@@ -11,7 +11,7 @@ import h2.config
 import h2.connection
 import h2.events
 
-from perfkit.address import Address
+from perfkit.target.address import Address
 from tests.transport import servers
 
 HEAD = [(":status", "200"), ("content-type", "application/grpc")]

@@ -11,11 +11,11 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from perfkit.address import Address
-from perfkit.transport.grpc_messages import AnswerFields, read_fields
-from perfkit.transport.http2 import BlockReader
-from perfkit.transport.http2_client import ClientConnection
-from perfkit.transport.http2_stream import Listener, Stream
+from perfkit.protocol.http2 import BlockReader
+from perfkit.target.address import Address
+from perfkit.transport.grpc.messages import AnswerFields, read_fields
+from perfkit.transport.grpc.session import ClientConnection
+from perfkit.transport.grpc.stream import Listener, Stream
 from tests.transport import servers
 
 OK_HEADERS = [(":status", "200"), ("content-type", "application/grpc")]

@@ -6,7 +6,7 @@ import socket
 import struct
 from typing import Any
 
-from perfkit.address import Address
+from perfkit.target.address import Address
 
 NOWHERE = Address("http", "127.0.0.1", 1)
 

@@ -14,11 +14,11 @@ from perfkit.protocol import protobuf, rest
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome, Reply
-from perfkit.transport.reference_grpc import ReferenceGrpcTransport
-from perfkit.transport.reference_http import ReferenceHttpTransport
-from perfkit.transport.rest import Answer
-from perfkit.transport.wire_grpc import WireGrpcTransport
-from perfkit.transport.wire_http import WireHttpTransport
+from perfkit.transport.grpc.reference import ReferenceGrpcTransport
+from perfkit.transport.grpc.transport import WireGrpcTransport
+from perfkit.transport.http.calls import Answer
+from perfkit.transport.http.reference import ReferenceHttpTransport
+from perfkit.transport.http.transport import WireHttpTransport
 from tests.transport import servers
 
 ZEROS = tensor_from_array("x", Datatype.FP32, np.zeros((1, 10_000), np.float32))

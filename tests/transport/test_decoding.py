@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from tritonclient.grpc import service_pb2
 
-from perfkit.address import Address
 from perfkit.errors import ProtocolError
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Reply
-from perfkit.transport.reference_grpc import ReferenceGrpcTransport
-from perfkit.transport.reference_http import ReferenceHttpTransport
-from perfkit.transport.rest import Answer
-from perfkit.transport.wire_http import WireHttpTransport
+from perfkit.transport.grpc.reference import ReferenceGrpcTransport
+from perfkit.transport.http.calls import Answer
+from perfkit.transport.http.reference import ReferenceHttpTransport
+from perfkit.transport.http.transport import WireHttpTransport
 
 ENGINES: dict[str, Any] = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import protobuf
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
-from perfkit.transport.reference_grpc import ReferenceGrpcTransport
-from perfkit.transport.wire_grpc import WireGrpcTransport
+from perfkit.transport.grpc.reference import ReferenceGrpcTransport
+from perfkit.transport.grpc.transport import WireGrpcTransport
 from tests.transport import grpc_servers, servers
 
 ANSWER = service_pb2.ModelInferResponse(

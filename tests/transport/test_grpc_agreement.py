@@ -13,8 +13,8 @@ from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, Tensor
 from perfkit.transport.base import Outcome
-from perfkit.transport.reference_grpc import ReferenceGrpcTransport
-from perfkit.transport.wire_grpc import WireGrpcTransport
+from perfkit.transport.grpc.reference import ReferenceGrpcTransport
+from perfkit.transport.grpc.transport import WireGrpcTransport
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, h2_server, packed
 
 REQUEST = InferRequest("m", (Tensor("x", Datatype.INT8, (3,), b"abc"),), id="7")

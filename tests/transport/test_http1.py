@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from perfkit.errors import ProtocolError
 from perfkit.protocol import rest
 from perfkit.transport.base import Outcome, Prepared
-from perfkit.transport.http1 import read_answer
-from perfkit.transport.wire_http import WireHttpTransport
+from perfkit.transport.http.connection import read_answer
+from perfkit.transport.http.transport import WireHttpTransport
 from tests.transport import servers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-One: a b\r\n\r\nhello"

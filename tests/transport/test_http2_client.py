@@ -7,9 +7,9 @@ from h2.events import DataReceived, PingAckReceived, RequestReceived, SettingsAc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.transport import http2
-from perfkit.transport.http2 import Http2Error, frame
-from perfkit.transport.http2_stream import prepare
+from perfkit.protocol import http2
+from perfkit.protocol.http2 import Http2Error, frame
+from perfkit.transport.grpc.stream import prepare
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, Told, make_h2
 
 GREETING = frame(http2.SETTINGS, 0, 0)

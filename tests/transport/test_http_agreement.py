@@ -11,15 +11,15 @@ import urllib.request
 import numpy as np
 import pytest
 
-from perfkit.address import Address
 from perfkit.clock import MonotonicClock
 from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
-from perfkit.transport.engine import make_transport
-from perfkit.transport.reference_http import ReferenceHttpTransport
-from perfkit.transport.wire_http import WireHttpTransport
+from perfkit.transport.factory import make_transport
+from perfkit.transport.http.reference import ReferenceHttpTransport
+from perfkit.transport.http.transport import WireHttpTransport
 from tests.transport.servers import answering, hanging, read_request, reset, scripted_server
 
 SECOND_NS = 1_000_000_000

@@ -5,11 +5,11 @@ import itertools
 import socket
 import time
 
-from perfkit.address import Address
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
-from perfkit.transport.http1 import Connection
+from perfkit.transport.http.connection import Connection
+from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.pool import ConnectionPool
-from perfkit.transport.wire_http import WireHttpTransport
 from tests.transport import servers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"

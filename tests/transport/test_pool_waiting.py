@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from perfkit.address import Address
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
-from perfkit.transport.http1 import Connection
+from perfkit.transport.http.connection import Connection
+from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.pool import ConnectionPool
 from perfkit.transport.reaching import Backoff
-from perfkit.transport.wire_http import WireHttpTransport
 from tests.conditions import until
 from tests.transport import servers
 

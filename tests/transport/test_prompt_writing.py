@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from perfkit.transport import http2
-from perfkit.transport.grpc_connection import GrpcConnection
-from perfkit.transport.http1 import Connection
-from perfkit.transport.http2 import frame
-from perfkit.transport.http2_stream import prepare
+from perfkit.protocol import http2
+from perfkit.protocol.http2 import frame
+from perfkit.transport.grpc.connection import GrpcConnection
+from perfkit.transport.grpc.stream import prepare
+from perfkit.transport.http.connection import Connection
 from perfkit.transport.pool import ConnectionPool
 from tests.transport import servers
 

@@ -19,16 +19,16 @@ import trustme
 from aiohttp import web
 from tritonclient.grpc import service_pb2
 
-from perfkit.address import Address, Tls
 from perfkit.errors import TargetError, UsageError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferResponse
 from perfkit.protocol.tensor import Datatype, Tensor
+from perfkit.target.address import Address, Tls
 from perfkit.transport.base import Outcome
-from perfkit.transport.reference_grpc import ReferenceGrpcTransport
-from perfkit.transport.reference_http import ReferenceHttpTransport
-from perfkit.transport.wire_grpc import WireGrpcTransport
-from perfkit.transport.wire_http import WireHttpTransport
+from perfkit.transport.grpc.reference import ReferenceGrpcTransport
+from perfkit.transport.grpc.transport import WireGrpcTransport
+from perfkit.transport.http.reference import ReferenceHttpTransport
+from perfkit.transport.http.transport import WireHttpTransport
 from tests.transport import servers
 
 ENGINES: dict[str, Any] = {

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from perfkit.address import Address
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferResponse, ModelConfig
 from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
-from perfkit.transport.reference_http import ReferenceHttpTransport
-from perfkit.transport.wire_http import WireHttpTransport
+from perfkit.transport.http.reference import ReferenceHttpTransport
+from perfkit.transport.http.transport import WireHttpTransport
 
 ENGINES = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
 VALUES = np.arange(6, dtype=np.int32).reshape(2, 3)

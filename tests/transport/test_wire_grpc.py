@@ -13,16 +13,15 @@ import pytest
 from h2.errors import ErrorCodes
 from h2.events import StreamReset
 
-from perfkit.address import Address
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
-from perfkit.protocol import protobuf, v2_pb2
+from perfkit.protocol import http2, protobuf, v2_pb2
+from perfkit.protocol.http2 import frame
 from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.transport import http2
+from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
-from perfkit.transport.grpc_messages import format_timeout
-from perfkit.transport.http2 import frame
-from perfkit.transport.wire_grpc import WireGrpcTransport
+from perfkit.transport.grpc.messages import format_timeout
+from perfkit.transport.grpc.transport import WireGrpcTransport
 from tests.transport import servers
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, answering, h2_server, packed
 
@@ -562,8 +561,8 @@ def test_the_other_calls_are_made_and_refusals_told(run):
 
 def test_grpcio_is_not_imported():
     program = (
-        "import sys\nfrom perfkit.address import Address\nfrom perfkit.clock import MonotonicClock\n"
-        "from perfkit.transport.engine import make_transport\nimport asyncio\n"
+        "import sys\nfrom perfkit.target.address import Address\nfrom perfkit.clock import MonotonicClock\n"
+        "from perfkit.transport.factory import make_transport\nimport asyncio\n"
         "async def main():\n    make_transport(Address('grpc', 'h', 1), 'wire', max_connections=1, timeout_ns=1, clock=MonotonicClock())\n"
         "asyncio.run(main())\nassert not [name for name in sys.modules if name.split('.')[0] == 'grpc']\n"
     )

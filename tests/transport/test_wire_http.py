@@ -13,8 +13,8 @@ from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
-from perfkit.transport.reference_http import ReferenceHttpTransport
-from perfkit.transport.wire_http import WireHttpTransport
+from perfkit.transport.http.reference import ReferenceHttpTransport
+from perfkit.transport.http.transport import WireHttpTransport
 from tests.transport import servers
 
 ENGINES = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}

@@ -5,8 +5,8 @@ import sys
 import threading
 
 from perfkit.clock import MonotonicClock
-from perfkit.telemetry.driven import DrivenSampler
-from perfkit.telemetry.gpu_sampler import GpuSampler
+from perfkit.telemetry.gpu.sampler import GpuSampler
+from perfkit.telemetry.sampler_thread import DrivenSampler
 
 WANTED = {"gpu_power", "gpu_utilization", "gpu_memory_used", "gpu_pcie_sent", "gpu_pcie_received"}
 

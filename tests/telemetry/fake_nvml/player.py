@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from perfkit.telemetry.gpu_sampler import GpuSampler
+from perfkit.telemetry.gpu.sampler import GpuSampler
 
 EPOCH_NS, AHEAD_NS = 1_700_000_000 * 10**9, 1000 * 10**9
 

@@ -1,0 +1,203 @@
+"""Measures this machine as a load generator: a few short rounds against the lean server, interleaved, and their medians."""
+
+import dataclasses
+import pathlib
+import random
+import statistics
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from perfkit.calibration.bare_client import BareClient, BareGrpc, BareHttp
+from perfkit.calibration.cache import identity
+from perfkit.calibration.lean_answers import INPUT, METADATA, MODEL
+from perfkit.calibration.lean_process import lean_process
+from perfkit.calibration.model import Calibration, Cost
+from perfkit.clock import Clock, resolution_ns, utc_now
+from perfkit.errors import MeasurementError
+from perfkit.load.arrivals import Schedule, constant_rate
+from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
+from perfkit.load.pacer import make_pacer
+from perfkit.machine.host import describe_host, pinned, usable_cpus
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.window import Window, cut
+from perfkit.result.model import Distribution
+from perfkit.run.summary import distribution
+from perfkit.scenario.check import Check
+from perfkit.scenario.model import Scenario
+from perfkit.stats.validity import BUSY_CORE_SHARE
+from perfkit.target.address import Address, Protocol
+from perfkit.transport.base import Outcome
+from perfkit.transport.factory import make_transport
+from perfkit.units import NS_PER_S
+from perfkit.workers.cpu_placement import Placement, place
+from perfkit.workers.point import PointSpec
+from perfkit.workers.worker_spec import WorkerSpec, execute
+from perfkit.workload.expectation import Expectation
+
+TENSOR_BYTES = (128, 602_112)
+"""Nothing to speak of, and DenseNet-121's input."""
+PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
+_CONCURRENCY = 16
+_RATE_PER_S = 1000.0
+_TIMEOUT_NS = 10 * NS_PER_S
+_GAPS_NS = (500_000, 3_000_000)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long and how often is measured."""
+
+    rounds: int = 3
+    warmup_ns: int = NS_PER_S // 5
+    window_ns: int = 7 * NS_PER_S // 10
+    open_ns: int = 3 * NS_PER_S
+    timer_waits: int = 500
+    requests: int | None = None
+    """So many end each window, in place of its length."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Round:
+    """One round's figures for one protocol and tensor size."""
+
+    cpu_ns_per_request: float
+    service_time_p50_ns: int
+    bare_p50_ns: int
+
+
+async def calibrate(lengths: Lengths, clock: Clock, say: Callable[[str], None]) -> Calibration:
+    """Starts the lean server and measures; `say` is told how it goes on. Raises MeasurementError where requests fail."""
+    host, placement = describe_host(), _place()
+    async with lean_process(placement.server) as addresses:
+        with pinned(placement.driver):
+            costs = await _costs(addresses, lengths, clock, say)
+            say(f"start delays at {_RATE_PER_S:,.0f}/s")
+            window, _ = await _load(addresses["http"], _request(TENSOR_BYTES[0]), _open_plan(), lengths.open_ns, lengths, clock)
+            say("the timer alone")
+            late = await _lateness(lengths.timer_waits, clock)
+    return Calibration(
+        measured_at=utc_now().isoformat(timespec="seconds"),
+        host=identity(host),
+        server_cpus=placement.server,
+        driver_cpus=placement.driver,
+        warnings=(placement.conflict,) if placement.conflict else (),
+        rounds=lengths.rounds,
+        costs=costs,
+        start_delay_rate_per_s=_RATE_PER_S,
+        start_delay_ns=distribution(Histogram.unpacked(window.times["start_delay"])),
+        timer_late_ns=late,
+        clock_resolution_ns=resolution_ns(),
+    )
+
+
+async def _costs(addresses: Mapping[Protocol, Address], lengths: Lengths, clock: Clock, say: Callable[[str], None]) -> tuple[Cost, ...]:
+    kinds = [(protocol, size) for protocol in PROTOCOLS for size in TENSOR_BYTES]
+    rounds: dict[tuple[Protocol, int], list[_Round]] = {kind: [] for kind in kinds}
+    for number in range(lengths.rounds):  # interleaved: what slows the machine for a while falls on all of them alike
+        for protocol, size in kinds:
+            say(f"round {number + 1} of {lengths.rounds}: {protocol}, tensors of {size:,} bytes")
+            rounds[protocol, size].append(await _round(addresses[protocol], _request(size), lengths, clock))
+    return tuple(cost(protocol, size, [dataclasses.astuple(one) for one in rounds[protocol, size]]) for protocol, size in kinds)
+
+
+def cost(protocol: Protocol, tensor_bytes: int, rounds: list[tuple[float, int, int]]) -> Cost:
+    """The medians of rounds of CPU nanoseconds a request, the p50 of service times, and that of the bare client."""
+    cpu_ns = statistics.median(cpu for cpu, _, _ in rounds)
+    return Cost(
+        protocol=protocol,
+        tensor_bytes=tensor_bytes,
+        cpu_ns_per_request=cpu_ns,
+        ceiling_per_s=BUSY_CORE_SHARE * NS_PER_S / cpu_ns,
+        service_time_p50_ns=round(statistics.median(service for _, service, _ in rounds)),
+        bare_p50_ns=round(statistics.median(bare for _, _, bare in rounds)),
+        overhead_p50_ns=round(statistics.median(service - bare for _, service, bare in rounds)),
+    )
+
+
+async def _round(address: Address, request: InferRequest, lengths: Lengths, clock: Clock) -> _Round:
+    busy, cpu_ns = await _load(address, request, ClosedPlan(_CONCURRENCY, 0), lengths.window_ns, lengths, clock)
+    bare = _bare_client(address, request, clock)
+    try:  # half of it before and half behind: what slows the machine meanwhile falls on both alike
+        bare.times_ns(clock.now_ns, lengths.warmup_ns)
+        bare_ns = bare.times_ns(clock.now_ns, lengths.window_ns // 2)
+        alone, _ = await _load(address, request, ClosedPlan(1, 0), lengths.window_ns, lengths, clock)
+        bare_ns += bare.times_ns(clock.now_ns, lengths.window_ns // 2)
+    finally:
+        bare.close()
+    (service_p50_ns,) = Histogram.unpacked(alone.times["service_time"]).values_at([0.5])
+    return _Round(cpu_ns / busy.finished, service_p50_ns, round(statistics.median(bare_ns)))
+
+
+async def _load(
+    address: Address, request: InferRequest, plan: LoadPlan, window_ns: int, lengths: Lengths, clock: Clock
+) -> tuple[Window, float]:
+    """The window of a load, and this process's CPU time in it."""
+    connections = plan.concurrency if isinstance(plan, ClosedPlan) else _CONCURRENCY
+    spec = PointSpec(
+        load=plan,
+        warmup_ns=lengths.warmup_ns,
+        window_ns=window_ns if lengths.requests is None else None,
+        requests=lengths.requests,
+        drain_ns=_TIMEOUT_NS,
+        connections=connections,
+    )
+    order = WorkerSpec(
+        spec=spec,
+        address=address,
+        engine="wire",
+        compression="none",
+        max_connections=64,
+        streams_per_connection=1,
+        timeout_ns=_TIMEOUT_NS,
+        requests=(request,),
+        expectation=Expectation((request,), METADATA, Check(), None, pathlib.Path()),
+        check_share=0.0,
+        check_at_most_per_s=1.0,
+        seed=0,
+    )
+    recorded = await execute(order, clock, on_loop=lambda _: None, on_interval=lambda _, __: None)
+    window = cut(recorded.recording, recorded.recording.origin_ns, is_open=isinstance(plan, OpenPlan))
+    failed = sum(count for outcome, count in window.outcomes.items() if outcome is not Outcome.OK)
+    if failed or not window.finished:
+        sentences = "; ".join(text for texts in window.errors.values() for text in texts)
+        raise MeasurementError(f"{failed} requests to perfkit's own server failed, and {window.finished} were answered: {sentences}")
+    return window, recorded.shares.cpu * window.length_ns
+
+
+def _bare_client(address: Address, request: InferRequest, clock: Clock) -> BareClient:
+    transport = make_transport(address, "wire", max_connections=1, timeout_ns=_TIMEOUT_NS, clock=clock)  # never opened
+    buffers = transport.prepare(request).buffers
+    return BareHttp(address, buffers) if address.protocol == "http" else BareGrpc(address, buffers)
+
+
+async def _lateness(waits: int, clock: Clock) -> Distribution:
+    """How late the pacer comes back from waits of uneven length."""
+    pacer, gaps, late_ns = make_pacer(clock), random.Random(0), []
+    try:
+        for _ in range(waits):
+            instant_ns = clock.now_ns() + gaps.randint(*_GAPS_NS)
+            await pacer.wait_until_ns(instant_ns)
+            late_ns.append(clock.now_ns() - instant_ns)
+    finally:
+        pacer.close()
+    histogram = Histogram()
+    histogram.record_many(np.array(late_ns, dtype=np.int64))
+    return distribution(histogram)
+
+
+def _open_plan() -> OpenPlan:
+    return OpenPlan(_RATE_PER_S, "constant", Schedule("constant", constant_rate(_RATE_PER_S)), None, None)
+
+
+def _request(tensor_bytes: int) -> InferRequest:
+    values = np.random.default_rng(0).random(tensor_bytes // 4, np.float32)
+    return InferRequest(MODEL, (tensor_from_array(INPUT, Datatype.FP32, values),))
+
+
+def _place() -> Placement:
+    """As a run against the bundled server has it."""
+    scenario = Scenario.model_validate({"name": "calibrate", "target": {"model": MODEL}, "load": {"closed": {"concurrency": 1}}})
+    return place(scenario, usable_cpus())

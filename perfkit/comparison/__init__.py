@@ -1,0 +1,1 @@
+"""Results compared without a verdict."""

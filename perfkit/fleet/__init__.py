@@ -1,1 +1,0 @@
-"""Workers under load: an event loop each, which knows no siblings."""

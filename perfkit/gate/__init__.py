@@ -1,0 +1,1 @@
+"""A candidate server compared with a baseline, to a verdict."""

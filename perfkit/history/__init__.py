@@ -1,0 +1,1 @@
+"""Figures of many results over time."""

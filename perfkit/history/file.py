@@ -1,0 +1,120 @@
+"""The history file: figures of many results in SQLite, to be followed over time."""
+
+import contextlib
+import json
+import pathlib
+import sqlite3
+from collections.abc import Iterator
+
+from perfkit.errors import ResultError
+from perfkit.history.trend import Entry, Trend
+from perfkit.result.fingerprint import commit_of, fingerprint, host_of
+from perfkit.result.model import Point, Result
+
+_VERSION = 1
+# results say when they started in UTC, all in one form: the order of the texts is that of time
+_TABLES = """
+CREATE TABLE result (
+  id INTEGER PRIMARY KEY, scenario TEXT NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL,
+  host_id TEXT NOT NULL, status TEXT NOT NULL, fingerprint TEXT NOT NULL, source TEXT NOT NULL, UNIQUE (scenario, started_at, host_id)
+);
+CREATE TABLE figure (
+  result_id INTEGER NOT NULL REFERENCES result ON DELETE CASCADE, load_point TEXT NOT NULL, metric TEXT NOT NULL, unit TEXT NOT NULL,
+  value REAL NOT NULL, valid INTEGER NOT NULL, PRIMARY KEY (result_id, load_point, metric)
+) WITHOUT ROWID;
+"""
+_TIMES = ("p50", "p90", "p95", "p99", "p99_9")
+
+
+class History:
+    """An open history file; made by `open_history`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def add(self, result: Result, source: str) -> bool:
+        """Keeps a result's figures; False where it is there already."""
+        with self._connection:
+            added = self._connection.execute(
+                "INSERT OR IGNORE INTO result (scenario, started_at, commit_id, host_id, status, fingerprint, source) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    str(result.scenario.get("name") or "result"),
+                    result.started_at,
+                    commit_of(result),
+                    host_of(result),
+                    result.status,
+                    json.dumps(fingerprint(result), sort_keys=True),
+                    source,
+                ),
+            )
+            if added.rowcount != 1:
+                return False
+            rows = [
+                (added.lastrowid, f"{point.protocol}, {point.load.title}", metric, unit, value, point.valid)
+                for point in result.summary
+                for metric, unit, value in _figures(point)
+            ]
+            self._connection.executemany("INSERT INTO figure VALUES (?, ?, ?, ?, ?, ?)", rows)
+        return True
+
+    def entries(self, scenario: str | None = None) -> list[tuple[str, str, Entry]]:
+        """Scenario, status and entry of every result, in the order of time."""
+        rows = self._connection.execute(
+            "SELECT scenario, status, started_at, commit_id, host_id, fingerprint, source FROM result "
+            "WHERE ? IS NULL OR scenario = ? ORDER BY started_at, id",
+            (scenario, scenario),
+        )
+        return [(name, status, _entry(*rest)) for name, status, *rest in rows]
+
+    def trends(self, scenario: str | None = None, load_point: str | None = None, metrics: tuple[str, ...] = ()) -> list[Trend]:
+        """The trends that fit, of valid figures alone; by scenario, load point and metric in the order in which they were added."""
+        rows = self._connection.execute(
+            "SELECT scenario, load_point, metric, unit, value, started_at, commit_id, host_id, fingerprint, source "
+            "FROM figure JOIN result ON result.id = figure.result_id "
+            "WHERE valid AND (? IS NULL OR scenario = ?) AND (? IS NULL OR load_point = ?) ORDER BY started_at, result.id",
+            (scenario, scenario, load_point, load_point),
+        )
+        grouped: dict[tuple[str, str, str, str], list[tuple[Entry, float]]] = {}
+        for name, where, metric, unit, value, *rest in rows:
+            if not metrics or metric in metrics:
+                grouped.setdefault((name, where, metric, unit), []).append((_entry(*rest), value))
+        return [
+            Trend(name, where, metric, "per_s" if unit == "per_s" else "ns", *zip(*values, strict=True))
+            for (name, where, metric, unit), values in sorted(grouped.items())
+        ]
+
+
+@contextlib.contextmanager
+def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[History]:
+    """A history file for the length of the block; raises ResultError where it is not there, is none, or a newer perfkit's."""
+    if not create and not path.is_file():
+        raise ResultError(f"{path}: there is no such history; `perfkit history add RESULT --file {path}` begins one")
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA foreign_keys = ON")
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if version > _VERSION:
+                raise ResultError(
+                    f"{path}: this perfkit reads histories of version {_VERSION}, found {version}: a newer perfkit may read it"
+                )
+            if version == 0 and tables:
+                raise ResultError(f"{path}: this database is no history of perfkit; give another file")
+            if version == 0:
+                connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
+            yield History(connection)
+    except sqlite3.Error as error:
+        raise ResultError(f"{path}: cannot be used as a history: {error}") from None
+
+
+def _figures(point: Point) -> Iterator[tuple[str, str, float]]:
+    if point.throughput_per_s > 0:
+        yield "throughput", "per_s", point.throughput_per_s
+    for name in _TIMES:
+        if point.times.count and (value := getattr(point.times, name)):
+            yield name, "ns", float(value)
+
+
+def _entry(started_at: str, commit: str, host_id: str, described: str, source: str) -> Entry:
+    return Entry(started_at, commit, host_id, json.loads(described), source)

@@ -1,0 +1,176 @@
+"""What a plan is asked: the SLO, the demand and its growth, headroom and redundancy, prices; read from what people write."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+from perfkit.errors import UsageError
+from perfkit.run.summary import QUANTILES
+from perfkit.stats.capacity import FAILURE_HEADROOM, HEADROOM
+from perfkit.stats.slo import Slo
+from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
+
+_TERM = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
+_PRICE = re.compile(
+    r"(?:(?P<label>.+)=)?\s*(?P<before>[^\d\s.,/=-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?P<unit>h|hour)"
+)
+_POWER = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>W|kW)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Price:
+    """What a replica costs an hour."""
+
+    per_hour: float
+    currency: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """What a plan is to answer. Demand is in inferences a second: a request of batch size 8 is eight."""
+
+    slo: Slo
+    demands_per_s: tuple[float, ...]
+    """Peak demand; the first is planned for, all of them stand in the table."""
+    average_demand_per_s: float | None = None
+    """For costs; None takes the peak."""
+    headroom: float = HEADROOM
+    failure_headroom: float = FAILURE_HEADROOM
+    redundancy: int = 0
+    zones: int = 0
+    prices: Mapping[str, Price] = dataclasses.field(default_factory=dict)
+    """By configuration; `` is for those not named."""
+    rates_per_s: tuple[float, ...] = ()
+    """Where to predict, in requests a second at one replica."""
+    peaks: tuple[tuple[str, float], ...] = ()
+    """Dates, ISO 8601, and the highest demand of that day."""
+    replicas_now: int | None = None
+    """For the date of exhaustion; None takes the planned number."""
+    idle_power_w: float | None = None
+    seed: int = 0
+
+    @property
+    def demand_per_s(self) -> float:
+        """The peak demand that is planned for."""
+        return self.demands_per_s[0]
+
+    @property
+    def priced_demand_per_s(self) -> float:
+        """The demand that costs are divided by."""
+        return self.demand_per_s if self.average_demand_per_s is None else self.average_demand_per_s
+
+    def price_of(self, configuration: str, label: str) -> Price | None:
+        """The price of a configuration, by its name, its label or the general one."""
+        return self.prices.get(configuration) or self.prices.get(label) or self.prices.get("")
+
+
+def parse_slo(texts: Sequence[str]) -> Slo:
+    """Reads `p99<50ms` and `error_rate<0.1%`, several with commas between them; raises UsageError."""
+    percentiles: dict[float, int] = {}
+    error_rate: float | None = None
+    for text in [part for one in texts for part in one.split(",")]:
+        found = _TERM.fullmatch(text)
+        if not found:
+            raise UsageError(f"--slo {text!r}: expected a limit such as 'p99<50ms' or 'error_rate<0.1%'")
+        name = found["name"].replace(".", "_").lower()
+        try:
+            if name == "error_rate":
+                if error_rate is not None:
+                    raise UsageError("--slo: error_rate has two limits; give one")
+                error_rate = parse_share(found["limit"])
+                continue
+            if name not in QUANTILES:
+                raise UsageError(f"--slo {text!r}: {found['name']!r} is no percentile; known are {', '.join(QUANTILES)} and error_rate")
+            limit_ns = parse_duration_ns(found["limit"])
+        except ValueError as error:
+            raise UsageError(f"--slo {text!r}: {error}") from None
+        if not limit_ns:
+            raise UsageError(f"--slo {text!r}: a limit must be above zero")
+        if percentiles.setdefault(QUANTILES[name], limit_ns) != limit_ns:
+            raise UsageError(f"--slo: {name} has two limits; give one")
+    if not percentiles:
+        raise UsageError("--slo: a plan needs a limit on a percentile, such as 'p99<50ms'")
+    return Slo(percentiles, error_rate)
+
+
+def parse_demand_per_s(text: str, option: str = "--demand") -> float:
+    """Reads `1000/s` or `60000/m`: a rate with its unit, above zero; raises UsageError."""
+    if "/" not in text:
+        raise UsageError(f"{option} {text!r}: the unit is missing; write 1000/s or 60000/m")
+    try:
+        return parse_rate_per_s(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text!r}: {error}") from None
+
+
+def parse_prices(texts: Sequence[str]) -> dict[str, Price]:
+    """Reads `2.50/h`, `$2.50/h`, `2.50 EUR/h` and `LABEL=$2.50/h`; raises UsageError, also where two contradict each other."""
+    prices: dict[str, Price] = {}
+    for text in texts:
+        found = _PRICE.fullmatch(text.strip())
+        if not found or (found["before"] and found["after"]):
+            raise UsageError(
+                f"--price {text!r}: expected the price of a replica for an hour, with its unit, such as 2.50/h or batch=$2.50/h"
+            )
+        label, price = (found["label"] or "").strip(), Price(float(found["amount"]), found["before"] or found["after"] or "")
+        if not price.per_hour:
+            raise UsageError(f"--price {text!r}: a price must be above zero")
+        if prices.setdefault(label, price) != price:
+            raise UsageError(f"--price: {label or 'the general price'} is {_shown(prices[label])} and {_shown(price)}; give one")
+    if len({price.currency for price in prices.values()}) > 1:
+        raise UsageError(
+            f"--price: prices in one currency can be compared, found {' and '.join(sorted({_shown(one) for one in prices.values()}))}"
+        )
+    return prices
+
+
+def parse_power_w(text: str) -> float:
+    """Reads `60W` or `0.3kW`; raises UsageError."""
+    found = _POWER.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"--idle-power {text!r}: expected a power with its unit, such as 60W")
+    return float(found["amount"]) * (1000 if found["unit"] == "kW" else 1)
+
+
+def parse_headroom(text: str, option: str) -> float:
+    """Reads `30%`: a share below all; raises UsageError."""
+    try:
+        share = parse_share(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text!r}: {error}") from None
+    if "%" not in text and share != 0.0:
+        raise UsageError(f"{option} {text!r}: the unit is missing; write 30%")
+    if share >= 1:
+        raise UsageError(f"{option} {text!r}: a headroom of everything leaves nothing to serve with")
+    return share
+
+
+def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
+    """Reads a CSV of daily peaks, columns `date` (ISO 8601) and `peak_per_s`; `name` is the file's; raises UsageError."""
+    import csv
+
+    import numpy as np
+
+    rows = list(csv.reader(text.lstrip("\ufeff").splitlines()))
+    header = [cell.strip().lower() for cell in rows[0]] if rows else []
+    if not {"date", "peak_per_s"} <= set(header):
+        raise UsageError(f"{name}: expected a heading with the columns date and peak_per_s, found {', '.join(header) or 'nothing'}")
+    peaks: dict[str, float] = {}
+    for number, row in enumerate(rows[1:], 2):
+        if not any(cell.strip() for cell in row):
+            continue
+        cells = dict(zip(header, (cell.strip() for cell in row), strict=False))
+        try:
+            day, peak = str(np.datetime64(cells["date"], "D")), float(cells["peak_per_s"])
+        except (KeyError, ValueError):
+            raise UsageError(f"{name}:{number}: expected a date such as 2026-01-31 and a number, found {', '.join(row)!r}") from None
+        if not 0 < peak < float("inf"):
+            raise UsageError(f"{name}:{number}: a peak must be above zero, found {cells['peak_per_s']}")
+        if day in peaks:
+            raise UsageError(f"{name}:{number}: {day} stands twice; give one peak a day")
+        peaks[day] = peak
+    return tuple(sorted(peaks.items()))
+
+
+def _shown(price: Price) -> str:
+    return f"{price.per_hour:g} {price.currency}/h".replace(" /", "/")

@@ -1,0 +1,1 @@
+"""Child processes: started, spoken to and stopped."""

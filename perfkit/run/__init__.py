@@ -1,0 +1,1 @@
+"""A scenario turned into a result."""

@@ -1,0 +1,182 @@
+"""What a run sees beside its requests: the server's own counts, GPUs, metrics, its own machine; and who watches it live."""
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+
+import numpy as np
+
+from perfkit.clock import Clock
+from perfkit.errors import MeasurementWarning, UsageError
+from perfkit.protocol.statistics import ModelStatistics
+from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.recorder.recording import Interval
+from perfkit.recorder.window import Window
+from perfkit.result.model import Point
+from perfkit.run.load_points import LoadPoint
+from perfkit.run.published_metrics import finished_metrics, started_metrics
+from perfkit.run.resources import Resources
+from perfkit.run.target import Target
+from perfkit.scenario.credentials import resolve_metrics_url
+from perfkit.scenario.model import Scenario
+from perfkit.target.address import Address
+from perfkit.telemetry.client import Watch, watching
+from perfkit.telemetry.host.event_loop import LAG, PAUSE
+from perfkit.telemetry.host.generator import MachineFigures
+from perfkit.telemetry.messages import Publish, Second, Watched, WatchedGpus, WatchedMetrics, WatchedStatistics
+from perfkit.telemetry.prometheus.figures import MetricsFigures
+from perfkit.telemetry.series import Observed, Series
+from perfkit.telemetry.server.statistics import ServerStatistics
+from perfkit.transport.base import Transport
+from perfkit.units import NS_PER_S
+from perfkit.workers.point import PointRecording
+
+_STATISTICS_EVERY_NS = NS_PER_S
+
+Connect = Callable[[Address], AbstractAsyncContextManager[Transport]]
+"""A transport to an address, for the length of a block."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PointObservation:
+    """What was seen of one load point's window."""
+
+    resources: Resources
+    series: tuple[Series, ...]
+    warnings: tuple[MeasurementWarning, ...]
+
+
+class Observation:
+    """The telemetry of a run; `notes` are sentences for the run as a whole."""
+
+    def __init__(self, scenario: Scenario, watch: Watch, connect: Connect, clock: Clock) -> None:
+        self._scenario, self._watch, self._connect, self._clock = scenario, watch, connect, clock
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was said until now, each once."""
+        return tuple(dict.fromkeys(self._watch.notes))
+
+    @property
+    def url(self) -> str:
+        """Where the run is published for Prometheus; empty where it is not."""
+        return self._watch.url
+
+    def point(self, number: int, address: Address) -> "PointTelemetry":
+        """That of one load point, counted from 1."""
+        target = self._scenario.target
+
+        async def read() -> Sequence[ModelStatistics]:
+            async with self._connect(address) as transport:
+                return await transport.model_statistics(target.model, target.version)
+
+        return PointTelemetry(number, ServerStatistics(read, self._clock) if self._scenario.telemetry else None, self._watch)
+
+    def point_started(self, number: int, total: int, planned: LoadPoint) -> None:
+        """Tells who watches the run that a load point begins; they are counted from 1."""
+        load, name = planned.described.title, self._scenario.name
+        self._watch.publish(Publish("started", tuple(started_metrics(name, number, total, planned.protocol, load, planned.repetition))))
+
+    def point_finished(self, number: int, point: Point) -> None:
+        """Tells who watches the run the figures of a load point."""
+        self._watch.publish(Publish(f"finished {number}", tuple(finished_metrics(self._scenario.name, point))))
+
+
+class PointTelemetry:
+    """The telemetry of one load point: `before` its first request, `follow` while it goes on, `after` its last answer."""
+
+    def __init__(self, number: int, statistics: ServerStatistics | None, watch: Watch) -> None:
+        self._number, self._statistics, self._watch = number, statistics, watch
+
+    async def before(self) -> None:
+        """Reads what has to be read before anything is sent."""
+        if self._statistics is not None:
+            await self._statistics.before()
+
+    def follow(self, pids: Sequence[int] = ()) -> None:
+        """Says which processes generate the load; this one, where none is named."""
+        self._watch.follow(pids or (os.getpid(),))
+
+    def interval(self, interval: Interval) -> None:
+        """Hands on a second's times to who watches the run."""
+        times = {"service_time": interval.service_time, "response_time": interval.response_time, "start_delay": interval.start_delay}
+        self._watch.publish(Second(self._number, interval.index, {name: packed for name, packed in times.items() if packed is not None}))
+
+    async def after(self, recorded: PointRecording, window: Window) -> PointObservation:
+        """What there is of the window; it has passed, and every answer has come."""
+        if not window.length_ns:
+            return PointObservation(Resources(), (), ())
+        counts, remarks = None, tuple[MeasurementWarning, ...]()
+        if self._statistics is not None and not recorded.ending.target_lost:
+            counts, remarks = await self._statistics.after(recorded.recording.sent)
+            if recorded.lost:  # their requests stand on the server's side alone
+                counts, remarks = None, ()
+        seen = (await self._watch.window(window.start_ns, window.end_ns)).observed
+        own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
+        machine: Observed[MachineFigures] = seen.get("generator", Observed(None))
+        pages: list[Observed[MetricsFigures]] = [observed for name, observed in seen.items() if name.startswith("metrics")]
+        gpus = seen["gpu"].summary if "gpu" in seen and seen["gpu"].summary else ()
+        known = {gpu.uuid for gpu in gpus}
+        told = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
+        resources = Resources(
+            server=counts,
+            gpus=(*gpus, *{gpu.uuid: gpu for gpu in told}.values()),
+            metrics=tuple(metric for page in pages if page.summary for metric in page.summary.metrics),
+            machine=machine.summary,
+            lag=_packed([series for series in own if series.name == LAG]),
+            gc_pauses_ns=tuple(int(pause) for series in own if series.name == PAUSE for pause in series.values),
+        )
+        remarks += tuple(remark for observed in seen.values() for remark in observed.remarks)
+        return PointObservation(
+            resources,
+            (*(series for observed in seen.values() for series in observed.series), *(series for series in own if series.values)),
+            tuple(MeasurementWarning(code=remark.code, message=remark.message) for remark in dict.fromkeys(remarks)),
+        )
+
+
+@contextlib.asynccontextmanager
+async def observing(
+    scenario: Scenario, target: Target, connect: Connect, clock: Clock, listen: tuple[str, int] | None
+) -> AsyncIterator[Observation]:
+    """Samples for the length of the block; `listen` is where the run is published for Prometheus.
+
+    Raises ScenarioError where a variable of a metrics URL is not set, UsageError where it cannot be published.
+    """
+    if listen is not None and not scenario.telemetry:
+        raise UsageError(
+            "--prometheus: the scenario's telemetry: false samples nothing, so there is nothing to tell; leave one of the two out"
+        )
+    wanted = watched(scenario, target, listen) if scenario.telemetry else None
+    async with watching(wanted) as watch:
+        if wanted is not None and not wanted.may_see_gpus:
+            watch.notes.append(
+                "The target is not this machine, and no page of its metrics is named (target.metrics_url): its GPUs are not seen."
+            )
+        yield Observation(scenario, watch, connect, clock)
+
+
+def watched(scenario: Scenario, target: Target, listen: tuple[str, int] | None = None) -> Watched:
+    """What a scenario has sampled; raises ScenarioError where a variable of a metrics URL is not set."""
+    urls = [("target.metrics_url", scenario.target.metrics_url)] if scenario.target.metrics_url else []
+    urls += [("metrics.url", url) for url in scenario.metrics.url]
+    model, addresses = scenario.target.model, tuple(target.addresses.values())
+    is_here = all(address.is_this_machine for address in addresses)
+    resolved = dict.fromkeys(resolve_metrics_url(key, url) for key, url in urls)
+    return Watched(
+        gpus=WatchedGpus(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns, addresses) if is_here else None,
+        metrics=tuple(
+            WatchedMetrics(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns)
+            for url, authorization in resolved
+        ),
+        statistics=WatchedStatistics(addresses[0], model, scenario.target.version, _STATISTICS_EVERY_NS),
+        listen=listen,
+    )
+
+
+def _packed(series: Sequence[Series]) -> Packed:
+    histogram = Histogram()
+    for one in series:
+        histogram.record_many(np.array(one.values, dtype=np.int64))
+    return histogram.packed()

@@ -1,0 +1,1 @@
+"""The search for the highest arrival rate that meets an SLO."""

@@ -1,0 +1,1 @@
+"""Where a target is, and the servers that perfkit starts."""

@@ -1,0 +1,1 @@
+"""GPUs sampled through NVML."""

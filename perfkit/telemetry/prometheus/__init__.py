@@ -1,0 +1,1 @@
+"""Prometheus pages read and written."""

@@ -1,0 +1,57 @@
+import os
+import shutil
+
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.gate.arm import Arm, parse_arm
+from perfkit.scenario.model import Scenario
+
+
+def scenario(**target):
+    return Scenario.model_validate({"name": "x", "target": {"model": "m", **target}, "load": {"closed": {"concurrency": 1}}})
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "arm", "shown"),
+    [
+        ("http://10.0.0.1:8000", {}, Arm(url="http://10.0.0.1:8000"), "http://10.0.0.1:8000"),
+        ("grpc://user:secret@host", {}, Arm(url="grpc://user:secret@host"), "grpc://<redacted>@host"),
+        ("cmd:serve --port {port}", {}, Arm(command="serve --port {port}"), "cmd:serve --port {port}"),
+        ("cmd:serve", {"url": "http://127.0.0.1:9000"}, Arm(command="serve"), "cmd:serve"),
+    ],
+)
+def test_a_target_is_a_url_or_a_command(text, target, arm, shown):
+    assert parse_arm("--baseline", text, scenario(**target)) == arm
+    assert str(arm) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "sentence"),
+    [
+        ("ftp://host", {}, "--baseline: expected .*ftp://host.*; or cmd: and a command"),
+        ("cmd:", {}, "cmd: without a command"),
+        ("cmd:serve 'x", {}, "cmd:serve 'x: No closing quotation"),
+        ("cmd:serve", {}, "does not know where that server listens: put {port} where it takes its port"),
+        ("cmd:serve {port}", {"protocols": ["http", "grpc"]}, "target.protocols: a gate goes over one protocol at a time"),
+    ],
+)
+def test_what_is_neither_is_refused_with_what_to_do(text, target, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        parse_arm("--baseline", text, scenario(**target))
+
+
+def test_a_server_that_was_built_anew_is_told_by_the_files_that_its_command_names(tmp_path):
+    program, script, log = (tmp_path / name for name in ("server", "serve.py", "server.log"))
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    script.write_text("")
+    log.write_text("a server may write it")
+    arm = Arm(command=f"{program} {script} --log {log} --port {{port}} no-file")
+    before = arm.files
+    assert list(before) == [str(program), str(script)]
+    assert arm.files == before
+    os.utime(program, ns=(1, 1))
+    assert {file for file in before if before[file] != arm.files[file]} == {str(program)}
+    assert list(Arm(command="sh -c true").files) == [shutil.which("sh")]
+    assert Arm(url="http://127.0.0.1:8000").files == {}

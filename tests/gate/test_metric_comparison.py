@@ -1,0 +1,90 @@
+import math
+
+import pytest
+
+from perfkit.gate.metric_comparison import Figures, Metric, change, compare, judge
+from perfkit.gate.verdict import Verdict, verdict_document
+from perfkit.stats.paired import decide, rule_for
+
+POINT = "http, concurrency 4"
+THROUGHPUT, P99 = Metric("throughput", POINT, "per_s", 0.05), Metric("p99", POINT, "ns", 0.10)
+ERRORS, P99_9 = Metric("error_rate", "all load points", "share", 0.001), Metric("p99_9", POINT, "ns", None)
+
+
+def figures(metric, baseline, factor=1.0, plus=0.0, count=12):
+    values = tuple(baseline * (1 + 0.001 * index) for index in range(count))
+    # factors of 1 + k/10,000, of which no two are alike
+    return Figures(metric, values, tuple(value * factor * (1 + 1e-4 * (index - count / 2)) + plus for index, value in enumerate(values)))
+
+
+def compared(metrics, *given):
+    return decide(judge(rule_for(metrics), given)), compare(rule_for(metrics), given)
+
+
+def test_a_slower_candidate_is_told_in_the_metrics_own_direction():
+    decision, (throughput, p99, errors) = compared(2, figures(THROUGHPUT, 1000, 1 / 1.2), figures(P99, 5e6, 1.3), figures(ERRORS, 0.0))
+    assert decision == "regressed"
+    assert (throughput.verdict, p99.verdict, errors.verdict) == ("regressed", "regressed", "pass")
+    assert throughput.better == "higher"
+    assert throughput.estimate == pytest.approx(1 / 1.2, rel=1e-3)
+    assert throughput.slowdown == pytest.approx(0.2, abs=2e-3)
+    assert p99.slowdown == pytest.approx(0.3, abs=2e-3)
+    for one in (throughput, p99):
+        low, high = one.interval
+        assert low < one.estimate < high
+        assert one.adjusted_p < 0.01
+        assert one.title in one.reason
+        assert "beyond the noise band of 1 %" in one.reason
+    assert change(throughput).startswith("-16.7 % [")
+    assert (errors.estimate, errors.interval, errors.scale) == (0.0, (0.0, 0.0), "difference")
+
+
+def test_the_end_of_the_interval_and_the_margin_say_pass():
+    _, (passing, not_passing) = compared(2, figures(P99, 5e6, 1.005), figures(THROUGHPUT, 1000, 1 / 1.3))
+    assert passing.verdict == "pass"
+    assert passing.interval[1] < 1 + passing.margin
+    assert passing.confidence == pytest.approx(1 - 2 * 0.05 / 3)
+    assert "worse by less than the margin of 10 %" in passing.reason
+    assert not_passing.interval[0] < 1 / 1.05
+
+
+def test_with_too_few_pairs_nothing_is_settled_and_no_end_is_made_up():
+    decision, (p99,) = compared(1, figures(P99, 5e6, 2.0, count=3))
+    assert decision is None
+    assert (p99.verdict, p99.interval) == ("inconclusive", (None, None))
+    assert change(p99) == "+100.0 % [?, ?]"
+
+
+def test_what_is_for_information_has_no_say():
+    decision, (_, informing) = compared(1, figures(P99, 5e6), figures(P99_9, 5e6, 3.0))
+    assert decision == "pass"
+    assert (informing.gated, informing.adjusted_p) == (False, None)
+    assert "for information" in informing.reason
+
+
+def test_errors_are_compared_by_their_difference():
+    decision, (_, errors) = compared(1, figures(P99, 5e6), figures(ERRORS, 0.0, plus=0.005))
+    assert decision == "regressed"
+    assert errors.estimate == pytest.approx(0.005)
+    assert errors.slowdown == pytest.approx(0.005)
+    assert "+0.50 [" in errors.reason
+
+
+def test_a_figure_without_a_ratio_is_refused():
+    with pytest.raises(ValueError, match="p99 at http, concurrency 4: there is no ratio of 5 to 0"):
+        P99.difference(0.0, 5.0)
+
+
+def test_a_verdict_is_read_as_it_was_written():
+    _, comparisons = compared(2, figures(THROUGHPUT, 1000), figures(P99, 5e6), figures(ERRORS, 0.0), figures(P99_9, 9e6))
+    verdict = Verdict(
+        kind="pass", reasons=("Fine.",), mode="paired", scenario="x", baseline="http://a", candidate="http://b", false_alarm_rate=0.01,
+        pairs=12, looks=(12, 16, 20), comparisons=comparisons, started_at="2026-01-02T03:04:05.678+00:00",
+    )  # fmt: skip
+    document = verdict_document(verdict)
+    assert document["schema"] == "perfkit.verdict/1"
+    assert Verdict.model_validate(document) == verdict
+    assert [one.metric for one in verdict.gated] == ["throughput", "p99", "error_rate"]
+    effects = [one.minimum_detectable_effect for one in comparisons[:2]]
+    assert verdict.minimum_detectable_effect == max(effects)
+    assert all(math.isfinite(effect) and effect > 0.01 for effect in effects)

@@ -1,0 +1,143 @@
+"""The history file: what it keeps, its trends, their steps and the commits of those."""
+
+import sqlite3
+
+import numpy as np
+import pytest
+
+from perfkit.errors import ResultError
+from perfkit.history.file import open_history
+from perfkit.history.trend import Entry, Trend, find_steps
+from perfkit.report.trend import draw_trends
+from perfkit.report.trend_text import steps_text
+from perfkit.result.model import Result
+from tests.stored_results import changed, document, point, result
+
+STEP_AT = 14
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "history.sqlite"
+
+
+def at(index):
+    return f"2026-01-{1 + index:02}T00:00:00.000+00:00"
+
+
+@pytest.fixture
+def filled(path):
+    """Twenty-four results, of which those from the fifteenth on are 20 % slower; added in no order."""
+    random = np.random.default_rng(1)
+    noise = np.exp(random.normal(0, 0.02, 24))
+    with open_history(path, create=True) as history:
+        for index in random.permutation(24):
+            factor = noise[index] * (1.2 if index >= STEP_AT else 1.0)
+            history.add(
+                result(started_at=at(index), commit=f"{index:040d}", p50_ms=2 * factor, p99_ms=6.0, throughput_per_s=500 / factor),
+                f"r{index}",
+            )
+    return path
+
+
+def trends(path, **options):
+    with open_history(path) as history:
+        return history.trends(**options)
+
+
+def test_results_are_kept_once_and_listed_in_the_order_of_time(path):
+    with open_history(path, create=True) as history:
+        assert [history.add(result(started_at=at(index)), f"r{index}") for index in (1, 0, 1)] == [True, True, False]
+    with open_history(path) as history:  # what was added is there when it is opened again
+        assert [(name, status, entry.source) for name, status, entry in history.entries()] == [
+            ("smoke", "complete", "r0"),
+            ("smoke", "complete", "r1"),
+        ]
+        assert history.entries("other") == []
+
+
+def test_a_step_belongs_to_the_commit_of_the_first_result_behind_it(filled):
+    (trend,) = trends(filled, metrics=("p50",))
+    (step,) = find_steps(trend)
+    assert (step.index, step.commit, step.previous_commit) == (STEP_AT, f"{STEP_AT:040d}", f"{STEP_AT - 1:040d}")
+    assert step.started_at == at(STEP_AT)
+    assert step.ratio == pytest.approx(1.2, rel=0.03)
+    assert step.is_worse
+    assert step.environment == ()
+
+
+def test_less_throughput_is_worse_and_a_level_metric_has_no_step(filled):
+    found = {trend.metric: find_steps(trend) for trend in trends(filled)}
+    assert [step.is_worse for step in found["throughput"]] == [True]
+    assert found["throughput"][0].ratio == pytest.approx(1 / 1.2, rel=0.03)
+    assert found["p99"] == []
+
+
+def test_what_else_changed_at_a_step_is_said(path):
+    with open_history(path, create=True) as history:
+        for index in range(16):
+            moved = document(
+                started_at=at(index),
+                p50_ms=2.0 + index / 1000 if index < 8 else 3.0 + index / 1000,
+                host="host-a" if index < 8 else "host-b",
+            )
+            history.add(Result.model_validate(changed(moved, "environment.generator.kernel", "6" if index < 8 else "7")), "r")
+    (step,) = find_steps(trends(path, metrics=("p50",))[0])
+    assert step.environment == ("the kernel differs: 6 against 7", "it was measured on another host")
+    text = steps_text([(trends(path, metrics=("p50",))[0], [step])])
+    assert "the same commit c0ffeec0ff as before" in text
+    assert "at the same time: the kernel differs" in text
+
+
+def test_points_that_are_not_valid_are_left_out_of_trends(path):
+    with open_history(path, create=True) as history:
+        history.add(result(points=[point(valid=False), point(load={"kind": "closed", "concurrency": 8})]), "r")
+    assert {trend.load_point for trend in trends(path)} == {"http, concurrency 8"}
+
+
+def test_trends_are_chosen_by_scenario_load_point_and_metric(filled):
+    assert [trend.metric for trend in trends(filled, load_point="http, concurrency 4", metrics=("p50", "throughput"))] == [
+        "p50",
+        "throughput",
+    ]
+    assert trends(filled, scenario="other") == trends(filled, load_point="grpc, concurrency 4") == []
+    assert trends(filled)[0].values == pytest.approx([entry_value for entry_value in trends(filled)[0].values if entry_value > 0])
+
+
+def test_a_picture_marks_steps_with_their_commits(filled):
+    (trend,) = trends(filled, metrics=("p50",))
+    svg = draw_trends([(trend, find_steps(trend))])
+    assert f'id="step-0-{STEP_AT}"' in svg
+    assert 'id="trend-0"' in svg
+    assert [place for place in range(len(trend.values)) if f'id="level-0-{place}"' in svg] == [0, STEP_AT]
+    assert f"{STEP_AT:040d}"[:10] in svg
+
+
+def test_a_history_that_is_too_short_for_steps_says_so():
+    def said(count):
+        values = [1.0 + index / 1000 + (index >= count // 2) for index in range(count)]
+        entries = tuple(Entry(f"2026-01-{index + 1:02}", "", "", {}, "") for index in range(count))
+        trend = Trend("smoke", "http, concurrency 4", "p50", "ns", entries, tuple(values))
+        return steps_text([(trend, find_steps(trend))])
+
+    assert said(9).startswith("1 of 1 trends have no step. 1 of them have fewer than 10 results")
+    assert said(12).splitlines()[-2] == "0 of 1 trends have no step."
+
+
+def test_files_that_are_no_history_are_refused_and_left_as_they_are(tmp_path, path):
+    with pytest.raises(ResultError, match="there is no such history"), open_history(path):
+        pass
+    assert not path.exists()
+    torn = tmp_path / "torn.sqlite"
+    torn.write_bytes(b"this is no database, but it is long enough to be taken for one" * 10)
+    with pytest.raises(ResultError, match="cannot be used as a history"), open_history(torn, create=True):
+        pass
+    for name, statement, sentence in (
+        ("newer", "PRAGMA user_version = 2", "a newer perfkit may read it"),
+        ("other", "CREATE TABLE a (b)", "no history of perfkit"),
+    ):
+        connection = sqlite3.connect(tmp_path / name)
+        connection.execute(statement)
+        connection.close()
+        with pytest.raises(ResultError, match=sentence), open_history(tmp_path / name, create=True):
+            pass

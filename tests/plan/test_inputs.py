@@ -1,0 +1,105 @@
+"""What people write, read as a question: literal values, and sentences for what is no question."""
+
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.plan.inputs import Price, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
+
+
+def test_limits_are_read_together_and_apart():
+    slo = parse_slo(["p99<50ms,p50 <= 5ms", "error_rate<0.1%"])
+    assert (slo.percentiles_ns, slo.error_rate) == ({0.99: 50_000_000, 0.5: 5_000_000}, 0.001)
+    assert parse_slo(["p99.9<1s"]).percentiles_ns == {0.999: 1_000_000_000}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["p99<50"], "--slo 'p99<50': expected a duration such as 250us, 10ms, 30s or 2m, found '50'"),
+        (["p99>50ms"], "--slo 'p99>50ms': expected a limit such as 'p99<50ms' or 'error_rate<0.1%'"),
+        (["p98<50ms"], "--slo 'p98<50ms': 'p98' is no percentile; known are p50, p90, p95, p99, p99_9, p99_99 and error_rate"),
+        (["p99<0s"], "--slo 'p99<0s': a limit must be above zero"),
+        (["p99<50ms", "p99<60ms"], "--slo: p99 has two limits; give one"),
+        (["error_rate<1%"], "--slo: a plan needs a limit on a percentile, such as 'p99<50ms'"),
+        (["p99<5ms,error_rate<1%,error_rate<2%"], "--slo: error_rate has two limits; give one"),
+    ],
+)
+def test_what_is_no_slo_is_said(texts, message):
+    with pytest.raises(UsageError) as caught:
+        parse_slo(texts)
+    assert str(caught.value) == message
+
+
+def test_demand_has_its_unit():
+    assert parse_demand_per_s("6000/m") == 100
+    for text, message in (
+        ("1000", "the unit is missing"),
+        ("0/s", "a rate must be above zero"),
+        ("-5/s", "above zero"),
+        ("x/s", "expected a rate"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            parse_demand_per_s(text)
+
+
+def test_prices_are_read_with_labels_and_currencies():
+    assert parse_prices(["$2.50/h", "big=$4/hour", "small=.5 $/h"]) == {
+        "": Price(2.5, "$"),
+        "big": Price(4.0, "$"),
+        "small": Price(0.5, "$"),
+    }
+    assert parse_prices(["workload.batch_size=4, server.threads=2=$3/h"]) == {"workload.batch_size=4, server.threads=2": Price(3.0, "$")}
+    assert parse_prices(["2/h", "2.0/h"]) == {"": Price(2.0, "")}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["2.50"], "--price '2.50': expected the price of a replica for an hour, with its unit, such as 2.50/h or batch=$2.50/h"),
+        (["2.50/month"], "with its unit"),
+        (["=2/h"], "--price '=2/h': expected the price of a replica"),
+        (["$0/h"], "--price '$0/h': a price must be above zero"),
+        (["a=$2/h", "a=$3/h"], r"--price: a is 2 $/h and 3 $/h; give one"),
+        (["$2/h", "$3/h"], "--price: the general price is 2 $/h and 3 $/h; give one"),
+        (["a=$2/h", "b=2 EUR/h"], "--price: prices in one currency can be compared, found 2 $/h and 2 EUR/h"),
+    ],
+)
+def test_prices_without_unit_and_against_each_other_are_said(texts, message):
+    with pytest.raises(UsageError) as caught:
+        parse_prices(texts)
+    assert message in str(caught.value)
+
+
+def test_shares_and_powers_have_their_units():
+    assert parse_headroom("30%", "--headroom") == 0.3
+    assert parse_power_w("0.3kW") == 300
+    for parse, text in (
+        (lambda text: parse_headroom(text, "--headroom"), "0.3"),
+        (lambda text: parse_headroom(text, "--headroom"), "100%"),
+        (parse_power_w, "60"),
+    ):
+        with pytest.raises(UsageError):
+            parse(text)
+
+
+def test_peaks_are_read_in_the_order_of_their_days():
+    text = "\ufeffregion, date ,peak_per_s\neu,2026-01-02,20.5\n\neu,2026-01-01,10\n"
+    assert parse_peaks(text, "p.csv") == (("2026-01-01", 10.0), ("2026-01-02", 20.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "p.csv: expected a heading with the columns date and peak_per_s, found nothing"),
+        ("date,peak\n", "p.csv: expected a heading with the columns date and peak_per_s, found date, peak"),
+        ("date,peak_per_s\n2026-01-01,x\n", "p.csv:2: expected a date such as 2026-01-31 and a number, found '2026-01-01, x'"),
+        ("date,peak_per_s\n2026-01-32,1\n", "p.csv:2: expected a date"),
+        ("date,peak_per_s\n2026-01-01,0\n", "p.csv:2: a peak must be above zero, found 0"),
+        ("date,peak_per_s\n2026-01-01\n", "p.csv:2: expected a date"),
+        ("date,peak_per_s\n2026-01-01,1\n2026-01-01,2\n", "p.csv:3: 2026-01-01 stands twice; give one peak a day"),
+    ],
+)
+def test_what_is_no_csv_of_peaks_is_said(text, message):
+    with pytest.raises(UsageError) as caught:
+        parse_peaks(text, "p.csv")
+    assert message in str(caught.value)

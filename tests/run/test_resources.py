@@ -1,0 +1,89 @@
+"""Windows pooled: means by length, sums, maxima."""
+
+import pytest
+
+from perfkit.result.model import Generator, Tcp
+from perfkit.run.resources import Resources, energy_per, generator_figures, network_warnings, pooled_gpus, pooled_metrics
+from perfkit.telemetry.gpu.figures import GpuFigures
+from perfkit.telemetry.host.generator import MachineFigures
+from perfkit.telemetry.prometheus.figures import MetricFigures
+
+S = 1_000_000_000
+
+
+def gpu(uuid, **figures):
+    return GpuFigures(uuid, "T4", "metrics", **figures)
+
+
+def test_gpus_are_pooled_by_their_uuid():
+    first = gpu("a", utilization_mean=0.2, power_mean_w=100.0, energy_j=100.0, memory_used_max_bytes=5, throttle_reasons=("power",), energy_source="counter")  # fmt: skip
+    second = gpu("a", utilization_mean=0.8, power_mean_w=200.0, energy_j=600.0, memory_used_max_bytes=9, throttle_reasons=("heat", "power"))
+    other = gpu("b", energy_j=1.0)
+    found = pooled_gpus([(Resources(gpus=(first, other)), S), (Resources(gpus=(second,)), 3 * S)])
+    assert [one.uuid for one in found] == ["a", "b"]
+    assert [found[0].utilization_mean, found[0].power_mean_w] == pytest.approx([0.65, 175.0])
+    assert (found[0].energy_j, found[0].memory_used_max_bytes, found[0].throttle_reasons) == (700.0, 9, ("power", "heat"))
+    assert found[0].sm_clock_mean_mhz is None
+    assert found[1] is other
+
+
+def test_energy_that_is_not_known_of_all_windows_is_not_known():
+    found = pooled_gpus([(Resources(gpus=(gpu("a", energy_j=5.0),)), S), (Resources(gpus=(gpu("a"),)), S)])
+    assert found[0].energy_j is None
+
+
+@pytest.mark.parametrize(("energies", "expected"), [([10.0, 30.0], 4.0), ([10.0, None], None), ([], None)])
+def test_energy_per_inference_is_of_all_gpus(energies, expected):
+    gpus = [gpu(str(number), energy_j=energy, energy_above_idle_j=5.0) for number, energy in enumerate(energies)]
+    assert energy_per(10.0, gpus, "energy_j") == expected
+    assert energy_per(0.0, gpus, "energy_j") is None
+    assert energy_per(10.0, gpus, "energy_above_idle_j") == (0.5 * len(energies) or None)
+
+
+def test_energy_per_inference_leaves_out_gpus_that_the_server_does_not_use_and_counts_a_divided_one_once():
+    mine, unknown, others = (gpu(str(used), energy_j=10.0, used_by_server=used) for used in (True, None, False))
+    assert energy_per(10.0, [mine, unknown, others, gpu("instance", mig=True)], "energy_j") == 2.0
+
+
+def test_what_one_window_alone_shows_of_a_gpu_holds_for_all_of_them():
+    counted, integrated = gpu("a", energy_source="counter", used_by_server=None), gpu("a", energy_source="power", used_by_server=True)
+    (found,) = pooled_gpus([(Resources(gpus=(counted,)), S), (Resources(gpus=(integrated,)), S)])
+    assert (found.energy_source, found.used_by_server) == ("power", True)
+
+
+def test_metrics_are_pooled_by_name_and_labels():
+    def counter(rise):
+        return MetricFigures("n", {"model": "m"}, "counter", rise=rise, per_s=rise)
+
+    gauge = [MetricFigures("g", {}, "gauge", mean=mean, min=mean - 1, max=mean + 1) for mean in (2.0, 6.0)]
+    found = pooled_metrics([(Resources(metrics=(counter(10.0), gauge[0])), S), (Resources(metrics=(counter(50.0), gauge[1])), 3 * S)])
+    assert (found[0].rise, found[0].per_s) == (60.0, 15.0)
+    assert (found[1].mean, found[1].min, found[1].max) == (5.0, 1.0, 7.0)
+    assert pooled_metrics([(Resources(metrics=(counter(10.0),)), S), (Resources(metrics=(counter(None),)), S)])[0].rise is None
+
+
+def test_the_generator_s_figures():
+    machines = [
+        MachineFigures(0.5, 0.0, (0.2, 0.4), 100, 5, 1000, 1, 30, 20, 1024),
+        MachineFigures(0.9, 0.1, (0.6,), 200, 7, 3000, 2, 10, 40, 1024),
+    ]
+    found = generator_figures([(Resources(machine=machines[0], gc_pauses_ns=(5, 9)), S), (Resources(machine=machines[1], gc_pauses_ns=()), 3 * S)])  # fmt: skip
+    generator = Generator(cpu_share=0.5, steal_share=0.0, **found)
+    assert generator.machine_cpu_share == pytest.approx(0.8)
+    assert list(generator.worker_cpu_shares) == pytest.approx([0.5, 0.4])
+    assert (generator.gc_pauses.count, generator.gc_pauses.total_ns, generator.gc_pauses.max_ns) == (2, 14, 9)
+    assert (generator.context_switches.voluntary, generator.context_switches.involuntary) == (300, 12)
+    assert (generator.tcp.segments_sent, generator.tcp.retransmits) == (4000, 3)
+    assert (generator.sockets_max, generator.open_files_max, generator.open_files_limit) == (30, 40, 1024)
+
+
+def test_without_telemetry_the_generator_s_figures_are_unknown():
+    found = generator_figures([(Resources(), S)])
+    assert {value for value in found.values() if value} == set()
+
+
+@pytest.mark.parametrize(("sent", "again", "warned"), [(1000, 9, False), (1000, 10, True), (100_000, 99, False), (100_000, 100, True)])
+def test_a_network_that_loses_packets_is_warned_of(sent, again, warned):
+    generator = Generator(cpu_share=0, steal_share=0, tcp=Tcp(segments_sent=sent, retransmits=again))
+    assert [one.code for one in network_warnings(generator)] == (["tcp_retransmits"] if warned else [])
+    assert network_warnings(Generator(cpu_share=0, steal_share=0)) == []

@@ -1,0 +1,189 @@
+"""From hand-made recordings to points: sums, rates, pooled percentiles."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from perfkit.errors import MeasurementWarning
+from perfkit.recorder.histogram import Histogram
+from perfkit.run.summary import QUANTILES, distribution, point, pooled
+
+MS = 1_000_000
+EVERY_OUTCOME = {
+    "rejected": [1 * MS] * 2,
+    "timed_out": [900 * MS] * 3,
+    "connect_failed": [2 * MS] * 4,
+    "broken": [3 * MS] * 5,
+    "invalid_output": [4 * MS] * 6,
+    "unfinished": [800 * MS] * 7,
+}
+
+
+def histogram_of(values):
+    histogram = Histogram()
+    histogram.record_many(np.asarray(values, dtype=np.int64))
+    return histogram
+
+
+def shown(found):
+    return [getattr(found, name) for name in QUANTILES]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_percentiles_are_within_a_thousandth_of_numpy_s(seed):
+    values = np.random.default_rng(seed).lognormal(np.log(20 * MS), 1, 20_000).astype(np.int64) + MS
+    found = distribution(histogram_of(values))
+    expected = np.quantile(values, list(QUANTILES.values()), method="inverted_cdf")
+    assert shown(found) == pytest.approx(expected.tolist(), rel=0.001)
+    assert [found.min, found.max] == pytest.approx([values.min(), values.max()], rel=0.001)
+    assert [found.mean, found.stddev] == pytest.approx([values.mean(), values.std()], rel=0.001)
+    assert found.count == 20_000
+
+
+@pytest.mark.parametrize(
+    ("count", "given"), [(1, 0), (2, 1), (9, 1), (10, 2), (20, 3), (99, 3), (100, 4), (1_000, 5), (9_999, 5), (10_000, 6)]
+)
+def test_a_percentile_that_too_few_samples_carry_is_none(count, given):
+    values = shown(distribution(histogram_of([5 * MS] * count)))
+    assert [value is not None for value in values] == [True] * given + [False] * (6 - given)
+
+
+def test_no_percentile_lies_above_the_maximum():
+    found = distribution(histogram_of(np.linspace(MS, 777_777_777, 20_000)))
+    ascending = [found.min, *shown(found), found.max]
+    assert ascending == sorted(ascending)
+    assert found.max == pytest.approx(777_777_777, rel=0.001)
+
+
+def test_a_distribution_of_nothing_is_zeros_without_percentiles():
+    found = distribution(Histogram())
+    assert (found.count, found.min, found.mean, found.stddev, found.max) == (0, 0, 0.0, 0.0, 0)
+    assert shown(found) == [None] * 6
+
+
+def test_a_point_says_what_was_measured(measured):
+    warning = MeasurementWarning(code="shared_cpus", message="x")
+    made = measured([10 * MS] * 100, window_s=4, finished=90, batch_size=8, repetition=2, concurrency=16, connections=(5, 1), cpu_share=0.3,
+                    steal_share=0.01, warnings=(warning,))  # fmt: skip
+    found = point(made)
+    assert (found.protocol, found.load.kind, found.load.concurrency, found.repetition) == ("http", "closed", 16, 2)
+    assert (found.duration_s, found.throughput_per_s, found.inferences_per_s, found.goodput_per_s) == (4.0, 22.5, 180.0, None)
+    assert (found.connections.opened, found.connections.reconnects) == (5, 1)
+    assert (found.generator.cpu_share, found.generator.steal_share) == (0.3, 0.01)
+    assert found.warnings[0] == warning
+    assert found.service_time_ns == distribution(Histogram.unpacked(made.window.times["service_time"]))
+    assert (found.response_time_ns, found.start_delay_ns, found.failure_time_ns, found.server, found.gpus) == (None, None, None, None, ())
+    assert found.valid
+
+
+def test_every_request_has_one_outcome_and_the_sums_agree(measured):
+    found = point(measured([10 * MS] * 73, others=EVERY_OUTCOME))
+    requests = found.requests.model_dump()
+    assert requests == {
+        "scheduled": 100, "dropped": 0, "sent": 100, "ok": 73, "rejected": 2, "timed_out": 3, "connect_failed": 4, "broken": 5,
+        "invalid_output": 6, "unfinished": 7,
+    }  # fmt: skip
+    assert requests["scheduled"] == requests["dropped"] + requests["sent"]
+    assert requests["sent"] == sum(count for name, count in requests.items() if name not in ("scheduled", "dropped", "sent"))
+    assert found.error_rate == pytest.approx(1 - 73 / 100)
+    assert found.service_time_ns.count == 73 + 3 + 6 + 7
+    assert found.failure_time_ns is not None
+    assert found.failure_time_ns.count == 2 + 4 + 5
+    assert found.failure_time_ns.max == pytest.approx(3 * MS, rel=0.001)
+
+
+def test_the_series_has_a_figure_for_every_second_of_the_window_and_none_after_it(measured):
+    assert point(measured([MS], window_s=2.5, series={0: 7, 2: 3, 3: 9})).throughput_series_per_s == (7, 0, 3)
+    assert point(measured([MS], window_s=1, series={})).throughput_series_per_s == (0,)
+    assert pooled([measured([MS], series={0: 1})]).throughput_series_per_s is None
+
+
+def test_a_point_without_requests_is_not_valid_and_has_no_error_rate(measured):
+    found = point(measured())
+    assert (found.valid, found.error_rate, found.throughput_per_s) == (False, 0.0, 0.0)
+    assert [warning.code for warning in found.warnings] == ["no_samples"]
+
+
+def test_a_window_without_length_has_no_throughput(measured):
+    found = point(measured([MS], window_s=0))
+    assert (found.throughput_per_s, found.generator.cpu_share, found.throughput_series_per_s) == (0.0, 0.0, ())
+
+
+def test_pooled_percentiles_are_those_of_all_values_together(measured):
+    random = np.random.default_rng(1)
+    parts = [random.integers(MS, 50 * MS, 3_000), random.integers(20 * MS, 90 * MS, 9_000)]
+    found = pooled([measured(part) for part in parts])
+    assert found.service_time_ns == distribution(histogram_of(np.concatenate(parts)))
+    expected = np.quantile(np.concatenate(parts), list(QUANTILES.values()), method="inverted_cdf")
+    assert shown(found.service_time_ns) == pytest.approx(expected.tolist(), rel=0.002)  # a rank may round to its neighbour
+
+
+def test_what_rejected_requests_were_answered_with_is_counted(measured):
+    parts = [measured([MS], statuses={"503": 2, "429": 1}), measured([MS], statuses={"503": 3})]
+    assert point(parts[0]).rejected_by_status == {"429": 1, "503": 2}
+    assert pooled(parts).rejected_by_status == {"429": 1, "503": 5}
+
+
+def test_goodput_is_the_rate_of_good_answers_and_needs_an_slo(measured):
+    assert point(measured([MS] * 10, good=8, window_s=4)).goodput_per_s is None
+    assert pooled([measured([MS] * 10, good=8, window_s=4, has_slo=True), measured([MS], good=1, has_slo=True)]).goodput_per_s == 1.5
+
+
+def test_the_answers_that_were_checked_are_counted_and_wrong_ones_put_into_proportion(measured):
+    found = point(measured([MS] * 990, others={"invalid_output": [MS] * 10}, checked=20))
+    assert found.checked == 20
+    assert {one.code: one.message for one in found.warnings}["invalid_output"] == (
+        "10 of the 20 answers that were checked are wrong; the other 980 count as ok unseen."
+    )
+    assert "invalid_output" not in {one.code for one in point(measured(others={"invalid_output": [MS] * 10}, checked=10)).warnings}
+
+
+def test_a_closed_loop_whose_throughput_and_times_disagree_is_warned_of(measured):
+    quiet, busy = measured([10 * MS] * 800, concurrency=4), measured([10 * MS] * 800, concurrency=4, ended=700)
+    assert "littles_law" not in {one.code for one in point(quiet).warnings}
+    assert "littles_law" in {one.code for one in point(busy).warnings}
+
+
+def test_percentiles_are_never_averaged(measured):
+    parts = [measured([1 * MS] * 100), measured([10 * MS] * 300)]
+    average = sum(point(part).service_time_ns.p50 or 0 for part in parts) / 2
+    found = pooled(parts).service_time_ns.p50 or 0
+    assert found == pytest.approx(10 * MS, rel=0.001)
+    assert abs(found - average) > 4 * MS
+
+
+def test_repetitions_too_short_for_a_percentile_carry_it_together(measured):
+    parts = [measured([5 * MS] * 60, repetition=index) for index in range(2)]
+    assert [point(part).service_time_ns.p99 for part in parts] == [None, None]
+    assert pooled(parts).service_time_ns.p99 == pytest.approx(5 * MS, rel=0.001)
+
+
+def test_pooled_counts_and_windows_are_added_and_shares_weighted_by_the_windows(measured):
+    found = pooled([
+        measured([MS] * 10, others={"broken": [MS] * 2}, window_s=1, finished=8, batch_size=2, cpu_share=0.8, steal_share=0.04, connections=(4, 1)),
+        measured([MS] * 30, others={"broken": [MS] * 4}, window_s=3, finished=28, batch_size=2, cpu_share=0.4, steal_share=0.0, connections=(5, 0), repetition=1),
+    ])  # fmt: skip
+    assert (found.repetition, found.duration_s) == (None, 4.0)
+    assert (found.requests.sent, found.requests.ok, found.requests.broken) == (46, 40, 6)
+    assert found.error_rate == pytest.approx(6 / 46)
+    assert (found.throughput_per_s, found.inferences_per_s) == (9.0, 18.0)
+    assert [found.generator.cpu_share, found.generator.steal_share] == pytest.approx([0.5, 0.01])
+    assert (found.connections.opened, found.connections.reconnects) == (9, 1)
+    assert found.failure_time_ns is not None
+    assert found.failure_time_ns.count == 6
+
+
+def test_of_repetitions_with_different_workers_the_most_count(measured):
+    parts = [measured([MS] * 10, repetition=index) for index in range(3)]
+    several = [
+        dataclasses.replace(part, generator=part.generator.model_copy(update={"workers": workers}))
+        for part, workers in zip(parts, (2, 4, 3), strict=True)
+    ]
+    assert (pooled(parts).generator.workers, pooled(several).generator.workers) == (1, 4)
+
+
+def test_making_a_point_leaves_the_recordings_as_they_were(measured):
+    parts = [measured([MS] * 10), measured([MS] * 20)]
+    assert pooled(parts) == pooled(parts)
+    assert [part.window.times["service_time"].count for part in parts] == [10, 20]

@@ -1,0 +1,284 @@
+"""Targets are asked what they are before load: as Triton, MLServer and KServe answer, and as servers that answer wrongly do."""
+
+import asyncio
+import contextlib
+import json
+import time
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from perfkit.errors import ModelMismatchError, TargetError
+from perfkit.protocol import rest
+from perfkit.run.target import probe
+from perfkit.scenario.file import LoadedScenario
+from perfkit.scenario.model import Scenario
+from perfkit.target.address import Address
+from perfkit.transport.http.reference import ReferenceHttpTransport
+from perfkit.transport.http.transport import WireHttpTransport
+
+TENSOR: dict[str, Any] = {"name": "x", "datatype": "INT32", "shape": [2]}
+METADATA: dict[str, Any] = {"name": "m", "versions": ["1"], "platform": "p", "inputs": [TENSOR], "outputs": [{**TENSOR, "name": "y"}]}
+
+
+class Server:
+    """Answers as one kind of server does; what it leaves out or does otherwise is a subclass's."""
+
+    extensions: tuple[str, ...] = ("binary_tensor_data",)
+    health_body = ready_body = b""
+    ready_status = 200
+    config = web.json_response({"max_batch_size": 0})
+    metadata = METADATA
+
+    def __init__(self):
+        self.bodies = []
+
+    def routes(self):
+        return [
+            web.get("/v2", self.server),
+            web.get("/v2/health/ready", self.health),
+            web.get("/v2/models/m", self.describe),
+            web.get("/v2/models/m/ready", self.ready),
+            web.get("/v2/models/m/config", self.configuration),
+            web.post("/v2/models/m/infer", self.infer),
+        ]
+
+    async def server(self, request):
+        return web.json_response({"name": "s", "version": "1", "extensions": list(self.extensions)})
+
+    async def health(self, request):
+        return web.Response(body=self.health_body)
+
+    async def describe(self, request):
+        return web.json_response(self.metadata)
+
+    async def ready(self, request):
+        return web.Response(body=self.ready_body, status=self.ready_status)
+
+    async def configuration(self, request):
+        return web.Response(status=404, body=b'{"error":"none"}')
+
+    async def infer(self, request):
+        body = await request.read()
+        length = request.headers.get("Inference-Header-Content-Length")
+        asked = rest.decode_infer_request("m", "", body, None if length is None else int(length))
+        self.bodies.append((request.headers, body))
+        return self.answer(asked)
+
+    def answer(self, asked):
+        output = {**TENSOR, "name": "y", "data": [1, 2]}
+        return web.json_response({"model_name": "m", "id": asked.id, "outputs": [output]})
+
+
+class Mlserver(Server):
+    """JSON alone, a generated id, content types among the parameters, FastAPI's words for what it does not understand."""
+
+    extensions: tuple[str, ...] = ()
+
+    async def infer(self, request):
+        if "Inference-Header-Content-Length" in request.headers:
+            return web.json_response({"detail": [{"loc": ["body"], "msg": "JSON decode error", "type": "json_invalid"}]}, status=422)
+        return await super().infer(request)
+
+    def answer(self, asked):
+        output = {**TENSOR, "name": "y", "parameters": {"content_type": "np"}, "data": [1, 2]}
+        return web.json_response({"model_name": "m", "id": asked.id or "2f6c", "parameters": {}, "outputs": [output]})
+
+
+class Kserve(Server):
+    """Bodies in JSON for health and readiness, nulls where it has nothing to say."""
+
+    extensions = ("model_repository_extension",)
+    health_body = b'{"ready":true}'
+    ready_body = b'{"name":"m","ready":true}'
+    metadata = {**METADATA, "versions": None, "platform": ""}  # noqa: RUF012 - read alone
+
+    def answer(self, asked):
+        output = {**TENSOR, "name": "y", "parameters": None, "data": [1, 2]}
+        document = {"model_name": "m", "model_version": None, "id": asked.id or None, "parameters": None, "outputs": [output]}
+        return web.json_response(document)
+
+
+@pytest.fixture(params=[WireHttpTransport, ReferenceHttpTransport])
+def engine(request):
+    return request.param
+
+
+@contextlib.asynccontextmanager
+async def serving(server):
+    application = web.Application()
+    application.add_routes(server.routes())
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        host, port = runner.addresses[0]
+        yield Address("http", host, port, headers={"x-key": "planted-secret"}, secrets=frozenset({"planted-secret"}))
+    finally:
+        await runner.cleanup()
+
+
+def ask(server, engine, tmp_path, **workload):
+    """Probes the server with a scenario of that workload."""
+    document = {"name": "t", "target": {"model": "m"}, "load": {"closed": {"concurrency": 1}}, "workload": workload}
+    loaded = LoadedScenario(Scenario.model_validate(document), tmp_path, ())
+
+    async def main():
+        async with serving(server) as address:
+            transport = engine(address, 2, 10**10, time.monotonic_ns)
+            try:
+                return await probe(transport, address, loaded)
+            finally:
+                await transport.aclose()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [Server, Kserve])
+def test_a_server_that_takes_binary_tensors_gets_them(engine, tmp_path, kind):
+    server = kind()
+    probed = ask(server, engine, tmp_path)
+    assert (probed.name, probed.note) == ("s", "")
+    assert [headers["Content-Type"] for headers, _ in server.bodies] == ["application/octet-stream"]
+    assert not any(request.plain_inputs for request in probed.requests)
+
+
+def test_a_server_that_refuses_binary_tensors_gets_json_and_the_result_says_so(engine, tmp_path):
+    server = Mlserver()
+    probed = ask(server, engine, tmp_path, request_id="run")
+    assert probed.note.startswith("The server refuses binary tensors")
+    assert all(request.plain_inputs == {"x"} and not request.binary_output for request in probed.requests)
+    ((headers, body),) = server.bodies
+    assert headers["Content-Type"] == "application/json"
+    assert json.loads(body)["inputs"][0]["data"]
+    assert "parameters" not in json.loads(body)
+
+
+def test_a_scenario_that_asks_for_binary_is_not_given_json(engine, tmp_path):
+    with pytest.raises(ModelMismatchError, match=r"the first request, sent to try, failed: HTTP 422: .*JSON decode error"):
+        ask(Mlserver(), engine, tmp_path, encoding="binary")
+
+
+def test_a_server_that_says_it_takes_binary_tensors_is_believed(engine, tmp_path):
+    class Broken(Mlserver):
+        extensions = ("binary_tensor_data",)
+
+    with pytest.raises(ModelMismatchError, match="HTTP 422"):
+        ask(Broken(), engine, tmp_path)
+
+
+def test_what_json_does_not_mend_is_told_as_it_was_at_first(engine, tmp_path):
+    class Refusing(Mlserver):
+        async def infer(self, request):
+            what = "binary" if "Inference-Header-Content-Length" in request.headers else "JSON"
+            return web.json_response({"error": f"no {what} for x-key planted-secret"}, status=400)
+
+    with pytest.raises(ModelMismatchError, match="no binary for x-key <redacted>"):
+        ask(Refusing(), engine, tmp_path)
+
+
+@pytest.mark.parametrize(("status", "body"), [(503, b'{"error":"loading"}'), (400, b""), (200, b'{"name":"m","ready":false}')])
+def test_a_model_that_is_not_ready_is_told(engine, tmp_path, status, body):
+    server = Server()
+    server.ready_status, server.ready_body = status, body
+    with pytest.raises(TargetError, match="the server, or its model 'm', is not ready"):
+        ask(server, engine, tmp_path)
+
+
+def test_a_model_without_description_is_described_by_the_scenario(engine, tmp_path):
+    server = Server()
+    server.metadata = {"name": "m", "versions": [], "platform": "", "inputs": [], "outputs": []}
+    with pytest.raises(ModelMismatchError, match="the server does not say what model 'm' takes"):
+        ask(server, engine, tmp_path)
+    probed = ask(server, engine, tmp_path, inputs={"x": {"value": [1, 2], "datatype": "INT32", "shape": [2]}})
+    assert len(probed.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ({"outputs": [{**TENSOR, "name": "z", "data": [1, 2]}]}, "lacks the output y"),
+        ({"outputs": [{**TENSOR, "name": "y", "shape": [1], "data": [1]}]}, r"has shape \[1\] in output 'y', where the model's metadata says \[2\]"),
+        ({"outputs": [{**TENSOR, "name": "y", "datatype": "FP32", "data": [1, 2]}]}, "holds FP32 in output 'y', where the model's metadata says INT32"),
+        ({"id": "other", "outputs": [{**TENSOR, "name": "y", "data": [1, 2]}]}, "carries the id 'other', where 'run-0' was sent"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_not_what_was_asked_for_is_told(engine, tmp_path, answer, fault):
+    class Wrong(Server):
+        def answer(self, asked):
+            return web.json_response({"model_name": "m", "id": asked.id, **answer})
+
+    with pytest.raises(TargetError, match=f"the answer to the first request, sent to try, {fault}"):
+        ask(Wrong(), engine, tmp_path, outputs=[{"name": "y"}], request_id="run")
+
+
+def test_an_answer_of_the_wrong_size_is_told(engine, tmp_path):
+    class Short(Server):
+        def answer(self, asked):
+            headers = {"Inference-Header-Content-Length": "111"}
+            head = json.dumps({"outputs": [{**TENSOR, "name": "y", "parameters": {"binary_data_size": 4}}]}).ljust(111).encode()
+            return web.Response(body=head + bytes(4), headers=headers)
+
+    with pytest.raises(TargetError, match=r"is broken: byte size mismatch for tensor 'y'\. Expected 8, got 4"):
+        ask(Short(), engine, tmp_path)
+
+
+def test_what_a_server_calls_itself_shows_no_secret(engine, tmp_path):
+    class Echoing(Server):
+        async def server(self, request):
+            return web.json_response({"name": f"for {request.headers['x-key']}", "version": request.headers["x-key"], "extensions": []})
+
+    probed = ask(Echoing(), engine, tmp_path)
+    assert (probed.name, probed.version) == ("for <redacted>", "<redacted>")
+
+
+def test_an_answer_without_outputs_is_told(engine, tmp_path):
+    class Silent(Server):
+        def answer(self, asked):
+            return web.json_response({"model_name": "m", "outputs": []})
+
+    with pytest.raises(TargetError, match="holds no outputs"):
+        ask(Silent(), engine, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "document"),
+    [
+        ("server", {"name": "s", "extensions": 5}),
+        ("metadata", {**METADATA, "inputs": [{**TENSOR, "name": ["a"]}]}),
+        ("metadata", {**METADATA, "inputs": [{**TENSOR, "shape": [float("inf")]}]}),
+        ("metadata", {**METADATA, "inputs": [{**TENSOR, "shape": [-5]}]}),
+        ("metadata", {**METADATA, "name": 5}),
+        ("config", {"max_batch_size": -1}),
+        ("config", {"max_batch_size": float("inf")}),
+        ("config", {"max_batch_size": [1]}),
+    ],
+)
+def test_what_a_server_says_wrongly_is_the_server_s_fault(engine, tmp_path, place, document):
+    class Confused(Server):
+        async def server(self, request):
+            return web.json_response(document) if place == "server" else await super().server(request)
+
+        async def describe(self, request):
+            return web.json_response(document if place == "metadata" else METADATA)
+
+        async def configuration(self, request):
+            return web.json_response(document if place == "config" else {"max_batch_size": 0})
+
+    if place == "server":
+        assert ask(Confused(), engine, tmp_path).name == "s"
+        return
+    with pytest.raises(TargetError, match=r"not v2|not what the protocol says"):
+        ask(Confused(), engine, tmp_path)
+
+
+def test_a_server_s_sentence_shows_no_control_characters_and_is_cut(engine, tmp_path):
+    class Noisy(Server):
+        async def describe(self, request):
+            return web.json_response({"error": "\x1b[2J" + "x" * 100_000}, status=400)
+
+    with pytest.raises(TargetError, match="does not offer model 'm'") as caught:
+        ask(Noisy(), engine, tmp_path)
+    assert "\x1b" not in str(caught.value)
+    assert len(str(caught.value)) < 2000

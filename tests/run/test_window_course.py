@@ -1,0 +1,120 @@
+"""What a point says of the course of its window: intervals, a backlog, a drift, and an SLO judged on them."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from perfkit.load.phases import Phases
+from perfkit.recorder.recording import Recorder
+from perfkit.recorder.window import cut
+from perfkit.result.model import Connections, Generator, OpenLoad
+from perfkit.run.summary import PointMeasurement, point, pooled
+from perfkit.run.window_course import Course, course_warnings
+from perfkit.stats.slo import Slo
+from perfkit.transport.base import Outcome, Reply
+
+MS, S = 1_000_000, 1_000_000_000
+WINDOW_S = 60
+
+
+@pytest.fixture
+def open_point():
+    """A repetition of an open loop at 100/s; `respond` gives the response time in ns of a request from its instant in s."""
+
+    def make(respond, repetition=0):
+        recorder = Recorder(Phases(0, 0, WINDOW_S * S, None, S), lambda _: None, is_open=True)
+        random = np.random.default_rng(repetition)
+        for instant_ns in np.cumsum(random.exponential(S / 100, 100 * WINDOW_S)).astype(np.int64).tolist():
+            if instant_ns < WINDOW_S * S:
+                reply = Reply(Outcome.OK, instant_ns, instant_ns + int(respond(instant_ns / S) * random.uniform(0.9, 1.1)))
+                reply.intended_ns = reply.paced_ns = instant_ns
+                recorder.add(reply)
+        return PointMeasurement(
+            protocol="http",
+            load=OpenLoad(rate_per_s=100.0, arrivals="poisson"),
+            batch_size=1,
+            repetition=repetition,
+            window=cut(recorder.finish(WINDOW_S * S), 0, is_open=True),
+            warmup_ns=0,
+            connections=Connections(opened=1, reconnects=0),
+            generator=Generator(cpu_share=0.1, steal_share=0.0),
+            warnings=(),
+        )
+
+    return make
+
+
+def codes(found):
+    return {warning.code for warning in found.warnings}
+
+
+def test_a_quiet_target_has_intervals_around_its_percentiles_and_no_warning(open_point):
+    found = point(open_point(lambda _: 10 * MS))
+    assert codes(found) <= {"few_samples"}
+    assert found.valid
+    for name in ("p50", "p90", "p95", "p99"):
+        low, high = found.intervals[name]
+        assert low <= getattr(found.response_time_ns, name) <= high
+
+
+def test_a_backlog_that_grows_is_told_and_leaves_the_point_valid(open_point):
+    """Answered at half the rate: the request of instant t ends at 2t."""
+    found = point(open_point(lambda at_s: 10 * MS + at_s * S))
+    assert found.valid
+    assert "overloaded" in codes(found)
+    assert "not_steady" not in codes(found)
+    assert found.throughput_per_s == pytest.approx(50, rel=0.15)
+
+
+def test_a_backlog_is_told_also_where_a_number_of_requests_ends_the_window():
+    """Offered 100/s for 60 s and answered at half of that: the window goes on until the last answer."""
+    recorder = Recorder(Phases(0, 0, None, 6000, S), lambda _: None, is_open=True)
+    for index in range(6000):
+        reply = Reply(Outcome.OK, index * 10 * MS, index * 20 * MS + 10 * MS)
+        reply.intended_ns = reply.paced_ns = index * 10 * MS
+        recorder.add(reply)
+    window = cut(recorder.finish(None), 0, is_open=True)
+    assert [warning.code for warning in course_warnings([Course(window.series, is_open=True)])] == ["overloaded"]
+
+
+def test_a_drift_is_told(open_point):
+    found = point(open_point(lambda at_s: 10 * MS * (1 + at_s / WINDOW_S)))
+    assert codes(found) - {"few_samples"} == {"not_steady"}
+    assert found.valid
+
+
+@pytest.mark.parametrize(
+    ("respond", "limit_ms", "verdict"),
+    [
+        (lambda _: 10 * MS, 20, "satisfied"),
+        (lambda _: 10 * MS, 5, "violated"),
+        (lambda at_s: 10 * MS + at_s * S, 10**6, "violated"),  # overloaded: no figure of it would last
+    ],
+)
+def test_an_slo_is_judged_on_the_pooled_repetitions(open_point, respond, limit_ms, verdict):
+    found = pooled([open_point(respond, 0), open_point(respond, 1)], Slo({0.95: limit_ms * MS}))
+    assert found.slo.verdict == verdict
+    assert point(open_point(respond)).slo is None
+
+
+def test_an_slo_that_too_few_samples_carry_is_inconclusive(open_point):
+    assert pooled([open_point(lambda _: 10 * MS)], Slo({0.9999: 20 * MS})).slo.verdict == "inconclusive"
+
+
+def test_a_generator_that_never_came_to_its_arrivals_makes_the_point_invalid_with_the_reason(open_point):
+    measured = open_point(lambda _: 10 * MS)
+    measured = dataclasses.replace(measured, window=dataclasses.replace(measured.window, dropped=200, unsent=200))
+    found = point(measured)
+    assert not found.valid
+    assert "behind_schedule" in codes(found)
+    assert "overloaded" not in codes(found)
+    assert found.requests.scheduled == found.requests.sent + 200
+
+
+def test_arrivals_without_room_are_told(open_point):
+    measured = open_point(lambda _: 10 * MS)
+    measured = dataclasses.replace(measured, window=dataclasses.replace(measured.window, dropped=200))
+    found = point(measured)
+    assert found.valid
+    assert "dropped" in codes(found)

@@ -1,0 +1,148 @@
+"""A whole search in virtual time: real loops and recordings on a declared queue, as `perfkit.run.lifecycle` would put them together."""
+
+import pathlib
+
+import pytest
+import yaml
+
+from perfkit.clock import ManualClock
+from perfkit.errors import MeasurementWarning
+from perfkit.recorder.window import cut
+from perfkit.result.model import Connections, Generator
+from perfkit.run.summary import PointMeasurement, point
+from perfkit.scenario.file import read_scenario
+from perfkit.search.capacity_search import CapacitySearch
+from perfkit.target.address import Address
+from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.scripted import ScriptedTransport
+from perfkit.units import format_rate_per_s
+from perfkit.workers.point import PointSpec
+from perfkit.workers.worker import run_point
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+class Queue:
+    """One server that takes a constant time for each, first come first served; or fails those beyond a rate."""
+
+    def __init__(self, clock, service_ns, *, fails_above_per_s=None):
+        self.clock, self.service_ns, self.free_ns = clock, service_ns, 0
+        self.every_ns, self.next_ns = S / fails_above_per_s if fails_above_per_s else 0, 0.0
+
+    def __call__(self, _):
+        now_ns = self.clock.now_ns()
+        if self.every_ns:  # a bucket of tokens
+            self.next_ns = max(self.next_ns, now_ns - 50 * self.every_ns)
+            if self.next_ns > now_ns:
+                return MS, Outcome.REJECTED
+            self.next_ns += self.every_ns
+            return MS, Outcome.OK
+        self.free_ns = max(self.free_ns, now_ns) + self.service_ns
+        return self.free_ns - now_ns, Outcome.OK
+
+
+@pytest.fixture
+def searched(tmp_path):
+    """Searches a scripted target; gives the outcome, and each probe's recording."""
+
+    def search(make_script, *, try_ns=5 * MS, seconds=4, warned_of=(), **given):
+        path = pathlib.Path(tmp_path, "s.yaml")
+        document = {"target": {"model": "m"}, "load": {"search": given}, "measure": {"duration": f"{seconds}s", "warmup": "1s"}}
+        path.write_text(yaml.safe_dump(document))
+        loaded = read_scenario(path, environ={})
+        search, scenario, recorded = CapacitySearch(loaded), loaded.scenario, []
+        while (planned := search.next_point(try_ns)) is not None:
+            clock = ManualClock(5 * S)
+
+            async def main(clock=clock, planned=planned):
+                spec = PointSpec(
+                    load=planned.load, warmup_ns=scenario.warmup_ns, window_ns=planned.window_ns, requests=None, drain_ns=30 * S,
+                    connections=4, hopeless_after_ns=planned.hopeless_after_ns,
+                )  # fmt: skip
+                return await run_point(
+                    spec, ScriptedTransport(clock, make_script(clock)), [Prepared(())], clock=clock, address=Address("http", "h", 1),
+                    on_loop=lambda _: None, on_interval=lambda *_: None,
+                )  # fmt: skip
+
+            one = clock.run(main())
+            recorded.append(one)
+            measured = PointMeasurement(
+                protocol="http", load=planned.described, batch_size=1, repetition=planned.repetition,
+                window=cut(one.recording, 0, is_open=True), warmup_ns=S, connections=Connections(opened=4, reconnects=0),
+                generator=Generator(cpu_share=0.1, steal_share=0.0),
+                warnings=tuple(MeasurementWarning(code=code, message="x") for code in (*warned_of, *["hopeless"] * one.ending.hopeless)),
+            )  # fmt: skip
+            search.measured(measured, point(measured), 11.0)
+        return search.outcome(), recorded
+
+    return search
+
+
+def test_the_capacity_of_a_declared_queue_is_found(searched):
+    # M/D/1 of 5 ms at a load of 0.8: p99 is 11.356 times 5 ms
+    found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, max_probes=12)
+    assert found.capacity_per_s == pytest.approx(160, rel=0.15)
+    assert found.low_per_s < found.capacity_per_s < found.high_per_s
+    assert found.slo == {"p99": "56780us"}
+    assert found.line.limit == "p99"
+    assert len(found.probes) == len(recorded) <= 12
+    assert "The capacity at p99 of 56780us" in found.reason
+    seeds = [one.recording.series.scheduled.tolist() for one in recorded]
+    assert all(seeds.count(one) == 1 for one in seeds)  # arrivals of its own for each
+
+
+def test_a_confirming_probe_that_had_not_settled_says_so(searched):
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, seconds=20, max_probes=30, warned_of=["not_steady"])
+    assert found.probes[-1].stage == "confirm"
+    assert found.confirmation == "not_steady"
+    assert "kept to the SLO, but its times had not settled" in found.reason
+
+
+def test_hopeless_overload_ends_within_the_probe_and_is_drained(searched):
+    found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=800, max_probes=3)
+    first = recorded[0]
+    assert first.ending.hopeless
+    assert first.recording.end_ns - first.start_ns < 3 * S  # of 5 s
+    assert found.probes[0].overloaded
+    assert not found.probes[0].met
+    assert sum(int(one.outcomes[list(Outcome).index(Outcome.UNFINISHED)]) for one in first.recording.batches.values()) == 0
+
+
+def test_an_error_rate_can_be_what_limits(searched):
+    found, _ = searched(
+        lambda clock: Queue(clock, 0, fails_above_per_s=200), slo={"p99": "50ms", "error_rate": "1%"}, start_rate=110, max_probes=8
+    )
+    # 1 % more than 200/s may fail; some eight probes tell about where
+    assert 165 < found.low_per_s < 230
+    assert found.high_per_s is None or found.high_per_s > 195
+
+
+def test_low_rates_get_windows_long_enough_for_the_percentile(searched):
+    found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=4, max_rate=5, max_probes=3)
+    assert found.stopped_because == "never_missed"
+    assert recorded[0].recording.end_ns - recorded[0].start_ns == pytest.approx((1 + 200 / 4) * S, rel=0.01)
+
+
+def test_verdicts_alone_are_no_interval_of_90_per_cent(searched):
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=130, max_probes=3)
+    assert (found.stopped_because, found.line, found.low_per_s in (130, pytest.approx(183.8, abs=0.1))) == ("max_probes", None, True)
+    low, high = format_rate_per_s(found.low_per_s), format_rate_per_s(found.high_per_s)
+    assert found.reason == (
+        f"The capacity at p99 of 50ms lies between {low}, which keeps to it, and {high}, which does not. "
+        "The search ended after 3 probes, before it was within ±5% of it."
+    )
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=10, seconds=1, max_probes=3)
+    assert found.reason.startswith("The SLO, p99 of 50ms, is kept at 40.0/s; no rate that misses it is known yet.")
+
+
+def test_an_slo_that_no_rate_keeps_to_is_told_without_more_than_was_seen(searched):
+    found, _ = searched(lambda clock: Queue(clock, 60 * MS), slo={"p99": "50ms"}, start_rate=4, min_rate=4, max_rate=5)
+    assert (found.stopped_because, found.capacity_per_s) == ("never_met", None)
+    assert found.reason.endswith("is missed at every rate that was probed, down to 4.00/s.")
+
+
+def test_a_search_that_did_not_end_was_interrupted(searched, tmp_path):
+    searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=4, max_rate=5, seconds=1, max_probes=3)
+    fresh = CapacitySearch(read_scenario(tmp_path / "s.yaml", environ={}))
+    assert fresh.outcome().stopped_because == "interrupted"
+    assert fresh.outcome().capacity_per_s is None

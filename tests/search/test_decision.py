@@ -1,0 +1,204 @@
+"""The capacity search as a decider: what it asks for, what it says in the end."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks.slo_search_simulation import Law, figures, measure, search, simulate_noise
+from perfkit.search.decision import Next, Probe, SearchSettings, Stop, decide
+
+QUIET = 0.02
+
+
+def run(curve, *, start=10.0, seed=0, **given):
+    """Probes a curve, rate → margins, or None for an overload, until the search stops."""
+    settings, probes = SearchSettings(start_per_s=start, **given), list[Probe]()
+    random = np.random.default_rng(seed)
+    while isinstance(step := decide(probes, settings), Next):
+        found = curve(step.rate_per_s, random)
+        probes.append(Probe(step.rate_per_s, step.stage, found or {}, is_overloaded=found is None, carries=True, took_s=10.0))
+        assert len(probes) <= 100
+    return step, probes
+
+
+def queue(rate, random, *, capacity=80.0, saturation=100.0, noise=QUIET, name="p99"):
+    if rate >= saturation:
+        return None
+    return {name: math.log((saturation - capacity) / (saturation - rate)) + random.normal() * noise}
+
+
+def test_section_e9_of_500_searches_with_ten_per_cent_noise():
+    found = figures([simulate_noise(0.1, seed) for seed in range(500)])
+    assert found.probes <= 12
+    assert found.errors <= 0.02
+    assert found.coverage >= 0.88
+    assert found.above <= 0.07
+
+
+@pytest.mark.parametrize(("kind", "p99_s"), [("M/M/1", math.log(100) / 0.2), ("M/D/1", 11.356)])
+def test_on_simulated_queues_the_interval_holds_the_truth(kind, p99_s):
+    # the long form is benchmarks/slo_search_simulation.py; these seeds are fixed, so that chance has no part in it
+    probe = functools.partial(measure, Law(kind, kind, 0.8, p99_s), requests=12_000)
+    found = figures([search(probe, 0.8, seed) for seed in range(20)])
+    assert found.coverage >= 0.75
+    assert found.probes <= 14
+    assert found.errors <= 0.1
+
+
+def test_the_same_probes_ask_for_the_same_next():
+    _, probes = run(queue)
+    settings = SearchSettings(start_per_s=10.0)
+    for count in range(len(probes)):
+        step = decide(probes[:count], settings)
+        assert (step.rate_per_s, step.stage) == (probes[count].rate_per_s, probes[count].stage)
+
+
+def test_it_brackets_by_two_bisects_twice_and_stays_near_the_estimate():
+    stop, probes = run(queue)
+    assert [probe.rate_per_s for probe in probes[:4]] == [10, 20, 40, 80]
+    stages = [probe.stage for probe in probes]
+    assert stages == sorted(stages, key=["bracket", "bisect", "refine", "confirm"].index)
+    assert stages.count("bisect") == 2
+    assert all(70 < probe.rate_per_s < 90 for probe in probes if probe.stage in ("refine", "confirm"))
+    assert (stop.reason, stop.confirmation) == ("precision", "passed")
+    assert stop.estimate.low_per_s == pytest.approx(probes[-1].rate_per_s)
+    assert stop.estimate.low_per_s < 80 < stop.estimate.high_per_s
+    assert stop.estimate.limit == "p99"
+
+
+def test_a_first_rate_above_the_capacity_is_halved():
+    stop, probes = run(queue, start=900.0)
+    assert [probe.rate_per_s for probe in probes[:4]] == [900, 450, 225, 112.5]
+    assert stop.estimate.capacity_per_s == pytest.approx(80, rel=0.05)
+
+
+def test_of_several_limits_the_one_missed_first_counts():
+    def both(rate, random):
+        first, second = queue(rate, random, capacity=90.0), queue(rate, random, capacity=70.0, name="p50")
+        return first and second and {**first, **second}
+
+    stop, _ = run(both)
+    assert stop.estimate.capacity_per_s == pytest.approx(70, rel=0.05)
+    assert stop.estimate.limit == "p50"
+
+
+def test_a_cliff_is_bisected_and_lies_between_what_was_kept_and_missed():
+    stop, _ = run(lambda rate, random: {"p99": -1.5 + 0.02 * random.normal()} if rate < 73 else None)
+    assert stop.reason == "cliff"
+    assert stop.estimate.low_per_s < 73 <= stop.estimate.high_per_s
+    assert stop.estimate.high_per_s / stop.estimate.low_per_s <= 1.05 / 0.95 + 1e-9
+    assert stop.estimate.capacity_per_s == stop.estimate.low_per_s
+    assert stop.confirmation == "passed"
+
+
+def test_what_does_not_rise_with_the_rate_has_no_capacity():
+    def moody(rate, random):
+        return {"p99": -1.0 if rate <= 40 else 1.0 if rate >= 160 else float(random.normal())}
+
+    stop, probes = run(moody, seed=0, max_probes=60)
+    assert stop.reason == "non_monotone"
+    missed = [probe.rate_per_s for probe in probes if not probe.is_met]
+    assert stop.estimate.low_per_s == max(probe.rate_per_s for probe in probes if probe.rate_per_s < min(missed))
+    assert stop.estimate.high_per_s == min(rate for rate in missed if rate > max(probe.rate_per_s for probe in probes if probe.is_met))
+
+
+def test_an_slo_that_no_rate_keeps_to_is_never_met():
+    stop, probes = run(lambda rate, _: {"p99": 0.4} if rate < 100 else None)
+    assert stop.reason == "never_met"
+    assert stop.estimate.capacity_per_s is None
+    assert len(probes) < 12
+    stop, probes = run(lambda rate, _: {"p99": 0.4 + rate / 50}, start=40.0, min_rate_per_s=10.0, max_rate_per_s=50.0)
+    assert stop.reason == "never_met"
+    assert min(probe.rate_per_s for probe in probes) == 10
+
+
+def test_an_slo_that_the_highest_rate_keeps_to_is_never_missed():
+    stop, probes = run(queue, max_rate_per_s=50.0)
+    assert (stop.reason, stop.estimate.capacity_per_s, stop.estimate.high_per_s) == ("never_missed", 50.0, None)
+    assert [probe.rate_per_s for probe in probes] == [10, 20, 40, 50]
+
+
+def test_a_server_that_waits_for_batches_is_slow_below_its_capacity_too():
+    def waiting(rate, random):
+        found = queue(rate, random)
+        return found and {"p99": max(found["p99"], math.log(30 / rate))}
+
+    stop, _ = run(waiting, start=16.0)
+    assert stop.reason == "precision"
+    assert stop.estimate.capacity_per_s == pytest.approx(80, rel=0.05)
+    assert stop.missed_below_per_s == 16
+
+
+def test_rates_that_the_generator_does_not_reach_bound_the_search():
+    settings, probes = SearchSettings(start_per_s=10.0), list[Probe]()
+    while isinstance(step := decide(probes, settings), Next):
+        probes.append(Probe(step.rate_per_s, step.stage, {"p99": -1.0}, is_valid=step.rate_per_s < 100))
+    assert step.reason == "generator"
+    assert 80 < (step.estimate.low_per_s or 0) < 100
+    probes = []
+    while isinstance(step := decide(probes, settings), Next):
+        probes.append(Probe(step.rate_per_s, step.stage, {"p99": 3.0}, is_valid=False))
+    assert (step.reason, step.estimate.capacity_per_s, len(probes)) == ("generator", None, 5)
+    settings, probes = SearchSettings(start_per_s=10.0, max_probes=3), []
+    while isinstance(step := decide(probes, settings), Next):
+        probes.append(Probe(step.rate_per_s, step.stage, {"p99": 3.0}, is_valid=False))
+    assert (step.reason, len(probes)) == ("generator", 3), "no probe said anything of the target"
+
+
+def test_a_mishap_of_the_generator_is_tried_again_and_bounds_nothing():
+    settings, probes, random = SearchSettings(start_per_s=10.0, max_probes=20), list[Probe](), np.random.default_rng(1)
+    while isinstance(step := decide(probes, settings), Next):
+        margins = queue(step.rate_per_s, random)
+        is_valid = len(probes) not in (0, 3, 7)
+        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, is_valid=is_valid, carries=True))
+    assert [probe.rate_per_s for probe in probes[:5]] == [10, 10, 20, 40, 40]
+    assert step.reason == "precision"
+    assert step.estimate.capacity_per_s == pytest.approx(80, rel=0.05)
+
+
+def test_probes_and_minutes_are_budgets():
+    stop, probes = run(functools.partial(queue, noise=0.4), max_probes=9)
+    assert (stop.reason, len(probes)) == ("max_probes", 9)
+    assert stop.estimate.low_per_s is None or stop.estimate.low_per_s < 80
+    stop, probes = run(functools.partial(queue, noise=0.4), budget_s=75.0)
+    assert (stop.reason, len(probes)) == ("budget", 7)
+    stop, probes = run(queue, max_probes=3)
+    assert (stop.estimate.capacity_per_s, stop.estimate.high_per_s) == (40, None)
+
+
+def test_a_probe_that_would_take_longer_than_is_left_does_not_begin():
+    settings, probes, random = SearchSettings(start_per_s=10.0, budget_s=200.0), list[Probe](), np.random.default_rng(0)
+
+    def takes_s(step):
+        return 190.0 if step.stage == "confirm" else 10.0
+
+    while isinstance(step := decide(probes, settings, takes_s), Next):
+        margins = queue(step.rate_per_s, random)
+        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, took_s=takes_s(step)))
+        assert sum(probe.took_s for probe in probes) <= 200
+    assert isinstance(decide(probes, settings), Next)  # as long as the others it would have had room
+    assert (step.reason, step.confirmation, probes[-1].stage) == ("precision", None, "refine")
+
+
+def test_a_lower_limit_that_fresh_probes_miss_is_not_confirmed():
+    settings, probes, random = SearchSettings(start_per_s=10.0, max_probes=40), list[Probe](), np.random.default_rng(3)
+    while isinstance(step := decide(probes, settings), Next):
+        margins = {"p99": 0.001} if step.stage == "confirm" else queue(step.rate_per_s, random, noise=0.05)
+        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None))
+    assert isinstance(step, Stop)
+    assert (step.reason, step.confirmation) == ("not_confirmed", "missed")
+
+
+@pytest.mark.parametrize(
+    ("is_steady", "carries", "confirmation"),
+    [(True, True, "passed"), (True, False, "too_few_samples"), (False, True, "not_steady"), (False, False, "not_steady")],
+)
+def test_what_a_confirming_probe_is_worth_is_said(is_steady, carries, confirmation):
+    settings, probes, random = SearchSettings(start_per_s=10.0), list[Probe](), np.random.default_rng(3)
+    while isinstance(step := decide(probes, settings), Next):
+        margins = queue(step.rate_per_s, random)
+        overloaded = margins is None
+        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=overloaded, is_steady=is_steady, carries=carries))
+    assert (step.reason, step.confirmation) == ("precision", confirmation)

@@ -1,0 +1,153 @@
+"""Where a target is: read from a URL, shown without secrets."""
+
+import json
+import pathlib
+import urllib.parse
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfkit.target.address import Address, Tls, redacted_url, split_credentials
+
+ADDRESS = Address("http", "h", 1, secrets=frozenset({"Bearer s3cr3t-value", "s3cr3t-value", "another-secret", "ab"}))
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://host:80/a/b/", Address("http", "host", 80, "/a/b")),
+        ("http://host", Address("http", "host", 80)),
+        ("https://host/prefix", Address("http", "host", 443, "/prefix", tls=Tls())),
+        ("grpc://host", Address("grpc", "host", 8001)),
+        ("grpcs://host", Address("grpc", "host", 443, tls=Tls())),
+        ("GRPC://Host:9", Address("grpc", "host", 9)),
+        ("grpc://[::1]:9", Address("grpc", "::1", 9)),
+        ("http://u:p@host:8000/x", Address("http", "host", 8000, "/x")),
+        ("unix:/run/a.sock", Address("grpc", "localhost", 0, socket_path="/run/a.sock")),
+        ("grpc+unix:///run/a.sock", Address("grpc", "localhost", 0, socket_path="/run/a.sock")),
+        ("http+unix:/run/a.sock", Address("http", "localhost", 0, socket_path="/run/a.sock")),
+        ("http+unix://%2Frun%2Fa.sock/prefix/", Address("http", "localhost", 0, "/prefix", socket_path="/run/a.sock")),
+    ],
+)
+def test_an_address_is_read_from_its_url(url, address):
+    assert Address.parse(url) == address
+
+
+@pytest.mark.parametrize("url", ["http://[::1]:8000", "grpcs://h:1/p", "https://h:443", "unix:/run/a.sock", "http+unix:/run/a.sock"])
+def test_an_address_is_shown_as_its_url(url):
+    assert str(Address.parse(url)) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "h",
+        "h:8000",
+        "ftp://h",
+        "http://",
+        "http://h:0x1",
+        "http://h:-1",
+        "http://h/ü",
+        "unix:rel",
+        "http+unix://rel",
+        "http://h:0",
+        "http://a..b",
+        "http://h//x",
+        "http://h/${X}",
+        "http+unix://%2Frun%2Fx/a b",
+    ],
+)
+def test_what_is_no_target_is_refused(url):
+    with pytest.raises(ValueError, match=r"expected|percent-encoded|no host name|variables"):
+        Address.parse(url)
+
+
+def test_credentials_stand_before_the_host():
+    assert split_credentials("http://u:p%40q@host/x") == ("http://host/x", "u:p%40q")
+    assert split_credentials("http://host/x") == ("http://host/x", "")
+    assert redacted_url("https://u:p@host:1/x") == "https://<redacted>@host:1/x"
+    assert redacted_url("https://host:1/x") == "https://host:1/x"
+
+
+@pytest.mark.parametrize("url", ["ali:pass-word@host:8000", "http:/ali:pass-word@host", "https:ali:pass-word@host"])
+def test_a_mistyped_url_shows_no_password_either(url):
+    assert "pass-word" not in redacted_url(url)
+    with pytest.raises(ValueError, match=r"expected|percent-encoded") as caught:
+        Address.parse(url)
+    assert "pass-word" not in str(caught.value)
+
+
+def test_a_socket_s_path_may_hold_an_at_sign():
+    assert redacted_url("unix:/run/a@b.sock") == "unix:/run/a@b.sock" == str(Address.parse("unix:/run/a@b.sock"))
+
+
+def test_a_name_in_another_script_is_looked_up_as_dns_has_it():
+    assert Address.parse("http://例え.jp:8000").host == "xn--r8jz45g.jp"
+
+
+@pytest.mark.parametrize("quote", [json.dumps, repr, lambda text: urllib.parse.quote(text, safe="")])
+def test_a_secret_is_found_in_quotes_too(quote):
+    told = "sek\"ri\\t'pw/ü"
+    shown = Address("http", "h", 1, secrets=frozenset({told})).redact(f"got {quote(told)} here")
+    assert shown.replace('"', "").replace("'", "") == "got <redacted> here"
+
+
+@given(st.text("ab/@:?#% [", min_size=1).map(lambda text: f"QQ{text}QQ"))
+def test_no_password_however_written_is_shown(password):
+    url = f"http://u:{password}@host"
+    assert "QQ" not in redacted_url(url)
+    assert "QQ" not in _shown(url)
+
+
+def _shown(url):
+    try:
+        address = Address.parse(url)
+    except ValueError as error:
+        return str(error)
+    return f"{address} {address!r}"
+
+
+def test_secrets_that_a_server_echoes_are_redacted():
+    text = ADDRESS.presentable("bad request: authorization: Bearer s3cr3t-value, x-key another-secret, and s3cr3t-value alone")
+    assert text == "bad request: authorization: <redacted>, x-key <redacted>, and <redacted> alone"
+
+
+def test_what_is_too_short_for_a_secret_leaves_sentences_whole():
+    assert ADDRESS.presentable("about") == "about"
+
+
+def test_control_characters_never_reach_a_terminal():
+    assert ADDRESS.presentable("a\x1b[31mred\nline") == "a [31mred line"
+
+
+def test_a_long_body_is_cut():
+    assert len(ADDRESS.presentable("x" * 10**6)) < 400
+
+
+def test_headers_and_secrets_are_not_in_an_address_s_repr():
+    address = Address("http", "h", 1, headers={"a": "token"}, secrets=frozenset({"token"}), tls=Tls(pathlib.Path("ca.pem")))
+    assert "token" not in repr(address)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_this_machine"),
+    [
+        ("http://127.0.0.1:8000", True),
+        ("http://127.9.8.7", True),
+        ("grpc://localhost", True),
+        ("http://api.localhost:8000", True),
+        ("https://[::1]:443/prefix", True),
+        ("http://[::ffff:127.0.0.1]:8000", True),
+        ("unix:/run/v2.sock", True),
+        ("http+unix:/run/v2.sock", True),
+        ("http://10.0.0.7:8000", False),
+        ("http://localhost.example.com", False),
+        ("http://127.0.0.1.example.com", False),
+        ("grpc://[::ffff:10.0.0.7]:8001", False),
+        ("grpc://triton:8001", False),
+    ],
+)
+def test_a_target_is_this_machine_where_its_address_is_the_loopbacks(url, is_this_machine):
+    assert Address.parse(url).is_this_machine is is_this_machine

@@ -1,0 +1,125 @@
+"""A server started by a command: when it is ready, what becomes of it, and what is said where it is not."""
+
+import asyncio
+import contextlib
+import shlex
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from perfkit.clock import MonotonicClock
+from perfkit.errors import TargetError, UsageError
+from perfkit.scenario.model import Scenario
+from perfkit.target.address import Address
+from perfkit.target.command_server import command_server, command_words, free_port
+from tests.conditions import until_ended
+
+SCENARIO = Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load": {"closed": {"concurrency": 1}}})
+# ready at its second question; it starts a child that does not care about SIGTERM, and says who they are
+SERVER = """
+import http.server, subprocess, sys, os
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.signal(15, signal.SIG_IGN); signal.alarm(600); print('set', flush=True); signal.pause()"], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(os.getpid(), child.pid, flush=True)
+asked = []
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        asked.append(self.path)
+        self.send_response(200 if len(asked) > 1 else 503)
+        body = b'{"name": "m", "ready": true}'
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def serve(tmp_path, source, body=None):
+    """Starts a program as the server, and gives what `body` makes of it."""
+    (tmp_path / "server.py").write_text(source)
+    port, log = free_port(), tmp_path / "server.log"
+    command = shlex.join([sys.executable, str(tmp_path / "server.py"), str(port)])
+
+    async def run():
+        address = Address.parse(f"http://127.0.0.1:{port}")
+        async with command_server(command, SCENARIO, address, cpus=(), log=log, clock=MonotonicClock()):
+            return body() if body else None
+
+    return asyncio.run(run())
+
+
+def test_it_is_there_for_the_block_with_all_that_it_started_and_gone_behind_it(tmp_path):
+    def processes():
+        return [psutil.Process(int(pid)) for pid in (tmp_path / "server.log").read_text().split()[:2]]
+
+    server, child = serve(tmp_path, SERVER, processes)
+    assert child.pid != server.pid
+    until_ended([server, child])
+
+
+def test_it_is_stopped_where_the_block_fails(tmp_path):
+    seen: list[psutil.Process] = []
+
+    def fail():
+        seen.extend(psutil.Process(int(pid)) for pid in (tmp_path / "server.log").read_text().split()[:2])
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        serve(tmp_path, SERVER, fail)
+    until_ended(seen)
+
+
+# a program that perfkit would be: it holds a server for as long as it lives, and says who that is
+HOLDER = """
+import asyncio, pathlib, sys
+from perfkit.target.address import Address
+from perfkit.clock import MonotonicClock
+from perfkit.target import command_server as module
+from tests.target.test_command_server import SCENARIO
+module._STOP_WITHIN_S = 1
+async def run():
+    log = pathlib.Path(sys.argv[3])
+    async with module.command_server(sys.argv[1], SCENARIO, Address.parse(sys.argv[2]), cpus=(), log=log, clock=MonotonicClock()):
+        print(log.read_text().split()[0], flush=True)
+        await asyncio.Event().wait()
+asyncio.run(run())
+"""
+
+
+def test_it_is_stopped_where_perfkit_is_killed_though_it_does_not_mind_its_stdin(tmp_path):
+    (tmp_path / "server.py").write_text(SERVER)
+    port = free_port()
+    command = shlex.join([sys.executable, str(tmp_path / "server.py"), str(port)])
+    arguments = [sys.executable, "-c", HOLDER, command, f"http://127.0.0.1:{port}", str(tmp_path / "server.log")]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            server = psutil.Process(int(holder.stdout.readline()))
+            group = [*server.children(), server]
+            assert len(group) == 2
+        finally:
+            holder.kill()
+    until_ended(group)  # the child does not mind SIGTERM: it is killed in the end
+
+
+def test_a_server_that_ends_before_it_is_ready_is_told_with_its_last_words(tmp_path):
+    with pytest.raises(TargetError, match=r"ended with exit code 3 before it was ready; it said: no GPU$"):
+        serve(tmp_path, "import sys\nprint('no GPU', file=sys.stderr)\nsys.exit(3)")
+
+
+def test_a_program_that_is_not_there_is_told(tmp_path):
+    async def run():
+        address = Address.parse("http://127.0.0.1:1")
+        async with command_server("/no/such/server", SCENARIO, address, cpus=(), log=tmp_path / "log", clock=MonotonicClock()):
+            pass
+
+    with pytest.raises(TargetError, match="cmd:/no/such/server cannot be started: No such file or directory"):
+        asyncio.run(run())
+
+
+def test_a_command_is_split_as_a_shell_would_but_none_runs_it():
+    assert command_words("serve --name 'a b' --port {port} $HOME") == ["serve", "--name", "a b", "--port", "{port}", "$HOME"]
+    for wrong in ("", "serve 'a"):
+        with contextlib.suppress(UsageError):
+            pytest.fail(str(command_words(wrong)))

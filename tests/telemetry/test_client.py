@@ -1,0 +1,101 @@
+"""The process that samples, as a run starts it."""
+
+import asyncio
+import os
+
+import pytest
+import uvloop
+
+from perfkit.clock import MonotonicClock
+from perfkit.errors import UsageError
+from perfkit.telemetry.client import Watch, watching
+from perfkit.telemetry.messages import Metric, Publish, Watched, WatchedMetrics
+from tests.children import children_running
+from tests.conditions import passes, until
+
+S = 1_000_000_000
+PROCESS = "perfkit.telemetry.sampler_process"
+
+
+def test_a_window_has_what_each_sampler_saw(page):
+    page.text = "nv_pending 3\nnv_broken{\n"
+    clock = MonotonicClock()
+
+    async def go():
+        start_ns = clock.now_ns()
+        async with watching(Watched(metrics=(WatchedMetrics(page.url, "", "m", (), S // 50),), listen=("127.0.0.1", 0))) as watch:
+            watch.follow([os.getpid()])
+            watch.publish(Publish("x", (Metric("points", "Some.", "gauge", {}, 2),)))
+            seen = await watch.window(start_ns, clock.now_ns() + 60 * S)
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(watch.url.split(":")[2].split("/")[0]))
+            writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+            text = (await reader.read()).decode()
+            writer.close()
+            await writer.wait_closed()
+            assert len(children_running(PROCESS)) == 1
+            return seen, watch.notes, text
+
+    seen, notes, text = asyncio.run(go())
+    assert set(seen.observed) == {"generator", "metrics 1"}
+    assert seen.observed["metrics 1"].summary.metrics[0].mean == 3
+    assert seen.observed["generator"].summary.open_files_max >= 3
+    assert notes == [f"1 line of the metrics at {page.url} could not be read, and were passed over."]
+    assert "perfkit_points 2.0\n" in text
+    assert "perfkit_nv_pending 3.0\n" in text
+    assert children_running(PROCESS) == []
+
+
+def test_a_port_that_is_taken_is_refused():
+    async def go():
+        async with watching(Watched(listen=("127.0.0.1", 0))) as first:
+            port = int(first.url.split(":")[2].split("/")[0])
+            async with watching(Watched(listen=("127.0.0.1", port))):
+                pytest.fail("two listen on one port")
+
+    with pytest.raises(UsageError, match=r"--prometheus 127\.0\.0\.1:\d+: cannot be listened on: Address already in use"):
+        asyncio.run(go())
+    assert children_running(PROCESS) == []
+
+
+@pytest.mark.parametrize("closes_first", [False, True])
+def test_where_the_process_is_gone_nothing_is_seen_and_that_is_said_once(closes_first):
+    async def go():
+        async with watching(Watched()) as watch:
+            (child,) = children_running(PROCESS)
+            child.kill()
+            seen = [await watch.window(0, 1), await watch.window(1, 2)]
+            if closes_first:
+                await until(lambda: watch._orders._pipe is None)  # the event loop has let go of it, which it tells nobody
+            return seen, watch.notes
+
+    seen, notes = asyncio.run(go())
+    assert [one.observed for one in seen] == [{}, {}]
+    assert notes == ["The process that samples this run ended: there is no telemetry from then on."]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("turns", [1, 2, 3])
+def test_an_interruption_while_it_starts_leaves_no_process(run, turns):
+    async def go():
+        async with watching(Watched()):
+            pytest.fail("it was not interrupted")
+
+    async def main():
+        task = asyncio.ensure_future(go())
+        await passes(turns)  # it has started the process, and waits for its pipe, or has it
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main())
+    assert children_running(PROCESS) == []
+
+
+def test_without_telemetry_there_is_no_process():
+    async def go():
+        async with watching(None) as watch:
+            watch.follow([1])
+            return (await watch.window(0, 1)).observed, watch.notes, children_running(PROCESS)
+
+    assert asyncio.run(go()) == ({}, [], [])
+    assert Watch().url == ""

@@ -1,0 +1,58 @@
+"""Who gets which CPUs, and when sharing them is said."""
+
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.scenario.model import Scenario
+from perfkit.workers.cpu_placement import place
+
+
+def scenario(url=None, server_cpus=None, driver_cpus=None):
+    document = {
+        "name": "s",
+        "target": {"model": "m", **({"url": url} if url else {})},
+        "load": {"closed": {"concurrency": 1}},
+        "server": {"cpus": server_cpus} if server_cpus else {},
+        "measure": {"cpus": driver_cpus} if driver_cpus else {},
+    }
+    return Scenario.model_validate(document)
+
+
+@pytest.mark.parametrize(
+    ("server_cpus", "driver_cpus", "usable", "server", "driver"),
+    [
+        (None, None, [0, 1], (0,), (1,)),
+        (None, None, [2, 3, 6, 7], (2, 3, 6), (7,)),
+        ([3], None, [0, 1, 2, 3], (3,), (2,)),
+        (None, [0], [0, 1, 2], (1, 2), (0,)),
+        ([0], [2], [0, 1, 2], (0,), (2,)),
+    ],
+)
+def test_a_bundled_server_and_the_driver_are_kept_apart(server_cpus, driver_cpus, usable, server, driver):
+    placement = place(scenario(None, server_cpus, driver_cpus), usable)
+    assert (placement.server, placement.driver, placement.conflict) == (server, driver, "")
+
+
+@pytest.mark.parametrize(
+    ("server_cpus", "driver_cpus", "usable", "shared"),
+    [(None, None, [5], "5"), ([0, 1], None, [0, 1], "1"), ([0, 1], [1, 2], [0, 1, 2], "1")],
+)
+def test_shared_cpus_are_named(server_cpus, driver_cpus, usable, shared):
+    assert f"share CPU {shared}:" in place(scenario(None, server_cpus, driver_cpus), usable).conflict
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "grpc://localhost:8001", "http://[::1]:8000"])
+def test_a_target_on_this_machine_may_share_its_cpus(url):
+    placement = place(scenario(url), [0, 1])
+    assert (placement.server, placement.driver) == ((), ())
+    assert "runs on this machine" in placement.conflict
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.7:8000", "grpc://models.example:8001"])
+def test_a_target_elsewhere_shares_nothing(url):
+    assert place(scenario(url), [0, 1]).conflict == ""
+
+
+def test_a_cpu_that_may_not_be_used_is_refused():
+    with pytest.raises(UsageError, match="CPU 7 is not among those"):
+        place(scenario(None, [7]), [0, 1])

@@ -1,0 +1,198 @@
+"""One worker through its phases, in virtual time."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from perfkit.clock import ManualClock
+from perfkit.load.arrivals import Trace
+from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.load_plan import ClosedPlan, OpenPlan
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recording import Interval
+from perfkit.recorder.window import cut
+from perfkit.target.address import Address
+from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.scripted import ScriptedTransport
+from perfkit.workers.point import PointSpec
+from perfkit.workers.worker import run_point
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+def run(script, *, on_loop=lambda _: None, clock=None, **changes):
+    clock = clock or ManualClock(5 * S)
+    fields = {
+        "load": ClosedPlan(4, 0), "warmup_ns": S, "window_ns": 10 * S, "requests": None, "drain_ns": 30 * S, "connections": 4,
+        **changes,
+    }  # fmt: skip
+    intervals: list[Interval] = []
+
+    async def main():
+        transport = ScriptedTransport(clock, script)
+        return await run_point(
+            PointSpec(**fields),
+            transport,
+            [Prepared(())],
+            clock=clock,
+            address=Address("http", "h", 1),
+            on_loop=on_loop,
+            on_interval=lambda _, interval: intervals.append(interval),
+        )
+
+    point = clock.run(main())
+    return point, cut(point.recording, 0, is_open=not isinstance(fields["load"], ClosedPlan)), intervals
+
+
+def test_a_window_holds_what_the_closed_form_says():
+    point, window, intervals = run(lambda _: (20 * MS, Outcome.OK))
+    assert window.length_ns == 10 * S
+    assert window.outcomes[Outcome.OK] == 4 * 10_000 // 20
+    # the answers of what starts at 9.98 s finish at the window's very end, which is outside
+    assert window.finished == 4 * 10_000 // 20
+    assert sum(interval.service_time.count for interval in intervals) == 2000
+    assert point.connections.opened == 4
+
+
+def test_a_counted_window_ends_with_its_last_answer():
+    _point, window, _ = run(lambda _: (20 * MS, Outcome.OK), window_ns=None, requests=100)
+    assert window.outcomes[Outcome.OK] == 100
+    assert window.length_ns == pytest.approx(100 / 4 * 20 * MS, rel=0.05)
+    assert window.finished >= 100
+
+
+def test_a_point_that_is_stopped_has_the_window_it_reached():
+    clock = ManualClock(5 * S)
+    loops: list[ClosedLoop] = []
+    count = iter(range(10**6))
+
+    def script(_):
+        if next(count) == 1000:
+            loops[0].stop("enough")
+        return 20 * MS, Outcome.OK
+
+    point, window, _ = run(script, on_loop=loops.append, clock=clock)
+    assert point.ending.reason == "enough"
+    assert window.length_ns == (1000 // 4) * 20 * MS - S
+
+
+def test_a_counted_window_holds_its_requests_and_what_the_warm_up_left_in_flight():
+    _point, window, _ = run(lambda _: (30 * MS, Outcome.OK), load=ClosedPlan(1, 0), window_ns=None, requests=50)
+    assert window.outcomes[Outcome.OK] == 50
+    # the warm-up's last request starts at 990 ms and is answered at 1020 ms
+    assert window.length_ns == 20 * MS + 50 * 30 * MS
+
+
+def stopped_at(instant_ns, script, **changes):
+    """A point that is stopped at an instant after its start."""
+    clock = ManualClock(5 * S)
+
+    async def stop(loop):
+        await clock.sleep_until_ns(5 * S + instant_ns)
+        loop.stop("enough")
+
+    stops = []
+    return run(script, on_loop=lambda loop: stops.append(asyncio.ensure_future(stop(loop))), clock=clock, **changes)
+
+
+def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
+    point, window, intervals = stopped_at(500 * MS, lambda _: (900 * MS, Outcome.OK))
+    assert window.length_ns == 0
+    assert sum(window.outcomes.values()) == window.finished == 0
+    assert intervals == []
+    assert (point.ending.reason, point.ending.target_lost) == ("enough", False)
+
+
+def test_answers_of_the_drain_are_samples_but_no_throughput_of_a_point_that_is_stopped():
+    slots = 3000  # more than a batch of replies comes in the drain
+    _point, window, _ = stopped_at(2500 * MS, lambda _: (S, Outcome.OK), load=ClosedPlan(slots, 0))
+    assert window.length_ns == 1500 * MS
+    assert window.outcomes[Outcome.OK] == 2 * slots
+    # at the window's start, and a second later; those of 3 s came in the drain
+    assert window.finished == 2 * slots
+    assert sum(window.finished_per_s) == 2 * slots
+
+
+def test_a_lost_target_ends_the_point_early():
+    point, window, _ = run(lambda index: (20 * MS, Outcome.OK if index < 400 else Outcome.CONNECT_FAILED), window_ns=60 * S)
+    assert point.ending.target_lost
+    # 400 requests are 2 s, one of them warm-up; 3 s later the target is given up
+    assert 4 * S <= window.length_ns < 6 * S
+    assert window.outcomes[Outcome.OK] == 200
+    assert window.errors[Outcome.CONNECT_FAILED] == ("connect_failed",) * 3
+
+
+def test_what_is_unfinished_after_the_drain_is_counted_at_its_age():
+    _point, window, _ = run(lambda index: (3600 * S if index == 700 else 20 * MS, Outcome.OK))
+    assert window.outcomes[Outcome.UNFINISHED] == 1
+    # the 701st request starts at 3.5 s, the drain ends at 1 + 10 + 30 s
+    assert Histogram.unpacked(window.times["service_time"]).max_ns == pytest.approx(37.5 * S, rel=1e-3)
+
+
+def test_think_time_and_connections_reach_the_loop_and_the_transport():
+    point, window, _ = run(lambda _: (20 * MS, Outcome.OK), load=ClosedPlan(4, 80 * MS), connections=2)
+    assert window.outcomes[Outcome.OK] == 4 * 10_000 // 100
+    assert point.connections.opened == 2
+
+
+def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
+    clock = ManualClock(5 * S)
+    seen = []
+
+    async def main():
+        transport = ScriptedTransport(clock, lambda _: (MS, Outcome.OK))
+        return await run_point(
+            PointSpec(ClosedPlan(4, 0), S, 20 * S, None, S, 4), transport, [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=lambda _: None,
+            on_interval=lambda start_ns, interval: seen.append((start_ns, interval.index, interval.service_time.count, clock.now_ns())),
+        )  # fmt: skip
+
+    clock.run(main())
+    assert [index for _, index, *_ in seen] == list(range(20))
+    assert {(start_ns, count) for start_ns, _, count, _ in seen} == {(6 * S, 4000)}
+    assert seen[0][3] < 12 * S
+
+
+def test_a_point_whose_requests_fail_is_ended_where_a_limit_is_set():
+    failing = lambda index: (20 * MS, Outcome.REJECTED if index % 2 else Outcome.OK)  # noqa: E731 - a script in a line
+    point, window, _ = run(failing, abort_error_rate=0.4)
+    assert point.ending.aborted
+    assert "50% of" in point.ending.reason
+    assert window.length_ns == 0, "20 requests are there after 100 ms of the warm-up"
+    point, window, _ = run(failing, abort_error_rate=0.6)
+    assert (point.ending.aborted, point.ending.reason, window.length_ns) == (False, "", 10 * S)
+
+
+def test_few_requests_abort_nothing():
+    point, _, _ = run(lambda _: (S, Outcome.REJECTED), abort_error_rate=0.1, load=ClosedPlan(1, 0))
+    assert not point.ending.aborted, "eleven failed, and twenty are looked at"
+
+
+def test_little_s_law_holds_in_a_closed_loop():
+    """Acceptance: |1 - X(R+Z)/C| within 1 %."""
+    random = np.random.default_rng(5)
+    for concurrency, think_ms in ((1, 0), (8, 0), (4, 30)):
+        services = random.exponential(20 * MS, 200_000).astype(np.int64).tolist()
+        _, window, _ = run(lambda index, s=services: (s[index], Outcome.OK), load=ClosedPlan(concurrency, think_ms * MS), window_ns=60 * S)
+        mean_s = Histogram.unpacked(window.times["service_time"]).mean_and_stddev_ns()[0] / S
+        assert abs(1 - window.ended / 60 * (mean_s + think_ms / 1000) / concurrency) < 0.01
+
+
+def test_answers_within_the_limit_are_good():
+    _, window, _ = run(lambda index: (10 * MS if index % 4 else 30 * MS, Outcome.OK), load=ClosedPlan(1, 0), good_within_ns=20 * MS)
+    assert window.good == pytest.approx(0.75 * window.finished, abs=1)
+    assert window.finished == pytest.approx(10_000 / 15, abs=2)
+
+
+def test_an_arrival_at_the_very_start_is_not_late_however_long_its_schedule_took_to_make():
+    clock = ManualClock(5 * S)
+
+    class Long(Trace):
+        def chunks(self):
+            clock._now_ns += 700 * MS
+            yield from super().chunks()
+
+    plan = OpenPlan(2.0, "trace", Long((0, 10 * MS)), None, None)
+    _, window, _ = run(lambda _: (MS, Outcome.OK), clock=clock, load=plan, warmup_ns=0, window_ns=S)
+    assert window.outcomes[Outcome.OK] == 2
+    assert window.times["lag"].max_ns == 0
