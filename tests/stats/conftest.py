@@ -1,72 +1,7 @@
-"""Measurements made by hand."""
+"""Response times of a simulated queue."""
 
 import numpy as np
 import pytest
-
-from perfkit.recorder.histogram import HIGHEST_NS, Histogram
-from perfkit.recorder.series import Series
-from perfkit.recorder.window import Window
-from perfkit.result.model import ClosedLoad, Connections, Generator
-from perfkit.run.summary import PointMeasurement
-from perfkit.transport.base import Outcome
-
-MS = 1_000_000
-
-
-def histogram_of(values_ns):
-    histogram = Histogram()
-    histogram.record_many(np.asarray(values_ns, dtype=np.int64))
-    return histogram
-
-
-@pytest.fixture
-def measured():
-    """One load point: service times of ok requests, times of others by outcome; the rest as a quiet run would have it."""
-
-    def make(ok_ns=(), *, others=(), cpu_share=0.2, steal_share=0.0, errors=(), finished=None, series=(), window_s=2.0, batch_size=1,
-             repetition=0, concurrency=4, connections=(4, 0), warnings=(), ended=None, good=0, has_slo=False, checked=0, statuses=()):  # fmt: skip
-        others = {Outcome(name): values for name, values in dict(others).items()}
-        outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: len(ok_ns), **{outcome: len(values) for outcome, values in others.items()}}
-        failed = [outcome for outcome in others if outcome in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN)]
-        service = histogram_of([*ok_ns, *(value for outcome, values in others.items() if outcome not in failed for value in values)])
-        nothing = np.zeros(0, dtype=np.int64)
-        window_ns, finished = round(window_s * 1e9), len(ok_ns) if finished is None else finished
-        all_ns = [*ok_ns, *(value for values in others.values() for value in values)]
-        quiet = concurrency * window_ns / float(np.mean(np.minimum(all_ns, HIGHEST_NS))) if all_ns else 0.0  # as Little's law has it
-        window = Window(
-            start_ns=1,
-            end_ns=1 + window_ns,
-            outcomes=outcomes,
-            times={
-                "service_time": service.packed(),
-                "failure_time": histogram_of([value for outcome in failed for value in others[outcome]]).packed(),
-            },
-            statuses=dict(statuses),
-            dropped=0,
-            unsent=0,
-            checked=checked,
-            ended=ended or quiet,  # type: ignore[arg-type]  # a share of a request, so that the law holds exactly
-            finished=finished,
-            good=good,
-            finished_per_s=tuple(dict(series).get(second, 0) for second in range(-(-window_ns // 10**9))),
-            errors={Outcome(name): tuple(texts) for name, texts in dict(errors).items()},
-            series=Series(1, 20 * MS, nothing, nothing, nothing, nothing),
-            batches=(),
-        )
-        return PointMeasurement(
-            protocol="http",
-            load=ClosedLoad(concurrency=concurrency),
-            batch_size=batch_size,
-            repetition=repetition,
-            window=window,
-            warmup_ns=10**9,
-            connections=Connections(opened=connections[0], reconnects=connections[1]),
-            generator=Generator(cpu_share=cpu_share, steal_share=steal_share),
-            warnings=warnings,
-            has_slo=has_slo,
-        )
-
-    return make
 
 
 def queue_response_times(random, load, count, *, warm_up, service="exponential"):
