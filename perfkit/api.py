@@ -18,7 +18,6 @@ from perfkit.run.interruption import Interruption
 from perfkit.run.lifecycle import run_scenario
 from perfkit.run.observer import Observer
 from perfkit.scenario.file import LoadedScenario, read_scenario
-from perfkit.search.capacity_search import search_of
 
 __all__ = ["Result", "load_scenario", "run"]
 
@@ -67,7 +66,7 @@ def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: Observer, *
     calibration = read_calibration(calibration_path(), describe_host()).calibration
     writer = ResultWriter(folder, utc_now().timestamp())
     try:
-        result = uvloop.run(run_scenario(loaded, writer, observer, Interruption(), calibration=calibration, steering=search_of(loaded)))
+        result = uvloop.run(run_scenario(loaded, writer, observer, Interruption(), calibration=calibration))
     except BaseException:
         writer.abort()
         raise

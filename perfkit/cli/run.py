@@ -102,7 +102,6 @@ class _Session:
         from perfkit.result.file import ResultWriter
         from perfkit.run.interruption import Interruption
         from perfkit.run.lifecycle import run_scenario
-        from perfkit.search.capacity_search import search_of
 
         writer, interruption = ResultWriter(folder, utc_now().timestamp()), Interruption()
 
@@ -124,7 +123,6 @@ class _Session:
                     interruption,
                     calibration=self._calibration,
                     publish_at=self._publish_at,
-                    steering=search_of(loaded),
                 )
             finally:
                 for number in _SIGNALS:

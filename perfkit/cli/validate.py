@@ -13,7 +13,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.run.load_points import load_points
+    from perfkit.load.load_plan import load_points
     from perfkit.scenario.credentials import resolve_address
     from perfkit.scenario.file import read_cases
     from perfkit.target.address import redacted_url

@@ -1,10 +1,11 @@
-"""What a scenario's load part means: the load points, and the schedule of each."""
+"""The load points of a scenario, and the schedule of each: what the loops execute."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 import warnings
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -13,7 +14,11 @@ from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
 from perfkit.scenario.load import ClosedLoad, Load, OpenLoop, SearchLoad, Shape
 from perfkit.scenario.search import Search
+from perfkit.target.address import Protocol
 from perfkit.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from perfkit.scenario.file import LoadedScenario
 
 _LONGEST_S = 1e9  # some thirty years, and exact to the nanosecond's part that a float has there
 
@@ -47,13 +52,51 @@ class OpenPlan:
 LoadPlan: TypeAlias = ClosedPlan | OpenPlan
 
 
-def plan_loads(
+@dataclasses.dataclass(frozen=True)
+class LoadPoint:
+    """One load over one protocol in one repetition; `index` counts within a repetition, `number` within the run."""
+
+    index: int
+    protocol: Protocol
+    load: LoadPlan
+    repetition: int
+    number: int
+    window_ns: int | None = None
+    """None for the scenario's window."""
+    overload_abort_after_ns: int | None = None
+    """See `PointSpec`."""
+
+    @property
+    def tag(self) -> str:
+        """The tag of its histograms in the interval log."""
+        return f"p{self.index}.r{self.repetition}"
+
+
+def load_points(loaded: "LoadedScenario") -> list[LoadPoint]:
+    """All load points of a run, one repetition after the other; none for a search, which plans each probe by itself.
+
+    Every load point of every repetition has arrivals of its own. Raises ScenarioError if a trace cannot be read, or holds fewer
+    arrivals than `measure.requests`.
+    """
+    scenario, points = loaded.scenario, list[LoadPoint]()
+    for repetition in range(scenario.measure.repetitions):
+        plans = _plan_loads(
+            scenario.load,
+            seed=scenario.workload.seed,
+            repetition=repetition,
+            warmup_ns=scenario.warmup_ns,
+            window_ns=scenario.window_ns,
+            requests=scenario.measure.requests,
+            folder=loaded.folder,
+        )
+        pairs = itertools.product(scenario.target.load_protocols, plans)
+        points += [LoadPoint(index, protocol, load, repetition, len(points) + index) for index, (protocol, load) in enumerate(pairs)]
+    return points
+
+
+def _plan_loads(
     load: Load, *, seed: int, repetition: int, warmup_ns: int, window_ns: int | None, requests: int | None, folder: pathlib.Path
 ) -> tuple[LoadPlan, ...]:
-    """The load points of one repetition; each has arrivals of its own, and another repetition others.
-
-    Raises ScenarioError where a trace cannot be read, or holds fewer arrivals than are asked for.
-    """
     if isinstance(load, ClosedLoad):
         return tuple(ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency)
     if isinstance(load, SearchLoad):

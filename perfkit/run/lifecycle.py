@@ -9,6 +9,7 @@ from typing import Any
 from perfkit.calibration.model import Calibration, calibration_document
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
+from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Loop
 from perfkit.machine.host import describe_host, pinned, usable_cpus
 from perfkit.recorder.recording import Interval
@@ -17,8 +18,7 @@ from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, Status
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.run.interruption import Interruption
-from perfkit.run.load_point_source import FixedPoints, LoadPointSource
-from perfkit.run.load_points import LoadPoint, connected, count_workers, load_points, make_worker_spec
+from perfkit.run.load_points import LoadPointSource, connected, count_workers, describe_load, load_point_source, make_worker_spec
 from perfkit.run.observation import Observation, observing
 from perfkit.run.observer import Observer
 from perfkit.run.point_measurement import held_s, measured_point, measured_window
@@ -45,12 +45,11 @@ async def run_scenario(
     clock: Clock | None = None,
     calibration: Calibration | None = None,
     publish_at: tuple[str, int] | None = None,
-    steering: LoadPointSource | None = None,
 ) -> Result:
     """Measures every load point and writes the result as it grows; the caller commits it.
 
     `calibration` is this machine's, by which `measure.workers: auto` is decided; `publish_at` a host and a port at which the
-    run is told to Prometheus while it goes on; `steering` decides the load points of a search.
+    run is told to Prometheus while it goes on.
 
     Raises ModelMismatchError, ScenarioError, TargetError and UsageError as long as nothing was measured; later failures end in a
     result whose status says so.
@@ -60,7 +59,7 @@ async def run_scenario(
     assert task is not None
     interruption.cancel_between_points(task)
     placement = place(scenario, usable_cpus())
-    run = _Run(loaded, writer, observer, interruption, clock, placement, calibration, steering or FixedPoints(load_points(loaded)))
+    run = _Run(loaded, writer, observer, interruption, clock, placement, calibration, load_point_source(loaded))
     try:
         async with (
             open_target(loaded, placement.server, observer.server_line) as target,
@@ -100,20 +99,20 @@ class _Run:
         clock: Clock,
         placement: Placement,
         calibration: Calibration | None,
-        steering: LoadPointSource,
+        source: LoadPointSource,
     ) -> None:
         self.points: list[Point] = []
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
-        self._placement, self._calibration, self._steering = placement, calibration, steering
+        self._placement, self._calibration, self._source = placement, calibration, source
         self._warnings = [MeasurementWarning(code="shared_cpus", message=placement.conflict)] if placement.conflict else []
         self._probed: dict[WireProtocol, Probed] = {}
         self._measured: dict[tuple[str, Load], list[PointMeasurement]] = {}
         self._summary: dict[tuple[str, Load], Point] = {}
         self._environment: dict[str, Any] = {}
-        self._host, self._source = describe_host(), describe_source(loaded.folder)
+        self._host, self._code = describe_host(), describe_source(loaded.folder)
         self._status: tuple[Status, str] = ("complete", "")
-        self._is_search = steering.outcome() is not None
+        self._is_search = source.outcome() is not None
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
 
     async def prepare(self, target: Target, observation: Observation) -> None:
@@ -122,7 +121,7 @@ class _Run:
         calibration = None if self._calibration is None else calibration_document(self._calibration)
         self._environment = {
             "generator": {**self._host, "calibration": calibration},
-            "source": self._source,
+            "source": self._code,
             "metric_definitions": METRIC_DEFINITIONS,
         }
         for protocol, address in target.addresses.items():
@@ -138,12 +137,12 @@ class _Run:
 
     async def measure(self, target: Target, observation: Observation) -> None:
         """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
-        try_ns = max(probed.try_ns for probed in self._probed.values())
-        while self._status[0] == "complete" and (plan := self._steering.next_point(try_ns)) is not None:
-            number, total, seconds = len(self.points) + 1, self._steering.total(), self._point_s(plan)
+        probe_time_ns = max(probed.probe_time_ns for probed in self._probed.values())
+        while self._status[0] == "complete" and (plan := self._source.next_point(probe_time_ns)) is not None:
+            number, total, seconds = len(self.points) + 1, self._source.total(), self._point_s(plan)
             # a search may end sooner, and its probes are not all alike
             left_s = None if seconds is None or self._is_search else seconds * (total - number + 1)
-            self._observer.point_started(number - 1, total, f"{plan.protocol}, {plan.described.title}", seconds, left_s)
+            self._observer.point_started(number - 1, total, f"{plan.protocol}, {describe_load(plan.load).title}", seconds, left_s)
             await self._measure_one(plan, target, observation)
             if self._status[0] == "complete" and self._interruption.count:
                 self.end("interrupted", f"after load point {number} of {total}")
@@ -157,7 +156,7 @@ class _Run:
     def result(self) -> Result:
         """The result as far as the run has come."""
         status, reason = self._status
-        search = self._steering.outcome()
+        search = self._source.outcome()
         if search is not None and search.stopped_because == "generator":
             status, reason = "invalid", search.reason
         if status == "complete" and search is None and not all(one.valid for one in self.points):
@@ -182,7 +181,7 @@ class _Run:
         begun_ns = self._clock.now_ns()
         log = self._writer.interval_log(planned.tag, self._started_ns, held_s(self._scenario, planned))
         number = len(self.points) + 1
-        observation.point_started(number, self._steering.total(), planned)
+        observation.point_started(number, self._source.total(), planned)
         telemetry = observation.point(number, target.addresses[planned.protocol])
         await telemetry.before()
         with self._watched(target.server) as on_loop:
@@ -206,11 +205,11 @@ class _Run:
         elif recorded.ending.aborted:
             self.end("incomplete", f"aborted: {recorded.ending.reason}")
         elif recorded.ending.reason and not recorded.ending.hopeless:
-            self.end("interrupted", f"in load point {number} of {self._steering.total()}")
+            self.end("interrupted", f"in load point {number} of {self._source.total()}")
         log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
             self._tell(observation)
-            sampled = SampledPoint(planned.index, planned.repetition, planned.protocol, planned.described.title, window.start_ns)
+            sampled = SampledPoint(planned.index, planned.repetition, planned.protocol, describe_load(planned.load).title, window.start_ns)
             self._writer.log_series(sampled, self._started_ns, observed.series)
             measured = measured_point(self._scenario, planned, recorded, window, observed, workers, self._warnings)
             self._keep(measured, (self._clock.now_ns() - begun_ns) / NS_PER_S)
@@ -231,7 +230,7 @@ class _Run:
         self.points.append(point(measured))
         self._summary[measured.protocol, measured.load] = pooled(group, self._slo())
         if self._status[0] == "complete":
-            self._steering.measured(measured, self.points[-1], took_s)
+            self._source.record(measured.window, self.points[-1], took_s)
         self._writer.save(self.result())
         self._observer.point_finished(self.points[-1])
 

@@ -1,21 +1,24 @@
-"""The load points of a scenario: what each of them is, what is ordered for it, and how many workers carry that out."""
+"""The source of a run's load points, and what each load point asks of the workers."""
 
 import contextlib
-import dataclasses
-import itertools
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 from perfkit.calibration.model import Calibration
 from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
 from perfkit.clock import Clock
-from perfkit.load.load_plan import ClosedPlan, LoadPlan, plan_loads
+from perfkit.load.load_plan import ClosedPlan, LoadPlan, LoadPoint, load_points
 from perfkit.machine.host import open_file_limit
-from perfkit.result.model import ClosedLoad, Load, OpenLoad
+from perfkit.recorder.window import Window
+from perfkit.result.model import ClosedLoad, Load, OpenLoad, Point, Search
 from perfkit.run.target import Probed
 from perfkit.scenario.file import LoadedScenario
+from perfkit.scenario.load import SearchLoad
 from perfkit.scenario.model import Scenario
-from perfkit.target.address import Address, Protocol
+from perfkit.search.capacity_search import CapacitySearch
+from perfkit.target.address import Address
+from perfkit.target.address import Protocol as WireProtocol
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
 from perfkit.units import NS_PER_S
@@ -23,50 +26,56 @@ from perfkit.workers.point import PointSpec
 from perfkit.workers.worker_spec import WorkerSpec
 
 
-@dataclasses.dataclass(frozen=True)
-class LoadPoint:
-    """One load over one protocol, in one repetition; `index` counts those of a repetition, `number` all of a run."""
+class LoadPointSource(Protocol):
+    """Chooses the next load point."""
 
-    index: int
-    protocol: Protocol
-    load: LoadPlan
-    repetition: int
-    number: int
-    window_ns: int | None = None
-    """Where it is not the scenario's."""
-    hopeless_after_ns: int | None = None
-    """See `PointSpec`."""
+    def next_point(self, probe_time_ns: int) -> LoadPoint | None:
+        """The next load point, or None at the end; `probe_time_ns` is the service time of a single request on an idle target."""
 
-    @property
-    def described(self) -> Load:
-        """The load as a result names it."""
-        if isinstance(self.load, ClosedPlan):
-            return ClosedLoad(concurrency=self.load.concurrency)
-        load = self.load
-        return OpenLoad(rate_per_s=load.rate_per_s, arrivals=load.law, burstiness=load.burstiness, max_in_flight=load.max_in_flight)
+    def record(self, window: Window, point: Point, took_s: float) -> None:
+        """Takes the measurement of the last load point; `took_s` includes warm-up and drain."""
 
-    @property
-    def tag(self) -> str:
-        """What its intervals stand under in the log."""
-        return f"p{self.index}.r{self.repetition}"
+    def total(self) -> int:
+        """The number of load points; for a search the maximum."""
+
+    def outcome(self) -> Search | None:
+        """The state of a search; None if the load points are fixed."""
 
 
-def load_points(loaded: LoadedScenario) -> list[LoadPoint]:
-    """All of a run, one repetition behind the other; raises ScenarioError where a trace cannot be used."""
-    scenario, points = loaded.scenario, list[LoadPoint]()
-    for repetition in range(scenario.measure.repetitions):
-        loads = plan_loads(
-            scenario.load,
-            seed=scenario.workload.seed,
-            repetition=repetition,
-            warmup_ns=scenario.warmup_ns,
-            window_ns=scenario.window_ns,
-            requests=scenario.measure.requests,
-            folder=loaded.folder,
-        )
-        pairs = itertools.product(scenario.target.load_protocols, loads)
-        points += [LoadPoint(index, protocol, load, repetition, len(points) + index) for index, (protocol, load) in enumerate(pairs)]
-    return points
+class FixedPoints:
+    """A `LoadPointSource` of load points that are known before the run."""
+
+    def __init__(self, points: Sequence[LoadPoint]) -> None:
+        self._points, self._remaining = points, iter(points)
+
+    def next_point(self, probe_time_ns: int) -> LoadPoint | None:
+        """See `LoadPointSource.next_point`."""
+        return next(self._remaining, None)
+
+    def record(self, window: Window, point: Point, took_s: float) -> None:
+        """See `LoadPointSource.record`."""
+
+    def total(self) -> int:
+        """See `LoadPointSource.total`."""
+        return len(self._points)
+
+    def outcome(self) -> Search | None:
+        """See `LoadPointSource.outcome`."""
+        return None
+
+
+def load_point_source(loaded: LoadedScenario) -> LoadPointSource:
+    """The source of a scenario's load points; raises ScenarioError if a trace cannot be used."""
+    if isinstance(loaded.scenario.load, SearchLoad):
+        return CapacitySearch(loaded)
+    return FixedPoints(load_points(loaded))
+
+
+def describe_load(load: LoadPlan) -> Load:
+    """A load as a result describes it."""
+    if isinstance(load, ClosedPlan):
+        return ClosedLoad(concurrency=load.concurrency)
+    return OpenLoad(rate_per_s=load.rate_per_s, arrivals=load.law, burstiness=load.burstiness, max_in_flight=load.max_in_flight)
 
 
 def max_connections(scenario: Scenario) -> int:
@@ -93,7 +102,7 @@ async def connected(scenario: Scenario, address: Address, clock: Clock) -> Async
         await transport.aclose()
 
 
-def streams_per_connection(scenario: Scenario, protocol: Protocol) -> int:
+def streams_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
     """How many requests a connection takes at a time."""
     return (scenario.target.streams_per_connection or 1) if protocol == "grpc" else 1
 
@@ -112,7 +121,7 @@ def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, pro
         finds_warm_up=scenario.finds_warm_up,
         good_within_ns=slo.good_within_ns if slo else None,
         abort_error_rate=measure.abort_error_rate,
-        hopeless_after_ns=point.hopeless_after_ns,
+        hopeless_after_ns=point.overload_abort_after_ns,
     )
     return WorkerSpec(
         spec=spec,
@@ -143,7 +152,7 @@ def count_workers(
         calibration.costs,
         protocol=point.protocol,
         tensor_bytes=max(sum(len(tensor.raw) for tensor in request.inputs) for request in probed.requests),
-        rate_per_s=highest_rate_per_s(point.load, probed.try_ns),
+        rate_per_s=highest_rate_per_s(point.load, probed.probe_time_ns),
         most=cpus,
         spin_ns=spin_ns_per_request(point.load),
     )
@@ -155,5 +164,5 @@ def _connections(scenario: Scenario, point: LoadPoint, probed: Probed) -> int:
     if isinstance(point.load, ClosedPlan):
         in_flight = point.load.concurrency
     else:
-        in_flight = max(4, math.ceil(2 * point.load.rate_per_s * probed.try_ns / NS_PER_S))
+        in_flight = max(4, math.ceil(2 * point.load.rate_per_s * probed.probe_time_ns / NS_PER_S))
     return math.ceil(in_flight / streams_per_connection(scenario, point.protocol))

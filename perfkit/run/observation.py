@@ -10,12 +10,13 @@ import numpy as np
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
+from perfkit.load.load_plan import LoadPoint
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.histogram import Histogram, Packed
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import Window
 from perfkit.result.model import Point
-from perfkit.run.load_points import LoadPoint
+from perfkit.run.load_points import describe_load
 from perfkit.run.published_metrics import finished_metrics, started_metrics
 from perfkit.run.resources import Resources
 from perfkit.run.target import Target
@@ -76,7 +77,7 @@ class Observation:
 
     def point_started(self, number: int, total: int, planned: LoadPoint) -> None:
         """Tells who watches the run that a load point begins; they are counted from 1."""
-        load, name = planned.described.title, self._scenario.name
+        load, name = describe_load(planned.load).title, self._scenario.name
         self._watch.publish(Publish("started", tuple(started_metrics(name, number, total, planned.protocol, load, planned.repetition))))
 
     def point_finished(self, number: int, point: Point) -> None:

@@ -1,11 +1,11 @@
 """From what workers recorded of a load point to what its figures are made of."""
 
 from perfkit.errors import MeasurementWarning
-from perfkit.load.load_plan import ClosedPlan
+from perfkit.load.load_plan import ClosedPlan, LoadPoint
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.window import Window, cut, cut_step_ns
 from perfkit.result.model import Connections, Generator
-from perfkit.run.load_points import LoadPoint, max_connections, streams_per_connection
+from perfkit.run.load_points import describe_load, max_connections, streams_per_connection
 from perfkit.run.observation import PointObservation
 from perfkit.run.summary import PointMeasurement
 from perfkit.run.window_course import warm_up_ns
@@ -49,7 +49,7 @@ def measured_point(
         warnings.append(MeasurementWarning(code="hopeless", message=message))
     return PointMeasurement(
         protocol=plan.protocol,
-        load=plan.described,
+        load=describe_load(plan.load),
         batch_size=scenario.workload.batch_size,
         repetition=plan.repetition,
         window=window,

@@ -40,7 +40,7 @@ class Probed:
     version: str
     requests: tuple[InferRequest, ...]
     expectation: Expectation
-    try_ns: int
+    probe_time_ns: int
     """How long the first request took."""
     config_sha256: str
     """Of the model's configuration; empty where the server does not tell it."""
@@ -88,8 +88,8 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
         name, its_version = address.presentable(server.name), address.presentable(server.version)
         may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions
         try:
-            try_ns = await _try_one(transport, address, requests[0], expectation)
-            return Probed(name, its_version, requests, expectation, try_ns, config.sha256)
+            probe_time_ns = await _probe_once(transport, address, requests[0], expectation)
+            return Probed(name, its_version, requests, expectation, probe_time_ns, config.sha256)
         except (ModelMismatchError, TargetError):
             plain = tuple(as_plain(request) for request in requests)
             taken_ns = await _takes(transport, address, plain[0], expectation) if may_fall_back else None
@@ -101,12 +101,12 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
 
 async def _takes(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int | None:
     try:
-        return await _try_one(transport, address, request, expectation)
+        return await _probe_once(transport, address, request, expectation)
     except PerfkitError:
         return None
 
 
-async def _try_one(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int:
+async def _probe_once(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int:
     """One request before any load, and its time: a target that refuses it is told before minutes are spent."""
     outcome = Outcome.REJECTED
     try:

@@ -2,11 +2,11 @@
 
 import math
 
-from perfkit.load.load_plan import plan_probe
+from perfkit.load.load_plan import LoadPoint, plan_probe
 from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.window import Window
 from perfkit.result.model import FittedLine, Point, Search, SearchProbe
-from perfkit.run.load_points import LoadPoint
-from perfkit.run.summary import QUANTILES, PointMeasurement
+from perfkit.run.summary import QUANTILES
 from perfkit.scenario import search as scenario_search
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoad
@@ -26,11 +26,6 @@ _BEYOND = 2
 _CONFIRMING, _LONGEST = 3, 4
 
 
-def search_of(loaded: LoadedScenario) -> "CapacitySearch | None":
-    """What steers a run whose load is a search; None where the scenario names its load points."""
-    return CapacitySearch(loaded) if isinstance(loaded.scenario.load, SearchLoad) else None
-
-
 class CapacitySearch:
     """A `LoadPointSource`: the probes so far, and what follows from them."""
 
@@ -44,10 +39,10 @@ class CapacitySearch:
         self._needed: dict[float, int] = {}
         self._step: Next | Stop | None = None
 
-    def next_point(self, try_ns: int) -> LoadPoint | None:
+    def next_point(self, probe_time_ns: int) -> LoadPoint | None:
         """See `LoadPointSource.next_point`."""
         if not self._probes:
-            self._settings = _settings(self._search, _START_SHARE * NS_PER_S / max(try_ns, 1))
+            self._settings = _settings(self._search, _START_SHARE * NS_PER_S / max(probe_time_ns, 1))
         self._step = decide(self._probes, self._settings, self._takes_s)
         if isinstance(self._step, Stop):
             return None
@@ -61,14 +56,13 @@ class CapacitySearch:
             repetition=sum(probe.rate_per_s == rate for probe in self._probes),
             number=number,
             window_ns=self._window_ns(self._step),
-            hopeless_after_ns=max(self._slo.percentiles_ns.values(), default=scenario.target.timeout_ns),
+            overload_abort_after_ns=max(self._slo.percentiles_ns.values(), default=scenario.target.timeout_ns),
         )
 
-    def measured(self, measured: PointMeasurement, found: Point, took_s: float) -> None:
-        """See `LoadPointSource.measured`."""
+    def record(self, window: Window, point: Point, took_s: float) -> None:
+        """See `LoadPointSource.record`."""
         assert isinstance(self._step, Next)
-        window = measured.window
-        codes = {warning.code for warning in found.warnings}
+        codes = {warning.code for warning in point.warnings}
         times, intervals = Histogram.unpacked(window.times["response_time"]), percentile_intervals(window.batches, self._quantiles)
         margins, carries = dict[str, float](), True
         for name, limit_ns in self._slo.percentiles_ns.items():
@@ -77,8 +71,8 @@ class CapacitySearch:
                 margins[name] = math.log(max(min(times.values_at([quantile])[0], times.max_ns), 1) / limit_ns)
                 time = interval.autocorrelation_time if interval else 1.0
                 carries &= keeps_to(quantile, times.count, times.count_above(limit_ns), time)
-        if self._slo.error_rate is not None and (scheduled := found.requests.scheduled):
-            failed, allowed = scheduled - found.requests.ok, math.floor(self._slo.error_rate * scheduled)
+        if self._slo.error_rate is not None and (scheduled := point.requests.scheduled):
+            failed, allowed = scheduled - point.requests.ok, math.floor(self._slo.error_rate * scheduled)
             margins["error_rate"] = math.log((failed + 0.5) / (allowed + 1))
             carries &= keeps_to(1 - self._slo.error_rate, scheduled, failed)
         self._needed[self._step.rate_per_s] = max((one.needed_samples for one in intervals.values()), default=0)
@@ -88,7 +82,7 @@ class CapacitySearch:
                 stage=self._step.stage,
                 margins=margins if len(margins) == len(self._slo.model_fields_set) else {},
                 is_overloaded=bool(_OVERLOADED & codes),
-                is_valid=found.valid,
+                is_valid=point.valid,
                 is_steady="not_steady" not in codes,
                 carries=carries,
                 took_s=took_s,

@@ -9,6 +9,7 @@ from perfkit.clock import ManualClock
 from perfkit.errors import MeasurementWarning
 from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, Generator
+from perfkit.run.load_points import describe_load
 from perfkit.run.summary import PointMeasurement, point
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch
@@ -45,19 +46,19 @@ class Queue:
 def searched(tmp_path):
     """Searches a scripted target; gives the outcome, and each probe's recording."""
 
-    def search(make_script, *, try_ns=5 * MS, seconds=4, warned_of=(), **given):
+    def search(make_script, *, probe_time_ns=5 * MS, seconds=4, warned_of=(), **given):
         path = pathlib.Path(tmp_path, "s.yaml")
         document = {"target": {"model": "m"}, "load": {"search": given}, "measure": {"duration": f"{seconds}s", "warmup": "1s"}}
         path.write_text(yaml.safe_dump(document))
         loaded = read_scenario(path, environ={})
         search, scenario, recorded = CapacitySearch(loaded), loaded.scenario, []
-        while (planned := search.next_point(try_ns)) is not None:
+        while (planned := search.next_point(probe_time_ns)) is not None:
             clock = ManualClock(5 * S)
 
             async def main(clock=clock, planned=planned):
                 spec = PointSpec(
                     load=planned.load, warmup_ns=scenario.warmup_ns, window_ns=planned.window_ns, requests=None, drain_ns=30 * S,
-                    connections=4, hopeless_after_ns=planned.hopeless_after_ns,
+                    connections=4, hopeless_after_ns=planned.overload_abort_after_ns,
                 )  # fmt: skip
                 return await run_point(
                     spec, ScriptedTransport(clock, make_script(clock)), [Prepared(())], clock=clock, address=Address("http", "h", 1),
@@ -67,12 +68,12 @@ def searched(tmp_path):
             one = clock.run(main())
             recorded.append(one)
             measured = PointMeasurement(
-                protocol="http", load=planned.described, batch_size=1, repetition=planned.repetition,
+                protocol="http", load=describe_load(planned.load), batch_size=1, repetition=planned.repetition,
                 window=cut(one.recording, 0, is_open=True), warmup_ns=S, connections=Connections(opened=4, reconnects=0),
                 generator=Generator(cpu_share=0.1, steal_share=0.0),
                 warnings=tuple(MeasurementWarning(code=code, message="x") for code in (*warned_of, *["hopeless"] * one.ending.hopeless)),
             )  # fmt: skip
-            search.measured(measured, point(measured), 11.0)
+            search.record(measured.window, point(measured), 11.0)
         return search.outcome(), recorded
 
     return search
