@@ -26,8 +26,8 @@ from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import Triton, TritonError, running_triton
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
+from perfkit.measurement.target import open_target, probe
 from perfkit.protocol.message import InferRequest, InferResponse
-from perfkit.run.target import open_target, probe
 from perfkit.scenario.file import read_scenario
 from perfkit.target.address import Protocol
 from perfkit.target.bundled_server import bundled_server

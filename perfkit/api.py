@@ -11,12 +11,12 @@ from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.clock import utc_now
 from perfkit.errors import MeasurementError, ResultError, UsageError
 from perfkit.machine.host import describe_host
+from perfkit.measurement.interruption import Interruption
+from perfkit.measurement.lifecycle import run_scenario
+from perfkit.measurement.observer import Observer
 from perfkit.report.folder import write_reports
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import Result
-from perfkit.run.interruption import Interruption
-from perfkit.run.lifecycle import run_scenario
-from perfkit.run.observer import Observer
 from perfkit.scenario.file import LoadedScenario, read_scenario
 
 __all__ = ["Result", "load_scenario", "run"]

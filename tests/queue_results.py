@@ -8,6 +8,7 @@ import pathlib
 import numpy as np
 
 from perfkit.errors import MeasurementWarning
+from perfkit.measurement.summary import PointMeasurement, point, pooled
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
@@ -15,7 +16,6 @@ from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
 from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import ClosedLoad, Connections, Generator, OpenLoad, Result
-from perfkit.run.summary import PointMeasurement, point, pooled
 from perfkit.transport.base import Outcome
 
 NS_PER_S = 1_000_000_000

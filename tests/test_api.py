@@ -12,7 +12,7 @@ import yaml
 
 import perfkit
 from perfkit.errors import ScenarioError, TargetError, UsageError
-from perfkit.run.observer import Observer
+from perfkit.measurement.observer import Observer
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def test_no_module_has_a_name_that_says_nothing():
         ("perfkit/load/loop.py", "from ..recorder import recording", "perfkit.load.loop -> ..recorder"),
         ("perfkit/stats/slo.py", "from perfkit.recorder import r", "perfkit.stats.slo -> perfkit.recorder"),
         ("perfkit/errors.py", "import perfkit.units", "perfkit.errors -> perfkit.units"),
-        ("perfkit/run/lifecycle.py", "import server_stub.server", "perfkit.run.lifecycle -> server_stub.server"),
+        ("perfkit/measurement/lifecycle.py", "import server_stub.server", "perfkit.measurement.lifecycle -> server_stub.server"),
         ("server_stub/server.py", "from perfkit.units import x", "server_stub.server -> perfkit.units"),
     ],
 )

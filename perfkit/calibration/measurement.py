@@ -19,12 +19,12 @@ from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.pacer import make_pacer
 from perfkit.machine.host import describe_host, pinned, usable_cpus
+from perfkit.measurement.summary import distribution
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.window import Window, cut
 from perfkit.result.model import Distribution
-from perfkit.run.summary import distribution
 from perfkit.scenario.check import Check
 from perfkit.scenario.model import Scenario
 from perfkit.stats.validity import BUSY_CORE_SHARE

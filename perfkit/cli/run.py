@@ -99,9 +99,9 @@ class _Session:
         import uvloop
 
         from perfkit.clock import utc_now
+        from perfkit.measurement.interruption import Interruption
+        from perfkit.measurement.lifecycle import run_scenario
         from perfkit.result.file import ResultWriter
-        from perfkit.run.interruption import Interruption
-        from perfkit.run.lifecycle import run_scenario
 
         writer, interruption = ResultWriter(folder, utc_now().timestamp()), Interruption()
 

@@ -12,11 +12,11 @@ from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import TargetError, UsageError
 from perfkit.machine.host import usable_cpus
+from perfkit.measurement.interruption import Interruption
+from perfkit.measurement.lifecycle import run_scenario
+from perfkit.measurement.observer import Observer
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import Result
-from perfkit.run.interruption import Interruption
-from perfkit.run.lifecycle import run_scenario
-from perfkit.run.observer import Observer
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import Load

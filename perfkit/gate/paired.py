@@ -16,9 +16,9 @@ from perfkit.gate.pair import ArmName, ArmRun, Pair, PairKind, arm_run
 from perfkit.gate.pair_loop import PairObserver, run_pairs
 from perfkit.gate.trial import stints, try_arms
 from perfkit.gate.verdict import Comparison, Verdict
+from perfkit.measurement.interruption import Interruption
 from perfkit.result.fingerprint import fingerprint, fingerprint_differences
 from perfkit.result.model import Result
-from perfkit.run.interruption import Interruption
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import ClosedLoad, SearchLoad

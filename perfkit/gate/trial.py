@@ -8,8 +8,8 @@ from perfkit.errors import MeasurementError
 from perfkit.gate.arm import Arm, Bench, Served, Stint, run_stint, served
 from perfkit.gate.folder import Fixed
 from perfkit.gate.pair import ArmName
+from perfkit.measurement.load_points import max_connections
 from perfkit.result.model import Result
-from perfkit.run.load_points import max_connections
 from perfkit.scenario.load import ClosedLoad, Load, closed_loop, poisson
 from perfkit.scenario.model import Scenario
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from perfkit.measurement.summary import QUANTILES
 from perfkit.plan.evidence import Evidence
 from perfkit.plan.model import RatePoint, WhatIf
 from perfkit.plan.rate_points import KEPT_UP
 from perfkit.recorder.histogram import Histogram, Packed
-from perfkit.run.summary import QUANTILES
 from perfkit.stats.capacity import ClosedPoint
 from perfkit.stats.queueing import BatchQueue, MgcQueue, fit_batch_queue, fit_mgc
 from perfkit.stats.slo_capacity import Capacity

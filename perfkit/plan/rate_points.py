@@ -4,10 +4,10 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from perfkit.measurement.summary import QUANTILES
 from perfkit.plan.evidence import Evidence, OpenPoint, pooled_percentile_ns
 from perfkit.plan.model import RatePoint
 from perfkit.recorder.histogram import Histogram, Packed
-from perfkit.run.summary import QUANTILES
 from perfkit.stats.capacity import energy_per_inference
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
 from perfkit.stats.slo import Slo

@@ -4,6 +4,7 @@ import math
 import pathlib
 
 from perfkit.errors import ResultError
+from perfkit.measurement.summary import QUANTILES
 from perfkit.recorder.histogram import Histogram
 from perfkit.report.html import render_html
 from perfkit.report.markdown import render_markdown
@@ -14,7 +15,6 @@ from perfkit.result.file import read_result
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result
 from perfkit.result.telemetry_file import read_telemetry
-from perfkit.run.summary import QUANTILES
 from perfkit.stats.validity import is_withheld
 
 _SLICES = 240  # about what a panel of the timeline can show

@@ -6,9 +6,9 @@ Nothing is drawn while a point is measured, since drawing would take time from t
 import sys
 
 from perfkit.gate.pair import ArmName, Pair, PairKind
+from perfkit.measurement.observer import Observer
 from perfkit.report.text import describe_point
 from perfkit.result.model import Point
-from perfkit.run.observer import Observer
 
 _PAIRS: dict[PairKind, str] = {"pair": "pair", "control": "control pair"}
 

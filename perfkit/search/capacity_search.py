@@ -1,12 +1,12 @@
-"""`load: search` live: `stats.slo_search` decides the rates, `perfkit.run.lifecycle` measures them."""
+"""`load: search` live: `stats.slo_search` decides the rates, `perfkit.measurement.lifecycle` measures them."""
 
 import math
 
 from perfkit.load.load_plan import LoadPoint, plan_probe
+from perfkit.measurement.summary import QUANTILES
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.window import Window
 from perfkit.result.model import FittedLine, Point, Search, SearchProbe
-from perfkit.run.summary import QUANTILES
 from perfkit.scenario import search as scenario_search
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoad

@@ -7,7 +7,7 @@ import pytest
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.phases import Phases
-from perfkit.run.interruption import Interruption
+from perfkit.measurement.interruption import Interruption
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.scripted import ScriptedTransport
 from tests.conditions import until

@@ -1,4 +1,4 @@
-"""A whole search in virtual time: real loops and recordings on a declared queue, as `perfkit.run.lifecycle` would put them together."""
+"""A whole search in virtual time: real loops and recordings on a declared queue, as `perfkit.measurement.lifecycle` would put them together."""
 
 import pathlib
 
@@ -7,10 +7,10 @@ import yaml
 
 from perfkit.clock import ManualClock
 from perfkit.errors import MeasurementWarning
+from perfkit.measurement.load_points import describe_load
+from perfkit.measurement.summary import PointMeasurement, point
 from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, Generator
-from perfkit.run.load_points import describe_load
-from perfkit.run.summary import PointMeasurement, point
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch
 from perfkit.target.address import Address

@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from perfkit.measurement.summary import distribution
 from perfkit.recorder.histogram import Histogram
-from perfkit.run.summary import distribution
 from perfkit.stats.percentile_interval import percentile_intervals
 from perfkit.stats.validity import minimum_samples
 

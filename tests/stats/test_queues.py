@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from perfkit.measurement.summary import distribution
 from perfkit.recorder.histogram import Histogram
-from perfkit.run.summary import distribution
 
 COUNT, SERVICE_NS = 2_000_000, 10_000_000
 

@@ -7,10 +7,10 @@ from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
+from perfkit.measurement.window_course import warm_up_ns
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import cut
-from perfkit.run.window_course import warm_up_ns
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport

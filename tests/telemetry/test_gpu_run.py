@@ -8,8 +8,8 @@ import sys
 import pytest
 import yaml
 
-from perfkit.run.observation import watched
-from perfkit.run.target import Target
+from perfkit.measurement.observation import watched
+from perfkit.measurement.target import Target
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from tests.telemetry.fake_nvml.library import FakeNvml

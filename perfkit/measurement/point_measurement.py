@@ -2,13 +2,13 @@
 
 from perfkit.errors import MeasurementWarning
 from perfkit.load.load_plan import ClosedPlan, LoadPoint
+from perfkit.measurement.load_points import describe_load, max_connections, streams_per_connection
+from perfkit.measurement.observation import PointObservation
+from perfkit.measurement.summary import PointMeasurement
+from perfkit.measurement.window_course import warm_up_ns
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.window import Window, cut, cut_step_ns
 from perfkit.result.model import Connections, Generator
-from perfkit.run.load_points import describe_load, max_connections, streams_per_connection
-from perfkit.run.observation import PointObservation
-from perfkit.run.summary import PointMeasurement
-from perfkit.run.window_course import warm_up_ns
 from perfkit.scenario.model import Scenario
 from perfkit.units import NS_PER_S
 from perfkit.workers.point import PointRecording

@@ -11,15 +11,15 @@ import numpy as np
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.load.load_plan import LoadPoint
+from perfkit.measurement.load_points import describe_load
+from perfkit.measurement.published_metrics import finished_metrics, started_metrics
+from perfkit.measurement.resources import Resources
+from perfkit.measurement.target import Target
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.histogram import Histogram, Packed
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import Window
 from perfkit.result.model import Point
-from perfkit.run.load_points import describe_load
-from perfkit.run.published_metrics import finished_metrics, started_metrics
-from perfkit.run.resources import Resources
-from perfkit.run.target import Target
 from perfkit.scenario.credentials import resolve_metrics_url
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address

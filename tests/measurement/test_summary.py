@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfkit.errors import MeasurementWarning
+from perfkit.measurement.summary import QUANTILES, distribution, point, pooled
 from perfkit.recorder.histogram import Histogram
-from perfkit.run.summary import QUANTILES, distribution, point, pooled
 
 MS = 1_000_000
 EVERY_OUTCOME = {

@@ -2,8 +2,8 @@
 
 import pytest
 
+from perfkit.measurement.resources import Resources, energy_per, generator_figures, network_warnings, pooled_gpus, pooled_metrics
 from perfkit.result.model import Generator, Tcp
-from perfkit.run.resources import Resources, energy_per, generator_figures, network_warnings, pooled_gpus, pooled_metrics
 from perfkit.telemetry.gpu.figures import GpuFigures
 from perfkit.telemetry.host.generator import MachineFigures
 from perfkit.telemetry.prometheus.figures import MetricFigures

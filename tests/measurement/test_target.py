@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from perfkit.errors import ModelMismatchError, TargetError
+from perfkit.measurement.target import probe
 from perfkit.protocol import rest
-from perfkit.run.target import probe
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address

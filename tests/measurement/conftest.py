@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from perfkit.measurement.summary import PointMeasurement
 from perfkit.recorder.histogram import HIGHEST_NS, Histogram
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Connections, Generator
-from perfkit.run.summary import PointMeasurement
 from perfkit.transport.base import Outcome
 
 MS = 1_000_000

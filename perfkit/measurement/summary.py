@@ -4,10 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
-from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.window import Window
-from perfkit.result.model import ClosedLoad, Connections, Distribution, Generator, Load, OpenLoad, Point, Protocol, Requests, SloJudgement
-from perfkit.run.resources import (
+from perfkit.measurement.resources import (
     NOTHING_SEEN,
     Resources,
     energy_per,
@@ -17,7 +14,10 @@ from perfkit.run.resources import (
     pooled_metrics,
     server_figures,
 )
-from perfkit.run.window_course import Course, course_warnings
+from perfkit.measurement.window_course import Course, course_warnings
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.window import Window
+from perfkit.result.model import ClosedLoad, Connections, Distribution, Generator, Load, OpenLoad, Point, Protocol, Requests, SloJudgement
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.slo import Slo, judge_slo
 from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, is_withheld, judge_generator, minimum_samples

@@ -10,9 +10,9 @@ from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request,
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, LoadPoint, load_points
 from perfkit.machine.host import open_file_limit
+from perfkit.measurement.target import Probed
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Load, OpenLoad, Point, Search
-from perfkit.run.target import Probed
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoad
 from perfkit.scenario.model import Scenario

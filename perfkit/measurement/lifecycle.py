@@ -12,18 +12,18 @@ from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Loop
 from perfkit.machine.host import describe_host, pinned, usable_cpus
+from perfkit.measurement.interruption import Interruption
+from perfkit.measurement.load_points import LoadPointSource, connected, count_workers, describe_load, load_point_source, make_worker_spec
+from perfkit.measurement.observation import Observation, observing
+from perfkit.measurement.observer import Observer
+from perfkit.measurement.point_measurement import held_s, measured_point, measured_window
+from perfkit.measurement.summary import QUANTILES, PointMeasurement, point, pooled
+from perfkit.measurement.target import Probed, Target, describe_protocol, describe_target, open_target, probe
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, Status
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
-from perfkit.run.interruption import Interruption
-from perfkit.run.load_points import LoadPointSource, connected, count_workers, describe_load, load_point_source, make_worker_spec
-from perfkit.run.observation import Observation, observing
-from perfkit.run.observer import Observer
-from perfkit.run.point_measurement import held_s, measured_point, measured_window
-from perfkit.run.summary import QUANTILES, PointMeasurement, point, pooled
-from perfkit.run.target import Probed, Target, describe_protocol, describe_target, open_target, probe
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
 from perfkit.stats.slo import Slo

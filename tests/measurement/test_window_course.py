@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from perfkit.load.phases import Phases
+from perfkit.measurement.summary import PointMeasurement, point, pooled
+from perfkit.measurement.window_course import Course, course_warnings
 from perfkit.recorder.recording import Recorder
 from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, Generator, OpenLoad
-from perfkit.run.summary import PointMeasurement, point, pooled
-from perfkit.run.window_course import Course, course_warnings
 from perfkit.stats.slo import Slo
 from perfkit.transport.base import Outcome, Reply
 

@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.run.summary import point, pooled
+from perfkit.measurement.summary import point, pooled
 from perfkit.stats.validity import minimum_samples
 
 MS = 1_000_000
