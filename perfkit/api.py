@@ -11,9 +11,8 @@ from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.clock import utc_now
 from perfkit.errors import MeasurementError, ResultError, UsageError
 from perfkit.machine.host import describe_host
-from perfkit.measurement.interruption import Interruption
+from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import run_scenario
-from perfkit.measurement.observer import Observer
 from perfkit.report.folder import write_reports
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import Result
@@ -32,7 +31,7 @@ def run(
     settings: Sequence[str] = (),
     *,
     out: str | pathlib.Path | None = None,
-    observer: Observer | None = None,
+    observer: RunObserver | None = None,
 ) -> Result:
     """Measures a scenario, and gives the result: what `perfkit run` writes into `result.json`, as an object.
 
@@ -47,7 +46,7 @@ def run(
         raise UsageError("settings go over a file's values: give them to load_scenario, or a path here")
     _refuse_running_loop()
     loaded = scenario if isinstance(scenario, LoadedScenario) else load_scenario(scenario, settings)
-    told = Observer() if observer is None else observer
+    told = RunObserver() if observer is None else observer
     if out is not None:
         return _measure(loaded, pathlib.Path(out), told, is_kept=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +61,7 @@ def _refuse_running_loop() -> None:
     raise UsageError("perfkit.run blocks, and an event loop runs here: call it in a process of its own")
 
 
-def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: Observer, *, is_kept: bool) -> Result:
+def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: RunObserver, *, is_kept: bool) -> Result:
     calibration = read_calibration(calibration_path(), describe_host()).calibration
     writer = ResultWriter(folder, utc_now().timestamp())
     try:
@@ -80,5 +79,5 @@ def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: Observer, *
     try:
         write_reports(folder)
     except ResultError as error:  # the result is safe already
-        observer.noted(f"the report was not drawn: {error}")
+        observer.note_added(f"the report was not drawn: {error}")
     return result

@@ -12,7 +12,7 @@ import yaml
 
 import perfkit
 from perfkit.errors import ScenarioError, TargetError, UsageError
-from perfkit.measurement.observer import Observer
+from perfkit.measurement.control import RunObserver
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def scenario(tmp_path):
     return path
 
 
-class Listener(Observer):
+class Listener(RunObserver):
     def __init__(self):
         self.finished = []
 
-    def point_finished(self, finished):
-        self.finished.append(finished)
+    def point_finished(self, point):
+        self.finished.append(point)
 
 
 def test_a_run_gives_the_result_that_it_keeps(scenario, tmp_path):
@@ -62,8 +62,8 @@ def test_what_is_wrong_is_raised_and_leaves_nothing(scenario, tmp_path):
     assert list(tmp_path.iterdir()) == [scenario]
 
 
-class Interrupting(Observer):
-    def point_finished(self, finished):
+class Interrupting(RunObserver):
+    def point_finished(self, point):
         signal.raise_signal(signal.SIGINT)
 
 

@@ -72,7 +72,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.gate.folder import GateFolder, Plan
     from perfkit.gate.paired import GateRequest, gate
     from perfkit.machine.host import describe_host
-    from perfkit.measurement.interruption import Interruption
+    from perfkit.measurement.control import Interruption
     from perfkit.report.live import LiveGate
     from perfkit.scenario.file import read_scenario
 

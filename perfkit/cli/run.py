@@ -99,7 +99,7 @@ class _Session:
         import uvloop
 
         from perfkit.clock import utc_now
-        from perfkit.measurement.interruption import Interruption
+        from perfkit.measurement.control import Interruption
         from perfkit.measurement.lifecycle import run_scenario
         from perfkit.result.file import ResultWriter
 

@@ -12,14 +12,13 @@ from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock, utc_now
 from perfkit.errors import TargetError, UsageError
 from perfkit.machine.host import usable_cpus
-from perfkit.measurement.interruption import Interruption
+from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import run_scenario
-from perfkit.measurement.observer import Observer
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import Result
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import Load
+from perfkit.scenario.load import LoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, redacted_url
 from perfkit.target.command_server import PORT, PREFIX, command_server, command_words, free_port
@@ -123,7 +122,7 @@ async def served(arm: Arm, bench: Bench) -> AsyncIterator[Served]:
 class Stint:
     """What is run of one load on a served arm: None for what the scenario itself says."""
 
-    load: Load
+    load: LoadSpec
     seed: int | None = None
     warmup_ns: int | None = None
     window_ns: int | None = None
@@ -138,7 +137,7 @@ async def run_stint(stint: Stint, at: Served, bench: Bench, name: str) -> Result
     writer = ResultWriter(bench.folder / name, utc_now().timestamp())
     try:
         result = await run_scenario(
-            _variant(stint, at, bench.loaded), writer, Observer(), bench.interruption, bench.clock, bench.calibration
+            _variant(stint, at, bench.loaded), writer, RunObserver(), bench.interruption, bench.clock, bench.calibration
         )
         if result.status == "interrupted" or bench.interruption.count:
             raise asyncio.CancelledError  # noqa: TRY301 - what an interruption between two points raises as well

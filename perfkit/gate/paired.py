@@ -16,12 +16,12 @@ from perfkit.gate.pair import ArmName, ArmRun, Pair, PairKind, arm_run
 from perfkit.gate.pair_loop import PairObserver, run_pairs
 from perfkit.gate.trial import stints, try_arms
 from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.measurement.interruption import Interruption
+from perfkit.measurement.control import Interruption
 from perfkit.result.fingerprint import fingerprint, fingerprint_differences
 from perfkit.result.model import Result
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import ClosedLoad, SearchLoad
+from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec
 from perfkit.stats.paired import QUICK_LOOKS, Rule, rule_for
 
 _MAY_DIFFER = {"model_config"}  # what a candidate may have changed; the requests and the machine are the same by construction
@@ -69,9 +69,9 @@ class GateRequest:
         load = self.loaded.scenario.load
         if self.choice.is_standard:
             return ("closed", "open")
-        if isinstance(load, ClosedLoad):
+        if isinstance(load, ClosedLoadSpec):
             return ["closed" for _ in load.closed.concurrency]
-        if isinstance(load, SearchLoad):
+        if isinstance(load, SearchLoadSpec):
             raise UsageError(
                 "load.search decides its rates by what it measures, which no gate compares: give load.open or load.closed, or gate.profile: standard"
             )
@@ -111,7 +111,7 @@ async def gate(
     clock = clock or MonotonicClock()
     task = asyncio.current_task()
     assert task is not None
-    interruption.cancel_between_points(task)
+    interruption.set_task(task)
     bench = Bench(request.loaded, interruption, clock, calibration, folder.runs)
     running = _Gate(request, folder, observer, bench)
     try:

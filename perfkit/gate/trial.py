@@ -10,7 +10,7 @@ from perfkit.gate.folder import Fixed
 from perfkit.gate.pair import ArmName
 from perfkit.measurement.load_points import max_connections
 from perfkit.result.model import Result
-from perfkit.scenario.load import ClosedLoad, Load, closed_loop, poisson
+from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, closed_loop, poisson
 from perfkit.scenario.model import Scenario
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
@@ -80,7 +80,7 @@ async def try_arms(arms: Mapping[ArmName, Arm], bench: Bench, say: Callable[[str
 
 def stints(scenario: Scenario, fixed: Fixed, seed: int) -> tuple[Stint, ...]:
     """What every run of an arm does, one after the other. Raises MeasurementError where the baseline's capacity is not known."""
-    loads: tuple[Load, ...] = (scenario.load,)
+    loads: tuple[LoadSpec, ...] = (scenario.load,)
     if fixed.concurrency is not None:
         if fixed.rate_per_s is None:
             raise MeasurementError("the baseline answered nothing in its trial: measure longer (measure.duration)")
@@ -90,7 +90,7 @@ def stints(scenario: Scenario, fixed: Fixed, seed: int) -> tuple[Stint, ...]:
 
 async def _saturating(scenario: Scenario, at: Served, bench: Bench, say: Callable[[str], None]) -> int:
     """The scenario's highest concurrency, or what is found by doubling."""
-    if isinstance(scenario.load, ClosedLoad):
+    if isinstance(scenario.load, ClosedLoadSpec):
         return max(scenario.load.closed.concurrency)
     length_ns = window_ns(scenario)
     warmup_ns = min(scenario.warmup_ns, (length_ns or _SEARCH_NS) // 4)
@@ -113,7 +113,7 @@ async def find_saturating(throughput_per_s: Callable[[int], Awaitable[float]], m
     return concurrency
 
 
-async def _tried(load: Load, length_ns: int | None, at: Served, bench: Bench, name: ArmName) -> Result:
+async def _tried(load: LoadSpec, length_ns: int | None, at: Served, bench: Bench, name: ArmName) -> Result:
     """One run; a second one where the load generator could not keep up in the first."""
     for attempt in range(2):
         result = await run_stint(Stint(load, window_ns=length_ns), at, bench, f"trial-{name}-{attempt}")

@@ -12,7 +12,7 @@ import numpy as np
 from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
-from perfkit.scenario.load import ClosedLoad, Load, OpenLoop, SearchLoad, Shape
+from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoop, SearchLoadSpec, Shape
 from perfkit.scenario.search import Search
 from perfkit.target.address import Protocol
 from perfkit.units import NS_PER_S
@@ -95,11 +95,11 @@ def load_points(loaded: "LoadedScenario") -> list[LoadPoint]:
 
 
 def _plan_loads(
-    load: Load, *, seed: int, repetition: int, warmup_ns: int, window_ns: int | None, requests: int | None, folder: pathlib.Path
+    load: LoadSpec, *, seed: int, repetition: int, warmup_ns: int, window_ns: int | None, requests: int | None, folder: pathlib.Path
 ) -> tuple[LoadPlan, ...]:
-    if isinstance(load, ClosedLoad):
+    if isinstance(load, ClosedLoadSpec):
         return tuple(ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency)
-    if isinstance(load, SearchLoad):
+    if isinstance(load, SearchLoadSpec):
         return ()  # its rates depend on what is measured
     given = load.open
     if given.trace is not None:

@@ -1,4 +1,4 @@
-"""Scenario to Result: the composition root. It prints nothing; an `Observer` is told what happens."""
+"""Scenario to Result: the composition root. It prints nothing; an `RunObserver` is told what happens."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,9 @@ from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Loop
 from perfkit.machine.host import describe_host, pinned, usable_cpus
-from perfkit.measurement.interruption import Interruption
+from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import LoadPointSource, connected, count_workers, describe_load, load_point_source, make_worker_spec
 from perfkit.measurement.observation import Observation, observing
-from perfkit.measurement.observer import Observer
 from perfkit.measurement.point_measurement import held_s, measured_point, measured_window
 from perfkit.measurement.summary import QUANTILES, PointMeasurement, point, pooled
 from perfkit.measurement.target import Probed, Target, describe_protocol, describe_target, open_target, probe
@@ -40,7 +39,7 @@ from perfkit.workers.worker_spec import execute
 async def run_scenario(
     loaded: LoadedScenario,
     writer: ResultWriter,
-    observer: Observer,
+    observer: RunObserver,
     interruption: Interruption,
     clock: Clock | None = None,
     calibration: Calibration | None = None,
@@ -57,16 +56,16 @@ async def run_scenario(
     scenario, clock = loaded.scenario, clock or MonotonicClock()
     task = asyncio.current_task()
     assert task is not None
-    interruption.cancel_between_points(task)
+    interruption.set_task(task)
     placement = place(scenario, usable_cpus())
     run = _Run(loaded, writer, observer, interruption, clock, placement, calibration, load_point_source(loaded))
     try:
         async with (
-            open_target(loaded, placement.server, observer.server_line) as target,
+            open_target(loaded, placement.server, observer.server_output) as target,
             observing(scenario, target, run.connect, clock, publish_at) as observation,
         ):
             if observation.url:
-                observer.published(observation.url)
+                observer.metrics_published(observation.url)
             with pinned(placement.driver):  # not earlier: what is started here would inherit it
                 await run.prepare(target, observation)
                 await run.measure(target, observation)
@@ -94,7 +93,7 @@ class _Run:
         self,
         loaded: LoadedScenario,
         writer: ResultWriter,
-        observer: Observer,
+        observer: RunObserver,
         interruption: Interruption,
         clock: Clock,
         placement: Placement,
@@ -220,7 +219,7 @@ class _Run:
         notes = list(observation.notes)
         told: list[str] = self._environment.get("telemetry", {}).get("notes", [])
         for note in notes[len(told) :]:
-            self._observer.noted(note)
+            self._observer.note_added(note)
         self._environment["telemetry"] = {"notes": notes}
 
     def _keep(self, measured: PointMeasurement, took_s: float) -> None:
@@ -255,7 +254,7 @@ class _Run:
 
         def on_loop(loop: Loop | LocalFleet) -> None:
             loops.append(loop)
-            self._interruption.watch(loop)
+            self._interruption.set_loop(loop)
 
         def on_end(ended: "asyncio.Task[str]") -> None:
             if loops and not ended.cancelled():
@@ -266,6 +265,6 @@ class _Run:
         try:
             yield on_loop
         finally:
-            self._interruption.watch(None)
+            self._interruption.set_loop(None)
             if server is not None:
                 server.ended.remove_done_callback(on_end)

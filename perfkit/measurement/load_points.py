@@ -14,7 +14,7 @@ from perfkit.measurement.target import Probed
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Load, OpenLoad, Point, Search
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import SearchLoad
+from perfkit.scenario.load import SearchLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.search.capacity_search import CapacitySearch
 from perfkit.target.address import Address
@@ -66,7 +66,7 @@ class FixedPoints:
 
 def load_point_source(loaded: LoadedScenario) -> LoadPointSource:
     """The source of a scenario's load points; raises ScenarioError if a trace cannot be used."""
-    if isinstance(loaded.scenario.load, SearchLoad):
+    if isinstance(loaded.scenario.load, SearchLoadSpec):
         return CapacitySearch(loaded)
     return FixedPoints(load_points(loaded))
 

@@ -6,14 +6,14 @@ Nothing is drawn while a point is measured, since drawing would take time from t
 import sys
 
 from perfkit.gate.pair import ArmName, Pair, PairKind
-from perfkit.measurement.observer import Observer
+from perfkit.measurement.control import RunObserver
 from perfkit.report.text import describe_point
 from perfkit.result.model import Point
 
 _PAIRS: dict[PairKind, str] = {"pair": "pair", "control": "control pair"}
 
 
-class LiveReport(Observer):
+class LiveReport(RunObserver):
     """Tells people."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -21,34 +21,34 @@ class LiveReport(Observer):
         self._shows_progress = sys.stderr.isatty() and not quiet
         self._total = self._done = 0
 
-    def server_line(self, line: str) -> None:
-        """See `Observer.server_line`."""
+    def server_output(self, line: str) -> None:
+        """See `RunObserver.server_output`."""
         self.note(f"server: {line}")
 
-    def published(self, url: str) -> None:
-        """See `Observer.published`."""
+    def metrics_published(self, url: str) -> None:
+        """See `RunObserver.metrics_published`."""
         self.note(f"prometheus: {url}")
 
     def target_ready(self, description: str) -> None:
-        """See `Observer.target_ready`."""
+        """See `RunObserver.target_ready`."""
         self.note(f"target: {description}")
 
-    def noted(self, note: str) -> None:
-        """See `Observer.noted`."""
+    def note_added(self, note: str) -> None:
+        """See `RunObserver.note_added`."""
         self.note(f"note: {note}")
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
-        """See `Observer.point_started`."""
+        """See `RunObserver.point_started`."""
         self._total, self._done = total, index
         if self._shows_progress:
             length = "" if seconds is None else f", {seconds:.0f} s"
             left = "" if seconds_left is None else f"; about {seconds_left:.0f} s left"
             print(f"\r\033[K[{index + 1}/{total}] {description}{length}{left} …", end="", file=sys.stderr, flush=True)
 
-    def point_finished(self, finished: Point) -> None:
-        """See `Observer.point_finished`."""
+    def point_finished(self, point: Point) -> None:
+        """See `RunObserver.point_finished`."""
         self._done += 1
-        self.note(f"[{self._done}/{self._total}] {describe_point(finished)}{'' if finished.valid else ', NOT VALID'}")
+        self.note(f"[{self._done}/{self._total}] {describe_point(point)}{'' if point.valid else ', NOT VALID'}")
 
     def say(self, text: str) -> None:
         """A line of its own, such as that the run was interrupted; also when quiet."""

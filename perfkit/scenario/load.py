@@ -113,19 +113,19 @@ class OpenLoop(Part):
         return self
 
 
-class ClosedLoad(Part):
+class ClosedLoadSpec(Part):
     """The `closed` variant of `load`."""
 
     closed: ClosedLoop
 
 
-class OpenLoad(Part):
+class OpenLoadSpec(Part):
     """The `open` variant of `load`."""
 
     open: OpenLoop
 
 
-class SearchLoad(Part):
+class SearchLoadSpec(Part):
     """The `search` variant of `load`."""
 
     search: Search
@@ -144,18 +144,18 @@ def _variant(data: object) -> str:
     return next((key for key in ("open", "search") if key in keys), "closed")
 
 
-Load: TypeAlias = Annotated[
-    Annotated[ClosedLoad, Tag("closed")] | Annotated[OpenLoad, Tag("open")] | Annotated[SearchLoad, Tag("search")],
+LoadSpec: TypeAlias = Annotated[
+    Annotated[ClosedLoadSpec, Tag("closed")] | Annotated[OpenLoadSpec, Tag("open")] | Annotated[SearchLoadSpec, Tag("search")],
     Discriminator(_variant),
     BeforeValidator(_exactly_one_load),
 ]
 
 
-def closed_loop(concurrency: int) -> ClosedLoad:
+def closed_loop(concurrency: int) -> ClosedLoadSpec:
     """A closed loop, as a scenario would say it."""
-    return ClosedLoad.model_validate({"closed": {"concurrency": concurrency}})
+    return ClosedLoadSpec.model_validate({"closed": {"concurrency": concurrency}})
 
 
-def poisson(rate_per_s: float) -> OpenLoad:
+def poisson(rate_per_s: float) -> OpenLoadSpec:
     """An open loop with Poisson arrivals, as a scenario would say it."""
-    return OpenLoad.model_validate({"open": {"rate": rate_per_s, "arrivals": "poisson"}})
+    return OpenLoadSpec.model_validate({"open": {"rate": rate_per_s, "arrivals": "poisson"}})

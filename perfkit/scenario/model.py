@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.check import Check
 from perfkit.scenario.gate import Gate
-from perfkit.scenario.load import Load, OpenLoad, SearchLoad
+from perfkit.scenario.load import LoadSpec, OpenLoadSpec, SearchLoadSpec
 from perfkit.scenario.metrics import Gpu, Metrics
 from perfkit.scenario.part import Count, Cpus, Duration, Part, Share, Text
 from perfkit.scenario.slo import Slo
@@ -58,7 +58,7 @@ class Scenario(Part):
     target: Target
     server: Server = Server()
     workload: Workload = Workload()
-    load: Load
+    load: LoadSpec
     measure: Measure = Measure()
     check: Check = Check()
     slo: Slo | None = None
@@ -72,7 +72,7 @@ class Scenario(Part):
 
     @pydantic.model_validator(mode="after")
     def _searchable(self) -> Self:
-        if not isinstance(self.load, SearchLoad):
+        if not isinstance(self.load, SearchLoadSpec):
             return self
         if (self.load.search.slo is None) == (self.slo is None):
             raise ValueError("load.search needs one SLO to search by: give load.search.slo, such as {p99: 50ms}, or slo beside load")
@@ -96,7 +96,7 @@ class Scenario(Part):
     @property
     def objective(self) -> Slo | None:
         """The SLO that load points are held to; that of a search is what it searches by."""
-        return self.load.search.slo or self.slo if isinstance(self.load, SearchLoad) else self.slo
+        return self.load.search.slo or self.slo if isinstance(self.load, SearchLoadSpec) else self.slo
 
     @property
     def window_ns(self) -> int | None:
@@ -110,12 +110,12 @@ class Scenario(Part):
         """What is left out in any case; a trace has nothing to warm up with that would not be part of it."""
         if self.measure.warmup_ns != "auto":
             return self.measure.warmup_ns
-        return 0 if isinstance(self.load, OpenLoad) and self.load.open.trace else AUTO_WARMUP_NS
+        return 0 if isinstance(self.load, OpenLoadSpec) and self.load.open.trace else AUTO_WARMUP_NS
 
     @property
     def finds_warm_up(self) -> bool:
         """Whether the warm-up is looked for in what was measured: it can be, under a load that is meant to be steady, in a window of time."""
-        moves = isinstance(self.load, OpenLoad) and (self.load.open.trace is not None or self.load.open.shape is not None)
+        moves = isinstance(self.load, OpenLoadSpec) and (self.load.open.trace is not None or self.load.open.shape is not None)
         return self.measure.warmup_ns == "auto" and self.window_ns is not None and not moves
 
     @property

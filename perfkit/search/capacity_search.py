@@ -9,7 +9,7 @@ from perfkit.recorder.window import Window
 from perfkit.result.model import FittedLine, Point, Search, SearchProbe
 from perfkit.scenario import search as scenario_search
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import SearchLoad
+from perfkit.scenario.load import SearchLoadSpec
 from perfkit.scenario.slo import Slo
 from perfkit.search.decision import Next, Probe, SearchSettings, Stop, decide, estimate
 from perfkit.search.root_fit import POWER
@@ -31,7 +31,7 @@ class CapacitySearch:
 
     def __init__(self, loaded: LoadedScenario) -> None:
         scenario = loaded.scenario
-        assert isinstance(scenario.load, SearchLoad)
+        assert isinstance(scenario.load, SearchLoadSpec)
         assert scenario.objective is not None
         self._scenario, self._search, self._slo = scenario, scenario.load.search, scenario.objective
         self._settings = _settings(self._search, start_per_s=1.0)

@@ -7,7 +7,7 @@ from perfkit.errors import MeasurementError
 from perfkit.gate.folder import Fixed
 from perfkit.gate.trial import _warmup_ns, find_saturating, stints, window_ns
 from perfkit.result.model import Result
-from perfkit.scenario.load import ClosedLoad
+from perfkit.scenario.load import ClosedLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.units import NS_PER_S
 from tests.result.conftest import DOCUMENT, POINT
@@ -70,7 +70,7 @@ def test_a_baseline_without_capacity_ends_it():
 
 def test_without_a_profile_it_is_the_scenarios_load():
     (own,) = stints(scenario(), Fixed(warmup_ns=S, window_ns=None), 5)
-    assert isinstance(own.load, ClosedLoad)
+    assert isinstance(own.load, ClosedLoadSpec)
     assert own.load.closed.concurrency == (3,)
 
 

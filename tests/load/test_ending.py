@@ -7,7 +7,7 @@ import pytest
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.phases import Phases
-from perfkit.measurement.interruption import Interruption
+from perfkit.measurement.control import Interruption
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.scripted import ScriptedTransport
 from tests.conditions import until
@@ -94,7 +94,7 @@ def test_the_first_interruption_drains_and_the_second_does_not_wait():
 
     async def main(times):
         one, interruption = Loop(clock, service_ns=20 * S), Interruption()
-        interruption.watch(one.loop)
+        interruption.set_loop(one.loop)
         began_ns = clock.now_ns()
         running = asyncio.ensure_future(one.loop.run())
         for _ in range(times):
@@ -111,7 +111,7 @@ def test_an_interruption_between_points_cancels_the_task():
     async def main():
         interruption = Interruption()
         task = asyncio.ensure_future(asyncio.get_running_loop().create_future())
-        interruption.cancel_between_points(task)
+        interruption.set_task(task)
         interruption.interrupt()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -1,0 +1,65 @@
+"""What a caller gives a run: an observer of its progress, and an interruption that ends it early."""
+
+import asyncio
+import pathlib
+from typing import Any, Protocol
+
+from perfkit.result.model import Point
+
+
+class RunObserver:
+    """Receives the progress of a run; this one ignores it. Subclass it and override what you need."""
+
+    def server_output(self, line: str) -> None:
+        """The bundled server wrote a line to its log."""
+
+    def metrics_published(self, url: str) -> None:
+        """Live metrics can be scraped at this URL."""
+
+    def target_ready(self, description: str) -> None:
+        """The target is ready and serves the model."""
+
+    def note_added(self, note: str) -> None:
+        """A note on the run as a whole, such as that there is no GPU to sample; each comes once."""
+
+    def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
+        """A load point starts: its length and the run's remaining time, None if a number of requests ends it."""
+
+    def point_finished(self, point: Point) -> None:
+        """A load point of one repetition has been measured."""
+
+    def partial_result_kept(self, folder: pathlib.Path) -> None:
+        """The run failed; what it had measured is in this folder."""
+
+
+class Stoppable(Protocol):
+    """A loop, or the workers that share a load point."""
+
+    def stop(self, reason: str, *, drain: bool = True) -> None:
+        """Stops sending; awaits outstanding answers if `drain` is true."""
+        ...
+
+
+class Interruption:
+    """Ends a run early: the first interrupt stops sending and drains, the second does not wait for answers."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._loop: Stoppable | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def interrupt(self) -> None:
+        """Interrupts the run; to be called in its event loop, for instance by a signal handler."""
+        self.count += 1
+        if self._loop is not None:
+            self._loop.stop("interrupted", drain=self.count == 1)
+        elif self._task is not None:
+            self._task.cancel()
+
+    def set_loop(self, loop: Stoppable | None) -> None:
+        """Sets the loop that is stopped while a load point is measured; None between load points."""
+        self._loop = loop
+
+    def set_task(self, task: "asyncio.Task[Any]") -> None:
+        """Sets the task that is cancelled while no load is sent."""
+        self._task = task
