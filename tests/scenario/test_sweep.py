@@ -51,7 +51,12 @@ def test_a_setting_inside_a_swept_part_is_refused_as_the_sweep_would_undo_it(cas
 def test_any_key_can_be_swept_a_whole_load_too(cases):
     text = "target: {model: m}\nsweep: {load: [{closed: {concurrency: 3}}, {open: {rate: 5}}], target.protocols: [[http], [grpc]]}\n"
     found = cases(text)
-    assert [type(case.loaded.scenario.load).__name__ for case in found] == ["ClosedLoad", "ClosedLoad", "OpenLoad", "OpenLoad"]
+    assert [type(case.loaded.scenario.load).__name__ for case in found] == [
+        "ClosedLoadSpec",
+        "ClosedLoadSpec",
+        "OpenLoadSpec",
+        "OpenLoadSpec",
+    ]
     assert [case.loaded.scenario.target.load_protocols for case in found] == [("http",), ("grpc",)] * 2
 
 
