@@ -32,9 +32,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this
 from benchmarks.peers.canned import INPUTS, MODEL, VERSION, WIDTH, CannedError, serving
 from perfkit.clock import MonotonicClock
 from perfkit.load.arrivals import Schedule, constant_rate
+from perfkit.load.loop import Phases
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import make_pacer
-from perfkit.load.phases import Phases
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
@@ -117,9 +117,7 @@ async def drive(rate: float, seconds: float, seed: int, port: int) -> Nanosecond
         def note(reply: Reply) -> None:
             noted.append((reply.intended_ns, reply.started_ns))
 
-        phases = Phases.plan(
-            clock.now_ns() + _LEAD_NS, warmup_ns=0, window_ns=round(seconds * 1e9), requests=None, drain_ns=_TIMEOUT_NS, finds_warm_up=False
-        )
+        phases = Phases.plan(clock.now_ns() + _LEAD_NS, warmup_ns=0, window_ns=round(seconds * 1e9), requests=None, drain_ns=_TIMEOUT_NS)
         loop = OpenLoop(
             transport, prepared, note, lambda _, __: None, arrivals=schedule.chunks(), origin_ns=phases.start_ns,
             phases=phases, clock=clock, pacer=pacer,

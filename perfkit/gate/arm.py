@@ -6,11 +6,11 @@ import dataclasses
 import os
 import pathlib
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock, utc_now
-from perfkit.errors import TargetError, UsageError
+from perfkit.errors import PerfkitError, TargetError, UsageError
 from perfkit.machine.host import usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import run_scenario
@@ -22,6 +22,8 @@ from perfkit.scenario.load import LoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, redacted_url
 from perfkit.target.command_server import PORT, PREFIX, command_server, command_words, free_port
+from perfkit.transport.factory import make_transport
+from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 
 _SERVER_LOG = "server.log"
@@ -114,8 +116,25 @@ async def served(arm: Arm, bench: Bench) -> AsyncIterator[Served]:
     address = resolve_address(scenario.target, url, bench.loaded.folder)
     bench.folder.mkdir(parents=True, exist_ok=True)
     log = bench.folder / _SERVER_LOG
-    async with command_server(command, scenario, address, cpus=placement.server, log=log, clock=bench.clock):
+    async with command_server(command, _readiness_check(scenario, address, bench.clock), cpus=placement.server, log=log, clock=bench.clock):
         yield Served(url, placement.driver, placement.conflict)
+
+
+def _readiness_check(scenario: Scenario, address: Address, clock: Clock) -> Callable[[], Awaitable[str]]:
+    target = scenario.target
+    timeout_ns = min(target.timeout_ns, 5 * NS_PER_S)
+
+    async def why_not_ready() -> str:
+        transport = make_transport(address, target.engine, max_connections=1, timeout_ns=timeout_ns, clock=clock)
+        try:
+            is_ready = await transport.is_ready(target.model, target.version)
+        except PerfkitError as error:
+            return str(error)
+        finally:
+            await transport.aclose()
+        return "" if is_ready else f"its model '{target.model}' is not ready"
+
+    return why_not_ready
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfkit.clock import Clock
-from perfkit.load.loop import Loop, any_of, cancelled_at_the_end
-from perfkit.load.phases import Phases
+from perfkit.load.loop import Loop, Phases, any_of, cancelled_at_the_end
 from perfkit.transport.base import Outcome, Prepared, Reply, Transport
 from perfkit.units import NS_PER_S
 

@@ -8,12 +8,32 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from perfkit.clock import Clock
-from perfkit.load.phases import Phases
 from perfkit.transport.base import Outcome, Reply, Transport
 from perfkit.units import NS_PER_S
 
 _LOST_AFTER_NS = 3 * NS_PER_S
 _NO_CONTACT = (Outcome.CONNECT_FAILED, Outcome.BROKEN)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Phases:
+    """The phases of one load point as instants of the monotonic clock.
+
+    Load is sent from `start_ns` on. Requests belong to the window if they start, or are meant to, in `[window_start_ns, window_end_ns)`; what starts before is warm-up.
+    With `requests` the window ends with the last of that many, and `window_end_ns` is None.
+    """
+
+    start_ns: int
+    window_start_ns: int
+    window_end_ns: int | None
+    requests: int | None
+    drain_ns: int
+
+    @classmethod
+    def plan(cls, now_ns: int, *, warmup_ns: int, window_ns: int | None, requests: int | None, drain_ns: int) -> "Phases":
+        """Phases that begin now."""
+        start_ns = now_ns + warmup_ns
+        return cls(now_ns, start_ns, None if window_ns is None else start_ns + window_ns, requests, drain_ns)
 
 
 @dataclasses.dataclass(slots=True)

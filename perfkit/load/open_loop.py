@@ -16,9 +16,8 @@ import numpy as np
 
 from perfkit.clock import Clock
 from perfkit.load.arrivals import Instants
-from perfkit.load.loop import Loop, cancelled_at_the_end
+from perfkit.load.loop import Loop, Phases, cancelled_at_the_end
 from perfkit.load.pacer import Pacer
-from perfkit.load.phases import Phases
 from perfkit.transport.base import Outcome, Prepared, Reply, Transport
 
 # what is in flight is held in memory, about 1 KiB each: a target that answers nothing must not fill it

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.ma  # `np.unique` imports it when it is first called, which took 10 ms in the middle of a window
 import numpy.typing as npt
 
-from perfkit.load.phases import Phases
 from perfkit.recorder.batches import Batch, BatchRecorder, tally
 from perfkit.recorder.histogram import Histogram, Packed
 from perfkit.recorder.sent import Sent
@@ -72,17 +71,18 @@ class Recorder:
 
     def __init__(
         self,
-        phases: Phases,
         on_interval: Callable[[Interval], None],
         describe_failure: Callable[[Reply], str] = lambda reply: reply.error,
         *,
+        window_start_ns: int,
+        window_end_ns: int | None,
+        series_start_ns: int | None = None,
         is_open: bool = False,
         check: Callable[[Reply], bool] | None = None,
         good_within_ns: int | None = None,
     ) -> None:
         self.failed = 0
-        self._phases = phases
-        self._window_end_ns = phases.window_end_ns
+        self._window_start_ns, self._window_end_ns = window_start_ns, window_end_ns
         self._describe_failure = describe_failure
         self._on_interval = on_interval
         self._check = check
@@ -94,9 +94,8 @@ class Recorder:
         self._work: Iterator[None] | None = None
         self._is_open = is_open
         self._batch_size = _OPEN_BATCH if is_open else _BATCH
-        self._series = SeriesRecorder(phases.start_ns if phases.finds_warm_up else phases.window_start_ns, phases.window_end_ns)
-        window_ns = None if phases.window_end_ns is None else phases.window_end_ns - phases.window_start_ns
-        self._batches = BatchRecorder(phases.window_start_ns, window_ns)
+        self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
+        self._batches = BatchRecorder(window_start_ns, None if window_end_ns is None else window_end_ns - window_start_ns)
         self._finished_per_s: collections.Counter[int] = collections.Counter()
         self._errors: dict[Outcome, list[str]] = {}
         self._open: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
@@ -135,7 +134,7 @@ class Recorder:
         self._finish_work()
         for index in tuple(self._open):
             self._emit(index)
-        origin_ns = self._phases.window_start_ns
+        origin_ns = self._window_start_ns
         end_ns = max(self._last_finished_ns, origin_ns) if window_end_ns is None else window_end_ns
         batches = self._batches.finish()
         return Recording(
@@ -196,7 +195,7 @@ class Recorder:
         yield from self._batches.add(intended, codes, inside, times, statuses)
 
     def _is_inside(self, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
-        inside: npt.NDArray[np.bool_] = intended_ns >= self._phases.window_start_ns
+        inside: npt.NDArray[np.bool_] = intended_ns >= self._window_start_ns
         if window_end_ns is not None:
             inside &= intended_ns < window_end_ns
         return inside
@@ -206,7 +205,7 @@ class Recorder:
         self._batches.count("ended", finished_ns[inside & (codes != _CODES[Outcome.UNFINISHED])])
         inside &= codes == _CODES[_OK]
         self._batches.count("finished", finished_ns[inside])
-        seconds = (finished_ns[inside] - self._phases.window_start_ns) // NS_PER_S
+        seconds = (finished_ns[inside] - self._window_start_ns) // NS_PER_S
         for second, count in tally(seconds):
             self._finished_per_s[second] += count
         yield
@@ -223,7 +222,7 @@ class Recorder:
                 self._batches.count("unsent", dropped)
 
     def _add_to_intervals(self, intended_ns: Instants, times: list[Instants]) -> Iterator[None]:
-        indices = (intended_ns - self._phases.window_start_ns) // NS_PER_S
+        indices = (intended_ns - self._window_start_ns) // NS_PER_S
         for index, _ in tally(indices):
             chosen = indices == index
             for histogram, values_ns in zip(self._interval(index), times, strict=True):
@@ -244,5 +243,5 @@ class Recorder:
     def _take_failure(self, reply: Reply) -> None:
         self.failed += 1
         texts = self._errors.setdefault(reply.outcome, [])
-        if len(texts) < SAMPLED_ERRORS and reply.started_ns >= self._phases.window_start_ns:
+        if len(texts) < SAMPLED_ERRORS and reply.started_ns >= self._window_start_ns:
             texts.append(self._describe_failure(reply))

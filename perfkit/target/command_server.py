@@ -9,14 +9,11 @@ import shlex
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 from perfkit.clock import Clock
-from perfkit.errors import PerfkitError, TargetError, UsageError
+from perfkit.errors import TargetError, UsageError
 from perfkit.machine.host import pinned
-from perfkit.scenario.model import Scenario
-from perfkit.target.address import Address
-from perfkit.transport.factory import make_transport
 from perfkit.units import NS_PER_S
 
 PREFIX, PORT = "cmd:", "{port}"
@@ -53,9 +50,9 @@ def free_port() -> int:
 
 @contextlib.asynccontextmanager
 async def command_server(
-    command: str, scenario: Scenario, address: Address, *, cpus: tuple[int, ...], log: pathlib.Path, clock: Clock
+    command: str, why_not_ready: Callable[[], Awaitable[str]], *, cpus: tuple[int, ...], log: pathlib.Path, clock: Clock
 ) -> AsyncIterator[None]:
-    """Runs a command for the length of the block, which begins when the scenario's model is ready at the address.
+    """Runs a command for the length of the block, which begins when `why_not_ready` returns an empty string.
 
     What it says goes to `log`. It runs in a process group of its own, which gets SIGTERM at the end and is killed where it does
     not go: also where this process is killed, since a guard of the group sees its end. Its stdin is a pipe from here as well.
@@ -72,7 +69,7 @@ async def command_server(
     with process, contextlib.ExitStack() as guarded:
         try:
             guarded.enter_context(_guard(process.pid))
-            await _until_ready(command, process, scenario, address, log, clock)
+            await _until_ready(command, process, why_not_ready, log, clock)
             yield
         finally:
             await _stop(process)
@@ -91,28 +88,16 @@ def _guard(group: int) -> Iterator[None]:
 
 
 async def _until_ready(
-    command: str, process: subprocess.Popen[bytes], scenario: Scenario, address: Address, log: pathlib.Path, clock: Clock
+    command: str, process: subprocess.Popen[bytes], why_not_ready: Callable[[], Awaitable[str]], log: pathlib.Path, clock: Clock
 ) -> None:
     start_ns, last = clock.now_ns(), "it does not answer"
     while clock.now_ns() - start_ns < _STARTS_WITHIN_NS:
         if process.poll() is not None:
             raise TargetError(f"cmd:{command} ended with exit code {process.returncode} before it was ready{_last_lines(log)}")
-        transport = make_transport(
-            address,
-            scenario.target.engine,
-            max_connections=1,
-            timeout_ns=min(scenario.target.timeout_ns, 5 * NS_PER_S),
-            clock=clock,
-        )
-        try:
-            is_ready = await transport.is_ready(scenario.target.model, scenario.target.version)
-            if is_ready and process.poll() is None:  # otherwise it was another server that answered
-                return
-            last = f"its model '{scenario.target.model}' is not ready"
-        except PerfkitError as error:
-            last = str(error)
-        finally:
-            await transport.aclose()
+        reason = await why_not_ready()
+        if not reason and process.poll() is None:  # otherwise it was another server that answered
+            return
+        last = reason or last
         await clock.sleep_until_ns(clock.now_ns() + _ASK_EVERY_NS)
     raise TargetError(f"cmd:{command} was not ready within {_STARTS_WITHIN_NS // NS_PER_S} s: {last}{_last_lines(log)}")
 

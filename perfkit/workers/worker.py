@@ -12,10 +12,9 @@ from perfkit.load.arrivals import Instants, begun, share
 from perfkit.load.backlog import is_hopeless
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
-from perfkit.load.loop import Loop
+from perfkit.load.loop import Loop, Phases
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import Pacer, make_pacer
-from perfkit.load.phases import Phases
 from perfkit.machine.host import BusyMeter, BusyShares
 from perfkit.recorder.recording import Interval, Recorder
 from perfkit.target.address import Address
@@ -60,12 +59,13 @@ async def run_point(
             window_ns=spec.window_ns,
             requests=spec.requests,
             drain_ns=spec.drain_ns,
-            finds_warm_up=spec.finds_warm_up,
         )
         recorder = Recorder(
-            phases,
             lambda interval: on_interval(phases.window_start_ns, interval),
             lambda reply: address.presentable(_failure(transport, reply)),
+            window_start_ns=phases.window_start_ns,
+            window_end_ns=phases.window_end_ns,
+            series_start_ns=phases.start_ns if spec.finds_warm_up else phases.window_start_ns,
             is_open=isinstance(spec.load, OpenPlan),
             check=check,
             good_within_ns=spec.good_within_ns,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.phases import Phases
+from perfkit.load.loop import Phases
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.scripted import ScriptedTransport
 

@@ -4,7 +4,7 @@ import asyncio
 
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.phases import Phases
+from perfkit.load.loop import Phases
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.phases import Phases
+from perfkit.load.loop import Phases
 from perfkit.measurement.control import Interruption
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.scripted import ScriptedTransport

@@ -11,9 +11,9 @@ from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Trace
 from perfkit.load.closed_loop import ClosedLoop
+from perfkit.load.loop import Phases
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import ClockPacer
-from perfkit.load.phases import Phases
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.scripted import ScriptedTransport
 

@@ -7,9 +7,9 @@ import numpy as np
 from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Trace
+from perfkit.load.loop import Phases
 from perfkit.load.open_loop import MOST_IN_FLIGHT, OpenLoop
 from perfkit.load.pacer import ClockPacer
-from perfkit.load.phases import Phases
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.scripted import ScriptedTransport
 

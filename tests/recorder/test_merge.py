@@ -1,11 +1,12 @@
 """Several workers' recordings beside one worker's of the same requests."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.load.phases import Phases
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.merge import merge
 from perfkit.recorder.recording import Recorder
@@ -14,28 +15,29 @@ from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000
 START = 50 * S
-TIMED, COUNTED = Phases(START - S, START, START + 10 * S, None, S, finds_warm_up=True), Phases(START - S, START, None, 10**6, S)
+TIMED: dict[str, Any] = {"series_start_ns": START - S, "window_start_ns": START, "window_end_ns": START + 10 * S}
+COUNTED: dict[str, Any] = {"window_start_ns": START, "window_end_ns": None}
 drawn_replies = st.lists(
     st.tuples(st.integers(-S, 9 * S), st.sampled_from([MS, 700 * MS, 3 * S]), st.sampled_from(Outcome), st.integers(0, 2)), max_size=60
 )
 
 
-def recorded(drawn, phases):
-    recorder = Recorder(phases, lambda _: None, is_open=True, good_within_ns=MS)
+def recorded(drawn, instants):
+    recorder = Recorder(lambda _: None, **instants, is_open=True, good_within_ns=MS)
     for intended_ns, time_ns, outcome, _ in drawn:
         reply = Reply(outcome, START + intended_ns, START + intended_ns + time_ns, None, outcome.value)
         reply.intended_ns = reply.paced_ns = START + intended_ns
         recorder.add(reply)
     recorder.drop(np.array([START + 5 * S] if drawn else [], dtype=np.int64), is_late=False)
-    return recorder.finish(phases.window_end_ns)
+    return recorder.finish(instants["window_end_ns"])
 
 
 @settings(deadline=None, max_examples=60)
 @given(drawn_replies, st.sampled_from([TIMED, COUNTED]))
-def test_workers_together_record_what_one_would(drawn, phases):
+def test_workers_together_record_what_one_would(drawn, instants):
     parts = [[one for one in drawn if one[3] == worker] for worker in range(3)]
-    found = cut(merge([recorded(part, phases) for part in parts]), START, is_open=True)
-    expected = cut(recorded(drawn, phases), START, is_open=True)
+    found = cut(merge([recorded(part, instants) for part in parts]), START, is_open=True)
+    expected = cut(recorded(drawn, instants), START, is_open=True)
     for field in ("start_ns", "end_ns", "outcomes", "statuses", "ended", "finished", "good", "finished_per_s"):
         assert getattr(found, field) == getattr(expected, field), field
     assert found.dropped == sum(bool(part) for part in parts)
@@ -48,14 +50,14 @@ def test_workers_together_record_what_one_would(drawn, phases):
 
 def test_sentences_of_failures_are_three_of_each_kind_and_each_once():
     def failed(*texts):
-        recorder = Recorder(TIMED, lambda _: None)
+        recorder = Recorder(lambda _: None, **TIMED)
         for text in texts:
             recorder.add(Reply(Outcome.BROKEN, START, START + 1, None, text))
-        return recorder.finish(TIMED.window_end_ns)
+        return recorder.finish(TIMED["window_end_ns"])
 
     assert merge([failed("a", "b"), failed("b", "c"), failed("d")]).errors == {Outcome.BROKEN: ["a", "b", "c"]}
 
 
 def test_recordings_of_different_starts_are_not_merged():
     with pytest.raises(ValueError, match="begin at one instant"):
-        merge([recorded([], TIMED), recorded([], Phases(0, 0, 10 * S, None, S))])
+        merge([recorded([], TIMED), recorded([], {"window_start_ns": 0, "window_end_ns": 10 * S})])

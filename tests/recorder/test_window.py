@@ -1,13 +1,10 @@
 """What is left of a recording without its warm-up: exactly what a window that began then would hold."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.load.phases import Phases
 from perfkit.recorder.batches import BatchRecorder
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval, Recorder
@@ -29,26 +26,26 @@ def reply(intended_ns, service_ns, outcome, delay_ns=0):
     return one
 
 
-def recorded(drawn, phases, drops=(), end_ns=START + 20 * S):
+def recorded(drawn, instants, drops=(), end_ns=START + 20 * S):
     intervals: list[Interval] = []
-    recorder = Recorder(phases, intervals.append, is_open=True, check=lambda one: one.outcome is Outcome.OK, good_within_ns=MS)
+    recorder = Recorder(intervals.append, **instants, is_open=True, check=lambda one: one.outcome is Outcome.OK, good_within_ns=MS)
     for one in drawn:
         recorder.add(reply(*one))
     recorder.drop(START + np.array(drops, dtype=np.int64), is_late=True)
     return recorder.finish(end_ns), intervals
 
 
-def phases(*, starts_s=0, finds_warm_up=False, window_s=20):
+def instants(*, starts_s=0, warmup_s=0, window_s=20):
     start_ns = START + starts_s * S
-    return Phases(start_ns - S, start_ns, START + window_s * S, None, S, finds_warm_up)
+    return {"series_start_ns": start_ns - warmup_s * S, "window_start_ns": start_ns, "window_end_ns": START + window_s * S}
 
 
 @settings(deadline=None, max_examples=60)
 @given(drawn_replies, st.lists(st.integers(0, 20 * S - 1), max_size=5), st.integers(0, 6))
 def test_a_window_that_is_cut_holds_what_one_that_began_then_would_hold(drawn, drops, seconds):
-    whole, logged = recorded(drawn, phases(finds_warm_up=True), drops)
+    whole, logged = recorded(drawn, instants(warmup_s=1), drops)
     found = cut(whole, START + seconds * S, is_open=True)
-    later, logged_later = recorded(drawn, phases(starts_s=seconds), drops)
+    later, logged_later = recorded(drawn, instants(starts_s=seconds), drops)
     expected = cut(later, START + seconds * S, is_open=True)
     for field in (
         "start_ns",
@@ -81,7 +78,7 @@ def added(intervals, first, shift=0):
 @settings(deadline=None, max_examples=30)
 @given(drawn_replies)
 def test_batches_hold_the_response_times_of_equal_parts_in_order(drawn):
-    window = cut(recorded(drawn, phases())[0], START, is_open=True)
+    window = cut(recorded(drawn, instants())[0], START, is_open=True)
     assert len(window.batches) == 40, "of half a second each"
     kept = [one for one in drawn if 0 <= one[0] < 20 * S and one[2] not in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN)]
     assert [packed.count for packed in window.batches] == np.bincount([one[0] // (S // 2) for one in kept], minlength=40).tolist()
@@ -89,14 +86,13 @@ def test_batches_hold_the_response_times_of_equal_parts_in_order(drawn):
 
 @pytest.mark.parametrize(("since_ms", "cut_s"), [(-5000, 0), (0, 0), (1, 1), (999, 1), (1000, 1), (1001, 2), (6400, 7)])
 def test_a_cut_goes_on_to_the_next_whole_second(since_ms, cut_s):
-    window = cut(recorded([], phases())[0], START + since_ms * MS, is_open=True)
+    window = cut(recorded([], instants())[0], START + since_ms * MS, is_open=True)
     assert window.start_ns == START + cut_s * S
     assert window.length_ns == (20 - cut_s) * S
 
 
 def test_a_cut_of_a_long_window_goes_on_to_the_next_batch():
-    long = dataclasses.replace(phases(), window_end_ns=START + 600 * S)
-    recording, _ = recorded([], long, end_ns=START + 600 * S)
+    recording, _ = recorded([], instants(window_s=600), end_ns=START + 600 * S)
     assert recording.batch_ns == 16 * S
     assert cut(recording, START + 17 * S, is_open=True).start_ns == START + 32 * S
 

@@ -11,12 +11,9 @@ import pytest
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import TargetError, UsageError
-from perfkit.scenario.model import Scenario
-from perfkit.target.address import Address
 from perfkit.target.command_server import command_server, command_words, free_port
 from tests.conditions import until_ended
 
-SCENARIO = Scenario.model_validate({"name": "x", "target": {"model": "m"}, "load": {"closed": {"concurrency": 1}}})
 # ready at its second question; it starts a child that does not care about SIGTERM, and says who they are
 SERVER = """
 import http.server, subprocess, sys, os
@@ -36,6 +33,20 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 """
 
 
+def readiness_of(port):
+    async def why_not_ready():
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError as error:
+            return str(error)
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        status = (await reader.readline()).split()[1]
+        writer.close()
+        return "" if status == b"200" else f"status {status.decode()}"
+
+    return why_not_ready
+
+
 def serve(tmp_path, source, body=None):
     """Starts a program as the server, and gives what `body` makes of it."""
     (tmp_path / "server.py").write_text(source)
@@ -43,8 +54,7 @@ def serve(tmp_path, source, body=None):
     command = shlex.join([sys.executable, str(tmp_path / "server.py"), str(port)])
 
     async def run():
-        address = Address.parse(f"http://127.0.0.1:{port}")
-        async with command_server(command, SCENARIO, address, cpus=(), log=log, clock=MonotonicClock()):
+        async with command_server(command, readiness_of(port), cpus=(), log=log, clock=MonotonicClock()):
             return body() if body else None
 
     return asyncio.run(run())
@@ -74,14 +84,13 @@ def test_it_is_stopped_where_the_block_fails(tmp_path):
 # a program that perfkit would be: it holds a server for as long as it lives, and says who that is
 HOLDER = """
 import asyncio, pathlib, sys
-from perfkit.target.address import Address
 from perfkit.clock import MonotonicClock
 from perfkit.target import command_server as module
-from tests.target.test_command_server import SCENARIO
+from tests.target.test_command_server import readiness_of
 module._STOP_WITHIN_S = 1
 async def run():
     log = pathlib.Path(sys.argv[3])
-    async with module.command_server(sys.argv[1], SCENARIO, Address.parse(sys.argv[2]), cpus=(), log=log, clock=MonotonicClock()):
+    async with module.command_server(sys.argv[1], readiness_of(int(sys.argv[2])), cpus=(), log=log, clock=MonotonicClock()):
         print(log.read_text().split()[0], flush=True)
         await asyncio.Event().wait()
 asyncio.run(run())
@@ -92,7 +101,7 @@ def test_it_is_stopped_where_perfkit_is_killed_though_it_does_not_mind_its_stdin
     (tmp_path / "server.py").write_text(SERVER)
     port = free_port()
     command = shlex.join([sys.executable, str(tmp_path / "server.py"), str(port)])
-    arguments = [sys.executable, "-c", HOLDER, command, f"http://127.0.0.1:{port}", str(tmp_path / "server.log")]
+    arguments = [sys.executable, "-c", HOLDER, command, str(port), str(tmp_path / "server.log")]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as holder:
         try:
             server = psutil.Process(int(holder.stdout.readline()))
@@ -110,8 +119,7 @@ def test_a_server_that_ends_before_it_is_ready_is_told_with_its_last_words(tmp_p
 
 def test_a_program_that_is_not_there_is_told(tmp_path):
     async def run():
-        address = Address.parse("http://127.0.0.1:1")
-        async with command_server("/no/such/server", SCENARIO, address, cpus=(), log=tmp_path / "log", clock=MonotonicClock()):
+        async with command_server("/no/such/server", readiness_of(1), cpus=(), log=tmp_path / "log", clock=MonotonicClock()):
             pass
 
     with pytest.raises(TargetError, match="cmd:/no/such/server cannot be started: No such file or directory"):
