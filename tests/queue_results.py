@@ -9,13 +9,13 @@ import numpy as np
 
 from perfkit.errors import MeasurementWarning
 from perfkit.measurement.summary import PointMeasurement, point, pooled
-from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
 from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import ClosedLoad, Connections, Generator, OpenLoad, Result
+from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 
 NS_PER_S = 1_000_000_000
@@ -30,10 +30,8 @@ def mm1_times_s(random, rate_per_s, number, mean_s=0.01):
     return (walk - np.minimum.accumulate(walk) + served)[warm_up:]
 
 
-def packed(times_s):
-    histogram = Histogram()
-    histogram.record_many(np.rint(np.asarray(times_s) * NS_PER_S).astype(np.int64))
-    return histogram.packed()
+def bucket_counts(times_s):
+    return BucketCounts.of(np.rint(np.asarray(times_s) * NS_PER_S))
 
 
 @dataclasses.dataclass
@@ -62,7 +60,7 @@ class Writer:
                     rate = throughputs[index - len(rates)]
                     finished = round(rate * seconds)
                     times = random.gamma(100, load.level / rate / 100, finished)
-                parts = [packed(one) for one in np.array_split(times, seconds)]
+                parts = [bucket_counts(one) for one in np.array_split(times, seconds)]
                 for second, part in enumerate(parts):
                     interval = Interval(second, part, part) if is_open else Interval(second, part)
                     start_s = (repetition * len(loads) + index) * (seconds + 1.0)
@@ -91,9 +89,9 @@ class Writer:
     @staticmethod
     def _measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid):
         is_open = isinstance(load, OpenLoad)
-        whole, nothing = packed(times), np.zeros(0, dtype=np.int64)
-        quick = packed(np.full(len(times), 1e-5))
-        kinds = {"service_time": whole, "failure_time": packed([])}
+        whole, nothing = bucket_counts(times), np.zeros(0, dtype=np.int64)
+        quick = bucket_counts(np.full(len(times), 1e-5))
+        kinds = {"service_time": whole, "failure_time": bucket_counts([])}
         if is_open:
             kinds |= {"response_time": whole, "start_delay": quick, "lag": quick}
         ended = finished if is_open else round(load.level * seconds / float(np.mean(times)))

@@ -19,14 +19,14 @@ from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.pacer import make_pacer
 from perfkit.machine.host import describe_host, pinned, usable_cpus
-from perfkit.measurement.summary import distribution
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.window import Window, cut
+from perfkit.result.distribution import distribution
 from perfkit.result.model import Distribution
 from perfkit.scenario.check import Check
 from perfkit.scenario.model import Scenario
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.validity import BUSY_CORE_SHARE
 from perfkit.target.address import Address, Protocol
 from perfkit.transport.base import Outcome
@@ -87,7 +87,7 @@ async def calibrate(lengths: Lengths, clock: Clock, say: Callable[[str], None]) 
         rounds=lengths.rounds,
         costs=costs,
         start_delay_rate_per_s=_RATE_PER_S,
-        start_delay_ns=distribution(Histogram.unpacked(window.times["start_delay"])),
+        start_delay_ns=distribution(window.times["start_delay"]),
         timer_late_ns=late,
         clock_resolution_ns=resolution_ns(),
     )
@@ -127,7 +127,7 @@ async def _round(address: Address, request: InferRequest, lengths: Lengths, cloc
         bare_ns += bare.times_ns(clock.now_ns, lengths.window_ns // 2)
     finally:
         bare.close()
-    (service_p50_ns,) = Histogram.unpacked(alone.times["service_time"]).values_at([0.5])
+    (service_p50_ns,) = alone.times["service_time"].values_at([0.5])
     return _Round(cpu_ns / busy.finished, service_p50_ns, round(statistics.median(bare_ns)))
 
 
@@ -183,9 +183,7 @@ async def _lateness(waits: int, clock: Clock) -> Distribution:
             late_ns.append(clock.now_ns() - instant_ns)
     finally:
         pacer.close()
-    histogram = Histogram()
-    histogram.record_many(np.array(late_ns, dtype=np.int64))
-    return distribution(histogram)
+    return distribution(BucketCounts.of(late_ns))
 
 
 def _open_plan() -> OpenPlan:

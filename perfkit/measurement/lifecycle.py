@@ -16,9 +16,10 @@ from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import LoadPointSource, connected, count_workers, describe_load, load_point_source, make_worker_spec
 from perfkit.measurement.observation import Observation, observing
 from perfkit.measurement.point_measurement import held_s, measured_point, measured_window
-from perfkit.measurement.summary import QUANTILES, PointMeasurement, point, pooled
+from perfkit.measurement.summary import PointMeasurement, point, pooled
 from perfkit.measurement.target import Probed, Target, describe_protocol, describe_target, open_target, probe
 from perfkit.recorder.recording import Interval
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, Status
 from perfkit.result.provenance import describe_source

@@ -6,8 +6,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-import numpy as np
-
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.load.load_plan import LoadPoint
@@ -16,12 +14,12 @@ from perfkit.measurement.published_metrics import finished_metrics, started_metr
 from perfkit.measurement.resources import Resources
 from perfkit.measurement.target import Target
 from perfkit.protocol.statistics import ModelStatistics
-from perfkit.recorder.histogram import Histogram, Packed
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import Window
 from perfkit.result.model import Point
 from perfkit.scenario.credentials import resolve_metrics_url
 from perfkit.scenario.model import Scenario
+from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.client import Watch, watching
 from perfkit.telemetry.host.event_loop import LAG, PAUSE
@@ -126,7 +124,7 @@ class PointTelemetry:
             gpus=(*gpus, *{gpu.uuid: gpu for gpu in told}.values()),
             metrics=tuple(metric for page in pages if page.summary for metric in page.summary.metrics),
             machine=machine.summary,
-            lag=_packed([series for series in own if series.name == LAG]),
+            lag=BucketCounts.of([value for series in own if series.name == LAG for value in series.values]),
             gc_pauses_ns=tuple(int(pause) for series in own if series.name == PAUSE for pause in series.values),
         )
         remarks += tuple(remark for observed in seen.values() for remark in observed.remarks)
@@ -174,10 +172,3 @@ def watched(scenario: Scenario, target: Target, listen: tuple[str, int] | None =
         statistics=WatchedStatistics(addresses[0], model, scenario.target.version, _STATISTICS_EVERY_NS),
         listen=listen,
     )
-
-
-def _packed(series: Sequence[Series]) -> Packed:
-    histogram = Histogram()
-    for one in series:
-        histogram.record_many(np.array(one.values, dtype=np.int64))
-    return histogram.packed()

@@ -1,6 +1,6 @@
 """A run as Prometheus sees it while it goes on: which load point is under way, and the figures of those that are finished."""
 
-from perfkit.measurement.summary import QUANTILES
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
 from perfkit.telemetry.messages import Metric
 from perfkit.units import NS_PER_S

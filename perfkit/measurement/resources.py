@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from perfkit.errors import MeasurementWarning
-from perfkit.recorder.histogram import EMPTY, Packed
 from perfkit.result.model import ContextSwitches, GcPauses, Generator, Tcp
+from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.telemetry.gpu.figures import GpuFigures
 from perfkit.telemetry.host.generator import MachineFigures
 from perfkit.telemetry.prometheus.figures import MetricFigures
@@ -23,7 +23,7 @@ class Resources:
     gpus: tuple[GpuFigures, ...] = ()
     metrics: tuple[MetricFigures, ...] = ()
     machine: MachineFigures | None = None
-    lag: Packed = EMPTY
+    lag: BucketCounts = EMPTY
     """How late the timers of the workers' event loops were."""
     gc_pauses_ns: tuple[int, ...] | None = None
 

@@ -15,9 +15,10 @@ from perfkit.measurement.resources import (
     server_figures,
 )
 from perfkit.measurement.window_course import Course, course_warnings
-from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.window import Window
-from perfkit.result.model import ClosedLoad, Connections, Distribution, Generator, Load, OpenLoad, Point, Protocol, Requests, SloJudgement
+from perfkit.result.distribution import QUANTILES, distribution
+from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point, Protocol, Requests, SloJudgement
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.slo import Slo, judge_slo
 from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, is_withheld, judge_generator, minimum_samples
@@ -25,7 +26,6 @@ from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _LATE_BURST_NS = 50_000_000
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999, "p99_99": 0.9999}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,16 +53,6 @@ class PointMeasurement:
     def is_open(self) -> bool:
         """Whether it was an open loop."""
         return isinstance(self.load, OpenLoad)
-
-
-def distribution(histogram: Histogram) -> Distribution:
-    """A histogram's figures; percentiles with too few samples are None."""
-    mean, stddev = histogram.mean_and_stddev_ns()
-    values = dict(zip(QUANTILES, histogram.values_at(tuple(QUANTILES.values())) if histogram.count else [0] * len(QUANTILES), strict=True))
-    shown = {
-        name: None if is_withheld(QUANTILES[name], histogram.count) else min(value, histogram.max_ns) for name, value in values.items()
-    }
-    return Distribution(count=histogram.count, min=histogram.min_ns, mean=mean, stddev=stddev, max=histogram.max_ns, **shown)
 
 
 def point(measured: PointMeasurement) -> Point:
@@ -97,7 +87,7 @@ def _point(parts: Sequence[PointMeasurement], repetition: int | None, series: tu
     sent, window_s = sum(outcomes.values()), sum(window.length_ns for window in windows) / NS_PER_S
     scheduled, checked = sent + dropped, sum(window.checked for window in windows)
     throughput = _rate(sum(window.finished for window in windows), window_s)
-    late = lag if lag is not None and lag.count else Histogram.unpacked(*(part.resources.lag for part in parts))
+    late = lag if lag is not None and lag.count else BucketCounts.merged(part.resources.lag for part in parts)
     seen = [(part.resources, part.window.length_ns) for part in parts]
     generator = Generator(
         workers=max(part.generator.workers for part in parts),
@@ -171,11 +161,11 @@ def _rate(count: int, seconds: float) -> float:
     return count / seconds if seconds else 0.0
 
 
-def _pooled(parts: Sequence[PointMeasurement], name: str) -> Histogram | None:
+def _pooled(parts: Sequence[PointMeasurement], name: str) -> BucketCounts | None:
     """All repetitions' histograms of that name added; None where the load has no such time."""
     if name not in parts[0].window.times:
         return None
-    return Histogram.unpacked(*(part.window.times[name] for part in parts))
+    return BucketCounts.merged(part.window.times[name] for part in parts)
 
 
 def _mean(parts: Sequence[PointMeasurement], share: str) -> float:
@@ -190,9 +180,9 @@ def _judge_generator(
     scheduled: int,
     without_room: int,
     unsent: int,
-    lag: Histogram | None,
-    times: Histogram,
-    failure_time: Histogram,
+    lag: BucketCounts | None,
+    times: BucketCounts,
+    failure_time: BucketCounts,
 ) -> GeneratorVerdict:
     load = parts[0].load
     loop: OpenLoopFigures | ClosedLoopFigures | None = None
@@ -202,11 +192,11 @@ def _judge_generator(
             sent=scheduled - without_room - unsent,
             dropped=without_room,
             lag=lag,  # the generator's own part of the start delay: waiting for a socket is the target's
-            response_p50_ns=times.values_at([0.5])[0] if times.count else 0,
+            response_p50_ns=times.values_at([0.5])[0],
         )
     elif isinstance(load, ClosedLoad) and (count := times.count + failure_time.count):
         window_s = sum(part.window.length_ns for part in parts) / NS_PER_S
-        total_ns = sum(histogram.mean_and_stddev_ns()[0] * histogram.count for histogram in (times, failure_time))
+        total_ns = sum(each.mean_and_stddev_ns()[0] * each.count for each in (times, failure_time))
         loop = ClosedLoopFigures(
             concurrency=load.concurrency,
             finished_per_s=_rate(sum(part.window.ended for part in parts), window_s),
@@ -218,7 +208,7 @@ def _judge_generator(
     return judge_generator(busiest, generator.steal_share, throttled, loop)
 
 
-def _load_warnings(without_room: int, scheduled: int, lag: Histogram | None) -> list[MeasurementWarning]:
+def _load_warnings(without_room: int, scheduled: int, lag: BucketCounts | None) -> list[MeasurementWarning]:
     """What became of the schedule: arrivals without room, and bursts after the generator stood still."""
     warnings = []
     if without_room:
@@ -257,7 +247,7 @@ def _outcome_warnings(outcomes: Mapping[Outcome, int], errors: Mapping[str, tupl
 
 
 def _sample_warnings(
-    times: Histogram, outcomes: Mapping[Outcome, int], intervals: Mapping[float, PercentileInterval]
+    times: BucketCounts, outcomes: Mapping[Outcome, int], intervals: Mapping[float, PercentileInterval]
 ) -> list[MeasurementWarning]:
     count, censored = times.count, outcomes[Outcome.TIMED_OUT] + outcomes[Outcome.UNFINISHED]
     if not count:

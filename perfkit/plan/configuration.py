@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from perfkit.measurement.summary import QUANTILES
 from perfkit.plan.evidence import Evidence
 from perfkit.plan.inputs import Price, Question
 from perfkit.plan.laws import closed_points, fit_law, judge_models, what_if
 from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
 from perfkit.plan.rate_points import KEPT_UP, FittedCurve, fit_curves, rate_points
+from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import (
     Energy,
     Fleet,

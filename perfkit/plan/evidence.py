@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ResultError, UsageError
-from perfkit.recorder.histogram import Histogram, Packed
 from perfkit.result.file import read_result
 from perfkit.result.fingerprint import gpus_of
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import ClosedLoad, OpenLoad, Point, Protocol, Result
 from perfkit.result.sweep import configurations
+from perfkit.stats.buckets import BucketCounts
 
 _SEED = re.compile(r",?\bseed=\d+")
 _BATCHES = 20
@@ -36,7 +36,7 @@ class OpenPoint:
 
     point: Point
     run: int
-    batches: tuple[Packed, ...]
+    batches: tuple[BucketCounts, ...]
     """Its response times, in parts of the window one after the other; empty without a log."""
 
     @property
@@ -67,7 +67,7 @@ class Evidence:
     sources: tuple[str, ...]
     open_points: tuple[OpenPoint, ...]
     closed_points: tuple[Point, ...]
-    lone_batches: tuple[Packed, ...]
+    lone_batches: tuple[BucketCounts, ...]
     """Service times of the lowest concurrency, where one was measured: nothing waited then."""
     notes: tuple[str, ...] = ()
     """What a reader must know of its sources."""
@@ -160,7 +160,7 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
     name = f"{label or model}{f' {protocol}' if is_one_of_several else ''}"
     opened: list[OpenPoint] = []
     closed: list[Point] = []
-    lone: list[Packed] = []
+    lone: list[BucketCounts] = []
     for run, source in enumerate(sources):
         batches = _read_batches(source)
         for point in source.result.points:
@@ -229,28 +229,28 @@ def _index(result: Result, point: Point) -> int:
     return next((index for index, one in enumerate(result.summary) if (one.protocol, one.load) == (point.protocol, point.load)), -1)
 
 
-def _read_batches(source: Source) -> dict[tuple[int, int], list[Packed]]:
+def _read_batches(source: Source) -> dict[tuple[int, int], list[BucketCounts]]:
     """Each repetition's times in up to 20 parts of its window, by point and repetition; empty where there is no log."""
-    seconds: dict[tuple[int, int], dict[float, list[Packed]]] = {}
+    seconds: dict[tuple[int, int], dict[float, list[BucketCounts]]] = {}
     with contextlib.suppress(ResultError):  # a result without its log can be planned from, with less said of its luck
         for key, start_s, histogram in read_times(source.folder, source.result):
-            seconds.setdefault(key, {}).setdefault(start_s, []).append(histogram.packed())
+            seconds.setdefault(key, {}).setdefault(start_s, []).append(histogram.bucket_counts())
     return {key: _batched(some) for key, some in seconds.items()}
 
 
-def _batched(seconds: Mapping[float, list[Packed]]) -> list[Packed]:
+def _batched(seconds: Mapping[float, list[BucketCounts]]) -> list[BucketCounts]:
     order = sorted(seconds)
     number = min(_BATCHES, len(order))
-    parts: list[list[Packed]] = [[] for _ in range(number)]
+    parts: list[list[BucketCounts]] = [[] for _ in range(number)]
     for place, start_s in enumerate(order):
         parts[place * number // len(order)] += seconds[start_s]
-    return [Packed.merged(part) for part in parts]
+    return [BucketCounts.merged(part) for part in parts]
 
 
-def pooled_percentile_ns(batches: Sequence[Packed], quantile: float) -> float | None:
+def pooled_percentile_ns(batches: Sequence[BucketCounts], quantile: float) -> float | None:
     """The percentile of all batches together; None where they are empty."""
-    histogram = Histogram.unpacked(*batches)
-    return float(min(histogram.values_at([quantile])[0], histogram.max_ns)) if histogram.count else None
+    times = BucketCounts.merged(batches)
+    return float(min(times.values_at([quantile])[0], times.max_ns)) if times.count else None
 
 
 def _batch_size(scenario: Mapping[str, Any]) -> int:

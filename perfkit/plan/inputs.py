@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from perfkit.errors import UsageError
-from perfkit.measurement.summary import QUANTILES
+from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import FAILURE_HEADROOM, HEADROOM
 from perfkit.stats.slo import Slo
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share

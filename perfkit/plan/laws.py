@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from perfkit.measurement.summary import QUANTILES
 from perfkit.plan.evidence import Evidence
 from perfkit.plan.model import RatePoint, WhatIf
 from perfkit.plan.rate_points import KEPT_UP
-from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.result.distribution import QUANTILES
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import ClosedPoint
 from perfkit.stats.queueing import BatchQueue, MgcQueue, fit_batch_queue, fit_mgc
 from perfkit.stats.slo_capacity import Capacity
@@ -105,10 +105,10 @@ def _other_batches(queue: BatchQueue, operating_per_s: float | None) -> tuple[Wh
 
 def _service_times_s(evidence: Evidence, lowest: RatePoint) -> tuple[float, ...]:
     """The shape of the service times, as equally likely values: of one request in flight, otherwise of the lowest rate."""
-    batches: Sequence[Packed] = evidence.lone_batches or [
+    batches: Sequence[BucketCounts] = evidence.lone_batches or [
         batch for one in evidence.open_points if one.rate_per_s == lowest.rate_per_s for batch in one.batches
     ]
-    times = Histogram.unpacked(*batches)
+    times = BucketCounts.merged(batches)
     if times.count < _SERVICE_QUANTILES:
         return ()
     return tuple(value / 1e9 for value in times.values_at([(place + 0.5) / _SERVICE_QUANTILES for place in range(_SERVICE_QUANTILES)]))

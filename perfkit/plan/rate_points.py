@@ -4,10 +4,10 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from perfkit.measurement.summary import QUANTILES
 from perfkit.plan.evidence import Evidence, OpenPoint, pooled_percentile_ns
 from perfkit.plan.model import RatePoint
-from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.result.distribution import QUANTILES
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import energy_per_inference
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
 from perfkit.stats.slo import Slo
@@ -24,7 +24,7 @@ class FittedCurve:
     curve: RateCurve
     rates_per_s: tuple[float, ...]
     values_ns: tuple[float, ...]
-    batches: tuple[tuple[Packed, ...], ...]
+    batches: tuple[tuple[BucketCounts, ...], ...]
 
 
 def rate_points(evidence: Evidence, slo: Slo, idle_power_w: float | None) -> tuple[RatePoint, ...]:
@@ -107,12 +107,12 @@ def _rate_point(points: Sequence[OpenPoint], slo: Slo, batch_size: int, idle_pow
     )
 
 
-def _goodput_per_s(points: Sequence[OpenPoint], parts: Sequence[Packed], slo: Slo) -> float | None:
+def _goodput_per_s(points: Sequence[OpenPoint], parts: Sequence[BucketCounts], slo: Slo) -> float | None:
     """Ok answers a second within the limit of the plan's highest percentile, at least so many; None without a log."""
     duration_s = sum(one.point.duration_s for one in points)
     if not duration_s or not all(one.batches for one in points):
         return None
-    times, wrong = Histogram.unpacked(*parts), sum(one.point.requests.invalid_output for one in points)  # those stand in the times too
+    times, wrong = BucketCounts.merged(parts), sum(one.point.requests.invalid_output for one in points)  # those stand in the times too
     return max(times.count - times.count_above(slo.percentiles_ns[max(slo.percentiles_ns)]) - wrong, 0) / duration_s
 
 
@@ -127,7 +127,7 @@ def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: Sl
     return False if not all(known) else None if None in found else True
 
 
-def _percentile_ns(points: Sequence[OpenPoint], parts: Sequence[Packed], name: str) -> float | None:
+def _percentile_ns(points: Sequence[OpenPoint], parts: Sequence[BucketCounts], name: str) -> float | None:
     """Pooled where the log has the times; the mean of logarithms where there is none. None where too few samples carry it."""
     values = [value for one in points if (value := figure_ns(one, name)) is not None]
     samples = sum(one.point.times.count for one in points)

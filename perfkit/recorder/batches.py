@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.recorder.histogram import Histogram
+from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
@@ -23,7 +24,7 @@ class Batch:
 
     outcomes: _Numbers
     """How many of each outcome, in the order of `Outcome`."""
-    times: Mapping[str, Packed]
+    times: Mapping[str, BucketCounts]
     """By the names of `TIMES`; an open loop alone has all of them."""
     statuses: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     """What rejected requests were answered with."""
@@ -45,7 +46,7 @@ class Batch:
         names = [name for name in TIMES if any(name in part.times for part in parts)]
         whole = cls(
             sum((part.outcomes for part in parts), start=np.zeros(len(_OUTCOMES), dtype=np.int64)),
-            {name: Packed.merged(part.times[name] for part in parts if name in part.times) for name in names},
+            {name: BucketCounts.merged(part.times[name] for part in parts if name in part.times) for name in names},
         )
         for part in parts:
             whole.statuses.update(part.statuses)
@@ -155,8 +156,10 @@ class BatchRecorder:
     def _pack(self) -> None:
         number, histograms = self._open.popitem(last=False)
         batch = self._batch(number)
-        new = {name: histogram.packed() for name, histogram in histograms.items()}
+        new = {name: histogram.bucket_counts() for name, histogram in histograms.items()}
         # late answers may have opened it again: its parts add up
         batch.times = {
-            name: Packed.merged(part[name] for part in (batch.times, new) if name in part) for name in TIMES if name in {*batch.times, *new}
+            name: BucketCounts.merged(part[name] for part in (batch.times, new) if name in part)
+            for name in TIMES
+            if name in {*batch.times, *new}
         }

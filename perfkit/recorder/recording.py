@@ -9,9 +9,10 @@ import numpy.ma  # `np.unique` imports it when it is first called, which took 10
 import numpy.typing as npt
 
 from perfkit.recorder.batches import Batch, BatchRecorder, tally
-from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.sent import Sent
 from perfkit.recorder.series import Instants, Series, SeriesRecorder
+from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
 
@@ -38,9 +39,9 @@ class Interval:
     """The times of the requests that belong to one second of the window; an open loop has response time and start delay."""
 
     index: int
-    service_time: Packed
-    response_time: Packed | None = None
-    start_delay: Packed | None = None
+    service_time: BucketCounts
+    response_time: BucketCounts | None = None
+    start_delay: BucketCounts | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -238,7 +239,7 @@ class Recorder:
         return self._open[index]
 
     def _emit(self, index: int) -> None:
-        self._on_interval(Interval(index, *(histogram.packed() for histogram in self._open.pop(index))))
+        self._on_interval(Interval(index, *(histogram.bucket_counts() for histogram in self._open.pop(index))))
 
     def _take_failure(self, reply: Reply) -> None:
         self.failed += 1

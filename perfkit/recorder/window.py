@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Mapping
 
 from perfkit.recorder.batches import TIMES, Batch
-from perfkit.recorder.histogram import EMPTY, Packed
 from perfkit.recorder.recording import Recording
 from perfkit.recorder.series import Series
+from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
@@ -18,7 +18,7 @@ class Window:
     start_ns: int
     end_ns: int
     outcomes: Mapping[Outcome, int]
-    times: Mapping[str, Packed]
+    times: Mapping[str, BucketCounts]
     """By the names of `TIMES`; a closed loop has service and failure times alone."""
     statuses: Mapping[str, int]
     dropped: int
@@ -31,7 +31,7 @@ class Window:
     """Ok completions in each second of the window."""
     errors: Mapping[Outcome, tuple[str, ...]]
     series: Series
-    batches: tuple[Packed, ...]
+    batches: tuple[BucketCounts, ...]
     """The times a user waited (response, or service in a closed loop) in equal parts of the window."""
 
     @property

@@ -4,13 +4,13 @@ import math
 import pathlib
 
 from perfkit.errors import ResultError
-from perfkit.measurement.summary import QUANTILES
 from perfkit.recorder.histogram import Histogram
 from perfkit.report.html import render_html
 from perfkit.report.markdown import render_markdown
 from perfkit.report.plots import draw_plots
 from perfkit.report.recorded import Recorded, Slice
 from perfkit.result.atomic_write import write_whole
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result

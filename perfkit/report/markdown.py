@@ -4,9 +4,9 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from perfkit.measurement.summary import QUANTILES
 from perfkit.report.calibration import ceilings, read_kept
 from perfkit.report.search import search_headings, search_rows
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import is_withheld
 from perfkit.units import format_duration_ns, format_rate_per_s

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from perfkit.measurement.summary import QUANTILES
 from perfkit.plan.model import ConfigurationPlan, Plan
 from perfkit.report.plan_tables import exhaustion_date
+from perfkit.result.distribution import QUANTILES
 from perfkit.stats.slo import Slo
 from perfkit.units import format_duration_ns, format_rate_per_s
 

@@ -49,7 +49,7 @@ def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
     lines = []
     for kind, packed in (("service", interval.service_time), ("response", interval.response_time), ("delay", interval.start_delay)):
         if packed is not None:
-            histogram = Histogram.unpacked(packed)
+            histogram = Histogram.from_counts(packed)
             start_s, max_ms = window_start_s + interval.index, histogram.max_ns / 1e6
             lines.append(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{histogram.encode()}\n")
     return "".join(lines)

@@ -3,9 +3,8 @@
 import math
 
 from perfkit.load.load_plan import LoadPoint, plan_probe
-from perfkit.measurement.summary import QUANTILES
-from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.window import Window
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import FittedLine, Point, Search, SearchProbe
 from perfkit.scenario import search as scenario_search
 from perfkit.scenario.file import LoadedScenario
@@ -63,7 +62,7 @@ class CapacitySearch:
         """See `LoadPointSource.record`."""
         assert isinstance(self._step, Next)
         codes = {warning.code for warning in point.warnings}
-        times, intervals = Histogram.unpacked(window.times["response_time"]), percentile_intervals(window.batches, self._quantiles)
+        times, intervals = window.times["response_time"], percentile_intervals(window.batches, self._quantiles)
         margins, carries = dict[str, float](), True
         for name, limit_ns in self._slo.percentiles_ns.items():
             quantile, interval = QUANTILES[name], intervals.get(QUANTILES[name])

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.recorder.histogram import Packed, bucket_bounds_ns
 from perfkit.stats.autocorrelation import lag_1, variance_of_share
+from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
 from perfkit.stats.student_t import student_t_quantile
 from perfkit.stats.validity import is_withheld, minimum_samples
 
@@ -45,7 +45,7 @@ class PercentileInterval:
 
 
 def percentile_intervals(
-    intervals: Sequence[Packed], quantiles: Sequence[float], confidence: float = 0.95
+    intervals: Sequence[BucketCounts], quantiles: Sequence[float], confidence: float = 0.95
 ) -> dict[float, PercentileInterval]:
     """The percentiles, in (0, 1), of all samples of a window together, each with its interval, by quantile.
 
@@ -73,7 +73,7 @@ def percentile_intervals(
     parts = _merge(intervals)
     sizes = np.array([part.count for part in parts])
     total = int(sizes.sum())
-    pooled = _Buckets(Packed.merged(parts))
+    pooled = _Buckets(BucketCounts.merged(parts))
     return {
         quantile: _interval(quantile, confidence, parts, sizes, pooled)
         for quantile in quantiles
@@ -84,7 +84,7 @@ def percentile_intervals(
 class _Buckets:
     """The buckets that hold anything, ascending: their indices, cumulated counts and bounds."""
 
-    def __init__(self, packed: Packed) -> None:
+    def __init__(self, packed: BucketCounts) -> None:
         self.indices = packed.indices
         self.cumulated = packed.counts.cumsum()
         self.lows_ns, self.highs_ns = bucket_bounds_ns(packed.indices)
@@ -98,26 +98,26 @@ class _Buckets:
         return int(np.searchsorted(self.cumulated, rank))
 
 
-def _merge(intervals: Sequence[Packed]) -> list[Packed]:
+def _merge(intervals: Sequence[BucketCounts]) -> list[BucketCounts]:
     """The intervals as batches."""
     # the number that leaves the fewest intervals over, the larger of equals
     number = min(len(intervals), max(_BATCHES, key=lambda batches: (-(len(intervals) % batches), batches)))
-    parts: list[list[Packed]] = [[] for _ in range(number)]
+    parts: list[list[BucketCounts]] = [[] for _ in range(number)]
     for index, packed in enumerate(intervals):
         parts[index * number // len(intervals)].append(packed)
-    return [Packed.merged(one) for one in parts]
+    return [BucketCounts.merged(one) for one in parts]
 
 
-def _up_to(parts: Sequence[Packed], bucket: int) -> npt.NDArray[np.int64]:
+def _up_to(parts: Sequence[BucketCounts], bucket: int) -> npt.NDArray[np.int64]:
     """How many samples of each part lie in buckets with this index or a lower one."""
     return np.array([part.counts[: np.searchsorted(part.indices, bucket, side="right")].sum() for part in parts])
 
 
 def _interval(
-    quantile: float, confidence: float, parts: Sequence[Packed], sizes: npt.NDArray[np.int64], pooled: _Buckets
+    quantile: float, confidence: float, parts: Sequence[BucketCounts], sizes: npt.NDArray[np.int64], pooled: _Buckets
 ) -> PercentileInterval:
     count = pooled.count
-    # the rank is that of Histogram.values_at, so that both give one value
+    # the rank is that of BucketCounts.values_at, so that both give one value
     index = pooled.index_at(max(int(quantile * count + 0.5), 1))
     bucket = int(pooled.indices[index])
     up_to, below = _up_to(parts, bucket), _up_to(parts, bucket - 1)

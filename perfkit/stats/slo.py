@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
-from perfkit.recorder.histogram import Histogram
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval
 from perfkit.stats.validity import is_withheld, minimum_samples
 from perfkit.units import format_duration_ns
@@ -33,7 +33,7 @@ class SloVerdict:
 
 def judge_slo(
     slo: Slo,
-    times: Histogram,
+    times: BucketCounts,
     intervals: Mapping[float, PercentileInterval],
     error_rate: float,
     *,
@@ -63,7 +63,7 @@ def judge_slo(
     return SloVerdict("satisfied", tuple(limits), f"The SLO is satisfied{f': {sentences}' if sentences else ''}.")
 
 
-def _judge_percentile(quantile: float, limit_ns: int, times: Histogram, interval: PercentileInterval | None) -> tuple[Verdict, str]:
+def _judge_percentile(quantile: float, limit_ns: int, times: BucketCounts, interval: PercentileInterval | None) -> tuple[Verdict, str]:
     name, count = f"p{round(quantile * 100, 6):g}", times.count
     needed = interval.needed_samples if interval else minimum_samples(quantile)
     if count < needed or is_withheld(quantile, count):

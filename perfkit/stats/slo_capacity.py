@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.recorder.histogram import Packed, bucket_bounds_ns
+from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
 from perfkit.stats.rate_curve import RateCurve, refit_crossing
 from perfkit.stats.student_t import student_t_quantile
 
@@ -32,8 +32,8 @@ class Capacity:
 class BatchedTimes:
     """The times at one rate, all repetitions, in batches that can be drawn again."""
 
-    def __init__(self, batches: Sequence[Packed]) -> None:
-        filled = Packed.merged(batches).indices
+    def __init__(self, batches: Sequence[BucketCounts]) -> None:
+        filled = BucketCounts.merged(batches).indices
         self._counts = np.zeros((len(batches), filled.size))
         for row, batch in enumerate(batches):
             self._counts[row, np.searchsorted(filled, batch.indices)] = batch.counts

@@ -5,7 +5,7 @@ import functools
 import math
 
 from perfkit.errors import MeasurementWarning
-from perfkit.recorder.histogram import Histogram
+from perfkit.stats.buckets import BucketCounts
 from perfkit.units import format_duration_ns
 
 # LoadGen's early stopping: one sample above the percentile is allowed for, at 99 % confidence
@@ -51,7 +51,7 @@ class OpenLoopFigures:
     """The arrivals of the window as they were planned: before anything was sent or dropped."""
     sent: int
     dropped: int
-    lag: Histogram
+    lag: BucketCounts
     """The start delays, as far as they are the generator's own."""
     response_p50_ns: float
 

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.recorder.histogram import Packed
+from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.series import Observed
 
@@ -109,7 +109,7 @@ class Second:
 
     point: int
     index: int
-    times: Mapping[str, Packed]
+    times: Mapping[str, BucketCounts]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

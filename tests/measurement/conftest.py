@@ -4,19 +4,13 @@ import numpy as np
 import pytest
 
 from perfkit.measurement.summary import PointMeasurement
-from perfkit.recorder.histogram import HIGHEST_NS, Histogram
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Connections, Generator
+from perfkit.stats.buckets import HIGHEST_NS, BucketCounts
 from perfkit.transport.base import Outcome
 
 MS = 1_000_000
-
-
-def histogram_of(values_ns):
-    histogram = Histogram()
-    histogram.record_many(np.asarray(values_ns, dtype=np.int64))
-    return histogram
 
 
 @pytest.fixture
@@ -28,7 +22,7 @@ def measured():
         others = {Outcome(name): values for name, values in dict(others).items()}
         outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: len(ok_ns), **{outcome: len(values) for outcome, values in others.items()}}
         failed = [outcome for outcome in others if outcome in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN)]
-        service = histogram_of([*ok_ns, *(value for outcome, values in others.items() if outcome not in failed for value in values)])
+        service = BucketCounts.of([*ok_ns, *(value for outcome, values in others.items() if outcome not in failed for value in values)])
         nothing = np.zeros(0, dtype=np.int64)
         window_ns, finished = round(window_s * 1e9), len(ok_ns) if finished is None else finished
         all_ns = [*ok_ns, *(value for values in others.values() for value in values)]
@@ -38,8 +32,8 @@ def measured():
             end_ns=1 + window_ns,
             outcomes=outcomes,
             times={
-                "service_time": service.packed(),
-                "failure_time": histogram_of([value for outcome in failed for value in others[outcome]]).packed(),
+                "service_time": service,
+                "failure_time": BucketCounts.of([value for outcome in failed for value in others[outcome]]),
             },
             statuses=dict(statuses),
             dropped=0,

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.summary import QUANTILES, distribution, point, pooled
-from perfkit.recorder.histogram import Histogram
+from perfkit.measurement.summary import point, pooled
+from perfkit.result.distribution import QUANTILES, distribution
+from perfkit.stats.buckets import BucketCounts
 
 MS = 1_000_000
 EVERY_OUTCOME = {
@@ -20,12 +21,6 @@ EVERY_OUTCOME = {
 }
 
 
-def histogram_of(values):
-    histogram = Histogram()
-    histogram.record_many(np.asarray(values, dtype=np.int64))
-    return histogram
-
-
 def shown(found):
     return [getattr(found, name) for name in QUANTILES]
 
@@ -33,7 +28,7 @@ def shown(found):
 @pytest.mark.parametrize("seed", range(3))
 def test_percentiles_are_within_a_thousandth_of_numpy_s(seed):
     values = np.random.default_rng(seed).lognormal(np.log(20 * MS), 1, 20_000).astype(np.int64) + MS
-    found = distribution(histogram_of(values))
+    found = distribution(BucketCounts.of(values))
     expected = np.quantile(values, list(QUANTILES.values()), method="inverted_cdf")
     assert shown(found) == pytest.approx(expected.tolist(), rel=0.001)
     assert [found.min, found.max] == pytest.approx([values.min(), values.max()], rel=0.001)
@@ -45,19 +40,19 @@ def test_percentiles_are_within_a_thousandth_of_numpy_s(seed):
     ("count", "given"), [(1, 0), (2, 1), (9, 1), (10, 2), (20, 3), (99, 3), (100, 4), (1_000, 5), (9_999, 5), (10_000, 6)]
 )
 def test_a_percentile_that_too_few_samples_carry_is_none(count, given):
-    values = shown(distribution(histogram_of([5 * MS] * count)))
+    values = shown(distribution(BucketCounts.of([5 * MS] * count)))
     assert [value is not None for value in values] == [True] * given + [False] * (6 - given)
 
 
 def test_no_percentile_lies_above_the_maximum():
-    found = distribution(histogram_of(np.linspace(MS, 777_777_777, 20_000)))
+    found = distribution(BucketCounts.of(np.linspace(MS, 777_777_777, 20_000)))
     ascending = [found.min, *shown(found), found.max]
     assert ascending == sorted(ascending)
     assert found.max == pytest.approx(777_777_777, rel=0.001)
 
 
 def test_a_distribution_of_nothing_is_zeros_without_percentiles():
-    found = distribution(Histogram())
+    found = distribution(BucketCounts.of([]))
     assert (found.count, found.min, found.mean, found.stddev, found.max) == (0, 0, 0.0, 0.0, 0)
     assert shown(found) == [None] * 6
 
@@ -72,7 +67,7 @@ def test_a_point_says_what_was_measured(measured):
     assert (found.connections.opened, found.connections.reconnects) == (5, 1)
     assert (found.generator.cpu_share, found.generator.steal_share) == (0.3, 0.01)
     assert found.warnings[0] == warning
-    assert found.service_time_ns == distribution(Histogram.unpacked(made.window.times["service_time"]))
+    assert found.service_time_ns == distribution(made.window.times["service_time"])
     assert (found.response_time_ns, found.start_delay_ns, found.failure_time_ns, found.server, found.gpus) == (None, None, None, None, ())
     assert found.valid
 
@@ -114,7 +109,7 @@ def test_pooled_percentiles_are_those_of_all_values_together(measured):
     random = np.random.default_rng(1)
     parts = [random.integers(MS, 50 * MS, 3_000), random.integers(20 * MS, 90 * MS, 9_000)]
     found = pooled([measured(part) for part in parts])
-    assert found.service_time_ns == distribution(histogram_of(np.concatenate(parts)))
+    assert found.service_time_ns == distribution(BucketCounts.of(np.concatenate(parts)))
     expected = np.quantile(np.concatenate(parts), list(QUANTILES.values()), method="inverted_cdf")
     assert shown(found.service_time_ns) == pytest.approx(expected.tolist(), rel=0.002)  # a rank may round to its neighbour
 

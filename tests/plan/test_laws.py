@@ -9,7 +9,7 @@ from perfkit.plan.laws import BATCH, MGC, judge_models, what_if
 from perfkit.plan.model import RatePoint
 from perfkit.stats.queueing import BatchQueue, MgcQueue
 from perfkit.stats.slo_capacity import Capacity
-from tests.queue_results import packed
+from tests.queue_results import bucket_counts
 
 RATES = (20.0, 35.0, 50.0, 60.0, 75.0, 80.0, 85.0)
 CAPACITY = Capacity(90.0, 88.0, 92.0, 400)
@@ -27,7 +27,7 @@ def mm1(rate):
 @pytest.fixture
 def evidence():
     """Of a server whose service times are exponential, 10 ms in the mean."""
-    times = packed([-math.log1p(-(place + 0.5) / 2000) / 100 for place in range(2000)])
+    times = bucket_counts([-math.log1p(-(place + 0.5) / 2000) / 100 for place in range(2000)])
     return Evidence("m", "", "http", "m", 1, "", ("r",), (), (), (times,))
 
 

@@ -10,7 +10,8 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfkit.recorder.histogram import DIGITS, HIGHEST_NS, LOWEST_NS, Histogram, Packed, bucket_bounds_ns
+from perfkit.recorder.histogram import Histogram
+from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS, BucketCounts, bucket_bounds_ns
 
 EDGES = [0, 1, 511, 512, 999, 1000, 1023, 1024, 2**20 - 1, 2**20, 2**20 + 511, 2**20 + 512, 2**30 - 1, 2**30, 2**41 - 1, 2**41, HIGHEST_NS]
 values = st.lists(st.one_of(st.integers(0, HIGHEST_NS), st.sampled_from(EDGES), st.integers(0, 10**6)), min_size=1, max_size=60)
@@ -47,6 +48,13 @@ def test_quantiles_equal_the_librarys_percentiles(numbers, quantiles):
         # the library multiplies before it divides, so its rank may differ by one where the product is half a sample
         ranks = {max(int(quantile * len(numbers) + 0.5), 1), theirs.get_target_count_at_percentile(quantile * 100)}
         assert value in {theirs.get_highest_equivalent_value(sorted(numbers)[rank - 1]) for rank in ranks}
+
+
+@settings(max_examples=40, deadline=None)
+@given(values)
+def test_the_extremes_equal_the_librarys(numbers):
+    ours, theirs = recorded(numbers), reference(numbers)
+    assert (ours.min_ns, ours.max_ns) == (theirs.get_min_value(), theirs.get_max_value())
 
 
 @settings(max_examples=15, deadline=None)  # the library walks through all its buckets
@@ -140,18 +148,26 @@ def test_the_bounds_of_every_bucket_are_the_librarys():
 
 
 @settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(-(10**6), 2 * HIGHEST_NS), max_size=40))
+def test_counts_made_of_values_are_those_of_a_histogram_that_recorded_them(numbers):
+    counts, expected = BucketCounts.of(numbers), recorded(numbers).bucket_counts()
+    assert (counts.indices.tolist(), counts.counts.tolist()) == (expected.indices.tolist(), expected.counts.tolist())
+    assert (counts.min_ns, counts.max_ns, counts.clamped) == (expected.min_ns, expected.max_ns, expected.clamped)
+
+
+@settings(max_examples=40, deadline=None)
 @given(st.lists(values, max_size=4))
-def test_packed_parts_unpack_to_what_was_recorded_together(parts):
-    packed = [recorded(numbers).packed() for numbers in parts]
-    whole = recorded([number for numbers in parts for number in numbers])
-    assert Histogram.unpacked(*packed)._inner.equals(whole._inner)
-    assert Packed.merged(packed).count == whole.count == sum(one.count for one in packed)
-    assert Histogram.unpacked(Packed.merged(packed))._inner.equals(whole._inner)
+def test_counts_of_parts_merge_to_those_recorded_together(numbers_of_parts):
+    parts = [recorded(numbers).bucket_counts() for numbers in numbers_of_parts]
+    whole = recorded([number for numbers in numbers_of_parts for number in numbers])
+    assert Histogram.from_counts(*parts)._inner.equals(whole._inner)
+    assert BucketCounts.merged(parts).count == whole.count == sum(one.count for one in parts)
+    assert Histogram.from_counts(BucketCounts.merged(parts))._inner.equals(whole._inner)
 
 
-def test_packing_keeps_the_count_of_what_was_clamped():
-    packed = [recorded([-1, 5_000_000]).packed(), recorded([2 * HIGHEST_NS]).packed()]
-    assert Histogram.unpacked(*packed).clamped == 2
+def test_bucket_counts_keep_the_number_of_clamped_values():
+    parts = [recorded([-1, 5_000_000]).bucket_counts(), recorded([2 * HIGHEST_NS]).bucket_counts()]
+    assert Histogram.from_counts(*parts).clamped == 2
 
 
 @settings(max_examples=40, deadline=None)
@@ -159,7 +175,7 @@ def test_packing_keeps_the_count_of_what_was_clamped():
 def test_what_lies_above_a_value_is_counted_to_a_bucket(numbers, value):
     inner = reference(numbers)
     expected = sum(inner.get_lowest_equivalent_value(number) > value for number in numbers)
-    assert recorded(numbers).count_above(value) == expected
+    assert recorded(numbers).bucket_counts().count_above(value) == expected
 
 
 def test_a_damaged_payload_is_refused():

@@ -42,7 +42,7 @@ def test_workers_together_record_what_one_would(drawn, instants):
         assert getattr(found, field) == getattr(expected, field), field
     assert found.dropped == sum(bool(part) for part in parts)
     for name, packed in expected.times.items():
-        assert Histogram.unpacked(found.times[name]).encode() == Histogram.unpacked(packed).encode(), name
+        assert Histogram.from_counts(found.times[name]).encode() == Histogram.from_counts(packed).encode(), name
     for name in ("answered", "timed", "time_sum_ns"):
         assert getattr(found.series, name).tolist() == getattr(expected.series, name).tolist(), name
     assert [one.count for one in found.batches] == [one.count for one in expected.batches]

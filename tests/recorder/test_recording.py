@@ -28,7 +28,7 @@ def record(*replies, instants=WINDOW, end=END, describe=lambda one: one.error):
 
 
 def times(window, name="service_time"):
-    return Histogram.unpacked(window.times[name])
+    return Histogram.from_counts(window.times[name])
 
 
 def reply(started_ns, service_ns, outcome=Outcome.OK, error=""):
@@ -104,7 +104,7 @@ def test_batches_add_up_to_what_is_counted_one_by_one(random, count):
         parts = Histogram()
         for interval in intervals:
             if interval.index == index:
-                parts.add(Histogram.unpacked(interval.service_time))
+                parts.add(Histogram.from_counts(interval.service_time))
         assert parts.encode() == histogram(service for started, service in kept if (started - START) // S == index).encode()
 
 
@@ -133,7 +133,7 @@ def test_intervals_add_up_to_the_whole_whatever_the_order(drawn):
     recording, intervals = record(*(reply(START + started, service) for started, service in drawn))
     whole = Histogram()
     for interval in intervals:
-        whole.add(Histogram.unpacked(interval.service_time))
+        whole.add(Histogram.from_counts(interval.service_time))
     assert whole.encode() == times(recording).encode()
     for index in range(10):
         expected = sum(started // S == index for started, _ in drawn)

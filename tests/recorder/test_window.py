@@ -62,7 +62,7 @@ def test_a_window_that_is_cut_holds_what_one_that_began_then_would_hold(drawn, d
     ):
         assert getattr(found, field) == getattr(expected, field), field
     for name, packed in expected.times.items():
-        assert Histogram.unpacked(found.times[name]).encode() == Histogram.unpacked(packed).encode(), name
+        assert Histogram.from_counts(found.times[name]).encode() == Histogram.from_counts(packed).encode(), name
     assert added(logged, seconds) == added(logged_later, 0, shift=seconds)
 
 
@@ -71,7 +71,7 @@ def added(intervals, first, shift=0):
     found: dict[int, Histogram] = {}
     for interval in intervals:
         if interval.index >= first:
-            found.setdefault(interval.index + shift, Histogram()).add(Histogram.unpacked(interval.response_time))
+            found.setdefault(interval.index + shift, Histogram()).add(Histogram.from_counts(interval.response_time))
     return {index: histogram.encode() for index, histogram in found.items() if histogram.count}
 
 

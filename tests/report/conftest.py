@@ -104,7 +104,7 @@ class Synthetic:
                 histogram.record_many(some)
                 whole.add(histogram)
                 if histogram.count:
-                    writer.log(interval_lines(f"p{index}.r{repetition}", elapsed_s, Interval(second, histogram.packed())))
+                    writer.log(interval_lines(f"p{index}.r{repetition}", elapsed_s, Interval(second, histogram.bucket_counts())))
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
         ok = per_s * self.seconds
         outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: ok, Outcome.REJECTED: self.failed}
@@ -114,7 +114,7 @@ class Synthetic:
             start_ns=0,
             end_ns=self.seconds * NS_PER_S,
             outcomes=outcomes,
-            times={"service_time": whole.packed(), "failure_time": Histogram().packed()},
+            times={"service_time": whole.bucket_counts(), "failure_time": Histogram().bucket_counts()},
             statuses={"503": self.failed} if self.failed else {},
             dropped=0,
             unsent=0,

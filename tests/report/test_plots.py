@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from perfkit.recorder.histogram import DIGITS, HIGHEST_NS, LOWEST_NS, Histogram
+from perfkit.recorder.histogram import Histogram
 from perfkit.report.folder import read_recorded
 from perfkit.report.plots import draw_plots, load_figure, percentile_curve, percentile_figure, timeline_figure
+from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -14,6 +14,7 @@ from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
 from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import Result
+from perfkit.stats.buckets import BucketCounts
 from tests.stored_results import changed, document, result, write
 
 
@@ -49,9 +50,7 @@ def test_runs_that_do_not_fit_together_are_refused():
 def test_payloads_are_the_histograms_of_the_log(tmp_path):
     writer, values = ResultWriter(tmp_path / "r", 0.0), np.arange(1, 2001) * 10_000
     for second, some in enumerate(np.split(values, 2)):
-        histogram = Histogram()
-        histogram.record_many(some)
-        writer.log(interval_lines("p0.r1", 0.0, Interval(second, histogram.packed())))
+        writer.log(interval_lines("p0.r1", 0.0, Interval(second, BucketCounts.of(some))))
     writer.save(result())
     made = read_baseline(writer.commit(), with_histograms=True)
     assert [bool(one.hdr) for one in made.runs[0].repetitions] == [False, True, False]

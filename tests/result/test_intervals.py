@@ -8,10 +8,10 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 from perfkit.errors import ResultError
-from perfkit.recorder.histogram import DIGITS, HIGHEST_NS, LOWEST_NS, Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
 from perfkit.result.interval_log import interval_lines, read_intervals
+from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS, BucketCounts
 
 STARTED_AT_S = 1_767_323_045.678
 MS = 1_000_000
@@ -24,12 +24,6 @@ INTERVALS: list[tuple[str, float, int, list[int]]] = [
 ]
 
 
-def histogram_of(values):
-    histogram = Histogram()
-    histogram.record_many(np.asarray(values, dtype=np.int64))
-    return histogram
-
-
 def counts(histogram):
     return {int(item.value_iterated_to): item.count_at_value_iterated_to for item in histogram.get_recorded_iterator()}
 
@@ -38,7 +32,7 @@ def counts(histogram):
 def folder(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
     for tag, window_start_s, index, values in INTERVALS:
-        writer.log(interval_lines(tag, window_start_s, Interval(index, histogram_of(values).packed())))
+        writer.log(interval_lines(tag, window_start_s, Interval(index, BucketCounts.of(values))))
     writer.save(result)
     return writer.commit()
 
@@ -47,9 +41,9 @@ def test_intervals_are_read_back_as_they_were_written(folder):
     found = list(read_intervals(folder))
     assert [(tag, start_s) for tag, start_s, _ in found] == [(f"{tag}.service", start_s + index) for tag, start_s, index, _ in INTERVALS]
     for (_, _, histogram), (_, _, _, values) in zip(found, INTERVALS, strict=True):
-        written = histogram_of(values)
-        assert histogram.count == written.count == len(values)
-        assert [part.tolist() for part in histogram.recorded()] == [part.tolist() for part in written.recorded()]
+        read, written = histogram.bucket_counts(), BucketCounts.of(values)
+        assert read.count == len(values)
+        assert (read.indices.tolist(), read.counts.tolist()) == (written.indices.tolist(), written.counts.tolist())
 
 
 def test_the_library_s_reader_finds_the_same_intervals_tags_and_times(folder):
@@ -83,7 +77,7 @@ def test_a_log_without_intervals_is_empty(tmp_path, result):
 
 def test_the_log_can_be_read_as_far_as_it_was_saved(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
-    writer.log(interval_lines("p0.r0", 0.0, Interval(3, histogram_of([MS]).packed())))
+    writer.log(interval_lines("p0.r0", 0.0, Interval(3, BucketCounts.of([MS]))))
     writer.save(result)
     assert [(tag, start_s) for tag, start_s, _ in read_intervals(writer.partial)] == [("p0.r0.service", 3.0)]
     writer.discard()

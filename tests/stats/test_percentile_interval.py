@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.measurement.summary import distribution
-from perfkit.recorder.histogram import Histogram
+from perfkit.result.distribution import distribution
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import percentile_intervals
 from perfkit.stats.validity import minimum_samples
 
@@ -18,10 +18,7 @@ COUNTS = {0.5: 19_800, 0.8: 163_800}
 
 
 def histograms_of(parts):
-    histograms = [Histogram() for _ in parts]
-    for histogram, part in zip(histograms, parts, strict=True):
-        histogram.record_many(np.rint(part).astype(np.int64))
-    return [histogram.packed() for histogram in histograms]
+    return [BucketCounts.of(np.rint(part)) for part in parts]
 
 
 def bootstrapped(random, values, quantile):
@@ -84,7 +81,7 @@ def test_the_width_for_independent_samples_is_that_of_the_binomial():
 def test_the_value_is_that_of_the_distribution_and_lies_in_its_interval():
     values = np.random.default_rng(24).lognormal(math.log(20 * MS), 1, (60, 500))
     histograms = histograms_of(values)
-    together = distribution(Histogram.unpacked(*histograms))
+    together = distribution(BucketCounts.merged(histograms))
     found = percentile_intervals(histograms, (0.5, 0.99))
     assert (found[0.5].value_ns, found[0.99].value_ns) == (together.p50, together.p99)
     for each in found.values():

@@ -5,16 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.measurement.summary import distribution
-from perfkit.recorder.histogram import Histogram
+from perfkit.result.distribution import distribution
+from perfkit.stats.buckets import BucketCounts
 
 COUNT, SERVICE_NS = 2_000_000, 10_000_000
 
 
 def recorded(times):
-    histogram = Histogram()
-    histogram.record_many(np.rint(times * SERVICE_NS).astype(np.int64))
-    return distribution(histogram)
+    return distribution(BucketCounts.of(np.rint(times * SERVICE_NS)))
 
 
 @pytest.mark.parametrize(("load", "p50_within", "p99_within"), [(0.5, 0.02, 0.03), (0.8, 0.04, 0.06)])

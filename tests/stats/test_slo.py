@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perfkit.recorder.histogram import Histogram
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.slo import Slo, judge_slo
 
@@ -14,9 +14,7 @@ MS = 1_000_000
 
 def times_of(count, highest_ms=100):
     """Evenly from 0 to the highest: p50 and p99 are 50 and 99 % of it."""
-    histogram = Histogram()
-    histogram.record_many(np.linspace(0, highest_ms * MS, count).astype(np.int64))
-    return histogram
+    return BucketCounts.of(np.linspace(0, highest_ms * MS, count))
 
 
 def interval_of(quantile, value_ns, *, low_ns=0, high_ns=None, count=10_000, time=1.0):
@@ -88,18 +86,13 @@ def test_an_overloaded_or_drifting_point_violates_whatever_its_figures_say(cause
 
 
 def test_an_slo_without_limits_is_satisfied():
-    found = judge_slo(Slo({}), Histogram(), {}, 1.0)
+    found = judge_slo(Slo({}), BucketCounts.of([]), {}, 1.0)
     assert (found.verdict, found.limits, found.reason) == ("satisfied", (), "The SLO is satisfied.")
 
 
 def test_measured_intervals_are_taken_as_they_come():
-    parts = [Histogram() for _ in range(60)]
-    together = Histogram()
-    for index, part in enumerate(parts):
-        part.record_many(np.random.default_rng(index).exponential(10 * MS, 200).astype(np.int64))
-        together.add(part)
-    found = judge_slo(
-        Slo({0.5: 8 * MS, 0.99: 50 * MS}, 0.0), together, percentile_intervals([part.packed() for part in parts], (0.5, 0.99)), 0.0
-    )
+    parts = [BucketCounts.of(np.random.default_rng(index).exponential(10 * MS, 200)) for index in range(60)]
+    slo = Slo({0.5: 8 * MS, 0.99: 50 * MS}, 0.0)
+    found = judge_slo(slo, BucketCounts.merged(parts), percentile_intervals(parts, (0.5, 0.99)), 0.0)
     assert found.verdict == "satisfied"
     assert [sentence[:3] for _, sentence in found.limits] == ["p50", "p99", "the"]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.recorder.histogram import Histogram
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.rate_curve import Repetition, fit_rate_curve
 from perfkit.stats.slo_capacity import BatchedTimes, capacity_under_limit
 
@@ -41,11 +41,7 @@ def test_batches_are_drawn_again(queue):
     random, seen, batches, values = np.random.default_rng(3), [], [], []
     for rate in RATES:
         times = np.rint(queue(random, rate, 30_000, warm_up=5_000) * UNIT_NS).astype(np.int64)
-        parts = []
-        for part in np.array_split(times, 20):
-            histogram = Histogram()
-            histogram.record_many(part)
-            parts.append(histogram.packed())
+        parts = [BucketCounts.of(part) for part in np.array_split(times, 20)]
         batches.append(BatchedTimes(parts))
         values.append(float(np.quantile(times, 0.99)))
         seen.append(Repetition(rate, values[-1], 0))

@@ -3,12 +3,11 @@
 import dataclasses
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.recorder.histogram import Histogram
+from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.validity import (
     ClosedLoopFigures,
     OpenLoopFigures,
@@ -22,9 +21,7 @@ MS = 1_000_000
 
 def delays(late_ns, late, count=1000):
     """So many start delays, `late` of them that long, the rest 50 µs."""
-    histogram = Histogram()
-    histogram.record_many(np.array([late_ns] * late + [50_000] * (count - late), dtype=np.int64))
-    return histogram
+    return BucketCounts.of([late_ns] * late + [50_000] * (count - late))
 
 
 KEPT = OpenLoopFigures(scheduled=10_000, sent=9_900, dropped=100, lag=delays(MS // 5, 20), response_p50_ns=10 * MS)
@@ -124,7 +121,7 @@ def test_a_starved_generator_is_told_all_its_reasons():
 
 
 def test_a_schedule_without_arrivals_is_kept():
-    assert judge_generator(0.1, 0, 0, OpenLoopFigures(0, 0, 0, Histogram(), 0)).is_valid
+    assert judge_generator(0.1, 0, 0, OpenLoopFigures(0, 0, 0, BucketCounts.of([]), 0)).is_valid
 
 
 @pytest.mark.parametrize(("per_s", "think_ms", "warned"), [(800, 0, False), (765, 0, False), (755, 0, True), (845, 0, True), (400, 10, False), (400, 0, True), (0, 0, True)])  # fmt: skip

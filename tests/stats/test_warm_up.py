@@ -8,7 +8,6 @@ from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.measurement.window_course import warm_up_ns
-from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import cut
 from perfkit.target.address import Address
@@ -50,7 +49,7 @@ def test_a_slow_start_is_cut_until_a_hundredth_of_it_is_left(load):
     """Acceptance E6: service times that begin half as long again, and come down with τ = 10 s."""
     random = np.random.default_rng(1)
     window, warmup_s = measure(load, lambda at_s: 20 * MS * (1 + 0.5 * np.exp(-at_s / 10)) * random.uniform(0.8, 1.2))
-    mean_ns, _ = Histogram.unpacked(window.times["service_time"]).mean_and_stddev_ns()
+    mean_ns, _ = window.times["service_time"].mean_and_stddev_ns()
     assert mean_ns == pytest.approx(20 * MS, rel=0.01)
     assert 10 <= warmup_s <= 41
     assert window.length_ns == round((121 - warmup_s) * S)

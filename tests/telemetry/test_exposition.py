@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from perfkit.recorder.histogram import Histogram
+from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.messages import Metric, Second
 from perfkit.telemetry.prometheus.exposition import CONTENT_TYPE, Exposition, PublishedRun, render
 from perfkit.telemetry.prometheus.live_times import LiveTimes
@@ -74,21 +74,19 @@ def test_it_is_served_on_a_free_port_and_closed():
         fetch(server.port, "/metrics")
 
 
-def packed(*times_ms):
-    histogram = Histogram()
-    histogram.record_many(np.array(times_ms, dtype=np.int64) * MS)
-    return histogram.packed()
+def bucket_counts(*times_ms):
+    return BucketCounts.of(np.array(times_ms) * MS)
 
 
 def test_the_newest_second_is_shown_and_all_are_counted():
     times = LiveTimes()
-    times.add(Second(1, 0, {"service_time": packed(1, 2, 3)}))
-    times.add(Second(1, 1, {"service_time": packed(10, 10)}))
-    times.add(Second(1, 1, {"service_time": packed(10, 10)}))  # the other worker's part
-    times.add(Second(1, 0, {"service_time": packed(99)}))  # a late part of an older one
+    times.add(Second(1, 0, {"service_time": bucket_counts(1, 2, 3)}))
+    times.add(Second(1, 1, {"service_time": bucket_counts(10, 10)}))
+    times.add(Second(1, 1, {"service_time": bucket_counts(10, 10)}))  # the other worker's part
+    times.add(Second(1, 0, {"service_time": bucket_counts(99)}))  # a late part of an older one
     found = parsed(render(times.metrics()))
     assert found["perfkit_requests_timed_total", ()] == 8
     assert found["perfkit_service_time_seconds", (("quantile", "0.99"),)] == pytest.approx(0.01, rel=1e-3)
-    times.add(Second(2, 0, {"service_time": packed(20), "response_time": packed(30)}))
+    times.add(Second(2, 0, {"service_time": bucket_counts(20), "response_time": bucket_counts(30)}))
     found = parsed(render(times.metrics()))
     assert found["perfkit_response_time_seconds", (("quantile", "0.5"),)] == pytest.approx(0.03, rel=1e-3)

@@ -84,7 +84,7 @@ def test_several_workers_send_and_record_exactly_what_one_does(whole, workers):
     for field in ("start_ns", "end_ns", "outcomes", "ended", "finished", "finished_per_s"):
         assert getattr(found, field) == getattr(expected, field), field
     for name, packed in expected.times.items():
-        assert Histogram.unpacked(found.times[name]).encode() == Histogram.unpacked(packed).encode(), name
+        assert Histogram.from_counts(found.times[name]).encode() == Histogram.from_counts(packed).encode(), name
 
 
 def test_room_in_flight_is_shared():

@@ -1,6 +1,6 @@
 """The times of the requests of the last seconds, for who watches the run: made where it costs the load nothing."""
 
-from perfkit.recorder.histogram import Histogram, Packed
+from perfkit.stats.buckets import BucketCounts
 from perfkit.telemetry.messages import Metric, Second
 from perfkit.units import NS_PER_S
 
@@ -13,7 +13,7 @@ class LiveTimes:
     def __init__(self) -> None:
         self._timed = 0
         self._point, self._index = -1, -1
-        self._parts: dict[str, list[Packed]] = {}
+        self._parts: dict[str, list[BucketCounts]] = {}
 
     def add(self, second: Second) -> None:
         """Takes a second, or a worker's part of one."""
@@ -28,7 +28,7 @@ class LiveTimes:
         """How many requests were timed in all, and the percentiles of the newest second."""
         found = [Metric("requests_timed_total", "Requests of the measured windows whose times are recorded.", "counter", {}, self._timed)]
         for name, parts in self._parts.items():
-            histogram = Histogram.unpacked(*parts)
+            histogram = BucketCounts.merged(parts)
             if histogram.count:
                 text = f"Percentiles of the {name.replace('_', ' ')} over the newest second that is complete."
                 values = zip(_QUANTILES, histogram.values_at(_QUANTILES), strict=True)
