@@ -302,9 +302,9 @@ async def _fuzz(options: argparse.Namespace, ports: Ports, process: psutil.Proce
             fuzz.sample()
             await asyncio.sleep(1)
 
-    watching = asyncio.ensure_future(watch())
+    open_telemetry = asyncio.ensure_future(watch())
     await fuzz.run(lambda: time.monotonic() < ends)
-    watching.cancel()
+    open_telemetry.cancel()
     return fuzz
 
 

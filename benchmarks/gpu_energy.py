@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this
 from perfkit.clock import MonotonicClock
 from perfkit.telemetry.gpu.figures import GpuFigures
 from perfkit.telemetry.gpu.sampler import GpuSampler
-from perfkit.telemetry.sampler_thread import DrivenSampler
+from perfkit.telemetry.sampler_thread import SamplerThread
 
 ROOT = pathlib.Path(__file__).parents[1]
 RATE_PER_S, REST_S, BATCH = 20.0, 5.0, 10
@@ -106,7 +106,7 @@ def checks(rest: GpuFigures, loaded: GpuFigures, work: Work) -> list[Check]:
 def measure(seconds: float, size: int) -> tuple[GpuFigures, list[Check], Work, list[str]]:
     """The GPU that worked, what its figures show, the work, and what the sampler noted; raises NotTriedError."""
     clock = MonotonicClock()
-    driven = DrivenSampler("gpus", GpuSampler(RATE_PER_S, clock), clock)
+    driven = SamplerThread("gpus", GpuSampler(RATE_PER_S, clock), clock)
     try:
         if not driven.ask(lambda sampler: sampler.latest()).result(_START_WITHIN_S):
             raise NotTriedError(" ".join(driven.take_notes().result(_START_WITHIN_S)))

@@ -30,7 +30,7 @@ import psutil
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
 from perfkit.target.address import Address
-from perfkit.telemetry.messages import Follow, Watched, WatchedGpus, WatchedStatistics, Window
+from perfkit.telemetry.messages import FollowWorkers, GpuConfig, StatisticsConfig, TelemetryConfig, WindowRequest
 from tests.telemetry.fake_nvml.library import compile_into
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -93,20 +93,20 @@ def serving(model: str, law: str) -> Iterator[int]:
         server.stdin.close()
 
 
-def cpu_share(machine: Machine, watched: Watched, seconds: float, *, has_gpus: bool) -> float:
+def cpu_share(machine: Machine, watched: TelemetryConfig, seconds: float, *, has_gpus: bool) -> float:
     """The share of a core that the sampling process takes, from its start on and with one window at the end."""
     command, pipe = [sys.executable, "-m", "perfkit.telemetry.sampler_process"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, env=machine.environment(has_gpus=has_gpus)) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for message in (watched, Follow((os.getpid(),))):
+        for message in (watched, FollowWorkers((os.getpid(),))):
             process.stdin.write(pickle.dumps(message))
         process.stdin.flush()
         pickle.load(process.stdout)  # noqa: S301 - our own process, which says that it has started
         measured, before_ns = psutil.Process(process.pid), time.monotonic_ns()
         before = measured.cpu_times()
         time.sleep(seconds)
-        process.stdin.write(pickle.dumps(Window(before_ns, time.monotonic_ns())))
+        process.stdin.write(pickle.dumps(WindowRequest(before_ns, time.monotonic_ns())))
         process.stdin.flush()
         pickle.load(process.stdout)  # noqa: S301 - as above
         after, after_ns = measured.cpu_times(), time.monotonic_ns()
@@ -118,11 +118,11 @@ def cpu_table(machine: Machine, rate: float, seconds: float) -> tuple[list[str],
     """The CPU share of what is sampled, and whether it is as wanted."""
     with serving("simple", "") as port:
         address = Address("http", "127.0.0.1", port)
-        gpus, counts = WatchedGpus(rate, 0, (address,)), WatchedStatistics(address, "simple", "", 10**9)
+        gpus, counts = GpuConfig(rate, 0, (address,)), StatisticsConfig(address, "simple", "", 10**9)
         rows = {
-            "the generator's own machine alone": (Watched(), False),
-            f"and two GPUs, {rate:g} times a second": (Watched(gpus=gpus), True),
-            "and the server's statistics": (Watched(gpus=gpus, statistics=counts), True),
+            "the generator's own machine alone": (TelemetryConfig(), False),
+            f"and two GPUs, {rate:g} times a second": (TelemetryConfig(gpus=gpus), True),
+            "and the server's statistics": (TelemetryConfig(gpus=gpus, statistics=counts), True),
         }
         shares = {name: cpu_share(machine, watched, seconds, has_gpus=has_gpus) for name, (watched, has_gpus) in rows.items()}
     alone, with_gpus, whole = shares.values()

@@ -29,11 +29,11 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.calibration.cache import calibration_path, read_calibration
     from perfkit.clock import MonotonicClock
     from perfkit.doctor.findings import Severity, find
-    from perfkit.machine.conditions import read_machine, watch
+    from perfkit.machine.conditions import observe_idle, read_machine_facts
     from perfkit.machine.host import describe_host
 
-    watched = asyncio.run(watch(MonotonicClock(), options.seconds))
-    machine, kept = read_machine(), read_calibration(calibration_path(), describe_host())
+    watched = asyncio.run(observe_idle(MonotonicClock(), options.seconds))
+    machine, kept = read_machine_facts(), read_calibration(calibration_path(), describe_host())
     found = find(machine, watched, kept)
     spoils = any(one.severity is Severity.SPOILS for one in found)
     if options.format == "json":

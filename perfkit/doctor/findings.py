@@ -4,7 +4,7 @@ import dataclasses
 import enum
 
 from perfkit.calibration.cache import Kept
-from perfkit.machine.conditions import Machine, Watched
+from perfkit.machine.conditions import IdleObservation, MachineFacts
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _GIB = 1 << 30
@@ -31,13 +31,13 @@ class Finding:
     remedy: str
 
 
-def find(machine: Machine, watched: Watched, kept: Kept) -> list[Finding]:
+def find(machine: MachineFacts, watched: IdleObservation, kept: Kept) -> list[Finding]:
     """What was found, what spoils first."""
     found = [*_of_cpus(machine), *_of_the_moment(machine, watched), *_of_limits(machine), *_of_calibration(kept)]
     return sorted(found, key=lambda one: one.severity is not Severity.SPOILS)
 
 
-def _of_cpus(machine: Machine) -> list[Finding]:
+def _of_cpus(machine: MachineFacts) -> list[Finding]:
     found = []
     if machine.cpus == 1:
         found.append(
@@ -96,7 +96,7 @@ def _of_cpus(machine: Machine) -> list[Finding]:
     return found
 
 
-def _of_the_moment(machine: Machine, watched: Watched) -> list[Finding]:
+def _of_the_moment(machine: MachineFacts, watched: IdleObservation) -> list[Finding]:
     found = []
     if watched.busy_share > 0.1:
         found.append(
@@ -146,7 +146,7 @@ def _of_the_moment(machine: Machine, watched: Watched) -> list[Finding]:
     return found
 
 
-def _of_limits(machine: Machine) -> list[Finding]:
+def _of_limits(machine: MachineFacts) -> list[Finding]:
     found = []
     if machine.open_files < _FEW_FILES:
         found.append(

@@ -14,7 +14,7 @@ _SLEEP_NS = NS_PER_S // 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Machine:
+class MachineFacts:
     """What is so; None where the system does not say."""
 
     cpus: int
@@ -35,7 +35,7 @@ class Machine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Watched:
+class IdleObservation:
     """What went on in a moment in which perfkit did nothing but sleep; shares of the whole machine."""
 
     busy_share: float
@@ -46,7 +46,7 @@ class Watched:
     late_p99_ns: int
 
 
-def read_machine(root: pathlib.Path = pathlib.Path("/")) -> Machine:
+def read_machine_facts(root: pathlib.Path = pathlib.Path("/")) -> MachineFacts:
     """The facts, from the files below `root` and from the limits of this process."""
     cpus = usable_cpus()
     devices = root / "sys/devices/system/cpu"
@@ -55,7 +55,7 @@ def read_machine(root: pathlib.Path = pathlib.Path("/")) -> Machine:
     hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     ports = (_text(root / "proc/sys/net/ipv4/ip_local_port_range") or "").split()
     memory = _memory_bytes(root)
-    return Machine(
+    return MachineFacts(
         cpus=len(cpus),
         cores=len(siblings),
         quota_cpus=_quota_cpus(root),
@@ -70,7 +70,7 @@ def read_machine(root: pathlib.Path = pathlib.Path("/")) -> Machine:
     )
 
 
-async def watch(clock: Clock, seconds: float, root: pathlib.Path = pathlib.Path("/")) -> Watched:
+async def observe_idle(clock: Clock, seconds: float, root: pathlib.Path = pathlib.Path("/")) -> IdleObservation:
     """Sleeps in steps of 1 ms for so long, and says how that went and what else the machine did."""
     meter = BusyMeter(clock)
     idle, total = _idle_and_total(root)
@@ -82,7 +82,7 @@ async def watch(clock: Clock, seconds: float, root: pathlib.Path = pathlib.Path(
     late_ns.sort()
     shares = meter.read()
     idle_now, total_now = _idle_and_total(root)
-    return Watched(
+    return IdleObservation(
         busy_share=1 - (idle_now - idle) / (total_now - total) if total_now > total else 0.0,
         steal_share=shares.steal,
         throttled_share=shares.throttled,

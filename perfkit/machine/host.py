@@ -133,7 +133,7 @@ class BusyMeter:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ProcessReading:
+class ProcessCounters:
     """What one process has used until now."""
 
     cpu_s: float
@@ -145,7 +145,7 @@ class ProcessReading:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class MachineReading:
+class MachineCounters:
     """What the whole machine has used until now, or holds; None where the system does not say."""
 
     cpu_s: float
@@ -158,18 +158,18 @@ class MachineReading:
     """In use, or not yet given up after their end."""
 
 
-def read_process(pid: int) -> ProcessReading | None:
+def read_process_counters(pid: int) -> ProcessCounters | None:
     """None where there is no such process any more, or it may not be asked."""
     try:
         process = psutil.Process(pid)
         with process.oneshot():
             times, switches = process.cpu_times(), process.num_ctx_switches()
-            return ProcessReading(times.user + times.system, switches.voluntary, switches.involuntary, process.num_fds())
+            return ProcessCounters(times.user + times.system, switches.voluntary, switches.involuntary, process.num_fds())
     except psutil.Error:
         return None
 
 
-def read_machine(proc: pathlib.Path = pathlib.Path("/proc")) -> MachineReading:
+def read_machine_counters(proc: pathlib.Path = pathlib.Path("/proc")) -> MachineCounters:
     """The machine's counters; the TCP ones are of this process's network namespace."""
     times = psutil.cpu_times()
     total_s, steal_s = sum(times), getattr(times, "steal", 0.0)
@@ -178,7 +178,7 @@ def read_machine(proc: pathlib.Path = pathlib.Path("/proc")) -> MachineReading:
     idle_s = times.idle + getattr(times, "iowait", 0.0)
     tcp, sockets = _tcp_counters(proc / "net/snmp"), [_tcp_sockets(proc / "net" / name) for name in ("sockstat", "sockstat6")]
     known = [count for count in sockets if count is not None]
-    return MachineReading(
+    return MachineCounters(
         cpu_s=total_s - idle_s - steal_s,
         steal_s=steal_s,
         total_s=total_s,

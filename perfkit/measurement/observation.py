@@ -21,13 +21,13 @@ from perfkit.scenario.credentials import resolve_metrics_url
 from perfkit.scenario.model import Scenario
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
-from perfkit.telemetry.client import Watch, watching
-from perfkit.telemetry.host.event_loop import LAG, PAUSE
+from perfkit.telemetry.client import TelemetryClient, open_telemetry
+from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.telemetry.host.generator import MachineFigures
-from perfkit.telemetry.messages import Publish, Second, Watched, WatchedGpus, WatchedMetrics, WatchedStatistics
+from perfkit.telemetry.messages import GpuConfig, IntervalTimes, MetricsPageConfig, PublishMetrics, StatisticsConfig, TelemetryConfig
 from perfkit.telemetry.prometheus.figures import MetricsFigures
-from perfkit.telemetry.series import Observed, Series
-from perfkit.telemetry.server.statistics import ServerStatistics
+from perfkit.telemetry.series import SamplerReport, Series
+from perfkit.telemetry.server.statistics import ServerStatisticsReader
 from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.point import PointRecording
@@ -50,7 +50,7 @@ class PointObservation:
 class Observation:
     """The telemetry of a run; `notes` are sentences for the run as a whole."""
 
-    def __init__(self, scenario: Scenario, watch: Watch, connect: Connect, clock: Clock) -> None:
+    def __init__(self, scenario: Scenario, watch: TelemetryClient, connect: Connect, clock: Clock) -> None:
         self._scenario, self._watch, self._connect, self._clock = scenario, watch, connect, clock
 
     @property
@@ -71,22 +71,24 @@ class Observation:
             async with self._connect(address) as transport:
                 return await transport.model_statistics(target.model, target.version)
 
-        return PointTelemetry(number, ServerStatistics(read, self._clock) if self._scenario.telemetry else None, self._watch)
+        return PointTelemetry(number, ServerStatisticsReader(read, self._clock) if self._scenario.telemetry else None, self._watch)
 
     def point_started(self, number: int, total: int, planned: LoadPoint) -> None:
         """Tells who watches the run that a load point begins; they are counted from 1."""
         load, name = describe_load(planned.load).title, self._scenario.name
-        self._watch.publish(Publish("started", tuple(started_metrics(name, number, total, planned.protocol, load, planned.repetition))))
+        self._watch.publish(
+            PublishMetrics("started", tuple(started_metrics(name, number, total, planned.protocol, load, planned.repetition)))
+        )
 
     def point_finished(self, number: int, point: Point) -> None:
         """Tells who watches the run the figures of a load point."""
-        self._watch.publish(Publish(f"finished {number}", tuple(finished_metrics(self._scenario.name, point))))
+        self._watch.publish(PublishMetrics(f"finished {number}", tuple(finished_metrics(self._scenario.name, point))))
 
 
 class PointTelemetry:
     """The telemetry of one load point: `before` its first request, `follow` while it goes on, `after` its last answer."""
 
-    def __init__(self, number: int, statistics: ServerStatistics | None, watch: Watch) -> None:
+    def __init__(self, number: int, statistics: ServerStatisticsReader | None, watch: TelemetryClient) -> None:
         self._number, self._statistics, self._watch = number, statistics, watch
 
     async def before(self) -> None:
@@ -101,21 +103,23 @@ class PointTelemetry:
     def interval(self, interval: Interval) -> None:
         """Hands on a second's times to who watches the run."""
         times = {"service_time": interval.service_time, "response_time": interval.response_time, "start_delay": interval.start_delay}
-        self._watch.publish(Second(self._number, interval.index, {name: packed for name, packed in times.items() if packed is not None}))
+        self._watch.publish(
+            IntervalTimes(self._number, interval.index, {name: packed for name, packed in times.items() if packed is not None})
+        )
 
     async def after(self, recorded: PointRecording, window: Window) -> PointObservation:
         """What there is of the window; it has passed, and every answer has come."""
         if not window.length_ns:
             return PointObservation(Resources(), (), ())
-        counts, remarks = None, tuple[MeasurementWarning, ...]()
+        counts, warnings = None, tuple[MeasurementWarning, ...]()
         if self._statistics is not None and not recorded.ending.target_lost:
-            counts, remarks = await self._statistics.after(recorded.recording.sent)
+            counts, warnings = await self._statistics.after(recorded.recording.sent)
             if recorded.lost:  # their requests stand on the server's side alone
-                counts, remarks = None, ()
+                counts, warnings = None, ()
         seen = (await self._watch.window(window.start_ns, window.end_ns)).observed
         own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
-        machine: Observed[MachineFigures] = seen.get("generator", Observed(None))
-        pages: list[Observed[MetricsFigures]] = [observed for name, observed in seen.items() if name.startswith("metrics")]
+        machine: SamplerReport[MachineFigures] = seen.get("generator", SamplerReport(None))
+        pages: list[SamplerReport[MetricsFigures]] = [observed for name, observed in seen.items() if name.startswith("metrics")]
         gpus = seen["gpu"].summary if "gpu" in seen and seen["gpu"].summary else ()
         known = {gpu.uuid for gpu in gpus}
         told = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
@@ -124,14 +128,14 @@ class PointTelemetry:
             gpus=(*gpus, *{gpu.uuid: gpu for gpu in told}.values()),
             metrics=tuple(metric for page in pages if page.summary for metric in page.summary.metrics),
             machine=machine.summary,
-            lag=BucketCounts.of([value for series in own if series.name == LAG for value in series.values]),
-            gc_pauses_ns=tuple(int(pause) for series in own if series.name == PAUSE for pause in series.values),
+            lag=BucketCounts.of([value for series in own if series.name == EVENT_LOOP_LAG for value in series.values]),
+            gc_pauses_ns=tuple(int(pause) for series in own if series.name == GC_PAUSE for pause in series.values),
         )
-        remarks += tuple(remark for observed in seen.values() for remark in observed.remarks)
+        warnings += tuple(warning for observed in seen.values() for warning in observed.warnings)
         return PointObservation(
             resources,
             (*(series for observed in seen.values() for series in observed.series), *(series for series in own if series.values)),
-            tuple(MeasurementWarning(code=remark.code, message=remark.message) for remark in dict.fromkeys(remarks)),
+            tuple(MeasurementWarning(code=warning.code, message=warning.message) for warning in dict.fromkeys(warnings)),
         )
 
 
@@ -148,7 +152,7 @@ async def observing(
             "--prometheus: the scenario's telemetry: false samples nothing, so there is nothing to tell; leave one of the two out"
         )
     wanted = watched(scenario, target, listen) if scenario.telemetry else None
-    async with watching(wanted) as watch:
+    async with open_telemetry(wanted) as watch:
         if wanted is not None and not wanted.may_see_gpus:
             watch.notes.append(
                 "The target is not this machine, and no page of its metrics is named (target.metrics_url): its GPUs are not seen."
@@ -156,19 +160,19 @@ async def observing(
         yield Observation(scenario, watch, connect, clock)
 
 
-def watched(scenario: Scenario, target: Target, listen: tuple[str, int] | None = None) -> Watched:
+def watched(scenario: Scenario, target: Target, listen: tuple[str, int] | None = None) -> TelemetryConfig:
     """What a scenario has sampled; raises ScenarioError where a variable of a metrics URL is not set."""
     urls = [("target.metrics_url", scenario.target.metrics_url)] if scenario.target.metrics_url else []
     urls += [("metrics.url", url) for url in scenario.metrics.url]
     model, addresses = scenario.target.model, tuple(target.addresses.values())
     is_here = all(address.is_this_machine for address in addresses)
     resolved = dict.fromkeys(resolve_metrics_url(key, url) for key, url in urls)
-    return Watched(
-        gpus=WatchedGpus(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns, addresses) if is_here else None,
+    return TelemetryConfig(
+        gpus=GpuConfig(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns, addresses) if is_here else None,
         metrics=tuple(
-            WatchedMetrics(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns)
+            MetricsPageConfig(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns)
             for url, authorization in resolved
         ),
-        statistics=WatchedStatistics(addresses[0], model, scenario.target.version, _STATISTICS_EVERY_NS),
+        statistics=StatisticsConfig(addresses[0], model, scenario.target.version, _STATISTICS_EVERY_NS),
         listen=listen,
     )

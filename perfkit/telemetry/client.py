@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perfkit.errors import UsageError
-from perfkit.telemetry.messages import Follow, Publish, Second, Seen, Started, Watched, Window
+from perfkit.telemetry.messages import FollowWorkers, IntervalTimes, PublishMetrics, Started, TelemetryConfig, WindowReport, WindowRequest
 
 _ENDS_WITHIN_S = 10
 
 
-class Watch:
+class TelemetryClient:
     """The process, once its samplers run. Where it is gone, that is noted once, and there is nothing to see any more.
 
     Without a process there is nothing to see either, and nothing to note.
@@ -27,7 +27,7 @@ class Watch:
         self._process, self._orders = process, orders
         self._is_gone = process is None
 
-    async def started(self, watched: Watched) -> None:
+    async def started(self, watched: TelemetryConfig) -> None:
         """Hands over what is to be sampled, and waits until it is; raises UsageError where the run cannot be published."""
         self._send(watched)
         answer = await self._answer()
@@ -43,19 +43,19 @@ class Watch:
 
     def follow(self, pids: Sequence[int]) -> None:
         """Says which processes generate the load from now on."""
-        self._send(Follow(tuple(pids)))
+        self._send(FollowWorkers(tuple(pids)))
 
-    def publish(self, message: Publish | Second) -> None:
+    def publish(self, message: PublishMetrics | IntervalTimes) -> None:
         """Hands on what is for those who watch the run, where that is asked for."""
         if self.url:
             self._send(message)
 
-    async def window(self, start_ns: int, end_ns: int) -> Seen:
+    async def window(self, start_ns: int, end_ns: int) -> WindowReport:
         """What every sampler saw of a span that has just passed."""
-        self._send(Window(start_ns, end_ns))
+        self._send(WindowRequest(start_ns, end_ns))
         answer = await self._answer()
-        if not isinstance(answer, Seen):
-            return Seen({}, ())
+        if not isinstance(answer, WindowReport):
+            return WindowReport({}, ())
         self.notes += answer.notes
         return answer
 
@@ -75,13 +75,13 @@ class Watch:
 
 
 @contextlib.asynccontextmanager
-async def watching(watched: Watched | None) -> AsyncIterator[Watch]:
+async def open_telemetry(watched: TelemetryConfig | None) -> AsyncIterator[TelemetryClient]:
     """Samples for the length of the block, in a process of its own; None samples nothing, without one.
 
     Raises UsageError where the run cannot be published.
     """
     if watched is None:
-        yield Watch()
+        yield TelemetryClient()
         return
     process = subprocess.Popen(  # noqa: ASYNC220 - the event loop's own way forks, which hangs where gRPC's threads run
         [sys.executable, "-m", "perfkit.telemetry.sampler_process"],
@@ -94,7 +94,7 @@ async def watching(watched: Watched | None) -> AsyncIterator[Watch]:
     connecting = asyncio.ensure_future(asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin))
     try:
         await asyncio.wait([connecting])  # which is not cancelled with us: halfway the pipe would be neither the loop's nor ours
-        watch = Watch(process, connecting.result()[0])
+        watch = TelemetryClient(process, connecting.result()[0])
         await watch.started(watched)
         yield watch
     finally:

@@ -1,6 +1,6 @@
 """What crosses between a run and the process that samples for it: plain values, pickled one behind the other.
 
-Down go a `Watched`, then `Follow`, `Window`, `Publish` and `Second`; up come `Started` for the first, and a `Seen` for each window.
+Down go a `TelemetryConfig`, then `FollowWorkers`, `WindowRequest`, `PublishMetrics` and `IntervalTimes`; up come `Started` for the first, and a `WindowReport` for each window.
 """
 
 import dataclasses
@@ -9,11 +9,11 @@ from typing import Any
 
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
-from perfkit.telemetry.series import Observed
+from perfkit.telemetry.series import SamplerReport
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WatchedMetrics:
+class MetricsPageConfig:
     """A page of Prometheus metrics to read every so often."""
 
     url: str
@@ -28,7 +28,7 @@ class WatchedMetrics:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WatchedStatistics:
+class StatisticsConfig:
     """A model whose v2 statistics are read every so often."""
 
     address: Address
@@ -38,7 +38,7 @@ class WatchedStatistics:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class WatchedGpus:
+class GpuConfig:
     """This machine's GPUs, read through their driver: at most so often, and for so long before any load."""
 
     rate_per_s: float
@@ -48,12 +48,12 @@ class WatchedGpus:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Watched:
+class TelemetryConfig:
     """What a run has sampled; None leaves a source out."""
 
-    gpus: WatchedGpus | None = None
-    metrics: tuple[WatchedMetrics, ...] = ()
-    statistics: WatchedStatistics | None = None
+    gpus: GpuConfig | None = None
+    metrics: tuple[MetricsPageConfig, ...] = ()
+    statistics: StatisticsConfig | None = None
     listen: tuple[str, int] | None = None
     """Where the run is published for Prometheus."""
 
@@ -73,14 +73,14 @@ class Started:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Follow:
+class FollowWorkers:
     """The processes that generate the load from now on."""
 
     pids: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Window:
+class WindowRequest:
     """A span of the monotonic clock that has just passed."""
 
     start_ns: int
@@ -88,15 +88,15 @@ class Window:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
+class WindowReport:
     """What each sampler saw of the window, by its name, and what they noted since they were asked last."""
 
-    observed: Mapping[str, Observed[Any]]
+    observed: Mapping[str, SamplerReport[Any]]
     notes: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Publish:
+class PublishMetrics:
     """Figures of the run for who watches it, in place of those of the same key."""
 
     key: str
@@ -104,7 +104,7 @@ class Publish:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Second:
+class IntervalTimes:
     """The times of the requests of one second of a load point, of one worker."""
 
     point: int

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from perfkit.clock import MonotonicClock
 from perfkit.telemetry.host.generator import GeneratorSampler
-from perfkit.telemetry.messages import Follow, Publish, Second, Seen, Started, Watched, Window
+from perfkit.telemetry.messages import FollowWorkers, IntervalTimes, PublishMetrics, Started, TelemetryConfig, WindowReport, WindowRequest
 from perfkit.telemetry.prometheus.exposition import Exposition, PublishedRun
-from perfkit.telemetry.sampler_thread import DrivenSampler
-from perfkit.telemetry.series import Observed, Sampler, Series
+from perfkit.telemetry.sampler_thread import SamplerThread
+from perfkit.telemetry.series import Sampler, SamplerReport, Series
 
 if TYPE_CHECKING:
     from perfkit.telemetry.prometheus.live_times import LiveTimes
@@ -29,10 +29,10 @@ def serve(orders: BinaryIO, answers: BinaryIO) -> None:
 
 def _serve(orders: BinaryIO, answers: BinaryIO) -> None:
     clock = MonotonicClock()
-    watched: Watched = pickle.load(orders)  # noqa: S301 - from our own process, through a pipe of ours
-    generator = DrivenSampler("generator", GeneratorSampler(clock), clock)
-    others = [DrivenSampler(name, sampler, clock) for name, sampler in _samplers(watched, clock).items()]
-    driven: list[DrivenSampler[Any]] = [generator, *others]
+    watched: TelemetryConfig = pickle.load(orders)  # noqa: S301 - from our own process, through a pipe of ours
+    generator = SamplerThread("generator", GeneratorSampler(clock), clock)
+    others = [SamplerThread(name, sampler, clock) for name, sampler in _samplers(watched, clock).items()]
+    driven: list[SamplerThread[Any]] = [generator, *others]
 
     def latest() -> list[Series]:
         asked = [one.ask(lambda sampler: sampler.latest()) for one in driven]
@@ -53,13 +53,13 @@ def _serve(orders: BinaryIO, answers: BinaryIO) -> None:
         answer(Started(_begun(driven), server.port if server else None, error))
         while True:
             match pickle.load(orders):  # noqa: S301 - as above
-                case Follow(pids):
+                case FollowWorkers(pids):
                     generator.ask(lambda sampler, pids=pids: sampler.follow(pids))  # type: ignore[misc]
-                case Window() as window:
+                case WindowRequest() as window:
                     answer(_seen(driven, window))
-                case Publish(key, metrics):
+                case PublishMetrics(key, metrics):
                     run.publish(key, metrics)
-                case Second() as second:
+                case IntervalTimes() as second:
                     times = times or _live_times()
                     times.add(second)
                     run.publish("times", times.metrics())
@@ -70,13 +70,13 @@ def _serve(orders: BinaryIO, answers: BinaryIO) -> None:
             one.close(_ENDS_WITHIN_S)
 
 
-def _samplers(watched: Watched, clock: MonotonicClock) -> dict[str, Sampler[Any]]:
+def _samplers(watched: TelemetryConfig, clock: MonotonicClock) -> dict[str, Sampler[Any]]:
     """What is asked for beside the generator, by name; the libraries are imported with it."""
     samplers: dict[str, Sampler[Any]] = {}
     if watched.statistics is not None:
-        from perfkit.telemetry.server.sampler import ServerCourse
+        from perfkit.telemetry.server.sampler import ServerStatisticsSampler
 
-        samplers["statistics"] = ServerCourse(watched.statistics, clock)
+        samplers["statistics"] = ServerStatisticsSampler(watched.statistics, clock)
     if (gpus := watched.gpus) is not None:
         from perfkit.telemetry.gpu.sampler import GpuSampler
         from perfkit.telemetry.server.processes import ServerProcesses
@@ -95,10 +95,10 @@ def _live_times() -> "LiveTimes":
     return LiveTimes()
 
 
-def _seen(driven: list[DrivenSampler[Any]], window: Window) -> Seen:
+def _seen(driven: list[SamplerThread[Any]], window: WindowRequest) -> WindowReport:
     asked = {one.name: one.ask(lambda sampler: sampler.window(window.start_ns, window.end_ns)) for one in driven}
     concurrent.futures.wait(asked.values(), _ANSWERS_WITHIN_S)
-    observed: dict[str, Observed[Any]] = {}
+    observed: dict[str, SamplerReport[Any]] = {}
     notes = []
     for name, answer in asked.items():
         if not answer.done():
@@ -107,10 +107,10 @@ def _seen(driven: list[DrivenSampler[Any]], window: Window) -> Seen:
             notes.append(f"Sampling of {name} failed: {type(error).__name__}: {error}.")
         else:
             observed[name] = answer.result()
-    return Seen(observed, (*notes, *_notes([one for one in driven if one.name in observed], _ANSWERS_WITHIN_S)))
+    return WindowReport(observed, (*notes, *_notes([one for one in driven if one.name in observed], _ANSWERS_WITHIN_S)))
 
 
-def _begun(driven: list[DrivenSampler[Any]]) -> tuple[str, ...]:
+def _begun(driven: list[SamplerThread[Any]]) -> tuple[str, ...]:
     """What they noted at their start, and which have not come through it."""
     asked = {one.name: one.take_notes() for one in driven}
     concurrent.futures.wait(asked.values(), _STARTS_WITHIN_S)
@@ -118,7 +118,7 @@ def _begun(driven: list[DrivenSampler[Any]]) -> tuple[str, ...]:
     return (*(note for answer in asked.values() if answer.done() for note in answer.result()), *late)
 
 
-def _notes(driven: list[DrivenSampler[Any]], within_s: float) -> tuple[str, ...]:
+def _notes(driven: list[SamplerThread[Any]], within_s: float) -> tuple[str, ...]:
     """What all of them noted; one that does not answer is passed over, and may say it later."""
     asked = [one.take_notes() for one in driven]
     done, _ = concurrent.futures.wait(asked, within_s)

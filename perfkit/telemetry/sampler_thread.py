@@ -16,7 +16,7 @@ _Sampler = TypeVar("_Sampler", bound=Sampler[Any])
 _SHORTEST_NS = NS_PER_S // 1000
 
 
-class DrivenSampler(Generic[_Sampler]):
+class SamplerThread(Generic[_Sampler]):
     """Starts the sampler at once. A sampler that fails, which is a bug, is noted and sampled no more; the run goes on."""
 
     def __init__(self, name: str, sampler: _Sampler, clock: Clock) -> None:

@@ -43,7 +43,7 @@ class Series:
         return sum(self.values) / len(self.values) if self.values else None
 
 
-class Track:
+class SeriesBuffer:
     """A series as it grows, of one quantity; from the sampler's thread alone."""
 
     def __init__(self, name: str, unit: str, labels: Mapping[str, str] | None = None) -> None:
@@ -98,12 +98,12 @@ class Track:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Observed(Generic[_Summary_co]):
+class SamplerReport(Generic[_Summary_co]):
     """What a sampler saw of one window: figures for `result.json`, series for the telemetry file."""
 
     summary: _Summary_co | None
     series: tuple[Series, ...] = ()
-    remarks: tuple[MeasurementWarning, ...] = ()
+    warnings: tuple[MeasurementWarning, ...] = ()
 
 
 class Sampler(Protocol[_Summary_co]):
@@ -124,7 +124,7 @@ class Sampler(Protocol[_Summary_co]):
         """Takes what is new, and gives the instant from which on it is worth coming back; None for never."""
         ...
 
-    def window(self, start_ns: int, end_ns: int) -> Observed[_Summary_co]:
+    def window(self, start_ns: int, end_ns: int) -> SamplerReport[_Summary_co]:
         """What it has of that span, right after it; windows ascend, and nothing before one is asked for again."""
         ...
 

@@ -18,7 +18,7 @@ from perfkit.load.pacer import Pacer, make_pacer
 from perfkit.machine.host import BusyMeter, BusyShares
 from perfkit.recorder.recording import Interval, Recorder
 from perfkit.target.address import Address
-from perfkit.telemetry.host.event_loop import EventLoopWatch
+from perfkit.telemetry.host.event_loop import EventLoopMonitor
 from perfkit.transport.base import Prepared, Reply, Transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.point import PointRecording, PointSpec
@@ -51,7 +51,7 @@ async def run_point(
     arrivals: Iterator[Instants] = iter(())
     if isinstance(spec.load, OpenPlan):
         arrivals = begun(share(spec.load.schedule.chunks(), spec.worker, spec.workers))
-    with _quiet_collector(), EventLoopWatch(clock) as event_loop:  # before the start is fixed: collecting takes tens of milliseconds
+    with _quiet_collector(), EventLoopMonitor(clock) as event_loop:  # before the start is fixed: collecting takes tens of milliseconds
         lead_ns = _OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0
         phases = Phases.plan(
             await begin_at() if begin_at else clock.now_ns() + lead_ns,

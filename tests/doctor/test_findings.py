@@ -7,10 +7,10 @@ import pytest
 from perfkit.calibration.cache import Kept
 from perfkit.calibration.model import Calibration
 from perfkit.doctor.findings import Severity, find
-from perfkit.machine.conditions import Machine, Watched
+from perfkit.machine.conditions import IdleObservation, MachineFacts
 
 CALIBRATED = Kept(object.__new__(Calibration))
-GOOD = Machine(
+GOOD = MachineFacts(
     cpus=8,
     cores=4,
     quota_cpus=None,
@@ -23,7 +23,7 @@ GOOD = Machine(
     ephemeral_ports=64_512,
     time_wait_sockets=10,
 )
-QUIET = Watched(busy_share=0.01, steal_share=0.0, throttled_share=0.0, late_p50_ns=60_000, late_p99_ns=90_000)
+QUIET = IdleObservation(busy_share=0.01, steal_share=0.0, throttled_share=0.0, late_p50_ns=60_000, late_p99_ns=90_000)
 
 
 def test_a_good_machine_has_no_findings():

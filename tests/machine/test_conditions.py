@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from perfkit.machine.conditions import read_machine, watch
+from perfkit.machine.conditions import observe_idle, read_machine_facts
 from perfkit.machine.host import usable_cpus
 
 STAT = "cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n"
@@ -35,7 +35,7 @@ def test_the_facts_are_those_of_the_files(tmp_path):
             "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
         },
     )
-    machine = read_machine(tmp_path)
+    machine = read_machine_facts(tmp_path)
     assert (machine.cpus, machine.cores) == (len(usable_cpus()), 1)
     assert machine.governors == {"schedutil"}
     assert machine.can_boost is True
@@ -57,11 +57,11 @@ def test_a_quota_of_the_older_control_groups_is_read_as_well(tmp_path, quota, cp
             f"{group}/cpu.cfs_period_us": "100000\n",
         },
     )
-    assert read_machine(tmp_path).quota_cpus == cpus
+    assert read_machine_facts(tmp_path).quota_cpus == cpus
 
 
 def test_what_no_file_says_is_unknown(tmp_path):
-    machine = read_machine(tmp_path)
+    machine = read_machine_facts(tmp_path)
     assert (machine.quota_cpus, machine.can_boost, machine.clock_source, machine.ephemeral_ports) == (None, None, None, None)
     assert machine.cores == machine.cpus
 
@@ -82,11 +82,11 @@ class SlowSteps:
 def test_late_sleeps_and_the_work_of_others_are_told(tmp_path):
     write(tmp_path, {"proc/stat": STAT})
     taken_ns = [1_000_000 + 1000 * late for late in range(100)]
-    watched = asyncio.run(watch(SlowSteps(taken_ns), 1, tmp_path))
+    watched = asyncio.run(observe_idle(SlowSteps(taken_ns), 1, tmp_path))
     assert (watched.late_p50_ns, watched.late_p99_ns) == (50_000, 99_000)
     assert watched.busy_share == 0, "no tick went by in that file"
 
 
 def test_the_real_machine_is_read():
-    machine = read_machine()
+    machine = read_machine_facts()
     assert 1 <= machine.cores <= machine.cpus == len(usable_cpus())

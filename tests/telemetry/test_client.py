@@ -8,8 +8,8 @@ import uvloop
 
 from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
-from perfkit.telemetry.client import Watch, watching
-from perfkit.telemetry.messages import Metric, Publish, Watched, WatchedMetrics
+from perfkit.telemetry.client import TelemetryClient, open_telemetry
+from perfkit.telemetry.messages import Metric, MetricsPageConfig, PublishMetrics, TelemetryConfig
 from tests.children import children_running
 from tests.conditions import passes, until
 
@@ -23,9 +23,11 @@ def test_a_window_has_what_each_sampler_saw(page):
 
     async def go():
         start_ns = clock.now_ns()
-        async with watching(Watched(metrics=(WatchedMetrics(page.url, "", "m", (), S // 50),), listen=("127.0.0.1", 0))) as watch:
+        async with open_telemetry(
+            TelemetryConfig(metrics=(MetricsPageConfig(page.url, "", "m", (), S // 50),), listen=("127.0.0.1", 0))
+        ) as watch:
             watch.follow([os.getpid()])
-            watch.publish(Publish("x", (Metric("points", "Some.", "gauge", {}, 2),)))
+            watch.publish(PublishMetrics("x", (Metric("points", "Some.", "gauge", {}, 2),)))
             seen = await watch.window(start_ns, clock.now_ns() + 60 * S)
             reader, writer = await asyncio.open_connection("127.0.0.1", int(watch.url.split(":")[2].split("/")[0]))
             writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
@@ -47,9 +49,9 @@ def test_a_window_has_what_each_sampler_saw(page):
 
 def test_a_port_that_is_taken_is_refused():
     async def go():
-        async with watching(Watched(listen=("127.0.0.1", 0))) as first:
+        async with open_telemetry(TelemetryConfig(listen=("127.0.0.1", 0))) as first:
             port = int(first.url.split(":")[2].split("/")[0])
-            async with watching(Watched(listen=("127.0.0.1", port))):
+            async with open_telemetry(TelemetryConfig(listen=("127.0.0.1", port))):
                 pytest.fail("two listen on one port")
 
     with pytest.raises(UsageError, match=r"--prometheus 127\.0\.0\.1:\d+: cannot be listened on: Address already in use"):
@@ -60,7 +62,7 @@ def test_a_port_that_is_taken_is_refused():
 @pytest.mark.parametrize("closes_first", [False, True])
 def test_where_the_process_is_gone_nothing_is_seen_and_that_is_said_once(closes_first):
     async def go():
-        async with watching(Watched()) as watch:
+        async with open_telemetry(TelemetryConfig()) as watch:
             (child,) = children_running(PROCESS)
             child.kill()
             seen = [await watch.window(0, 1), await watch.window(1, 2)]
@@ -77,7 +79,7 @@ def test_where_the_process_is_gone_nothing_is_seen_and_that_is_said_once(closes_
 @pytest.mark.parametrize("turns", [1, 2, 3])
 def test_an_interruption_while_it_starts_leaves_no_process(run, turns):
     async def go():
-        async with watching(Watched()):
+        async with open_telemetry(TelemetryConfig()):
             pytest.fail("it was not interrupted")
 
     async def main():
@@ -93,9 +95,9 @@ def test_an_interruption_while_it_starts_leaves_no_process(run, turns):
 
 def test_without_telemetry_there_is_no_process():
     async def go():
-        async with watching(None) as watch:
+        async with open_telemetry(None) as watch:
             watch.follow([1])
             return (await watch.window(0, 1)).observed, watch.notes, children_running(PROCESS)
 
     assert asyncio.run(go()) == ({}, [], [])
-    assert Watch().url == ""
+    assert TelemetryClient().url == ""

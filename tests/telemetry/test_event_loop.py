@@ -1,7 +1,7 @@
 import gc
 
 from perfkit.clock import ManualClock
-from perfkit.telemetry.host.event_loop import LAG, PAUSE, EventLoopWatch
+from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG, GC_PAUSE, EventLoopMonitor
 
 MS = 1_000_000
 
@@ -19,13 +19,13 @@ def test_late_timers_are_noted_with_how_late_they_were():
             await clock.sleep_until_ns(instant_ns + next(naps_ms) * MS)
 
     async def go():
-        with EventLoopWatch(Sleepy()) as watch:
+        with EventLoopMonitor(Sleepy()) as watch:
             try:
                 await watch.watch(10 * MS)
             except (StopIteration, RuntimeError):  # the script is over
                 return watch.series(1)
 
-    (lag,) = [series for series in clock.run(go()) if series.name == LAG]
+    (lag,) = [series for series in clock.run(go()) if series.name == EVENT_LOOP_LAG]
     assert lag.times_ns == (10 * MS, 63 * MS, 113 * MS, 170 * MS)
     assert (lag.values, lag.unit, lag.labels) == ((0, 3 * MS, 0, 7 * MS), "ns", {"worker": "2"})
 
@@ -45,7 +45,7 @@ def test_collections_are_noted_while_the_block_lasts():
     was_enabled, before = gc.isenabled(), list(gc.callbacks)
     gc.disable()
     try:
-        with EventLoopWatch(Ticking()) as watch:
+        with EventLoopMonitor(Ticking()) as watch:
             gc.collect()
             gc.collect()
         gc.collect()
@@ -53,5 +53,5 @@ def test_collections_are_noted_while_the_block_lasts():
         if was_enabled:
             gc.enable()
     (pauses,) = watch.series(0)
-    assert (pauses.name, pauses.values) == (PAUSE, (5 * MS, 5 * MS))
+    assert (pauses.name, pauses.values) == (GC_PAUSE, (5 * MS, 5 * MS))
     assert gc.callbacks == before

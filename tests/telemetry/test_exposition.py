@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from perfkit.stats.buckets import BucketCounts
-from perfkit.telemetry.messages import Metric, Second
+from perfkit.telemetry.messages import IntervalTimes, Metric
 from perfkit.telemetry.prometheus.exposition import CONTENT_TYPE, Exposition, PublishedRun, render
 from perfkit.telemetry.prometheus.live_times import LiveTimes
 from perfkit.telemetry.series import Series
@@ -80,13 +80,13 @@ def bucket_counts(*times_ms):
 
 def test_the_newest_second_is_shown_and_all_are_counted():
     times = LiveTimes()
-    times.add(Second(1, 0, {"service_time": bucket_counts(1, 2, 3)}))
-    times.add(Second(1, 1, {"service_time": bucket_counts(10, 10)}))
-    times.add(Second(1, 1, {"service_time": bucket_counts(10, 10)}))  # the other worker's part
-    times.add(Second(1, 0, {"service_time": bucket_counts(99)}))  # a late part of an older one
+    times.add(IntervalTimes(1, 0, {"service_time": bucket_counts(1, 2, 3)}))
+    times.add(IntervalTimes(1, 1, {"service_time": bucket_counts(10, 10)}))
+    times.add(IntervalTimes(1, 1, {"service_time": bucket_counts(10, 10)}))  # the other worker's part
+    times.add(IntervalTimes(1, 0, {"service_time": bucket_counts(99)}))  # a late part of an older one
     found = parsed(render(times.metrics()))
     assert found["perfkit_requests_timed_total", ()] == 8
     assert found["perfkit_service_time_seconds", (("quantile", "0.99"),)] == pytest.approx(0.01, rel=1e-3)
-    times.add(Second(2, 0, {"service_time": bucket_counts(20), "response_time": bucket_counts(30)}))
+    times.add(IntervalTimes(2, 0, {"service_time": bucket_counts(20), "response_time": bucket_counts(30)}))
     found = parsed(render(times.metrics()))
     assert found["perfkit_response_time_seconds", (("quantile", "0.5"),)] == pytest.approx(0.03, rel=1e-3)

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from perfkit.machine.host import MachineReading, ProcessReading, read_machine, read_process
+from perfkit.machine.host import MachineCounters, ProcessCounters, read_machine_counters, read_process_counters
 from perfkit.telemetry.host.generator import GeneratorSampler
 
 S = 1_000_000_000
@@ -19,11 +19,11 @@ class Machine:
 
     def process(self, pid):
         s = self.clock.ns / S
-        return None if pid not in self.busy else ProcessReading(7 + s * self.busy[pid], int(100 * s), int(3 * s), 40 + pid)
+        return None if pid not in self.busy else ProcessCounters(7 + s * self.busy[pid], int(100 * s), int(3 * s), 40 + pid)
 
     def machine(self):
         s = self.clock.ns / S
-        return MachineReading(2 * s, 0.2 * s, 4 * s, int(5000 * s), int(2 * s), 12 + int(s) % 2)
+        return MachineCounters(2 * s, 0.2 * s, 4 * s, int(5000 * s), int(2 * s), 12 + int(s) % 2)
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ def test_a_worker_that_ended_is_counted_as_far_as_it_was_seen(sampler, clock):
 def test_nearly_all_files_open_is_remarked(sampler, clock):
     one = sampler({60: 0.1}, file_limit=110)
     run(one, clock, 1)
-    assert [remark.code for remark in one.window(0, S).remarks] == ["file_limit"]
-    assert "100 open files and sockets of the 110" in one.window(0, S).remarks[0].message
+    assert [warning.code for warning in one.window(0, S).warnings] == ["file_limit"]
+    assert "100 open files and sockets of the 110" in one.window(0, S).warnings[0].message
 
 
 def test_other_workers_take_the_place_of_those_before(sampler, clock):
@@ -109,7 +109,7 @@ def test_tcp_counters_are_read_by_their_names(tmp_path):
     (tmp_path / "net" / "snmp").write_text(SNMP)
     (tmp_path / "net" / "sockstat").write_text("sockets: used 300\nTCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1\nUDP: inuse 3 mem 2\n")
     (tmp_path / "net" / "sockstat6").write_text("TCP6: inuse 4\nUDP6: inuse 0\n")
-    found = read_machine(tmp_path)
+    found = read_machine_counters(tmp_path)
     assert (found.tcp_segments_sent, found.tcp_retransmits, found.tcp_sockets) == (1234567, 89, 11)
 
 
@@ -119,14 +119,14 @@ def test_a_system_that_does_not_count_tcp_has_none(tmp_path, text):
     if text is not None:
         (tmp_path / "net" / "snmp").write_text(text)
         (tmp_path / "net" / "sockstat").write_text("TCP: inuse\n" if text else "")
-    found = read_machine(tmp_path)
+    found = read_machine_counters(tmp_path)
     assert (found.tcp_segments_sent, found.tcp_retransmits, found.tcp_sockets) == (None, None, None)
 
 
 def test_this_process_and_machine_are_read():
-    own, machine = read_process(os.getpid()), read_machine(pathlib.Path("/proc"))
+    own, machine = read_process_counters(os.getpid()), read_machine_counters(pathlib.Path("/proc"))
     assert own.cpu_s > 0
     assert own.open_files >= 3
     assert 0 < machine.cpu_s <= machine.total_s
-    assert read_process(os.getpid()).cpu_s >= own.cpu_s
-    assert read_process(2**22 + 1) is None
+    assert read_process_counters(os.getpid()).cpu_s >= own.cpu_s
+    assert read_process_counters(2**22 + 1) is None

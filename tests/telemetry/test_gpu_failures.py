@@ -27,7 +27,7 @@ def test_without_a_driver_that_is_said_and_there_is_nothing_to_sample(tmp_path):
     played = play_without_gpus({**environment, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)})
     assert not played["started"]
     assert played["notes"] == ["There is no NVIDIA driver here (libnvidia-ml.so.1 was not found): no GPU is sampled."]
-    assert played["windows"] == [{"figures": [], "remarks": [], "series": {}}]
+    assert played["windows"] == [{"figures": [], "warnings": [], "series": {}}]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_an_old_driver_is_asked_in_its_own_way(fake_nvml):
     assert played["notes"] == []
     assert (figures["memory_used_max_bytes"], figures["throttled_share"], figures["power_source"]) == (605, 1.0, "average")
     assert figures["utilization_mean"] == pytest.approx(0.5)
-    assert [one["code"] for one in window["remarks"]] == ["gpu_throttled", "gpu_shared"]
+    assert [one["code"] for one in window["warnings"]] == ["gpu_throttled", "gpu_shared"]
 
 
 def test_a_gpu_that_is_lost_in_the_middle_is_said_once_and_the_other_one_goes_on(fake_nvml):
@@ -124,7 +124,7 @@ def test_a_gpu_that_is_lost_in_the_middle_is_said_once_and_the_other_one_goes_on
     assert before["energy_j"] == pytest.approx(200)
     assert (within["energy_j"], within["power_mean_w"], within["utilization_mean"]) == (None, 100, 0.5)
     assert (after["uuid"], after["power_mean_w"], after["utilization_mean"], after["memory_used_max_bytes"]) == ("GPU-a", None, None, None)
-    assert [[one["message"] for one in window["remarks"]] for window in played["windows"]] == [
+    assert [[one["message"] for one in window["warnings"]] for window in played["windows"]] == [
         [], ["GPU 0 (Fake A100) was lost 1.1 s into the window: its figures are of the time before."], [],
     ]  # fmt: skip
     assert [window["figures"][1]["energy_j"] for window in played["windows"]] == pytest.approx([200, 300, 200])
@@ -150,7 +150,7 @@ def test_memory_held_by_others_is_a_warning(fake_nvml):
     played = fake_nvml.play(script, server_pids=[4242, 4243])
     (window,) = played["windows"]
     assert [one["used_by_server"] for one in window["figures"]] == [True, False, False]
-    assert window["remarks"] == [
+    assert window["warnings"] == [
         {
             "code": "gpu_shared",
             "message": "GPU 0 (Fake A100) was shared: 2 processes (PID 77, 78) beside the server held 3 MiB of its memory.",
@@ -162,8 +162,8 @@ def test_whose_memory_it_is_may_not_be_known(fake_nvml):
     played = fake_nvml.play(HEALTHY + "process 7 1048576\nprocess 8\n" + HEALTHY.replace("GPU-a", "GPU-b") + "process 7\n")
     (window,) = played["windows"]
     assert [one["used_by_server"] for one in window["figures"]] == [None, None]
-    (remark,) = window["remarks"]
-    assert remark["message"] == (
+    (warning,) = window["warnings"]
+    assert warning["message"] == (
         "GPU 0 (Fake A100) was used by 2 processes (PID 7, 8), which held 1 MiB of its memory; "
         "which of them is the server, if any, is not known."
     )
@@ -173,4 +173,4 @@ def test_memory_errors_that_could_not_be_corrected_are_a_warning(fake_nvml):
     script = HEALTHY + "ecc_corrected steps 0:100 3:107\necc_uncorrected steps 0:4 4:5\n"
     window = fake_nvml.play(script, [(1, 6)])["windows"][0]
     assert (window["figures"][0]["ecc_errors"], window["figures"][0]["ecc_uncorrected_errors"]) == (8, 1)
-    assert [one["code"] for one in window["remarks"]] == ["gpu_ecc"]
+    assert [one["code"] for one in window["warnings"]] == ["gpu_ecc"]

@@ -111,10 +111,10 @@ def test_the_figures_of_a_whole_gpu_are_those_of_its_curves(two_gpus):
 
 def test_throttling_is_a_warning_and_idling_is_none(two_gpus):
     (window,) = two_gpus["windows"]
-    (remark,) = window["remarks"]
-    assert remark["code"] == "gpu_throttled"
-    assert remark["message"].startswith("GPU 0 (Fake A100) held its clocks down for 23.")
-    assert "software thermal slowdown 1" in remark["message"]
+    (warning,) = window["warnings"]
+    assert warning["code"] == "gpu_throttled"
+    assert warning["message"].startswith("GPU 0 (Fake A100) held its clocks down for 23.")
+    assert "software thermal slowdown 1" in warning["message"]
 
 
 def test_instances_of_a_divided_gpu_tell_their_memory_alone_and_that_is_said_once(fake_nvml):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.telemetry.messages import WatchedMetrics
+from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import parse_page
 from perfkit.telemetry.prometheus.sampler import MetricsSampler
 
@@ -19,7 +19,7 @@ A, B = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-
 @pytest.fixture
 def sampler(page, clock):
     def make(*names, authorization="", model="simple"):
-        return MetricsSampler(WatchedMetrics(page.url, authorization, model, names, S), clock)
+        return MetricsSampler(MetricsPageConfig(page.url, authorization, model, names, S), clock)
 
     return make
 
@@ -82,8 +82,8 @@ def test_gpus_of_the_dcgm_exporter(sampler, page, clock):
 
 
 def test_throttling_and_a_page_that_says_nothing_are_remarked(sampler, page, clock):
-    assert "gpu_throttled" in [one.code for one in sampled(sampler(), page, clock, DCGM).remarks]
-    assert [one.code for one in sampled(sampler(), page, clock, "").remarks] == ["metrics_missing"]
+    assert "gpu_throttled" in [one.code for one in sampled(sampler(), page, clock, DCGM).warnings]
+    assert [one.code for one in sampled(sampler(), page, clock, "").warnings] == ["metrics_missing"]
 
 
 def test_triton_s_metrics_of_the_target_s_model_and_its_gpus(sampler, page, clock):
@@ -116,7 +116,7 @@ def test_listed_names_are_kept_and_others_are_not(sampler, page, clock):
 def test_a_counter_that_falls_is_remarked_and_has_no_rise(sampler, page, clock):
     text = "# TYPE nv_inference_count counter\nnv_inference_count 5\n"
     observed = sampled(sampler(), page, clock, text, text.replace("5", "2"))
-    assert ([one.code for one in observed.remarks], observed.summary.metrics[0].rise) == (["metrics_reset"], None)
+    assert ([one.code for one in observed.warnings], observed.summary.metrics[0].rise) == (["metrics_reset"], None)
 
 
 def test_a_page_that_is_not_there_is_said_once_and_asked_again(sampler, page, clock):
@@ -137,7 +137,7 @@ def test_credentials_go_into_the_header(sampler, page, clock):
 
 
 def test_nobody_listening_is_said(clock):
-    one = MetricsSampler(WatchedMetrics("http://127.0.0.1:1/metrics", "", "m", (), S), clock)
+    one = MetricsSampler(MetricsPageConfig("http://127.0.0.1:1/metrics", "", "m", (), S), clock)
     one.sample()
     assert "could not be read" in one.notes[0]
 
@@ -171,7 +171,7 @@ def test_a_counter_that_falls_behind_the_window_s_last_sample_has_no_rise(sample
     one.sample()
     clock.ns, page.text = 2 * S, COUNTER.format(3)
     observed = one.window(S // 2, 3 * S // 2)
-    assert ([remark.code for remark in observed.remarks], observed.summary.metrics[0].rise) == (["metrics_reset"], None)
+    assert ([warning.code for warning in observed.warnings], observed.summary.metrics[0].rise) == (["metrics_reset"], None)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from perfkit.telemetry import sampler_process as process
-from perfkit.telemetry.messages import Seen, Started, Watched, Window
+from perfkit.telemetry.messages import Started, TelemetryConfig, WindowReport, WindowRequest
 
-ORDERS = pickle.dumps(Watched()) + pickle.dumps(Window(0, 1))
+ORDERS = pickle.dumps(TelemetryConfig()) + pickle.dumps(WindowRequest(0, 1))
 
 
 class Broken(io.BytesIO):
@@ -23,10 +23,10 @@ class Broken(io.BytesIO):
 @pytest.mark.parametrize("left", [0, 5])
 def test_orders_that_end_or_break_off_end_it_quietly(left):
     answers = io.BytesIO()
-    process.serve(io.BytesIO(ORDERS + pickle.dumps(Window(1, 2))[:left]), answers)
+    process.serve(io.BytesIO(ORDERS + pickle.dumps(WindowRequest(1, 2))[:left]), answers)
     answers.seek(0)
     found = [pickle.load(answers) for _ in range(2)]  # noqa: S301 - ours
-    assert [type(one) for one in found] == [Started, Seen]
+    assert [type(one) for one in found] == [Started, WindowReport]
     assert answers.read() == b""
 
 

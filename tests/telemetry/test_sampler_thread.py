@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from perfkit.clock import MonotonicClock
-from perfkit.telemetry.sampler_thread import DrivenSampler
-from perfkit.telemetry.series import Observed
+from perfkit.telemetry.sampler_thread import SamplerThread
+from perfkit.telemetry.series import SamplerReport
 
 WAIT_S = 60
 
@@ -37,7 +37,7 @@ class Recorded:
 
     def window(self, start_ns, end_ns):
         self._note("window")
-        return Observed((start_ns, end_ns))
+        return SamplerReport((start_ns, end_ns))
 
     def latest(self):
         return []
@@ -51,7 +51,7 @@ def drive():
     driven = []
 
     def make(sampler):
-        driven.append(DrivenSampler("thing", sampler, MonotonicClock()))
+        driven.append(SamplerThread("thing", sampler, MonotonicClock()))
         return driven[-1]
 
     yield make

@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.telemetry.series import Series, Track
+from perfkit.telemetry.series import Series, SeriesBuffer
 
 samples = st.lists(st.tuples(st.integers(0, 50), st.integers(-5, 5)), max_size=20)
 
 
 def filled(pairs):
-    track = Track("power", "W", {"gpu": "0"})
+    track = SeriesBuffer("power", "W", {"gpu": "0"})
     for time_ns, value in pairs:
         track.add(time_ns, value)
     return track

@@ -8,7 +8,7 @@ from perfkit.clock import ManualClock
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.sent import Sent
-from perfkit.telemetry.server.statistics import ServerCounts, ServerStatistics, difference
+from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader, difference
 
 MS = 1_000_000
 
@@ -34,8 +34,8 @@ def reading(*versions):
     return {one.version: one for one in versions}
 
 
-def codes(remarks):
-    return [remark.code for remark in remarks]
+def codes(warnings):
+    return [warning.code for warning in warnings]
 
 
 def test_a_difference_has_the_load_s_own_means():
@@ -48,9 +48,9 @@ def test_a_difference_has_the_load_s_own_means():
     )
     added = statistics(40, batch=4)
     after = ModelStatistics.added([before, added])
-    counts, remarks = difference([{"1": before}], [{"1": after}], Sent(40, 40 * 20 * MS))
+    counts, warnings = difference([{"1": before}], [{"1": after}], Sent(40, 40 * 20 * MS))
     found = counts.figures()
-    assert remarks == ()
+    assert warnings == ()
     assert (found.requests, found.failed, found.executions, found.inferences, found.mean_batch) == (40, 0, 10, 40, 4.0)
     assert (found.success_ns, found.queue_ns, found.compute_input_ns, found.compute_infer_ns, found.compute_output_ns) == (
         18 * MS, 5 * MS, MS, 10 * MS, 2 * MS,
@@ -59,14 +59,14 @@ def test_a_difference_has_the_load_s_own_means():
 
 
 def test_a_model_loaded_in_between_counts_from_zero():
-    counts, remarks = difference([reading(statistics(3))], [reading(statistics(3), statistics(7, version="2"))], Sent(7))
-    assert (counts.figures().requests, counts.versions, remarks) == (7, ("2",), ())
+    counts, warnings = difference([reading(statistics(3))], [reading(statistics(3), statistics(7, version="2"))], Sent(7))
+    assert (counts.figures().requests, counts.versions, warnings) == (7, ("2",), ())
 
 
 def test_a_load_that_was_not_there_has_no_means():
-    counts, remarks = difference([reading(statistics(3))], [reading(statistics(3))], Sent())
+    counts, warnings = difference([reading(statistics(3))], [reading(statistics(3))], Sent())
     found = counts.figures()
-    assert (found.requests, found.success_ns, found.queue_ns, found.mean_batch, found.client_mean_ns, remarks) == (
+    assert (found.requests, found.success_ns, found.queue_ns, found.mean_batch, found.client_mean_ns, warnings) == (
         0,
         None,
         None,
@@ -78,14 +78,14 @@ def test_a_load_that_was_not_there_has_no_means():
 
 def test_several_versions_are_noticed_and_add_up():
     before = reading(statistics(3), statistics(5, version="2"))
-    counts, remarks = difference([before], [reading(statistics(13), statistics(10, version="2"))], Sent(15))
-    assert (counts.figures().requests, counts.versions, codes(remarks)) == (15, ("1", "2"), ["server_versions"])
+    counts, warnings = difference([before], [reading(statistics(13), statistics(10, version="2"))], Sent(15))
+    assert (counts.figures().requests, counts.versions, codes(warnings)) == (15, ("1", "2"), ["server_versions"])
 
 
 @pytest.mark.parametrize("after", [reading(statistics(2)), reading(statistics(50, queue_ms=0)), {}, reading(statistics(9, version="2"))])
 def test_counters_that_fell_have_no_difference(after):
-    counts, remarks = difference([reading(statistics(5))], [after], Sent(5))
-    assert (counts, codes(remarks)) == (None, ["server_counters_reset"])
+    counts, warnings = difference([reading(statistics(5))], [after], Sent(5))
+    assert (counts, codes(warnings)) == (None, ["server_counters_reset"])
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_counters_that_fell_have_no_difference(after):
 )
 def test_replicas_show_themselves_while_nothing_is_sent(before, after):
     quiet, loaded = ([reading(statistics(count)) for count in some] for some in (before, after))
-    counts, remarks = difference(quiet, loaded, Sent(5))
-    assert (counts, codes(remarks)) == (None, ["server_replicas"])
+    counts, warnings = difference(quiet, loaded, Sent(5))
+    assert (counts, codes(warnings)) == (None, ["server_replicas"])
 
 
 def test_cache_hits_are_warned_of_and_compute_times_leave_them_out():
-    counts, remarks = difference([reading(statistics(0))], [reading(statistics(10, hits=4))], Sent(10))
-    assert codes(remarks) == ["cache_hits"]
-    assert "4 of 10 requests" in remarks[0].message
+    counts, warnings = difference([reading(statistics(0))], [reading(statistics(10, hits=4))], Sent(10))
+    assert codes(warnings) == ["cache_hits"]
+    assert "4 of 10 requests" in warnings[0].message
     assert (counts.figures().compute_infer_ns, counts.figures().cache_hits) == (10 * MS, 4)
 
 
@@ -110,8 +110,8 @@ def test_cache_hits_are_warned_of_and_compute_times_leave_them_out():
     [(10, Sent(10), True), (10, Sent(8, 0, 2), True), (10, Sent(8, 0, 1), False), (10, Sent(11), False), (10, Sent(0, 0, 20), True)],
 )
 def test_both_sides_must_have_counted_the_same(counted, sent, fits):
-    counts, remarks = difference([reading(statistics(0))], [reading(statistics(counted))], sent)
-    assert codes(remarks) == ([] if fits else ["server_counts_differ"])
+    counts, warnings = difference([reading(statistics(0))], [reading(statistics(counted))], sent)
+    assert codes(warnings) == ([] if fits else ["server_counts_differ"])
     assert counts.figures().requests == counted
 
 
@@ -149,7 +149,7 @@ def around(script, sent):
     clock = ManualClock()
 
     async def go():
-        telemetry = ServerStatistics(script.read, clock)
+        telemetry = ServerStatisticsReader(script.read, clock)
         await telemetry.before()
         return await telemetry.after(sent)
 
@@ -159,13 +159,13 @@ def around(script, sent):
 def test_counts_that_come_behind_the_answers_are_awaited():
     three, ten = (statistics(3),), (statistics(13),)
     script = Script(three, three, three, (statistics(8),), (statistics(11),), ten)
-    (counts, remarks), _ = around(script, Sent(10))
-    assert (counts.figures().requests, remarks) == (10, ())
+    (counts, warnings), _ = around(script, Sent(10))
+    assert (counts.figures().requests, warnings) == (10, ())
 
 
 def test_counts_that_never_come_are_awaited_for_two_seconds_and_said():
-    (counts, remarks), now_ns = around(Script((statistics(3),)), Sent(10))
-    assert (counts.figures().requests, codes(remarks)) == (0, ["server_counts_differ"])
+    (counts, warnings), now_ns = around(Script((statistics(3),)), Sent(10))
+    assert (counts.figures().requests, codes(warnings)) == (0, ["server_counts_differ"])
     assert 2000 * MS <= now_ns < 2100 * MS
 
 
@@ -178,31 +178,31 @@ def test_a_server_without_statistics_is_asked_once_and_nothing_is_said(readings)
 
 def test_a_server_that_does_not_answer_afterwards_is_said():
     one = (statistics(3),)
-    (counts, remarks), _ = around(Script(one, one, one, None), Sent(10))
-    assert (counts, codes(remarks)) == (None, ["server_statistics"])
+    (counts, warnings), _ = around(Script(one, one, one, None), Sent(10))
+    assert (counts, codes(warnings)) == (None, ["server_statistics"])
 
 
 def test_a_point_without_a_reading_before_it_has_none():
     async def go():
-        return await ServerStatistics(Script((statistics(3),)).read, ManualClock()).after(Sent(3))
+        return await ServerStatisticsReader(Script((statistics(3),)).read, ManualClock()).after(Sent(3))
 
     assert asyncio.run(go()) == (None, ())
 
 
 def test_counts_still_on_their_way_before_the_load_are_awaited():
     late = [(statistics(count),) for count in (3, 5, 6, 8, 9)]
-    (counts, remarks), _ = around(Script(*late, (statistics(9),), (statistics(19),)), Sent(10))
-    assert (counts.figures().requests, remarks) == (10, ())
+    (counts, warnings), _ = around(Script(*late, (statistics(9),), (statistics(19),)), Sent(10))
+    assert (counts.figures().requests, warnings) == (10, ())
 
 
 def test_a_server_that_others_use_is_awaited_for_two_seconds_before_the_load():
     script = Script(*((statistics(count),) for count in range(10_000)))
     clock = ManualClock()
-    clock.run(ServerStatistics(script.read, clock).before())
+    clock.run(ServerStatisticsReader(script.read, clock).before())
     assert 2000 * MS <= clock.now_ns() < 2100 * MS
 
 
 def test_replicas_are_not_awaited():
     script, clock = Script(*((statistics(count),) for count in [5, 900] * 5_000)), ManualClock()
-    clock.run(ServerStatistics(script.read, clock).before())
+    clock.run(ServerStatisticsReader(script.read, clock).before())
     assert (script.asked, clock.now_ns()) == (3, 0)

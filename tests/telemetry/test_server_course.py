@@ -5,8 +5,8 @@ import pytest
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.target.address import Address
-from perfkit.telemetry.messages import WatchedStatistics
-from perfkit.telemetry.server.sampler import ServerCourse
+from perfkit.telemetry.messages import StatisticsConfig
+from perfkit.telemetry.server.sampler import ServerStatisticsSampler
 
 S, MS = 1_000_000_000, 1_000_000
 
@@ -16,11 +16,11 @@ def statistics(requests, infer_ms):
     return (ModelStatistics("1", 2 * requests, requests, **times),)
 
 
-class Scripted(ServerCourse):
+class Scripted(ServerStatisticsSampler):
     """Readings come from a list, the first of them at the start; None does not answer."""
 
     def __init__(self, clock, *readings):
-        super().__init__(WatchedStatistics(Address.parse("http://127.0.0.1:1"), "m", "", S), clock)
+        super().__init__(StatisticsConfig(Address.parse("http://127.0.0.1:1"), "m", "", S), clock)
         self.readings = list(readings)
 
     async def _connect(self):
@@ -87,5 +87,5 @@ def test_counters_that_fall_in_the_load_are_remarked(course, clock):
     assert one.start()
     sampled(one, clock, 3)
     seen = one.window(0, 9 * S)
-    assert [remark.code for remark in seen.remarks] == ["server_counters_reset"]
+    assert [warning.code for warning in seen.warnings] == ["server_counters_reset"]
     assert [series.values for series in seen.series if series.name == "server_compute_infer"] == [(3 * MS,)]

@@ -12,8 +12,8 @@ from perfkit.clock import Clock, wall_ns
 from perfkit.telemetry.gpu.figures import GpuFigures
 from perfkit.telemetry.gpu.nvml import Driver, Gpu, NoDriverError, open_driver
 from perfkit.telemetry.gpu.queries import Question, Stamped
-from perfkit.telemetry.gpu.window import Kept, gpu_figures, gpu_remarks, holding_from, uses
-from perfkit.telemetry.series import Observed, Series, Track
+from perfkit.telemetry.gpu.window import Kept, gpu_figures, gpu_warnings, holding_from, uses
+from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
 from perfkit.units import NS_PER_S
 
 _PROCESSES_EVERY_NS = NS_PER_S
@@ -75,16 +75,16 @@ class GpuSampler:
         now_ns = self._sample(is_last=False)
         return now_ns + self._tick_ns if any(not watched.gpu.is_lost for watched in self._watched) else None
 
-    def window(self, start_ns: int, end_ns: int) -> Observed[tuple[GpuFigures, ...]]:
+    def window(self, start_ns: int, end_ns: int) -> SamplerReport[tuple[GpuFigures, ...]]:
         """The GPUs' figures over that span, and their series, each beginning with the sample that held at the start."""
         self._sample(is_last=True)
         span, server_pids = (start_ns, end_ns), tuple(self._server_pids())
         used = uses([watched.processes for watched in self._watched], server_pids)
         kept = [watched.kept(start_ns, is_used) for watched, is_used in zip(self._watched, used, strict=True)]
-        observed = Observed(
+        observed = SamplerReport(
             tuple(gpu_figures(one, span, watched.idle_w) for one, watched in zip(kept, self._watched, strict=True)),
             tuple(series.between(0, end_ns) for one in kept for series in one.series.values()),
-            tuple(remark for one in kept for remark in gpu_remarks(one, span, server_pids)),
+            tuple(warning for one in kept for warning in gpu_warnings(one, span, server_pids)),
         )
         for watched in self._watched:
             watched.forget_before(end_ns)
@@ -144,7 +144,9 @@ class _Watched:
         self.gpu = gpu
         self.idle_w: float | None = None
         labels = {"gpu": gpu.uuid, "index": str(gpu.index)}
-        self.tracks = {question.name: Track(question.name, question.unit, labels) for question in (*gpu.questions, *gpu.slow_questions)}
+        self.tracks = {
+            question.name: SeriesBuffer(question.name, question.unit, labels) for question in (*gpu.questions, *gpu.slow_questions)
+        }
         self.slow_answers: collections.deque[tuple[Question, int, Sequence[Stamped]]] = collections.deque()
         self.processes: dict[int, int | None] | None = None
         self._due_ns: dict[str, int] = {}

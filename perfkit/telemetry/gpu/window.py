@@ -132,12 +132,12 @@ def gpu_figures(kept: Kept, span: Span, idle_w: float | None) -> GpuFigures:
     )
 
 
-def gpu_remarks(kept: Kept, span: Span, server_pids: Collection[int]) -> list[MeasurementWarning]:
+def gpu_warnings(kept: Kept, span: Span, server_pids: Collection[int]) -> list[MeasurementWarning]:
     """What a reader of the window's figures must know of this GPU; `server_pids` are the target's processes, none where unknown."""
-    remarks, title = list[MeasurementWarning](), kept.gpu.title
+    warnings, title = list[MeasurementWarning](), kept.gpu.title
     if (share := kept.throttled_share(span)) and kept.used is not False:
         listed = ", ".join(f"{words} {one:.1%}" for words, one in kept.throttled(span).items())
-        remarks.append(MeasurementWarning("gpu_throttled", f"{title} held its clocks down for {share:.1%} of the window: {listed}."))
+        warnings.append(MeasurementWarning("gpu_throttled", f"{title} held its clocks down for {share:.1%} of the window: {listed}."))
     if others := _others(kept, server_pids):
         known = [size for size in others.values() if size is not None]
         amount = f"{sum(known) / 2**20:,.0f} MiB" if known else "an amount that the driver does not tell"
@@ -146,15 +146,15 @@ def gpu_remarks(kept: Kept, span: Span, server_pids: Collection[int]) -> list[Me
             message = f"{title} was shared: {who} beside the server held {amount} of its memory."
         else:
             message = f"{title} was used by {who}, which held {amount} of its memory; which of them is the server, if any, is not known."
-        remarks.append(MeasurementWarning("gpu_shared", message))
+        warnings.append(MeasurementWarning("gpu_shared", message))
     if errors := kept.growth("gpu_ecc_uncorrected", span):
-        remarks.append(MeasurementWarning("gpu_ecc", f"{title} had {errors:,} memory errors in the window that could not be corrected."))
+        warnings.append(MeasurementWarning("gpu_ecc", f"{title} had {errors:,} memory errors in the window that could not be corrected."))
     if kept.lost_ns is not None and span[0] < kept.lost_ns <= span[1]:
         after_s = over_s(1.0, (span[0], kept.lost_ns))
-        remarks.append(
+        warnings.append(
             MeasurementWarning("gpu_lost", f"{title} was lost {after_s:.1f} s into the window: its figures are of the time before.")
         )
-    return remarks
+    return warnings
 
 
 def uses(processes: Sequence[Mapping[int, int | None] | None], server_pids: Collection[int]) -> list[bool | None]:

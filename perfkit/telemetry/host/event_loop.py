@@ -8,19 +8,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from perfkit.clock import Clock
-from perfkit.telemetry.series import Series, Track
+from perfkit.telemetry.series import Series, SeriesBuffer
 from perfkit.units import NS_PER_S
 
 _EVERY_NS = NS_PER_S // 20
-LAG, PAUSE = "event_loop_lag", "gc_pause"
+EVENT_LOOP_LAG, GC_PAUSE = "event_loop_lag", "gc_pause"
 
 
-class EventLoopWatch:
+class EventLoopMonitor:
     """For the length of a `with` block it notes collections; `watch` is a task that notes late timers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lag, self._pauses = Track(LAG, "ns"), Track(PAUSE, "ns")
+        self._lag, self._pauses = SeriesBuffer(EVENT_LOOP_LAG, "ns"), SeriesBuffer(GC_PAUSE, "ns")
         self._began_ns = 0
 
     def __enter__(self) -> Self:

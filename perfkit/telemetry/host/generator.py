@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
-from perfkit.machine.host import MachineReading, ProcessReading, open_file_limit, read_machine, read_process
-from perfkit.telemetry.series import Observed, Series, Track
+from perfkit.machine.host import MachineCounters, ProcessCounters, open_file_limit, read_machine_counters, read_process_counters
+from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
 from perfkit.units import NS_PER_S
 
 _EVERY_NS = NS_PER_S // 2  # CPU times move in steps of 10 ms
@@ -44,8 +44,8 @@ class GeneratorSampler:
     def __init__(
         self,
         clock: Clock,
-        processes: Callable[[int], ProcessReading | None] = read_process,
-        machine: Callable[[], MachineReading] = read_machine,
+        processes: Callable[[int], ProcessCounters | None] = read_process_counters,
+        machine: Callable[[], MachineCounters] = read_machine_counters,
         file_limit: int | None = None,
     ) -> None:
         self.notes: list[str] = []
@@ -53,16 +53,18 @@ class GeneratorSampler:
         self._file_limit = open_file_limit() if file_limit is None else file_limit
         self._pids: tuple[int, ...] = ()
         self._machine = {
-            name: Track(name, "count" if name.startswith("tcp") else "s")
-            for name in (field.name for field in dataclasses.fields(MachineReading))
+            name: SeriesBuffer(name, "count" if name.startswith("tcp") else "s")
+            for name in (field.name for field in dataclasses.fields(MachineCounters))
         }
-        self._workers: list[dict[str, Track]] = []
+        self._workers: list[dict[str, SeriesBuffer]] = []
 
     def follow(self, pids: Sequence[int]) -> None:
         """From now on these are the workers; those before are forgotten, windows of theirs have been asked for."""
         self._pids = tuple(pids)
-        names = [field.name for field in dataclasses.fields(ProcessReading)]
-        self._workers = [{name: Track(name, "count", {"worker": str(number)}) for name in names} for number in range(1, len(pids) + 1)]
+        names = [field.name for field in dataclasses.fields(ProcessCounters)]
+        self._workers = [
+            {name: SeriesBuffer(name, "count", {"worker": str(number)}) for name in names} for number in range(1, len(pids) + 1)
+        ]
         self.sample()
 
     def start(self) -> bool:
@@ -80,7 +82,7 @@ class GeneratorSampler:
                 self._add(tracks, now_ns, reading)
         return now_ns + _EVERY_NS
 
-    def window(self, start_ns: int, end_ns: int) -> Observed[MachineFigures]:
+    def window(self, start_ns: int, end_ns: int) -> SamplerReport[MachineFigures]:
         """See `Sampler.window`; counters are read between samples on a straight line."""
         self.sample()
         total_s = _risen(self._machine["total_s"], start_ns, end_ns)
@@ -98,7 +100,7 @@ class GeneratorSampler:
             open_files_max=_most([tracks["open_files"] for tracks in self._workers], start_ns, end_ns),
             open_files_limit=self._file_limit,
         )
-        observed = Observed(figures, tuple(self._series(start_ns, end_ns)), tuple(self._remarks(figures)))
+        observed = SamplerReport(figures, tuple(self._series(start_ns, end_ns)), tuple(self._warnings(figures)))
         for tracks in (self._machine, *self._workers):
             for track in tracks.values():
                 track.forget_before(start_ns)
@@ -113,7 +115,7 @@ class GeneratorSampler:
         """See `Sampler.close`; nothing is held."""
 
     @staticmethod
-    def _add(tracks: Mapping[str, Track], now_ns: int, reading: MachineReading | ProcessReading) -> None:
+    def _add(tracks: Mapping[str, SeriesBuffer], now_ns: int, reading: MachineCounters | ProcessCounters) -> None:
         for name, track in tracks.items():
             value = getattr(reading, name)
             if value is not None:
@@ -143,7 +145,7 @@ class GeneratorSampler:
         return [series for series in found if series.values]
 
     @staticmethod
-    def _remarks(figures: MachineFigures) -> list[MeasurementWarning]:
+    def _warnings(figures: MachineFigures) -> list[MeasurementWarning]:
         most, limit = figures.open_files_max, figures.open_files_limit
         if most is None or limit is None or most < _NEARLY_ALL * limit:
             return []
@@ -151,7 +153,7 @@ class GeneratorSampler:
         return [MeasurementWarning("file_limit", text)]
 
 
-def _risen(track: Track, start_ns: int, end_ns: int) -> float | None:
+def _risen(track: SeriesBuffer, start_ns: int, end_ns: int) -> float | None:
     """By how much a counter rose, in proportion where up to half of the span was not seen; None where it was more.
 
     A worker's last sample may be half a second older than its end.
@@ -174,7 +176,7 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _most(tracks: Sequence[Track], start_ns: int, end_ns: int) -> int | None:
+def _most(tracks: Sequence[SeriesBuffer], start_ns: int, end_ns: int) -> int | None:
     values = [value for track in tracks for value in track.between(start_ns, end_ns).values]
     values = values or [track.latest for track in tracks if track.latest is not None]  # a window shorter than the samples are apart
     return int(max(values)) if values else None

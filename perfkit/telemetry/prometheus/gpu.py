@@ -9,7 +9,7 @@ from typing import NamedTuple
 from perfkit.telemetry.gpu.figures import GpuFigures
 from perfkit.telemetry.gpu.queries import THROTTLING
 from perfkit.telemetry.prometheus.page import Sample
-from perfkit.telemetry.series import Series, Track
+from perfkit.telemetry.series import Series, SeriesBuffer
 from perfkit.units import NS_PER_S
 
 _MIB = 2.0**20
@@ -51,7 +51,7 @@ class MetricsGpu:
         self.uuid = uuid
         self._name, self._index = labels.get("modelName", ""), labels.get("gpu", "")
         self._is_instance = "GPU_I_ID" in labels
-        self._tracks: dict[str, Track] = {}
+        self._tracks: dict[str, SeriesBuffer] = {}
 
     def take(self, time_ns: int, sample: Sample) -> None:
         """Takes a sample of this GPU."""
@@ -103,12 +103,12 @@ class MetricsGpu:
         )
 
     def forget_before(self, instant_ns: int) -> None:
-        """See `Track.forget_before`."""
+        """See `SeriesBuffer.forget_before`."""
         for track in self._tracks.values():
             track.forget_before(instant_ns)
 
-    def _track(self, name: str, unit: str) -> Track:
-        return self._tracks.setdefault(name, Track(name, unit, {"gpu": self.uuid}))
+    def _track(self, name: str, unit: str) -> SeriesBuffer:
+        return self._tracks.setdefault(name, SeriesBuffer(name, unit, {"gpu": self.uuid}))
 
 
 def gpu_uuid(sample: Sample) -> str | None:

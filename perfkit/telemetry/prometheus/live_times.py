@@ -1,7 +1,7 @@
 """The times of the requests of the last seconds, for who watches the run: made where it costs the load nothing."""
 
 from perfkit.stats.buckets import BucketCounts
-from perfkit.telemetry.messages import Metric, Second
+from perfkit.telemetry.messages import IntervalTimes, Metric
 from perfkit.units import NS_PER_S
 
 _QUANTILES = (0.5, 0.9, 0.99)
@@ -15,7 +15,7 @@ class LiveTimes:
         self._point, self._index = -1, -1
         self._parts: dict[str, list[BucketCounts]] = {}
 
-    def add(self, second: Second) -> None:
+    def add(self, second: IntervalTimes) -> None:
         """Takes a second, or a worker's part of one."""
         self._timed += second.times["service_time"].count
         if (second.point, second.index) > (self._point, self._index):

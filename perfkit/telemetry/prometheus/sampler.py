@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
-from perfkit.telemetry.messages import WatchedMetrics
+from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.figures import MetricFigures, MetricsFigures
 from perfkit.telemetry.prometheus.gpu import MetricsGpu, gpu_uuid
 from perfkit.telemetry.prometheus.page import Page, Sample, parse_page
-from perfkit.telemetry.series import Observed, Series, Track
+from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
 from perfkit.units import NS_PER_S
 
 _KNOWN = ("nv_", "DCGM_FI_")
@@ -24,7 +24,7 @@ _TIMEOUT_S, _LARGEST_BYTES, _MOST_SERIES = 5.0, 2**24, 500
 
 @dataclasses.dataclass(slots=True)
 class _Kept:
-    track: Track
+    track: SeriesBuffer
     is_counter: bool
 
 
@@ -35,7 +35,7 @@ class MetricsSampler:
     match one of the scenario's.
     """
 
-    def __init__(self, watched: WatchedMetrics, clock: Clock) -> None:
+    def __init__(self, watched: MetricsPageConfig, clock: Clock) -> None:
         self.notes: list[str] = []
         self._watched, self._clock = watched, clock
         headers = {"Accept": "text/plain;version=0.0.4"} | ({"Authorization": watched.authorization} if watched.authorization else {})
@@ -63,17 +63,17 @@ class MetricsSampler:
             self._take(self._clock.now_ns(), page)
         return began_ns + self._watched.interval_ns
 
-    def window(self, start_ns: int, end_ns: int) -> Observed[MetricsFigures]:
+    def window(self, start_ns: int, end_ns: int) -> SamplerReport[MetricsFigures]:
         """See `Sampler.window`; counters are read between samples on a straight line, the last one being taken now."""
         self.sample()
-        figures, series, remarks = list[MetricFigures](), list[Series](), list[MeasurementWarning]()
+        figures, series, warnings = list[MetricFigures](), list[Series](), list[MeasurementWarning]()
         for kept in self._kept.values():
             part = kept.track.between(start_ns, end_ns)
             if part.values:
                 series.append(part)
                 figures.append(one := self._figures(kept, part, start_ns, end_ns))
                 if one.kind == "counter" and _falls(kept.track, start_ns, end_ns):
-                    remarks.append(
+                    warnings.append(
                         MeasurementWarning("metrics_reset", f"The counter {part.name} fell within the window: its server was restarted.")
                     )
         gpus = [told for gpu in self._gpus.values() if (told := gpu.figures(start_ns, end_ns))]
@@ -83,13 +83,13 @@ class MetricsSampler:
         for kept in self._kept.values():
             kept.track.forget_before(start_ns)
         if not series:
-            remarks.append(
+            warnings.append(
                 MeasurementWarning("metrics_missing", f"Nothing was read from the metrics at {self._watched.url} within the window.")
             )
         throttled = [f"{told.name or told.uuid} for {told.throttled_share:.0%} of the window" for told in gpus if told.throttled_share]
         if throttled:
-            remarks.append(MeasurementWarning("gpu_throttled", f"GPUs lowered their clocks: {', '.join(throttled)}."))
-        return Observed(MetricsFigures(tuple(gpus), tuple(figures)), tuple(series), tuple(dict.fromkeys(remarks)))
+            warnings.append(MeasurementWarning("gpu_throttled", f"GPUs lowered their clocks: {', '.join(throttled)}."))
+        return SamplerReport(MetricsFigures(tuple(gpus), tuple(figures)), tuple(series), tuple(dict.fromkeys(warnings)))
 
     def latest(self) -> Sequence[Series]:
         """See `Sampler.latest`."""
@@ -132,7 +132,7 @@ class MetricsSampler:
             self._say("many", f"The metrics at {self._watched.url} are more than {_MOST_SERIES} series: those behind that are left out.")
             return
         is_counter = sample.kind == "counter" or (sample.kind in ("histogram", "summary") and sample.name.endswith(("_sum", "_count")))
-        kept = self._kept.setdefault(key, _Kept(Track(sample.name, "", sample.labels), is_counter))
+        kept = self._kept.setdefault(key, _Kept(SeriesBuffer(sample.name, "", sample.labels), is_counter))
         kept.track.add(now_ns, sample.value)
 
     def _figures(self, kept: _Kept, part: Series, start_ns: int, end_ns: int) -> MetricFigures:
@@ -152,7 +152,7 @@ class MetricsSampler:
             self.notes.append(sentence)
 
 
-def _falls(counter: Track, start_ns: int, end_ns: int) -> bool:
+def _falls(counter: SeriesBuffer, start_ns: int, end_ns: int) -> bool:
     """Whether it falls within the span, or on the way into it or out of it."""
     values = counter.around(start_ns, end_ns).values
     return any(later < earlier for earlier, later in itertools.pairwise(values))

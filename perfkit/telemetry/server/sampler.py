@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, TargetError
 from perfkit.protocol.statistics import ModelStatistics
-from perfkit.telemetry.messages import WatchedStatistics
-from perfkit.telemetry.series import Observed, Series, Track
+from perfkit.telemetry.messages import StatisticsConfig
+from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
 from perfkit.units import NS_PER_S
@@ -20,17 +20,19 @@ _TIMES = ("queue", "compute_input", "compute_infer", "compute_output")
 _TIMEOUT_NS = 2 * NS_PER_S
 
 
-class ServerCourse:
+class ServerStatisticsSampler:
     """Reads over one connection; see `Sampler`. A server without statistics is noted, and asked no more."""
 
-    def __init__(self, watched: WatchedStatistics, clock: Clock) -> None:
+    def __init__(self, watched: StatisticsConfig, clock: Clock) -> None:
         self.notes: list[str] = []
         self._watched, self._clock = watched, clock
         self._runner = asyncio.Runner()
         self._transport: Transport | None = None
         names = [f"server_{name}" for name in _TIMES]
-        self._tracks = {name: Track(name, "ns") for name in names} | {"server_answers_per_s": Track("server_answers_per_s", "per_s")}
-        self._batches = Track("server_mean_batch", "count")
+        self._tracks = {name: SeriesBuffer(name, "ns") for name in names} | {
+            "server_answers_per_s": SeriesBuffer("server_answers_per_s", "per_s")
+        }
+        self._batches = SeriesBuffer("server_mean_batch", "count")
         self._before: tuple[int, ModelStatistics] | None = None
         self._resets: list[int] = []
         self._has_failed = False
@@ -51,17 +53,17 @@ class ServerCourse:
             self._add(began_ns, now)
         return began_ns + self._watched.interval_ns
 
-    def window(self, start_ns: int, end_ns: int) -> Observed[None]:
+    def window(self, start_ns: int, end_ns: int) -> SamplerReport[None]:
         """See `Sampler.window`."""
         tracks = [*self._tracks.values(), self._batches]
         series = tuple(one for track in tracks if (one := track.between(start_ns, end_ns)).values)
-        remarks: tuple[MeasurementWarning, ...] = ()
+        warnings: tuple[MeasurementWarning, ...] = ()
         if any(start_ns <= reset_ns <= end_ns for reset_ns in self._resets):
             text = "The server's counters fell in the middle of the load: it was restarted, its model loaded anew, or replicas with counters of their own answer in turn."
-            remarks = (MeasurementWarning("server_counters_reset", text),)
+            warnings = (MeasurementWarning("server_counters_reset", text),)
         for track in tracks:
             track.forget_before(start_ns)
-        return Observed(None, series, remarks)
+        return SamplerReport(None, series, warnings)
 
     def latest(self) -> Sequence[Series]:
         """See `Sampler.latest`."""

@@ -93,7 +93,7 @@ class ServerCounts:
         )
 
 
-class ServerStatistics:
+class ServerStatisticsReader:
     """The readings around one load point. `read` asks the server over a new connection, which may lead to another replica.
 
     A server that has no statistics, or gives none, costs the run nothing: there are no counts then.
@@ -170,14 +170,14 @@ def difference(
         versions=tuple(sorted(parts)),
         sent=sent,
     )
-    return counts, tuple(_remarks(counts))
+    return counts, tuple(_warnings(counts))
 
 
-def _remarks(counts: ServerCounts) -> list[MeasurementWarning]:
-    remarks, requests, sent = [], counts.times["success"].count, counts.sent
+def _warnings(counts: ServerCounts) -> list[MeasurementWarning]:
+    warnings, requests, sent = [], counts.times["success"].count, counts.sent
     if len(counts.versions) > 1:
         text = f"Versions {', '.join(counts.versions)} of the model answered: the server's figures are of them together; target.version chooses one."
-        remarks.append(MeasurementWarning("server_versions", text))
+        warnings.append(MeasurementWarning("server_versions", text))
     if not _fits(counts):
         perhaps = f", and {sent.perhaps_answered:,} more without an answer" if sent.perhaps_answered else ""
         why = (
@@ -186,11 +186,11 @@ def _remarks(counts: ServerCounts) -> list[MeasurementWarning]:
             else "some went to other replicas, or were answered without the model"
         )
         text = f"The server counts {requests:,} answered requests, perfkit {sent.answered:,}{perhaps}: {why}, so the server's figures are not of this load alone."
-        remarks.append(MeasurementWarning("server_counts_differ", text))
+        warnings.append(MeasurementWarning("server_counts_differ", text))
     if hits := counts.times["cache_hit"].count:
         text = f"The server's response cache answered {hits:,} of {requests:,} requests: the model did not compute them; use more variants, or switch the cache off."
-        remarks.append(MeasurementWarning("cache_hits", text))
-    return remarks
+        warnings.append(MeasurementWarning("cache_hits", text))
+    return warnings
 
 
 def _fits(counts: ServerCounts) -> bool:

@@ -6,14 +6,14 @@ import threading
 
 from perfkit.clock import MonotonicClock
 from perfkit.telemetry.gpu.sampler import GpuSampler
-from perfkit.telemetry.sampler_thread import DrivenSampler
+from perfkit.telemetry.sampler_thread import SamplerThread
 
 WANTED = {"gpu_power", "gpu_utilization", "gpu_memory_used", "gpu_pcie_sent", "gpu_pcie_received"}
 
 
 def main():
     clock = MonotonicClock()
-    driven = DrivenSampler("gpus", GpuSampler(100.0, clock), clock)
+    driven = SamplerThread("gpus", GpuSampler(100.0, clock), clock)
     seen: set[str] = set()
     start_ns = clock.now_ns()
     while not seen >= WANTED:  # the test's time-out ends it

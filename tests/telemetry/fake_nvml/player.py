@@ -70,7 +70,7 @@ def main():
         observed = sampler.window(AHEAD_NS + round(start_s * 1e9), AHEAD_NS + round(end_s * 1e9))
         windows.append({
             "figures": [dataclasses.asdict(one) for one in observed.summary],
-            "remarks": [dataclasses.asdict(one) for one in observed.remarks],
+            "warnings": [dataclasses.asdict(one) for one in observed.warnings],
             "series": {
                 f"{one.name} {one.labels['gpu']}": [list(pair) for pair in zip(map(seconds_of, one.times_ns), one.values, strict=True)]
                 for one in observed.series
