@@ -59,11 +59,11 @@ class Soak:
         """Until `goes_on` says no; what has begun is answered."""
         http = WireHttpTransport(Address("http", "127.0.0.1", self.ports.http), _CONCURRENCY, _TIMEOUT_NS, time.monotonic_ns)
         rpc = WireGrpcTransport(Address("grpc", "127.0.0.1", self.ports.grpc), _CONCURRENCY, _TIMEOUT_NS, time.monotonic_ns)
-        open_telemetry = asyncio.ensure_future(self._watch())
+        watching = asyncio.ensure_future(self._watch())
         await asyncio.gather(
             self._stream(), *(self._loop(name, one) for name, one in (("HTTP", http), ("gRPC", rpc)) for _ in range(_CONCURRENCY))
         )
-        open_telemetry.cancel()
+        watching.cancel()
         await http.aclose()
         await rpc.aclose()
 

@@ -85,7 +85,7 @@ class LocalFleet:
         it has begun TargetError for a target that is lost, CancelledError otherwise.
         """
         listening = [asyncio.ensure_future(self._listen(worker)) for worker in self._workers]
-        open_telemetry = asyncio.ensure_future(self._watch())
+        watching = asyncio.ensure_future(self._watch())
         try:
             await self._until(
                 lambda: bool(self._stopped) or all(worker.is_ready or worker.error or worker.lost for worker in self._workers)
@@ -98,7 +98,7 @@ class LocalFleet:
                 worker.send(begin)
             await self._until(lambda: all(worker.point or worker.error or worker.lost for worker in self._workers))
         finally:
-            for task in (*listening, open_telemetry):
+            for task in (*listening, watching):
                 task.cancel()
         self._raise_errors()
         for worker in self._workers:  # the log of the point holds what its figures hold
