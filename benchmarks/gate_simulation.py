@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from perfkit.gate.metric_comparison import MARGINS
+from perfkit.gate.metrics import MARGINS
 from perfkit.stats.detectable import minimum_detectable_difference
 from perfkit.stats.paired import NOISE_BAND, Bounds, Rule, look, rule_for
 from perfkit.stats.signed_rank import Array

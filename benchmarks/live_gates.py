@@ -22,8 +22,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perfkit.gate.folder import VERDICT_FILE, read_verdict
-from perfkit.gate.metric_comparison import change
-from perfkit.gate.verdict import Verdict
+from perfkit.gate.verdict import Verdict, format_change
 
 ROOT = pathlib.Path(__file__).parents[1]
 SERVICE_US, SLOWER, SERVERS, IN_FLIGHT = 40_000, 1.1, 12, 24
@@ -111,7 +110,7 @@ def report(finished: Sequence[Finished], window: str) -> str:
         "|--:|---|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for planned, verdict, _ in finished:
-        gated = {one.metric: change(one) for one in verdict.gated}
+        gated = {one.metric: format_change(one) for one in verdict.gated}
         effect = verdict.minimum_detectable_effect
         cells = [str(planned.number + 1), "unchanged" if planned.slower == 1 else f"+{planned.slower - 1:.0%} service time", verdict.kind]
         cells += [str(verdict.pairs), str(verdict.discarded_pairs), *(gated.get(name, "–") for name in METRICS)]

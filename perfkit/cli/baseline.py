@@ -24,17 +24,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.errors import MeasurementError, UsageError
-    from perfkit.gate.baseline import ControlVariance, joined
-    from perfkit.gate.baseline_file import read_baseline, write_baseline
+    from perfkit.gate.baseline import ControlVariance, merge_baselines, read_baseline, write_baseline
     from perfkit.gate.folder import read_verdict
-    from perfkit.gate.run_comparison import control_spread
+    from perfkit.gate.stored_comparison import control_variances
 
     parts = [(str(path), read_baseline(path, with_histograms=True)) for path in options.results]
     if faults := [f"{label}: {fault}" for label, part in parts for run in part.runs for fault in run.faults]:
         raise MeasurementError(f"a baseline is made of complete, valid and steady runs: {'; '.join(faults)}")
-    baseline = joined(parts)
+    baseline = merge_baselines(parts)
     if options.control is not None:
-        spread = control_spread(read_verdict(options.control).control)
+        spread = control_variances(read_verdict(options.control).control)
         if not spread:
             raise UsageError(f"--control {options.control}: this verdict has no control pairs; run `perfkit gate … --control 12`")
         control = tuple(

@@ -15,7 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.comparison.comparison import put_side_by_side
+    from perfkit.comparison.result_comparison import compare_results
     from perfkit.errors import UsageError
     from perfkit.report.comparison import comparison_html, comparison_json, comparison_markdown, comparison_text
     from perfkit.result.file import read_result
@@ -23,7 +23,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     if len(options.results) < 2:
         raise UsageError("compare takes two results at least: perfkit compare RESULT RESULT")
     labels = _labels(options.results)
-    compared = put_side_by_side([(label, read_result(path)[0]) for label, path in zip(labels, options.results, strict=True)])
+    compared = compare_results([(label, read_result(path)[0]) for label, path in zip(labels, options.results, strict=True)])
     form = {"text": comparison_text, "markdown": comparison_markdown, "json": comparison_json, "html": comparison_html}[options.format]
     text = form(compared)
     if options.out is not None:

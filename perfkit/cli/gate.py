@@ -69,8 +69,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.calibration.cache import calibration_path, read_calibration
     from perfkit.clock import utc_now
     from perfkit.gate.arm import parse_arm
-    from perfkit.gate.folder import GateFolder, Plan
-    from perfkit.gate.paired import GateRequest, gate
+    from perfkit.gate.folder import GateFolder, GateManifest
+    from perfkit.gate.paired_gate import GateRequest, gate
     from perfkit.machine.host import describe_host
     from perfkit.measurement.control import Interruption
     from perfkit.report.live import LiveGate
@@ -89,7 +89,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     now = utc_now()
     request = GateRequest(loaded, baseline, candidate, quick=options.quick, control_pairs=options.control)
     place = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-gate-{now:%Y%m%dT%H%M%SZ}"
-    plan = Plan(
+    plan = GateManifest(
         asked=request.asked,
         seed=random.SystemRandom().randrange(2**31),
         started_at=now.isoformat(timespec="milliseconds"),
@@ -131,9 +131,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 def _from_results(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
-    from perfkit.gate.baseline_file import read_baseline
+    from perfkit.gate.baseline import read_baseline
     from perfkit.gate.folder import VERDICT_FILE
-    from perfkit.gate.stored import stored_verdict
+    from perfkit.gate.stored_gate import stored_verdict
     from perfkit.gate.verdict import verdict_document
 
     if any(_TARGET.match(given) for given in (options.baseline, options.candidate)):

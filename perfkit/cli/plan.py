@@ -54,9 +54,9 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.plan.evidence import gather, read_sources
-    from perfkit.plan.inputs import Question, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
+    from perfkit.plan.inputs import PlanInputs, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
     from perfkit.plan.model import plan_document
-    from perfkit.plan.planner import make_plan
+    from perfkit.plan.planner import plan_capacity
     from perfkit.report.plan_folder import check_plan_folder, write_plan
     from perfkit.report.plan_sentences import headline, predicted, remarks
 
@@ -68,7 +68,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         peaks = parse_peaks(options.peaks.read_text(encoding="utf-8"), str(options.peaks)) if options.peaks else ()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--peaks {options.peaks}: cannot be read: {error}") from None
-    question = Question(
+    inputs = PlanInputs(
         slo=parse_slo(options.slo),
         demands_per_s=tuple(dict.fromkeys(parse_demand_per_s(text) for text in options.demand)),
         average_demand_per_s=parse_demand_per_s(options.average_demand, "--average-demand") if options.average_demand else None,
@@ -83,11 +83,11 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         idle_power_w=parse_power_w(options.idle_power) if options.idle_power else None,
         seed=options.seed,
     )
-    if question.average_demand_per_s is not None and question.average_demand_per_s > question.demand_per_s:
+    if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:
         raise UsageError(f"--average-demand {options.average_demand}: it lies above the peak demand, {options.demand[0]}")
     folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
     check_plan_folder(folder)
-    plan = make_plan(gather(read_sources(options.results)), question)
+    plan = plan_capacity(gather(read_sources(options.results)), inputs)
     write_plan(plan, folder)
     if not options.quiet:
         for title, sentences in remarks(plan):

@@ -77,7 +77,7 @@ def parse_arm(option: str, text: str, scenario: Scenario) -> Arm:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Bench:
+class GateContext:
     """What all runs of a gate share."""
 
     loaded: LoadedScenario
@@ -89,7 +89,7 @@ class Bench:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Served:
+class RunningTarget:
     """An arm whose server is there, and the CPUs that are left to the load generator; none for no pinning."""
 
     url: str
@@ -99,12 +99,12 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(arm: Arm, bench: Bench) -> AsyncIterator[Served]:
+async def running_target(arm: Arm, bench: GateContext) -> AsyncIterator[RunningTarget]:
     """The arm's server for the length of the block, started and stopped where it is a command. Raises TargetError."""
     scenario = bench.loaded.scenario
     if arm.command is None:
         assert arm.url is not None
-        yield Served(arm.url, scenario.measure.cpus or ())
+        yield RunningTarget(arm.url, scenario.measure.cpus or ())
         return
     url, command = scenario.target.url, arm.command
     if PORT in command:
@@ -117,7 +117,7 @@ async def served(arm: Arm, bench: Bench) -> AsyncIterator[Served]:
     bench.folder.mkdir(parents=True, exist_ok=True)
     log = bench.folder / _SERVER_LOG
     async with command_server(command, _readiness_check(scenario, address, bench.clock), cpus=placement.server, log=log, clock=bench.clock):
-        yield Served(url, placement.driver, placement.conflict)
+        yield RunningTarget(url, placement.driver, placement.conflict)
 
 
 def _readiness_check(scenario: Scenario, address: Address, clock: Clock) -> Callable[[], Awaitable[str]]:
@@ -138,7 +138,7 @@ def _readiness_check(scenario: Scenario, address: Address, clock: Clock) -> Call
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stint:
+class RunSpec:
     """What is run of one load on a served arm: None for what the scenario itself says."""
 
     load: LoadSpec
@@ -147,7 +147,7 @@ class Stint:
     window_ns: int | None = None
 
 
-async def run_stint(stint: Stint, at: Served, bench: Bench, name: str) -> Result:
+async def run_once(stint: RunSpec, at: RunningTarget, bench: GateContext, name: str) -> Result:
     """One run of one repetition, whose result is kept in the bench's folder under that name.
 
     Raises what `run_scenario` raises, TargetError also where the target is lost in the middle, and CancelledError where it was
@@ -169,17 +169,17 @@ async def run_stint(stint: Stint, at: Served, bench: Bench, name: str) -> Result
     return result
 
 
-async def run_stints(stints: Sequence[Stint], at: Served, bench: Bench, name: str) -> tuple[Result, ...]:
+async def run_in_turn(run_specs: Sequence[RunSpec], at: RunningTarget, bench: GateContext, name: str) -> tuple[Result, ...]:
     """One load after the other on the same server process."""
-    return tuple([await run_stint(stint, at, bench, f"{name}-{number}") for number, stint in enumerate(stints)])
+    return tuple([await run_once(stint, at, bench, f"{name}-{number}") for number, stint in enumerate(run_specs)])
 
 
-def at_text(at: Served) -> str:
+def at_text(at: RunningTarget) -> str:
     """Where it is served, without secrets."""
     return redacted_url(at.url)
 
 
-def _variant(stint: Stint, at: Served, loaded: LoadedScenario) -> LoadedScenario:
+def _variant(stint: RunSpec, at: RunningTarget, loaded: LoadedScenario) -> LoadedScenario:
     scenario = loaded.scenario
     measure = scenario.measure.model_copy(
         update={

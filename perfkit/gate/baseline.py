@@ -3,17 +3,24 @@
 The unit is the run, a server started and measured: requests and repetitions within one share its process.
 """
 
+import json
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import pydantic
 from pydantic import ConfigDict, Field
 
-from perfkit.errors import IncomparableError
+from perfkit.errors import IncomparableError, ResultError
 from perfkit.recorder.histogram import Histogram
+from perfkit.result.atomic_write import write_whole
+from perfkit.result.file import read_result
 from perfkit.result.fingerprint import build_of, canonical_scenario, commit_of, fingerprint, fingerprint_differences, host_of
+from perfkit.result.interval_log import read_times
 from perfkit.result.model import Load, Part, Protocol, Result
 
 SCHEMA = "perfkit.baseline/1"
+_FAMILY = SCHEMA.partition("/")[0] + "/"
 TIMES = ("p50", "p90", "p95", "p99", "p99_9")
 _DISTURBED = ("not_steady",)  # the warnings with which a run's figures are not those of a steady system
 
@@ -98,7 +105,7 @@ class Baseline(Part):
         return builds.pop() if len(builds) == 1 else ""
 
 
-def baseline_of(result: Result, histograms: Mapping[tuple[int, int], Histogram] | None = None) -> Baseline:
+def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Histogram] | None = None) -> Baseline:
     """A result as a baseline of one run; `histograms` are its repetitions' times by the summary's index and the repetition."""
     order = [(point.protocol, point.load) for point in result.summary]
     repetitions = []
@@ -149,7 +156,7 @@ def baseline_of(result: Result, histograms: Mapping[tuple[int, int], Histogram] 
     )
 
 
-def joined(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
+def merge_baselines(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
     """One of all runs of labelled ones, in the order of time, each run once; raises IncomparableError where they do not fit together."""
     first_label, first = parts[0]
     for label, part in parts[1:]:
@@ -160,6 +167,55 @@ def joined(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
     ordered = sorted(runs.values(), key=lambda run: run.started_at)  # UTC, all in one form
     control = next((part.control for _, part in reversed(parts) if part.control), ())
     return first.model_copy(update={"runs": tuple(ordered), "control": control})
+
+
+def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Baseline:
+    """A baseline file, or a result (folder or `result.json`) as a baseline of one run; raises ResultError.
+
+    `with_histograms` reads a result's log as well, so that what is written of it can be drawn again.
+    """
+    document = _document(path)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if not (isinstance(schema, str) and schema.startswith(_FAMILY)):
+        result, folder = read_result(path)
+        return baseline_from_result(result, _histograms(folder, result) if with_histograms else None)
+    if schema != SCHEMA:
+        raise ResultError(f"{path}: this perfkit reads {SCHEMA}, found {schema!r}: a newer perfkit may read it")
+    try:
+        found = Baseline.model_validate(document)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise ResultError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    if not found.runs:
+        raise ResultError(f"{path}: runs: this baseline holds none; write it anew with `perfkit baseline`")
+    return found
+
+
+def write_baseline(path: pathlib.Path, baseline: Baseline) -> None:
+    """Writes it in one step, in an order that keeps differences between versions small; raises ResultError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(baseline.model_dump(mode="json", by_alias=True), indent=1) + "\n")
+    except OSError as error:
+        raise ResultError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _document(path: pathlib.Path) -> object:
+    """The JSON of a file; None for a folder, and for what `read_result` says better why it cannot be read."""
+    if path.is_dir():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _histograms(folder: pathlib.Path, result: Result) -> dict[tuple[int, int], Histogram]:
+    """Each repetition's times from the log, by the summary's index and the repetition."""
+    found: dict[tuple[int, int], Histogram] = {}
+    for key, _, histogram in read_times(folder, result):
+        found.setdefault(key, Histogram()).add(histogram)
+    return found
 
 
 def _faults(result: Result) -> list[str]:

@@ -9,7 +9,7 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 from perfkit.errors import MeasurementError, ResultError
-from perfkit.gate.pair import Pair
+from perfkit.gate.pairs import Pair
 from perfkit.gate.verdict import SCHEMA as VERDICT_SCHEMA
 from perfkit.gate.verdict import Verdict, verdict_document
 from perfkit.result.atomic_write import put_in_place, write_whole
@@ -17,10 +17,10 @@ from perfkit.result.model import Part
 
 _T = TypeVar("_T")
 SCHEMA = "perfkit.gate/1"
-PLAN_FILE, PAIRS_FILE, VERDICT_FILE, RUNS_FOLDER = "plan.json", "pairs.json", "verdict.json", "runs"
+MANIFEST_FILE, PAIRS_FILE, VERDICT_FILE, RUNS_FOLDER = "plan.json", "pairs.json", "verdict.json", "runs"
 
 
-class Asked(Part):
+class GateInputs(Part):
     """What a gate was asked to do: one that goes on must have been asked the same."""
 
     scenario: dict[str, Any]
@@ -32,7 +32,7 @@ class Asked(Part):
     """Its version: another may define its metrics otherwise."""
 
 
-class Fixed(Part):
+class FixedSettings(Part):
     """What was settled before the first pair, and holds for all of them."""
 
     warmup_ns: int
@@ -48,16 +48,16 @@ class Fixed(Part):
     """The load generator's, and what each server said of itself."""
 
 
-class Plan(Part):
+class GateManifest(Part):
     """A gate's plan, which its pairs stand beside."""
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
-    asked: Asked
+    asked: GateInputs
     seed: int
     started_at: str
     files: dict[str, str] = Field(default_factory=dict)
     """Of the arms' commands; see `Arm.files`."""
-    fixed: Fixed | None = None
+    fixed: FixedSettings | None = None
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -68,7 +68,7 @@ class GateFolder:
     Raises ResultError where the place is taken by something else, or what is there is another gate's.
     """
 
-    def __init__(self, folder: pathlib.Path, plan: Plan) -> None:
+    def __init__(self, folder: pathlib.Path, plan: GateManifest) -> None:
         self.folder = folder
         self._place = folder.resolve()
         self.partial = self._place.with_name(self._place.name + ".partial")
@@ -76,7 +76,7 @@ class GateFolder:
         try:
             if folder.exists() and any(folder.iterdir()) and not (folder / VERDICT_FILE).exists():
                 raise ResultError(f"--out {folder}: this is there already, and is no gate's folder; give another one")
-            if (self.partial / PLAN_FILE).exists():
+            if (self.partial / MANIFEST_FILE).exists():
                 self._go_on(plan)
                 return
             if self.partial.exists() and any(self.partial.iterdir()):
@@ -84,17 +84,17 @@ class GateFolder:
             self.runs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
-        self._write(PLAN_FILE, plan.model_dump(mode="json", by_alias=True))
+        self._write(MANIFEST_FILE, plan.model_dump(mode="json", by_alias=True))
 
     @property
     def runs(self) -> pathlib.Path:
         """Where the result folders of all runs stand."""
         return self.partial / RUNS_FOLDER
 
-    def fix(self, fixed: Fixed) -> None:
+    def fix(self, fixed: FixedSettings) -> None:
         """Keeps what was settled before the first pair."""
         self.plan = self.plan.model_copy(update={"fixed": fixed})
-        self._write(PLAN_FILE, self.plan.model_dump(mode="json", by_alias=True))
+        self._write(MANIFEST_FILE, self.plan.model_dump(mode="json", by_alias=True))
 
     def add(self, pair: Pair) -> None:
         """Keeps a pair that was measured."""
@@ -116,10 +116,10 @@ class GateFolder:
             shutil.rmtree(self.partial, ignore_errors=True)
         return bool(self.pairs)
 
-    def _go_on(self, plan: Plan) -> None:
-        kept = self._read(PLAN_FILE, pydantic.TypeAdapter(Plan))
+    def _go_on(self, plan: GateManifest) -> None:
+        kept = self._read(MANIFEST_FILE, pydantic.TypeAdapter(GateManifest))
         if kept.asked != plan.asked:
-            changed = [name for name in Asked.model_fields if getattr(kept.asked, name) != getattr(plan.asked, name)]
+            changed = [name for name in GateInputs.model_fields if getattr(kept.asked, name) != getattr(plan.asked, name)]
             raise ResultError(
                 f"--out {self.folder}: {self.partial} holds a gate that is not finished, and was asked something else ({', '.join(changed)}): "
                 "ask the same to go on with it, remove it, or give another --out"

@@ -5,9 +5,9 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 
 from perfkit.errors import MeasurementError
-from perfkit.gate.arm import Arm, Bench, Served, Stint, run_stint, served
-from perfkit.gate.folder import Fixed
-from perfkit.gate.pair import ArmName
+from perfkit.gate.arm import Arm, GateContext, RunningTarget, RunSpec, run_once, running_target
+from perfkit.gate.folder import FixedSettings
+from perfkit.gate.pairs import ArmName
 from perfkit.measurement.load_points import max_connections
 from perfkit.result.model import Result
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, closed_loop, poisson
@@ -26,7 +26,7 @@ _WARMUP_STEP_NS = NS_PER_S // 10
 class Trial:
     """What was settled, and a result of each arm."""
 
-    fixed: Fixed
+    fixed: FixedSettings
     results: Mapping[ArmName, Result]
     notes: tuple[str, ...]
     """Sentences for what both trials say of the machine."""
@@ -39,7 +39,7 @@ def window_ns(scenario: Scenario) -> int | None:
     return scenario.measure.duration_ns or STANDARD_WINDOW_NS
 
 
-async def try_arms(arms: Mapping[ArmName, Arm], bench: Bench, say: Callable[[str], None]) -> Trial:
+async def try_arms(arms: Mapping[ArmName, Arm], bench: GateContext, message: Callable[[str], None]) -> Trial:
     """Tries the baseline, then the candidate, each with the closed loop that saturates it, or the scenario's own load.
 
     A warm-up that the scenario leaves to be found is found here, in both arms, and the longer one is then used in every run:
@@ -51,10 +51,10 @@ async def try_arms(arms: Mapping[ArmName, Arm], bench: Bench, say: Callable[[str
     results: dict[ArmName, Result] = {}
     notes: list[str] = []
     for name in ("baseline", "candidate"):
-        say(f"trial: {name}, {arms[name]}")
-        async with served(arms[name], bench) as at:
+        message(f"trial: {name}, {arms[name]}")
+        async with running_target(arms[name], bench) as at:
             if is_standard and concurrency is None:
-                concurrency = await _saturating(scenario, at, bench, say)
+                concurrency = await _saturating(scenario, at, bench, message)
                 load = closed_loop(concurrency)
             results[name] = await _tried(load, length_ns, at, bench, name)
         said = [warning for point in results[name].points for warning in point.warnings]
@@ -63,7 +63,7 @@ async def try_arms(arms: Mapping[ArmName, Arm], bench: Bench, say: Callable[[str
         notes += [at.conflict] if at.conflict else []
     capacity_per_s = results["baseline"].points[0].throughput_per_s if is_standard else None
     rate_per_s = float(f"{SHARE_OF_CAPACITY * capacity_per_s:.3g}") if capacity_per_s else None
-    fixed = Fixed(
+    fixed = FixedSettings(
         warmup_ns=_warmup_ns(scenario, results),
         window_ns=length_ns,
         concurrency=concurrency,
@@ -71,24 +71,24 @@ async def try_arms(arms: Mapping[ArmName, Arm], bench: Bench, say: Callable[[str
         capacity_per_s=capacity_per_s,
     )
     if capacity_per_s is not None and rate_per_s is not None:
-        say(
+        message(
             f"capacity of the baseline: {format_rate_per_s(capacity_per_s)} with {concurrency} in flight; rate {format_rate_per_s(rate_per_s)}"
         )
-    say(f"warm-up of every run: {format_duration_ns(fixed.warmup_ns)}")
+    message(f"warm-up of every run: {format_duration_ns(fixed.warmup_ns)}")
     return Trial(fixed, results, tuple(dict.fromkeys(notes)))
 
 
-def stints(scenario: Scenario, fixed: Fixed, seed: int) -> tuple[Stint, ...]:
+def run_specs(scenario: Scenario, fixed: FixedSettings, seed: int) -> tuple[RunSpec, ...]:
     """What every run of an arm does, one after the other. Raises MeasurementError where the baseline's capacity is not known."""
     loads: tuple[LoadSpec, ...] = (scenario.load,)
     if fixed.concurrency is not None:
         if fixed.rate_per_s is None:
             raise MeasurementError("the baseline answered nothing in its trial: measure longer (measure.duration)")
         loads = (closed_loop(fixed.concurrency), poisson(fixed.rate_per_s))
-    return tuple(Stint(load, seed, fixed.warmup_ns, fixed.window_ns) for load in loads)
+    return tuple(RunSpec(load, seed, fixed.warmup_ns, fixed.window_ns) for load in loads)
 
 
-async def _saturating(scenario: Scenario, at: Served, bench: Bench, say: Callable[[str], None]) -> int:
+async def _saturating(scenario: Scenario, at: RunningTarget, bench: GateContext, message: Callable[[str], None]) -> int:
     """The scenario's highest concurrency, or what is found by doubling."""
     if isinstance(scenario.load, ClosedLoadSpec):
         return max(scenario.load.closed.concurrency)
@@ -96,10 +96,10 @@ async def _saturating(scenario: Scenario, at: Served, bench: Bench, say: Callabl
     warmup_ns = min(scenario.warmup_ns, (length_ns or _SEARCH_NS) // 4)
 
     async def throughput_per_s(concurrency: int) -> float:
-        stint = Stint(closed_loop(concurrency), warmup_ns=warmup_ns, window_ns=None if length_ns is None else min(_SEARCH_NS, length_ns))
-        result = await run_stint(stint, at, bench, f"trial-concurrency-{concurrency}")
+        stint = RunSpec(closed_loop(concurrency), warmup_ns=warmup_ns, window_ns=None if length_ns is None else min(_SEARCH_NS, length_ns))
+        result = await run_once(stint, at, bench, f"trial-concurrency-{concurrency}")
         found = result.points[0].throughput_per_s
-        say(f"trial: {concurrency} in flight, {format_rate_per_s(found)}")
+        message(f"trial: {concurrency} in flight, {format_rate_per_s(found)}")
         return found
 
     return await find_saturating(throughput_per_s, min(_MOST_CONCURRENCY, max_connections(scenario)))
@@ -113,10 +113,10 @@ async def find_saturating(throughput_per_s: Callable[[int], Awaitable[float]], m
     return concurrency
 
 
-async def _tried(load: LoadSpec, length_ns: int | None, at: Served, bench: Bench, name: ArmName) -> Result:
+async def _tried(load: LoadSpec, length_ns: int | None, at: RunningTarget, bench: GateContext, name: ArmName) -> Result:
     """One run; a second one where the load generator could not keep up in the first."""
     for attempt in range(2):
-        result = await run_stint(Stint(load, window_ns=length_ns), at, bench, f"trial-{name}-{attempt}")
+        result = await run_once(RunSpec(load, window_ns=length_ns), at, bench, f"trial-{name}-{attempt}")
         invalid = next((point for point in result.points if not point.valid), None)
         if invalid is None:
             return result

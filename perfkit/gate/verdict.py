@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from perfkit.result.model import Part
 
 SCHEMA = "perfkit.verdict/1"
-MOST_EFFECT = 10.0
+MAXIMUM_EFFECT = 10.0
 """As a slowdown, eleven times as slow: what takes more than that to be found stands as this."""
 
 VerdictKind = Literal["pass", "regressed", "inconclusive", "incomparable", "invalid"]
@@ -46,7 +46,7 @@ class Comparison(Part):
     margin: float
     """So much worse must be ruled out for a pass, on the scale."""
     minimum_detectable_effect: float | None = None
-    """So much worse is found in 9 of 10 gates as noisy as this one, on the scale, of a ratio `MOST_EFFECT` at most; None where it cannot be told."""
+    """So much worse is found in 9 of 10 gates as noisy as this one, on the scale, of a ratio `MAXIMUM_EFFECT` at most; None where it cannot be told."""
     verdict: MetricVerdict
     reason: str
     """A sentence."""
@@ -116,3 +116,17 @@ class Verdict(Part):
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
     """The verdict as plain values, in the order of the schema."""
     return verdict.model_dump(mode="json", by_alias=True)
+
+
+def format_change(made: Comparison) -> str:
+    """The estimate and its interval as people read them: `+12.3 % [+7.9, +16.8]`, of a share `+0.50 [+0.10, +0.90] points`."""
+    if made.estimate is None:
+        return "not measured"
+    estimate, low, high = (_in_per_cent(made, value) for value in (made.estimate, *(made.interval or (None, None))))
+    return f"{estimate} [{low}, {high}] points" if made.scale == "difference" else f"{estimate} % [{low}, {high}]"
+
+
+def _in_per_cent(made: Comparison, value: float | None) -> str:
+    if value is None:
+        return "?"
+    return f"{100 * value:+.2f}" if made.scale == "difference" else f"{100 * (value - 1):+.1f}"

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from perfkit.plan.evidence import Evidence
-from perfkit.plan.inputs import Price, Question
-from perfkit.plan.laws import closed_points, fit_law, judge_models, what_if
+from perfkit.plan.inputs import PlanInputs, Price
 from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
+from perfkit.plan.performance_models import closed_points, fit_law, validate_models, what_if
 from perfkit.plan.rate_points import KEPT_UP, FittedCurve, fit_curves, rate_points
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import (
     Energy,
-    Fleet,
+    ReplicaCount,
     closed_loop_bounds,
     cost_per_million,
+    count_replicas,
     energy_per_inference,
     measured_knee,
-    plan_fleet,
     target_concurrency,
 )
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve
@@ -29,10 +29,10 @@ _HEADROOMS, _REDUNDANCIES, _DEMANDS = (0.2, 0.3, 0.4, 0.5), (0, 1, 2), (0.5, 1.0
 _OPERATIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-def plan_configuration(evidence: Evidence, question: Question, random: np.random.Generator) -> ConfigurationPlan:
+def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random.Generator) -> ConfigurationPlan:
     """The plan of one configuration; one that cannot be planned with says why in `refusal`."""
-    slo = question.slo
-    points = rate_points(evidence, slo, question.idle_power_w)
+    slo = inputs.slo
+    points = rate_points(evidence, slo, inputs.idle_power_w)
     limits = {name: slo.percentiles_ns[quantile] for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns}
     fitted = fit_curves(evidence, list(dict.fromkeys([*SHOWN, *limits, "mean"])))
     curves = {name: one.curve for name, one in fitted.items()}
@@ -40,13 +40,13 @@ def plan_configuration(evidence: Evidence, question: Question, random: np.random
     decisive, capacity = ("", None) if refusal else _capacity(points, limits, fitted, random)
     if capacity is not None and not capacity.low_per_s > 0:
         refusal, capacity = "The capacity's lower limit is zero: its measurements scatter too much to plan with; repeat them.", None
-    price = question.price_of(evidence.name, evidence.label)
-    fleet = None if capacity is None else _fleet(question, question.demand_per_s, capacity.low_per_s * evidence.batch_size)
+    price = inputs.price_of(evidence.name, evidence.label)
+    fleet = None if capacity is None else _fleet(inputs, inputs.demand_per_s, capacity.low_per_s * evidence.batch_size)
     operating_per_s = fleet.rate_per_replica_per_s / evidence.batch_size if fleet else None
-    autoscaler_per_s = None if capacity is None else (1 - question.headroom) * capacity.low_per_s
-    predictions, unpredicted = _predictions(curves, question.rates_per_s)
+    autoscaler_per_s = None if capacity is None else (1 - inputs.headroom) * capacity.low_per_s
+    predictions, unpredicted = _predictions(curves, inputs.rates_per_s)
     closed = closed_points(evidence)
-    validations, queues = judge_models(evidence, points, capacity)
+    validations, queues = validate_models(evidence, points, capacity)
     has_mean = autoscaler_per_s is not None and "mean" in curves
     return ConfigurationPlan(
         name=evidence.name,
@@ -66,7 +66,7 @@ def plan_configuration(evidence: Evidence, question: Question, random: np.random
         currency=price.currency if price else "",
         price_per_hour=price.per_hour if price else None,
         cost_per_hour=fleet.replicas * price.per_hour if fleet and price else None,
-        cost_per_million=cost_per_million(fleet.replicas, price.per_hour, question.priced_demand_per_s) if fleet and price else None,
+        cost_per_million=cost_per_million(fleet.replicas, price.per_hour, inputs.priced_demand_per_s) if fleet and price else None,
         energy=_energy(points, operating_per_s, evidence.batch_size),
         autoscaler_rate_per_s=autoscaler_per_s,
         target_concurrency=target_concurrency(autoscaler_per_s, curves["mean"].value(autoscaler_per_s) / 1e9)
@@ -78,8 +78,8 @@ def plan_configuration(evidence: Evidence, question: Question, random: np.random
         knee=measured_knee(closed),
         validations=validations,
         what_if=tuple(row for queue in queues for row in what_if(queue, limits, operating_per_s)),
-        operations=_operations(question, capacity, curves.get(decisive), price, evidence.batch_size),
-        table=_table(question, capacity, price, evidence.batch_size),
+        operations=_operations(inputs, capacity, curves.get(decisive), price, evidence.batch_size),
+        table=_table(inputs, capacity, price, evidence.batch_size),
         extrapolated=_extrapolated(curves.get(decisive), capacity, operating_per_s, predictions),
         notes=(*evidence.notes, *_notes(evidence, points, decisive, capacity, fitted), *unpredicted),
     )
@@ -149,15 +149,15 @@ def _fails_by_errors(point: RatePoint, limits: Mapping[str, int]) -> bool:
 
 
 def _fleet(
-    question: Question, demand_per_s: float, capacity_per_s: float, headroom: float | None = None, redundancy: int | None = None
-) -> Fleet:
-    return plan_fleet(
+    inputs: PlanInputs, demand_per_s: float, capacity_per_s: float, headroom: float | None = None, redundancy: int | None = None
+) -> ReplicaCount:
+    return count_replicas(
         demand_per_s,
         capacity_per_s,
-        headroom=question.headroom if headroom is None else headroom,
-        failure_headroom=question.failure_headroom,
-        redundancy=question.redundancy if redundancy is None else redundancy,
-        zones=question.zones,
+        headroom=inputs.headroom if headroom is None else headroom,
+        failure_headroom=inputs.failure_headroom,
+        redundancy=inputs.redundancy if redundancy is None else redundancy,
+        zones=inputs.zones,
     )
 
 
@@ -188,34 +188,34 @@ def _energy(points: Sequence[RatePoint], rate_per_s: float | None, batch_size: i
 
 
 def _operations(
-    question: Question, capacity: Capacity | None, curve: RateCurve | None, price: Price | None, batch_size: int
+    inputs: PlanInputs, capacity: Capacity | None, curve: RateCurve | None, price: Price | None, batch_size: int
 ) -> tuple[Operation, ...]:
     if capacity is None or curve is None:
         return ()
     found = []
-    for headroom in sorted({*_OPERATIONS, question.headroom}):
-        fleet = _fleet(question, question.demand_per_s, capacity.low_per_s * batch_size, headroom)
+    for headroom in sorted({*_OPERATIONS, inputs.headroom}):
+        fleet = _fleet(inputs, inputs.demand_per_s, capacity.low_per_s * batch_size, headroom)
         rate = fleet.rate_per_replica_per_s / batch_size
-        found.append(Operation(headroom, fleet.replicas, *_costs(fleet, price, question.priced_demand_per_s), rate, curve.value(rate)))
+        found.append(Operation(headroom, fleet.replicas, *_costs(fleet, price, inputs.priced_demand_per_s), rate, curve.value(rate)))
     return tuple(found)
 
 
-def _table(question: Question, capacity: Capacity | None, price: Price | None, batch_size: int) -> tuple[TableRow, ...]:
+def _table(inputs: PlanInputs, capacity: Capacity | None, price: Price | None, batch_size: int) -> tuple[TableRow, ...]:
     """Demand × headroom × redundancy; a single demand is shown beside its multiples."""
     if capacity is None:
         return ()
-    demands = question.demands_per_s if len(question.demands_per_s) > 1 else tuple(factor * question.demand_per_s for factor in _DEMANDS)
+    demands = inputs.demands_per_s if len(inputs.demands_per_s) > 1 else tuple(factor * inputs.demand_per_s for factor in _DEMANDS)
     rows = []
     for demand in demands:
-        for headroom in sorted({*_HEADROOMS, question.headroom}):
-            for redundancy in sorted({*_REDUNDANCIES, question.redundancy}):
-                fleet = _fleet(question, demand, capacity.low_per_s * batch_size, headroom, redundancy)
-                priced = question.priced_demand_per_s * demand / question.demand_per_s
+        for headroom in sorted({*_HEADROOMS, inputs.headroom}):
+            for redundancy in sorted({*_REDUNDANCIES, inputs.redundancy}):
+                fleet = _fleet(inputs, demand, capacity.low_per_s * batch_size, headroom, redundancy)
+                priced = inputs.priced_demand_per_s * demand / inputs.demand_per_s
                 rows.append(TableRow(demand, headroom, redundancy, fleet.replicas, *_costs(fleet, price, priced)))
     return tuple(rows)
 
 
-def _costs(fleet: Fleet, price: Price | None, demand_per_s: float) -> tuple[float | None, float | None]:
+def _costs(fleet: ReplicaCount, price: Price | None, demand_per_s: float) -> tuple[float | None, float | None]:
     if price is None:
         return None, None
     return fleet.replicas * price.per_hour, cost_per_million(fleet.replicas, price.per_hour, demand_per_s)

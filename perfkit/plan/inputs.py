@@ -26,7 +26,7 @@ class Price:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Question:
+class PlanInputs:
     """What a plan is to answer. Demand is in inferences a second: a request of batch size 8 is eight."""
 
     slo: Slo

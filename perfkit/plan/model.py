@@ -1,6 +1,6 @@
 """`perfkit.plan/1` as frozen values.
 
-Times are nanoseconds. Rates are requests a second of one replica; demand, and all of a `Fleet`, are inferences a second: a request
+Times are nanoseconds. Rates are requests a second of one replica; demand, and all of a `ReplicaCount`, are inferences a second: a request
 of batch size 8 is eight.
 """
 
@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from perfkit.plan.inputs import Question
-from perfkit.stats.capacity import Bounds, ClosedPoint, Energy, Fleet
+from perfkit.plan.inputs import PlanInputs
+from perfkit.stats.capacity import Bounds, ClosedPoint, Energy, ReplicaCount
 from perfkit.stats.forecast import Exhaustion, Forecast
 from perfkit.stats.rate_curve import Prediction, RateCurve
 from perfkit.stats.slo_capacity import Capacity
@@ -112,7 +112,7 @@ class ConfigurationPlan:
     slo_percentile: str
     """The limit that decides."""
     capacity: Capacity | None
-    fleet: Fleet | None
+    fleet: ReplicaCount | None
     currency: str
     cost_per_hour: float | None
     cost_per_million: float | None
@@ -139,10 +139,10 @@ class ConfigurationPlan:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Plan:
+class CapacityPlan:
     """The answer."""
 
-    question: Question
+    inputs: PlanInputs = dataclasses.field(metadata={"key": "question"})
     configurations: tuple[ConfigurationPlan, ...]
     cheapest: str
     """The configuration that serves the demand at the least cost, or with the fewest replicas where no prices are given."""
@@ -161,7 +161,7 @@ class Plan:
         return next(one for one in self.configurations if one.name == self.cheapest)
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
+def plan_document(plan: CapacityPlan) -> dict[str, Any]:
     """The plan as plain values for JSON; what is unbounded is None."""
     document = _plain(dataclasses.replace(plan, forecast=None))
     assert isinstance(document, dict)
@@ -173,7 +173,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {field.metadata.get("key", field.name): _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -5,7 +5,7 @@ import html
 import json
 from collections.abc import Iterator, Sequence
 
-from perfkit.comparison.comparison import NOT_COVERED, Row, Side, SideBySide
+from perfkit.comparison.result_comparison import NOT_COVERED, ResultComparison, Row, Side
 from perfkit.report.markdown import WITHHELD, escaped
 from perfkit.result.fingerprint import Difference
 from perfkit.stats.ratio_interval import Estimate
@@ -20,7 +20,7 @@ _STYLE = (
 )
 
 
-def comparison_text(compared: SideBySide) -> str:
+def comparison_text(compared: ResultComparison) -> str:
     """For a terminal: what differs first, then a block of aligned lines for each load point."""
     lines = [f"[{index}] {_side(side)}" for index, side in enumerate(compared.sides, 1)]
     differing = list(_differences(compared))
@@ -34,7 +34,7 @@ def comparison_text(compared: SideBySide) -> str:
     return "\n".join([*lines, "", NOT_COVERED, ""])
 
 
-def comparison_markdown(compared: SideBySide) -> str:
+def comparison_markdown(compared: ResultComparison) -> str:
     """GitHub Markdown with one table."""
     lines = ["# Results side by side", ""]
     lines += [f"{index}. {escaped(_side(side))}" for index, side in enumerate(compared.sides, 1)]
@@ -47,12 +47,12 @@ def comparison_markdown(compared: SideBySide) -> str:
     return "\n".join([*lines, "", NOT_COVERED, ""])
 
 
-def comparison_json(compared: SideBySide) -> str:
+def comparison_json(compared: ResultComparison) -> str:
     """The values as they are: nanoseconds, rates per second, shares; changes are ratios to the first, of shares differences."""
     return json.dumps({"schema": SCHEMA, **dataclasses.asdict(compared), "not_covered": NOT_COVERED}, indent=1) + "\n"
 
 
-def comparison_html(compared: SideBySide) -> str:
+def comparison_html(compared: ResultComparison) -> str:
     """A page that needs nothing else."""
     sides = "".join(f"<li>{html.escape(_side(side))}</li>" for side in compared.sides)
     differing = "".join(f"<li>{html.escape(line)}</li>" for line in _differences(compared)) or "<li>Nothing recorded differs.</li>"
@@ -77,7 +77,7 @@ def _side(side: Side) -> str:
     return f"{side.label}: started {side.started_at}{commit}{'' if side.status == 'complete' else f', {side.status}'}"
 
 
-def _differences(compared: SideBySide) -> Iterator[str]:
+def _differences(compared: ResultComparison) -> Iterator[str]:
     """What matters for the figures first; with more than two results each line says whose it is."""
     for index, side in enumerate(compared.sides[1:], 2):
         for one in sorted(side.differences, key=lambda one: one.severity):

@@ -2,13 +2,12 @@
 
 import sys
 
-from perfkit.gate.metric_comparison import change
-from perfkit.gate.verdict import MOST_EFFECT, Comparison, Verdict
+from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict, format_change
 from perfkit.report.text import drawn
 from perfkit.report.verdict import counts
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-_COLUMNS = ("metric", "load point", "baseline", "candidate", "change", "adj. p", "margin", "finds", "verdict")
+_COLUMNS = ("metric", "load point", "baseline", "candidate", "format_change", "adj. p", "margin", "finds", "verdict")
 _LEFT = {"metric", "load point", "verdict"}
 _STYLES = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
 
@@ -29,7 +28,7 @@ def _table(comparisons: tuple[Comparison, ...], caption: str) -> str:
     rows = []
     for one in comparisons:
         adjusted = "" if one.adjusted_p is None else f"{one.adjusted_p:.2g}"
-        cells = [one.metric, one.load_point, figure(one, one.baseline), figure(one, one.candidate), change(one), adjusted]
+        cells = [one.metric, one.load_point, figure(one, one.baseline), figure(one, one.candidate), format_change(one), adjusted]
         cells += [share(one, one.margin), share(one, one.minimum_detectable_effect), one.verdict] if one.gated else ["", "", "–"]
         rows.append((cells, _STYLES[one.verdict] if one.gated else "dim"))
     legend = f"{comparisons[0].confidence:.1%} intervals; finds: so much worse is found in 9 of 10 gates as noisy as this one"
@@ -51,4 +50,4 @@ def share(one: Comparison, value: float | None) -> str:
         return "–"
     if one.scale == "difference":
         return f"{100 * value:.2g} points"
-    return f">{MOST_EFFECT:.0%}" if value >= MOST_EFFECT else f"{value:.1%}"
+    return f">{MAXIMUM_EFFECT:.0%}" if value >= MAXIMUM_EFFECT else f"{value:.1%}"

@@ -5,7 +5,7 @@ Nothing is drawn while a point is measured, since drawing would take time from t
 
 import sys
 
-from perfkit.gate.pair import ArmName, Pair, PairKind
+from perfkit.gate.pairs import ArmName, Pair, PairKind
 from perfkit.measurement.control import RunObserver
 from perfkit.report.text import describe_point
 from perfkit.result.model import Point
@@ -63,15 +63,15 @@ class LiveReport(RunObserver):
 
 
 class LiveGate:
-    """An observer of `perfkit.gate.paired` for people: a line a pair."""
+    """An observer of `perfkit.gate.paired_gate` for people: a line a pair."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._looks: tuple[int, ...] = ()
         self._control_pairs = 0
 
-    def say(self, text: str) -> None:
-        """See `GateObserver.say`."""
+    def message(self, text: str) -> None:
+        """See `GateObserver.message`."""
         if not self._quiet:
             print(text, file=sys.stderr, flush=True)
 
@@ -79,7 +79,7 @@ class LiveGate:
         """See `GateObserver.gate_started`."""
         self._looks, self._control_pairs = looks, control_pairs
         if done:
-            self.say(f"going on after {done} pair{'s' * (done > 1)} that are there already")
+            self.message(f"going on after {done} pair{'s' * (done > 1)} that are there already")
 
     def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_a_pair: float | None) -> None:
         """See `PairObserver.pair_started`."""
@@ -90,12 +90,12 @@ class LiveGate:
         if seconds_a_pair is not None:
             ends = list(dict.fromkeys(_minutes((look - usable) * seconds_a_pair) for look in (ahead[0], ahead[-1])))
             left = f", {' to '.join(ends)} left"
-        self.say(f"{_PAIRS[kind]} {usable + 1} of {of}{left}: {order[0]} first")
+        self.message(f"{_PAIRS[kind]} {usable + 1} of {of}{left}: {order[0]} first")
 
     def pair_finished(self, pair: Pair) -> None:
         """See `PairObserver.pair_finished`."""
         if pair.invalid is not None:
-            self.say(f"  not used, and measured again: {pair.invalid.message}")
+            self.message(f"  not used, and measured again: {pair.invalid.message}")
             return
         for base, candidate in zip(pair.baseline.points, pair.candidate.points, strict=False):
             changes = [
@@ -103,7 +103,7 @@ class LiveGate:
                 for name in ("throughput", "p50", "p99")
                 if (old := base.figures.get(name)) and (new := candidate.figures.get(name))
             ]
-            self.say(f"  {base.load_point}: {', '.join(changes)}")
+            self.message(f"  {base.load_point}: {', '.join(changes)}")
 
 
 def _minutes(seconds: float) -> str:

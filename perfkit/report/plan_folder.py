@@ -4,7 +4,7 @@ import json
 import pathlib
 
 from perfkit.errors import ResultError
-from perfkit.plan.model import Plan, plan_document
+from perfkit.plan.model import CapacityPlan, plan_document
 from perfkit.report.plan_html import render_plan_html
 from perfkit.report.plan_markdown import render_plan_markdown
 from perfkit.report.plan_plots import draw_plan_plots
@@ -21,7 +21,7 @@ def check_plan_folder(folder: pathlib.Path) -> None:
         raise ResultError(f"--out {folder}: this is there already, and is no plan; give another one")
 
 
-def write_plan(plan: Plan, folder: pathlib.Path) -> list[pathlib.Path]:
+def write_plan(plan: CapacityPlan, folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes the folder, each file in one step, and removes the tables and plots of an earlier plan that this one has not; raises ResultError."""
     check_plan_folder(folder)
     plots = draw_plan_plots(plan)

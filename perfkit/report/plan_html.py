@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from perfkit.plan.model import Plan
+from perfkit.plan.model import CapacityPlan
 from perfkit.report.html import inline_svg, page
 from perfkit.report.plan_markdown import TITLE
 from perfkit.report.plan_sentences import headline, remarks
@@ -53,7 +53,7 @@ _PLOTS = {
 }
 
 
-def render_plan_html(plan: Plan, plots: Mapping[str, str]) -> str:
+def render_plan_html(plan: CapacityPlan, plots: Mapping[str, str]) -> str:
     """The page; `plots` is SVG by name, as `draw_plan_plots` gives it."""
     tables = [
         {

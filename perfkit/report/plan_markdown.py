@@ -1,6 +1,6 @@
 """A plan as GitHub Markdown."""
 
-from perfkit.plan.model import Plan
+from perfkit.plan.model import CapacityPlan
 from perfkit.report.markdown import escaped
 from perfkit.report.plan_sentences import headline, remarks
 from perfkit.report.plan_tables import plan_tables
@@ -9,7 +9,7 @@ from perfkit.report.table import Table
 TITLE = "Capacity plan"
 
 
-def render_plan_markdown(plan: Plan) -> str:
+def render_plan_markdown(plan: CapacityPlan) -> str:
     """The answer, every table, and what the plan rests on."""
     lines = [f"# {TITLE}", "", *(f"- {escaped(sentence)}" for sentence in headline(plan))]
     for table in plan_tables(plan):

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from perfkit.plan.model import ConfigurationPlan, Plan
+from perfkit.plan.model import CapacityPlan, ConfigurationPlan
 from perfkit.plan.rate_points import KEPT_UP
 from perfkit.report.plot_style import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, PURPLE, STYLE, VERMILLION, WIDTH_IN, scale_times, svg
 from perfkit.stats.usl import FURTHEST, UslFit
@@ -20,7 +20,7 @@ _PANELS_A_ROW, _PANEL_IN = 2, 3.5
 _FAN_DAYS_AT_LEAST = 30
 
 
-def draw_plan_plots(plan: Plan) -> dict[str, str]:
+def draw_plan_plots(plan: CapacityPlan) -> dict[str, str]:
     """SVG by name, in the order to show them; what there are no values for is left out."""
     figures: dict[str, Callable[[], Figure | None]] = {
         "rate": lambda: rate_figure(plan),
@@ -38,7 +38,7 @@ def draw_plan_plots(plan: Plan) -> dict[str, str]:
         return {name: svg(figure, name) for name, figure in drawn.items() if figure is not None}
 
 
-def rate_figure(plan: Plan) -> Figure | None:
+def rate_figure(plan: CapacityPlan) -> Figure | None:
     """The rate against p50, p95 and p99: measured, the curve with its 90 % band, the SLO and the capacity."""
     shown = [one for one in plan.configurations if one.curves]
     if not shown:
@@ -46,7 +46,7 @@ def rate_figure(plan: Plan) -> Figure | None:
     figure, panels = _panels(len(shown))
     for one, panel in zip(shown, panels, strict=True):
         values = [_draw_curve(panel, one, name, colour) for name, colour in _BY_PERCENTILE.items()]
-        limits_ms = [limit / NS_PER_MS for limit in plan.question.slo.percentiles_ns.values()]
+        limits_ms = [limit / NS_PER_MS for limit in plan.inputs.slo.percentiles_ns.values()]
         for limit_ms in limits_ms:
             panel.axhline(limit_ms, color=INK, lw=1, ls="--", gid=f"slo-{limit_ms:g}")
         if one.capacity:
@@ -91,7 +91,7 @@ def _draw_curve(panel: Axes, one: ConfigurationPlan, name: str, colour: str) -> 
     return [*values, max(min(low), min(values) / 4), min(max(high), 4 * max(values))]
 
 
-def throughput_figure(plan: Plan) -> Figure | None:
+def throughput_figure(plan: CapacityPlan) -> Figure | None:
     """Throughput against concurrency with the fitted law and the bounds."""
     shown = [one for one in plan.configurations if len({point.concurrency for point in one.closed}) > 1]
     if not shown:
@@ -130,7 +130,7 @@ def throughput_figure(plan: Plan) -> Figure | None:
     return figure
 
 
-def latency_throughput_figure(plan: Plan) -> Figure | None:
+def latency_throughput_figure(plan: CapacityPlan) -> Figure | None:
     """Response time against throughput, a line a configuration."""
     figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
     panel, known, keys = figure.subplots(), [], []
@@ -156,7 +156,7 @@ def latency_throughput_figure(plan: Plan) -> Figure | None:
     return figure
 
 
-def gpu_figure(plan: Plan) -> Figure | None:
+def gpu_figure(plan: CapacityPlan) -> Figure | None:
     """GPU time busy, power and energy an inference against the rate; None where no result has GPUs."""
     shown = [
         one for one in plan.configurations if any(point.power_w is not None or point.gpu_utilization is not None for point in one.points)
@@ -193,18 +193,18 @@ def gpu_figure(plan: Plan) -> Figure | None:
     return figure
 
 
-def forecast_figure(plan: Plan) -> Figure | None:
+def forecast_figure(plan: CapacityPlan) -> Figure | None:
     """Daily peaks, the fan of their future, and the capacity."""
     forecast, exhaustion = plan.forecast, plan.exhaustion
     if forecast is None or exhaustion is None:
         return None
-    dates = np.array([date for date, _ in plan.question.peaks], dtype="datetime64[D]")
+    dates = np.array([date for date, _ in plan.inputs.peaks], dtype="datetime64[D]")
     reach = [days for days in (exhaustion.p50_days, exhaustion.p90_days, 0) if days is not None]
     ahead = int(min(max(1.15 * max(reach), forecast.days, _FAN_DAYS_AT_LEAST), 3 * max(forecast.days, _FAN_DAYS_AT_LEAST)))
     days = dates[-1] + np.arange(1, ahead + 1)
     figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
     panel = figure.subplots()
-    panel.plot(dates, [peak for _, peak in plan.question.peaks], color=INK, lw=1, gid="history")
+    panel.plot(dates, [peak for _, peak in plan.inputs.peaks], color=INK, lw=1, gid="history")
     low, middle, high = (forecast.fan_per_s(quantile, ahead) for quantile in (0.1, 0.5, 0.9))
     panel.fill_between(days, low, high, color=BLUE, alpha=0.18, lw=0)
     panel.plot(days, middle, color=BLUE, lw=1, gid="median")
@@ -234,7 +234,7 @@ def forecast_figure(plan: Plan) -> Figure | None:
     return figure
 
 
-def held_out_figure(plan: Plan) -> Figure | None:
+def held_out_figure(plan: CapacityPlan) -> Figure | None:
     """Signed errors of the queueing models on the points they were not fitted to, with what is allowed."""
     shown = [(one, validation) for one in plan.configurations for validation in one.validations if validation.errors]
     if not shown:
@@ -260,7 +260,7 @@ def held_out_figure(plan: Plan) -> Figure | None:
     return figure
 
 
-def front_figure(plan: Plan) -> Figure | None:
+def front_figure(plan: CapacityPlan) -> Figure | None:
     """Cost against response time, a point a headroom, with the Pareto front."""
     figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
     panel, keys, known, front = figure.subplots(), [], [], []
@@ -277,7 +277,7 @@ def front_figure(plan: Plan) -> Figure | None:
             known.append(it.slo_percentile_ns / NS_PER_MS)
             if is_on:
                 front.append((amount, it.slo_percentile_ns / NS_PER_MS))
-            if math.isclose(it.headroom, plan.question.headroom) and one.name == plan.cheapest:
+            if math.isclose(it.headroom, plan.inputs.headroom) and one.name == plan.cheapest:
                 panel.annotate("planned", (amount, it.slo_percentile_ns / NS_PER_MS), xytext=(6, 6), textcoords="offset points", color=INK)
         keys.append(Line2D([], [], color=colour, marker="o", ls="", ms=5, label=one.name))
     if not known:

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from perfkit.plan.model import ConfigurationPlan, Plan
+from perfkit.plan.model import CapacityPlan, ConfigurationPlan
 from perfkit.report.plan_tables import exhaustion_date
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.slo import Slo
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 
-def headline(plan: Plan) -> list[str]:
+def headline(plan: CapacityPlan) -> list[str]:
     """The answer in sentences."""
-    chosen, question = plan.chosen, plan.question
+    chosen, inputs = plan.chosen, plan.inputs
     fleet, capacity = chosen.fleet, chosen.capacity
     assert fleet is not None
     assert capacity is not None
@@ -19,11 +19,11 @@ def headline(plan: Plan) -> list[str]:
     cost = ""
     if chosen.cost_per_hour is not None and chosen.cost_per_million is not None:
         cost = f", for {_money(chosen.cost_per_hour, chosen)} an hour ({_money(chosen.cost_per_million, chosen)} a million inferences)"
-    demand, takes = format_rate_per_s(question.demand_per_s), format_rate_per_s(capacity.per_s)
+    demand, takes = format_rate_per_s(inputs.demand_per_s), format_rate_per_s(capacity.per_s)
     if chosen.batch_size > 1:
         demand, takes = demand.replace("/s", " inferences/s"), takes.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
     told = [
-        f"{replicas} of {chosen.name} serve {demand} within {slo_text(question.slo)}, decided by {fleet.reason}{cost}.",
+        f"{replicas} of {chosen.name} serve {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",
         (
             f"One replica takes {takes} (90 % interval {format_rate_per_s(capacity.low_per_s)} to {format_rate_per_s(capacity.high_per_s)}); "
             f"planned with {format_rate_per_s(capacity.low_per_s)}. Each is sent {format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)}, and the fleet keeps {fleet.headroom:.0%} of headroom."
@@ -47,7 +47,7 @@ def headline(plan: Plan) -> list[str]:
     return told
 
 
-def predicted(plan: Plan) -> list[str]:
+def predicted(plan: CapacityPlan) -> list[str]:
     """The predictions in sentences."""
     return [
         f"{one.name} at {format_rate_per_s(it.rate_per_s)}: {named.percentile.replace('_', '.')} {format_duration_ns(it.value)}, "
@@ -77,7 +77,7 @@ def slo_text(slo: Slo) -> str:
     return ", ".join([*limits, *([f"errors < {f'{100 * slo.error_rate:.3g}%'}"] if slo.error_rate is not None else [])])
 
 
-def remarks(plan: Plan) -> list[tuple[str, Sequence[str]]]:
+def remarks(plan: CapacityPlan) -> list[tuple[str, Sequence[str]]]:
     """What a reader must know: by heading, sentences; those without are left out."""
     several = len(plan.configurations) > 1
 

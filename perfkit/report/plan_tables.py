@@ -3,23 +3,23 @@
 from collections.abc import Iterator
 from typing import Any
 
-from perfkit.plan.model import Plan
+from perfkit.plan.model import CapacityPlan
 from perfkit.report.table import Column, Table, without_empty
 from perfkit.stats.usl import UslFit
 from perfkit.units import format_rate_per_s
 
 
-def plan_tables(plan: Plan) -> tuple[Table, ...]:
+def plan_tables(plan: CapacityPlan) -> tuple[Table, ...]:
     """All tables that have rows, in the order to show them."""
     return tuple(table for table in _tables(plan) if table.rows)
 
 
-def money(plan: Plan) -> str:
+def money(plan: CapacityPlan) -> str:
     """The currency, for headings."""
     return next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
 
 
-def _tables(plan: Plan) -> Iterator[Table]:
+def _tables(plan: CapacityPlan) -> Iterator[Table]:
     yield _configurations(plan)
     yield _points(plan)
     yield _predictions(plan)
@@ -31,7 +31,7 @@ def _tables(plan: Plan) -> Iterator[Table]:
     yield _forecast(plan)
 
 
-def _configurations(plan: Plan) -> Table:
+def _configurations(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("capacity_per_s", "capacity", "_per_s"),
@@ -64,7 +64,7 @@ def _configurations(plan: Plan) -> Table:
     return without_empty(Table("configurations", "Configurations", columns, tuple(rows), note))
 
 
-def _points(plan: Plan) -> Table:
+def _points(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("rate_per_s", "rate", "_per_s"),
@@ -95,7 +95,7 @@ def _points(plan: Plan) -> Table:
     return without_empty(Table("points", "What was measured", columns, rows, note))
 
 
-def _predictions(plan: Plan) -> Table:
+def _predictions(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("rate_per_s", "rate", "_per_s"),
@@ -116,7 +116,7 @@ def _predictions(plan: Plan) -> Table:
     return Table("predictions", "Predictions", columns, rows, note)
 
 
-def _fleet_table(plan: Plan) -> Table:
+def _fleet_table(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("demand_per_s", "demand", "_per_s"),
@@ -131,13 +131,13 @@ def _fleet_table(plan: Plan) -> Table:
         for one in sorted(plan.configurations, key=lambda one: one.name != plan.cheapest)
         for row in one.table
     )
-    note = f"Redundancy is how many replicas may be down while {plan.question.failure_headroom:.0%} of headroom are kept."
+    note = f"Redundancy is how many replicas may be down while {plan.inputs.failure_headroom:.0%} of headroom are kept."
     others = " The other configurations' are in tables/fleets.csv." if len({row[0] for row in rows}) > 1 else ""
     title = f"Replicas of {plan.cheapest} by demand, headroom and redundancy"
     return without_empty(Table("fleets", title, columns, rows, note + others, len(plan.chosen.table)))
 
 
-def _operations(plan: Plan) -> Table:
+def _operations(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("headroom", "headroom", "share"),
@@ -158,11 +158,13 @@ def _operations(plan: Plan) -> Table:
         for it in one.operations
     )  # fmt: skip
     what = "cost" if plan.compares_costs else "number of replicas (no prices are given)"
-    note = f"For the demand of {format_rate_per_s(plan.question.demand_per_s)}. On the front: no other has a lower {what} without a longer time."
+    note = (
+        f"For the demand of {format_rate_per_s(plan.inputs.demand_per_s)}. On the front: no other has a lower {what} without a longer time."
+    )
     return without_empty(Table("front", "Cost against response time", columns, rows, note))
 
 
-def _laws(plan: Plan) -> Table:
+def _laws(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("figure", "figure"),
@@ -196,7 +198,7 @@ def _laws(plan: Plan) -> Table:
     )
 
 
-def _held_out(plan: Plan) -> Table:
+def _held_out(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("model", "model"),
@@ -216,7 +218,7 @@ def _held_out(plan: Plan) -> Table:
     return Table("held_out", "Queueing models on points they were not fitted to", columns, rows, " ".join(told))
 
 
-def _what_if(plan: Plan) -> Table:
+def _what_if(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("model", "model"),
@@ -235,7 +237,7 @@ def _what_if(plan: Plan) -> Table:
     return without_empty(Table("what_if", "What if", columns, rows, note))
 
 
-def _forecast(plan: Plan) -> Table:
+def _forecast(plan: CapacityPlan) -> Table:
     columns = (Column("figure", "figure"), Column("value", "value"))
     if plan.forecast is None or plan.exhaustion is None:
         return Table("forecast", "Forecast", columns, ())
@@ -262,7 +264,7 @@ def _forecast(plan: Plan) -> Table:
     )
 
 
-def exhaustion_date(plan: Plan, days: int | None) -> str:
+def exhaustion_date(plan: CapacityPlan, days: int | None) -> str:
     """The date so many days after the last peak, and whether that is further than the history is long."""
     import numpy as np
 

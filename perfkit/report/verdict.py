@@ -1,7 +1,6 @@
 """A verdict in words: what its views share."""
 
-from perfkit.gate.metric_comparison import change
-from perfkit.gate.verdict import MOST_EFFECT, Comparison, Verdict
+from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict, format_change
 
 OUTCOMES = {
     "pass": "pass: no metric is worse than its margin allows",
@@ -16,7 +15,7 @@ def finding(one: Comparison) -> str:
     """A line: `p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %`; of a share in percentage points."""
     effect = one.minimum_detectable_effect
     mde = "" if effect is None else f", MDE {f'{100 * effect:.2g} points' if one.scale == 'difference' else _per_cent(effect)}"
-    return f"{one.metric} {change(one).replace(', ', ',')}, n={one.pairs}{mde}"
+    return f"{one.metric} {format_change(one).replace(', ', ',')}, n={one.pairs}{mde}"
 
 
 def counts(verdict: Verdict) -> str:
@@ -37,4 +36,4 @@ def headline_of(verdict: Verdict) -> str:
 
 
 def _per_cent(effect: float) -> str:
-    return f"more than {100 * MOST_EFFECT:.0f} %" if effect >= MOST_EFFECT else f"{100 * effect:.2g} %"
+    return f"more than {100 * MAXIMUM_EFFECT:.0f} %" if effect >= MAXIMUM_EFFECT else f"{100 * effect:.2g} %"

@@ -3,14 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from perfkit.gate.metric_comparison import change
-from perfkit.gate.verdict import Comparison, Verdict
+from perfkit.gate.verdict import Comparison, Verdict, format_change
 from perfkit.report.gate import figure, share
 from perfkit.report.markdown import WITHHELD, escaped
 from perfkit.report.verdict import counts, headline_of
 
 _MARKS = {"pass": "✅", "regressed": "❌", "inconclusive": "❔", "incomparable": "🚫", "invalid": "⚠️"}
-_COLUMNS = ("metric", "load point", "baseline", "candidate", "change [interval]", "p", "margin", "MDE", "verdict")
+_COLUMNS = ("metric", "load point", "baseline", "candidate", "format_change [interval]", "p", "margin", "MDE", "verdict")
 _WIDTH = 49  # characters of a strip, an odd number: no change lies in the middle
 _DENSITY = "·∘○●"
 
@@ -45,7 +44,7 @@ def _row(one: Comparison) -> list[str]:
         one.load_point,
         figure(one, one.baseline),
         figure(one, one.candidate),
-        change(one),
+        format_change(one),
         WITHHELD if p is None else f"{p:.2g}",
         share(one, one.margin),
         share(one, one.minimum_detectable_effect),

@@ -9,7 +9,7 @@ _ROUNDING = 1e-9  # a quotient this much above a whole number is one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Fleet:
+class ReplicaCount:
     """So many replicas, and what asked for them; demand and capacity in one unit, inferences a second in a plan."""
 
     replicas: int
@@ -40,7 +40,7 @@ class Fleet:
         return max(rules, key=lambda rule: rules[rule])
 
 
-def plan_fleet(
+def count_replicas(
     demand_per_s: float,
     capacity_per_s: float,
     *,
@@ -48,7 +48,7 @@ def plan_fleet(
     failure_headroom: float = FAILURE_HEADROOM,
     redundancy: int = 0,
     zones: int = 0,
-) -> Fleet:
+) -> ReplicaCount:
     """How many replicas of a capacity serve a demand, with headroom, `redundancy` of them down, or one of `zones` zones lost.
 
     The default headroom of 30 % is Knative's target utilisation of 70 %; 10 % while replicas are down. Replicas are spread
@@ -68,7 +68,7 @@ def plan_fleet(
     if zones:
         spread = bare + math.ceil(bare / (zones - 1))  # the least n of which n - ⌈n/zones⌉ are left
     replicas = max(with_headroom, bare + redundancy, spread or 0)
-    return Fleet(replicas, with_headroom, bare + redundancy, spread, demand_per_s, capacity_per_s)
+    return ReplicaCount(replicas, with_headroom, bare + redundancy, spread, demand_per_s, capacity_per_s)
 
 
 def cost_per_million(replicas: int, price_per_hour: float, average_demand_per_s: float) -> float:

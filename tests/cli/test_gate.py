@@ -12,8 +12,8 @@ from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.gate import exit_code_of_verdict
 from perfkit.cli.main import main
 from perfkit.gate.arm import parse_arm
-from perfkit.gate.folder import Fixed, GateFolder, Plan
-from perfkit.gate.paired import GateRequest
+from perfkit.gate.folder import FixedSettings, GateFolder, GateManifest
+from perfkit.gate.paired_gate import GateRequest
 from perfkit.gate.verdict import Verdict
 from perfkit.scenario.file import read_scenario
 from tests.conditions import until_ended
@@ -46,8 +46,8 @@ def begin(scenario, place, pairs, targets=URLS, **asked):
     loaded = read_scenario(scenario)
     baseline, candidate = (parse_arm("", target, loaded.scenario) for target in targets)
     request = GateRequest(loaded, baseline, candidate, **asked)
-    folder = GateFolder(place, Plan(asked=request.asked, seed=1, started_at="2026-01-02T03:04:05.678+00:00"))
-    folder.fix(Fixed(warmup_ns=50_000_000, window_ns=300_000_000, concurrency=4, rate_per_s=70.0))
+    folder = GateFolder(place, GateManifest(asked=request.asked, seed=1, started_at="2026-01-02T03:04:05.678+00:00"))
+    folder.fix(FixedSettings(warmup_ns=50_000_000, window_ns=300_000_000, concurrency=4, rate_per_s=70.0))
     for pair in pairs:
         folder.add(pair)
 

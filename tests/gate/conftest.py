@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.gate.pair import ArmRun, Pair, PointFigures, draw_order, draw_seed
+from perfkit.gate.pairs import ArmRun, Pair, PointFigures, draw_order, draw_seed
 
 CLOSED, OPEN = "http, concurrency 4", "http, 70/s poisson"
 
@@ -30,7 +30,7 @@ def make_run(slower=1.0, *, noise=lambda: 1.0, codes=(), failed=0, valid=True, w
 
 
 class Machine:
-    """Measures arms as a machine with faults of its own would; see `perfkit.gate.pair_loop.Measure`."""
+    """Measures arms as a machine with faults of its own would; see `perfkit.gate.pairs.Measure`."""
 
     def __init__(self, *, before=None, seed=0, candidate=1.0, second=1.0, drift=1.0, noise=0.01, **candidate_run):
         self._candidate, self._second, self._drift, self._sd = candidate, second, drift, noise
@@ -53,7 +53,7 @@ class Audience:
     def __init__(self):
         self.started, self.finished, self.said = [], [], []
 
-    def say(self, text):
+    def message(self, text):
         self.said.append(text)
 
     def pair_started(self, kind, usable, order, seconds_a_pair):

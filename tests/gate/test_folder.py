@@ -3,12 +3,12 @@ import json
 import pytest
 
 from perfkit.errors import ResultError
-from perfkit.gate.folder import Asked, Fixed, GateFolder, Plan, read_verdict
+from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest, read_verdict
 from perfkit.gate.verdict import Verdict
 
-ASKED = Asked(scenario={"name": "x"}, baseline="http://a", candidate="http://b", quick=False, control_pairs=0, perfkit="1.2.3")
-PLAN = Plan(asked=ASKED, seed=7, started_at="2026-01-02T03:04:05.678+00:00")
-FIXED = Fixed(warmup_ns=10, window_ns=20, concurrency=4, rate_per_s=70.0, capacity_per_s=100.0, notes=("Said.",))
+ASKED = GateInputs(scenario={"name": "x"}, baseline="http://a", candidate="http://b", quick=False, control_pairs=0, perfkit="1.2.3")
+PLAN = GateManifest(asked=ASKED, seed=7, started_at="2026-01-02T03:04:05.678+00:00")
+FIXED = FixedSettings(warmup_ns=10, window_ns=20, concurrency=4, rate_per_s=70.0, capacity_per_s=100.0, notes=("Said.",))
 VERDICT = Verdict(
     kind="pass", reasons=("Fine.",), mode="paired", scenario="x", baseline="http://a", candidate="http://b", false_alarm_rate=0.01,
     pairs=12, started_at=PLAN.started_at,

@@ -4,8 +4,8 @@ import pathlib
 import pytest
 
 from perfkit.errors import MeasurementError
-from perfkit.gate.folder import Fixed
-from perfkit.gate.trial import _warmup_ns, find_saturating, stints, window_ns
+from perfkit.gate.folder import FixedSettings
+from perfkit.gate.trial import _warmup_ns, find_saturating, run_specs, window_ns
 from perfkit.result.model import Result
 from perfkit.scenario.load import ClosedLoadSpec
 from perfkit.scenario.model import Scenario
@@ -56,8 +56,8 @@ def test_a_server_is_saturated_where_doubling_what_is_in_flight_brings_nothing(c
 
 
 def test_the_standard_profile_saturates_and_then_keeps_the_rate_that_was_fixed():
-    fixed = Fixed(warmup_ns=S, window_ns=2 * S, concurrency=8, rate_per_s=70.0)
-    closed, opened = stints(scenario(), fixed, 5)
+    fixed = FixedSettings(warmup_ns=S, window_ns=2 * S, concurrency=8, rate_per_s=70.0)
+    closed, opened = run_specs(scenario(), fixed, 5)
     assert closed.load.model_dump(mode="json")["closed"]["concurrency"] == [8]
     assert opened.load.model_dump(mode="json")["open"]["rates_per_s"] == ["70/s"]
     assert {(one.seed, one.warmup_ns, one.window_ns) for one in (closed, opened)} == {(5, S, 2 * S)}
@@ -65,11 +65,11 @@ def test_the_standard_profile_saturates_and_then_keeps_the_rate_that_was_fixed()
 
 def test_a_baseline_without_capacity_ends_it():
     with pytest.raises(MeasurementError, match="answered nothing in its trial"):
-        stints(scenario(), Fixed(warmup_ns=S, window_ns=2 * S, concurrency=8, capacity_per_s=0.0), 5)
+        run_specs(scenario(), FixedSettings(warmup_ns=S, window_ns=2 * S, concurrency=8, capacity_per_s=0.0), 5)
 
 
 def test_without_a_profile_it_is_the_scenarios_load():
-    (own,) = stints(scenario(), Fixed(warmup_ns=S, window_ns=None), 5)
+    (own,) = run_specs(scenario(), FixedSettings(warmup_ns=S, window_ns=None), 5)
     assert isinstance(own.load, ClosedLoadSpec)
     assert own.load.closed.concurrency == (3,)
 

@@ -8,9 +8,9 @@ import pytest
 
 from perfkit.errors import InconclusiveError, ResultError, UsageError
 from perfkit.plan.evidence import gather, read_sources
-from perfkit.plan.inputs import Question, parse_prices, parse_slo
+from perfkit.plan.inputs import PlanInputs, parse_prices, parse_slo
 from perfkit.plan.model import plan_document
-from perfkit.plan.planner import make_plan
+from perfkit.plan.planner import plan_capacity
 from perfkit.report.plan_sentences import headline
 from perfkit.stats.usl import UslFit
 from perfkit.telemetry.gpu.figures import GpuFigures
@@ -19,17 +19,17 @@ LIMIT_S = 0.3
 TRUTH = 100 - math.log(100) / LIMIT_S  # 84.6/s
 
 
-def question(**changes):
-    return dataclasses.replace(Question(parse_slo(["p99<300ms"]), (1000.0,)), **changes)
+def inputs(**changes):
+    return dataclasses.replace(PlanInputs(parse_slo(["p99<300ms"]), (1000.0,)), **changes)
 
 
 def planned(results, asked=None):
-    return make_plan(gather(read_sources([str(one) for one in results])), asked or question())
+    return plan_capacity(gather(read_sources([str(one) for one in results])), asked or inputs())
 
 
 @pytest.fixture(scope="module")
 def plan(mm1_results):
-    asked = question(prices=parse_prices(["$2.50/h"]), redundancy=1, zones=3, rates_per_s=(55.0, 200.0))
+    asked = inputs(prices=parse_prices(["$2.50/h"]), redundancy=1, zones=3, rates_per_s=(55.0, 200.0))
     return planned(mm1_results, asked)
 
 
@@ -95,7 +95,7 @@ def test_the_document_is_json_without_what_is_no_number(plan):
 
 
 def test_the_same_question_has_the_same_answer(mm1_results, plan):
-    again = planned(mm1_results, plan.question)
+    again = planned(mm1_results, plan.inputs)
     assert plan_document(again) == plan_document(plan)
 
 
@@ -118,14 +118,14 @@ def test_answers_that_are_not_what_was_asked_for_are_no_goodput(write):
     )
     (right,) = gather([source])
     (wrong,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
-    (at_20, *_), (less_at_20, *_) = (make_plan([one], question()).chosen.points for one in (right, wrong))
+    (at_20, *_), (less_at_20, *_) = (plan_capacity([one], inputs()).chosen.points for one in (right, wrong))
     assert at_20.goodput_per_s is not None
     assert less_at_20.goodput_per_s == pytest.approx(at_20.goodput_per_s - 100 / 20)
 
 
 def test_demand_that_does_not_grow_is_not_said_to_exceed_anything(mm1_results):
     peaks = tuple((f"2026-03-{day:02d}", 700 * 0.99**day) for day in range(1, 31))
-    told = headline(planned(mm1_results, question(peaks=peaks, replicas_now=20)))
+    told = headline(planned(mm1_results, inputs(peaks=peaks, replicas_now=20)))
     assert told[-1].startswith("Demand is not expected to exceed 20 replicas less headroom (")
     assert told[-1].endswith("): not within 5 years (P50; P10 not within 5 years, P90 not within 5 years).")
 
@@ -133,17 +133,17 @@ def test_demand_that_does_not_grow_is_not_said_to_exceed_anything(mm1_results):
 def test_the_cheapest_of_several_serves_the_demand(mm1_results, write):
     slow = write((20, 35, 50, 60, 65, 110), model="n", restart=0.3, overloaded_from=100)
     named = [f"fast={folder}" for folder in mm1_results[:3]] + [f"slow={slow}"]
-    dear = planned(named, question(prices=parse_prices(["fast=$2.50/h", "slow=$2.40/h"])))
-    cheap = planned(named, question(prices=parse_prices(["fast=$2.50/h", "slow=$0.20/h"])))
+    dear = planned(named, inputs(prices=parse_prices(["fast=$2.50/h", "slow=$2.40/h"])))
+    cheap = planned(named, inputs(prices=parse_prices(["fast=$2.50/h", "slow=$0.20/h"])))
     assert (dear.cheapest, cheap.cheapest, planned(named).cheapest) == ("fast", "slow", "fast")
     assert not planned(named).compares_costs
     costs = {(one.name, it.headroom): (it.cost_per_hour, it.slo_percentile_ns) for one in dear.configurations for it in one.operations}
     front = [costs[key] for key in dear.front]
     assert all(not (cost < a and time < b) for cost, time in costs.values() for a, b in front)
     with pytest.raises(UsageError, match="slow has no price while others have one"):
-        planned(named, question(prices=parse_prices(["fast=$2.50/h"])))
+        planned(named, inputs(prices=parse_prices(["fast=$2.50/h"])))
     with pytest.raises(UsageError, match="'medium' is no configuration; they are fast, slow"):
-        planned(named, question(prices=parse_prices(["medium=$2.50/h"])))
+        planned(named, inputs(prices=parse_prices(["medium=$2.50/h"])))
 
 
 def test_a_configuration_that_cannot_be_planned_with_is_left_out_with_its_reason(mm1_results, write):
@@ -155,12 +155,12 @@ def test_a_configuration_that_cannot_be_planned_with_is_left_out_with_its_reason
 
 def test_demand_that_grows_exhausts_the_fleet(mm1_results):
     peaks = tuple((f"2026-03-{day:02d}", 700 * 1.01**day) for day in range(1, 31))
-    plan = planned(mm1_results, question(peaks=peaks, replicas_now=20))
+    plan = planned(mm1_results, inputs(peaks=peaks, replicas_now=20))
     capacity = 20 * plan.chosen.capacity.low_per_s * 0.7
     assert plan.exhaustion.capacity_per_s == pytest.approx(capacity)
     assert plan.exhaustion.p50_days == math.ceil(math.log(capacity / (700 * 1.01**30)) / math.log(1.01))
     with pytest.raises(UsageError, match="--peaks: a forecast needs at least 14 daily peaks, found 13"):
-        planned(mm1_results, question(peaks=peaks[:13]))
+        planned(mm1_results, inputs(peaks=peaks[:13]))
 
 
 def test_gpus_give_energy_gross_and_above_idle(write):
@@ -174,7 +174,7 @@ def test_gpus_give_energy_gross_and_above_idle(write):
     )
     points = tuple(point.model_copy(update={"gpus": gpus}) for point in source.result.points)
     (one,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
-    plan = make_plan([one], question(idle_power_w=40.0))
+    plan = plan_capacity([one], inputs(idle_power_w=40.0))
     at_50 = next(point for point in plan.chosen.points if point.rate_per_s == 50)
     assert (at_50.gpu_utilization, at_50.power_w) == pytest.approx((0.6, 200.0))
     assert (at_50.energy.gross_j, at_50.energy.above_idle_j) == pytest.approx((4.0, 3.2))
@@ -187,7 +187,7 @@ def test_mean_power_stands_in_for_energy_and_the_idle_power_is_the_one_measured_
     gpus = (GpuFigures("a", "H", "nvml", power_mean_w=100.0, idle_power_w=25.0),)
     points = tuple(point.model_copy(update={"gpus": gpus}) for point in source.result.points)
     (one,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
-    at_50 = next(point for point in make_plan([one], question()).chosen.points if point.rate_per_s == 50)
+    at_50 = next(point for point in plan_capacity([one], inputs()).chosen.points if point.rate_per_s == 50)
     assert (at_50.gpu_utilization, at_50.power_w) == (None, 100.0)
     assert (at_50.energy.gross_j, at_50.energy.above_idle_j) == pytest.approx((2.0, 1.5))
 
@@ -209,12 +209,12 @@ def test_a_single_start_of_the_server_is_said(write):
 def test_errors_cut_the_capacity(write):
     folder = write((20, 35, 50, 60, 70), rejected=100)
     with pytest.raises(InconclusiveError, match="never met"):
-        planned([folder], question(slo=parse_slo(["p99<10s,error_rate<1%"])))
+        planned([folder], inputs(slo=parse_slo(["p99<10s,error_rate<1%"])))
 
 
 def test_a_target_that_answers_less_under_overload_is_cut_at_what_it_kept_up_with(write):
     rates = (20, 35, 50, 60, 70, 200)
-    one = planned([write(rates, overloaded_from=100, slowest_per_s=40)], question(slo=parse_slo(["p99<10s"]))).chosen
+    one = planned([write(rates, overloaded_from=100, slowest_per_s=40)], inputs(slo=parse_slo(["p99<10s"]))).chosen
     assert (one.capacity.per_s, one.capacity.is_cut) == (70.0, True)
     assert any("The capacity is cut at 70.0/s" in note for note in one.notes)
 
@@ -243,7 +243,7 @@ def test_a_rate_that_was_not_valid_is_left_out(write):
 )
 def test_what_no_capacity_can_be_told_from_is_refused(write, options, limit, error, message):
     with pytest.raises(error) as caught:
-        planned([write(**options)], question(slo=parse_slo([f"p99<{limit}"])))
+        planned([write(**options)], inputs(slo=parse_slo([f"p99<{limit}"])))
     assert message in str(caught.value)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.plan.evidence import gather, read_sources
-from perfkit.plan.inputs import Price, Question, parse_slo
-from perfkit.plan.planner import make_plan
+from perfkit.plan.inputs import PlanInputs, Price, parse_slo
+from perfkit.plan.planner import plan_capacity
 from perfkit.report.plan_folder import write_plan
 from perfkit.report.plan_plots import draw_plan_plots, gpu_figure, rate_figure, throughput_figure
 from perfkit.report.plan_sentences import headline, remarks
@@ -27,10 +27,10 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture(scope="module")
 def plan(mm1_results):
     peaks = tuple((f"2026-{month:02d}-{day:02d}", 400 * 1.004 ** (28 * month + day)) for month in (1, 2, 3) for day in range(1, 29))
-    question = Question(
+    inputs = PlanInputs(
         parse_slo(["p99<300ms"]), (1000.0,), prices={"": Price(2.5, "$")}, redundancy=1, rates_per_s=(55.0,), peaks=peaks, replicas_now=30
     )
-    return make_plan(gather(read_sources([str(one) for one in mm1_results])), question)
+    return plan_capacity(gather(read_sources([str(one) for one in mm1_results])), inputs)
 
 
 @pytest.fixture(scope="module")

@@ -11,17 +11,17 @@ from perfkit.stats.capacity import (
     ClosedPoint,
     closed_loop_bounds,
     cost_per_million,
+    count_replicas,
     energy_per_inference,
     measured_knee,
     pareto_front,
-    plan_fleet,
     target_concurrency,
 )
 
 
 def test_the_golden_plan():
     """λ*_L = 120, Q = 1,000, h = 0.7, h_f = 0.9, k = 1: 12 replicas; $2.50 an hour each: $8.33 a million; 300 W at 120/s: 2.5 J."""
-    fleet = plan_fleet(1000.0, 120.0, headroom=0.3, failure_headroom=0.1, redundancy=1)
+    fleet = count_replicas(1000.0, 120.0, headroom=0.3, failure_headroom=0.1, redundancy=1)
     assert (fleet.replicas, fleet.for_headroom, fleet.for_redundancy, fleet.reason) == (12, 12, 11, "headroom")
     assert round(cost_per_million(fleet.replicas, 2.50, 1000.0), 2) == 8.33
     assert energy_per_inference(300.0, 120.0).gross_j == 2.5
@@ -33,7 +33,7 @@ def test_the_golden_plan():
     st.sampled_from([0, 2, 3, 5]),
 )  # fmt: skip
 def test_a_fleet_is_the_smallest_that_keeps_its_promises(demand, capacity, headroom, failure_headroom, redundancy, zones):
-    fleet = plan_fleet(demand, capacity, headroom=headroom, failure_headroom=failure_headroom, redundancy=redundancy, zones=zones)
+    fleet = count_replicas(demand, capacity, headroom=headroom, failure_headroom=failure_headroom, redundancy=redundancy, zones=zones)
 
     def keeps(n, slack):
         after_loss = n - math.ceil(n / zones) if zones else n
@@ -51,12 +51,12 @@ def test_a_fleet_is_the_smallest_that_keeps_its_promises(demand, capacity, headr
 @pytest.mark.parametrize("zones", [2, 3, 4, 7])
 def test_the_least_fleet_that_survives_the_largest_zone(zones):
     for bare in range(1, 60):
-        fleet = plan_fleet(float(bare), 1.0, headroom=0.0, failure_headroom=0.0, zones=zones)
+        fleet = count_replicas(float(bare), 1.0, headroom=0.0, failure_headroom=0.0, zones=zones)
         assert fleet.for_zone_loss == next(n for n in range(1, 200) if n - math.ceil(n / zones) >= bare)
 
 
 def test_a_demand_that_fits_exactly_takes_no_replica_more():
-    assert plan_fleet(840.0, 120.0, headroom=0.3, failure_headroom=0.1).replicas == 10
+    assert count_replicas(840.0, 120.0, headroom=0.3, failure_headroom=0.1).replicas == 10
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_demand_that_fits_exactly_takes_no_replica_more():
 )
 def test_nonsense_is_refused(demand, capacity, options, message):
     with pytest.raises(ValueError, match=message):
-        plan_fleet(demand, capacity, **options)
+        count_replicas(demand, capacity, **options)
 
 
 def test_energy_needs_inferences_and_is_never_below_zero():

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from perfkit.comparison.comparison import put_side_by_side
+from perfkit.comparison.result_comparison import compare_results
 from perfkit.errors import IncomparableError
 from perfkit.report.comparison import comparison_html, comparison_json, comparison_markdown, comparison_text
 from perfkit.result.model import Result
@@ -20,7 +20,7 @@ def rows(compared):
 
 
 def test_changes_are_ratios_to_the_first_with_intervals_from_both():
-    found = rows(put_side_by_side([("a", result()), ("b", result(**SLOWER))]))
+    found = rows(compare_results([("a", result()), ("b", result(**SLOWER))]))
     change = found["p50"].changes[1]
     # both figures are known to 2 % each way; MOVER puts the two together
     assert change.value == pytest.approx(1.1)
@@ -31,40 +31,40 @@ def test_changes_are_ratios_to_the_first_with_intervals_from_both():
 
 
 def test_any_number_of_results_stands_side_by_side():
-    compared = put_side_by_side([(str(index), result(p50_ms=2.0 + index)) for index in range(5)])
+    compared = compare_results([(str(index), result(p50_ms=2.0 + index)) for index in range(5)])
     assert [change and round(change.value, 3) for change in rows(compared)["p50"].changes] == [None, 1.5, 2.0, 2.5, 3.0]
     assert all(len(row.values) == 5 for row in compared.rows)
 
 
 def test_error_rates_differ_in_points():
     failing = result(requests={**point()["requests"], "ok": 4950, "rejected": 50}, error_rate=0.01)
-    change = rows(put_side_by_side([("a", result()), ("b", failing)]))["error rate"].changes[1]
+    change = rows(compare_results([("a", result()), ("b", failing)]))["error rate"].changes[1]
     assert change.value == pytest.approx(0.01)
     assert 0.005 < change.low < 0.01 < change.high < 0.015
 
 
 def test_what_differs_stands_before_the_figures():
     other = changed(changed(document(), "environment.generator.kernel", "6.2.0"), "scenario.workload.seed", 3)
-    text = comparison_text(put_side_by_side([("a", result()), ("b", Result.model_validate(other))]))
+    text = comparison_text(compare_results([("a", result()), ("b", Result.model_validate(other))]))
     assert "! generator.kernel: 6.1.0 → 6.2.0" in text
     assert "  scenario.workload.seed: 0 → 3" in text
     assert text.index("6.2.0") < text.index("scenario.workload.seed") < text.index("throughput")
 
 
 def test_results_that_differ_in_nothing_recorded_say_so():
-    assert "Nothing recorded differs." in comparison_text(put_side_by_side([("a", result()), ("b", result())]))
+    assert "Nothing recorded differs." in comparison_text(compare_results([("a", result()), ("b", result())]))
 
 
 def test_a_metric_that_one_lacks_is_named():
     lacking = Result.model_validate(changed(document(), "summary.0.service_time_ns.p99", None))
-    compared = put_side_by_side([("a", result()), ("b", lacking)])
+    compared = compare_results([("a", result()), ("b", lacking)])
     assert "p99 of http, concurrency 4 is missing in b: too few samples carry it." in compared.notes
     assert rows(compared)["p99"].changes == (None, None)
 
 
 def test_load_points_that_not_all_have_are_named_and_left_out():
     more = result(points=[point(), point(load={"kind": "closed", "concurrency": 16})])
-    compared = put_side_by_side([("a", more), ("b", result())])
+    compared = compare_results([("a", more), ("b", result())])
     assert {row.load_point for row in compared.rows} == {"http, concurrency 4"}
     assert "Not in all results, and left out: http concurrency 16 of a." in compared.notes
 
@@ -72,17 +72,17 @@ def test_load_points_that_not_all_have_are_named_and_left_out():
 def test_nothing_in_common_is_incomparable():
     other = result(points=[point(load={"kind": "closed", "concurrency": 16})])
     with pytest.raises(IncomparableError, match=r"no load point in common \(a: http concurrency 4; b: http concurrency 16\)"):
-        put_side_by_side([("a", result()), ("b", other)])
+        compare_results([("a", result()), ("b", other)])
 
 
 def test_results_that_broke_off_or_are_not_valid_are_named():
     broken = changed(changed(document(), "status", "interrupted"), "summary.0.valid", False)
-    notes = put_side_by_side([("a", result()), ("b", Result.model_validate(broken))]).notes
+    notes = compare_results([("a", result()), ("b", Result.model_validate(broken))]).notes
     assert notes == ("b is interrupted.", "Not valid in b: http concurrency 4; its figures may be the load generator's own.")
 
 
 def test_every_form_says_that_it_is_no_verdict():
-    compared = put_side_by_side([("a<b", result()), ("c|d", result(**SLOWER))])
+    compared = compare_results([("a<b", result()), ("c|d", result(**SLOWER))])
     read = json.loads(comparison_json(compared))
     assert read["schema"] == "perfkit.comparison/1"
     assert [row["metric"] for row in read["rows"]] == ["throughput", "p50", "p90", "p95", "p99", "error rate"]
@@ -91,7 +91,7 @@ def test_every_form_says_that_it_is_no_verdict():
 
 
 def test_markdown_and_html_escape_what_results_are_called():
-    compared = put_side_by_side([("a<b", result()), ("c|d", result(**SLOWER))])
+    compared = compare_results([("a<b", result()), ("c|d", result(**SLOWER))])
     assert "c\\|d" in comparison_markdown(compared)
     cells = []
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.gate.baseline import ControlVariance, baseline_of, joined
-from perfkit.gate.run_comparison import control_spread
-from perfkit.gate.stored import stored_verdict
+from perfkit.gate.baseline import ControlVariance, baseline_from_result, merge_baselines
+from perfkit.gate.stored_comparison import control_variances
+from perfkit.gate.stored_gate import stored_verdict
 from perfkit.gate.verdict import Comparison
 from perfkit.report.gate import share
 from perfkit.report.verdict import finding
@@ -23,8 +23,8 @@ def runs(factors, *, hosts=("host-a",), hour=0, **options):
     for index, factor in enumerate(factors):
         figures = {"p50_ms": 2.0 * factor, "p99_ms": 6.0 * factor, "throughput_per_s": 500 / factor}
         started_at = f"2026-01-{1 + index:02}T{hour:02}:00:00.000+00:00"
-        made.append((str(index), baseline_of(result(started_at=started_at, host=hosts[index % len(hosts)], **figures, **options))))
-    return joined(made)
+        made.append((str(index), baseline_from_result(result(started_at=started_at, host=hosts[index % len(hosts)], **figures, **options))))
+    return merge_baselines(made)
 
 
 def judge(baseline, candidate, **options):
@@ -121,13 +121,13 @@ def test_the_output_says_what_this_mode_cannot_promise():
 def test_a_target_over_a_network_is_said_to_be_unknown():
     remote = changed(document(), "environment.target.protocols.http.path", "network")
     later = {**remote, "started_at": STARTED}
-    verdict = judge(baseline_of(Result.model_validate(remote)), baseline_of(Result.model_validate(later)))
+    verdict = judge(baseline_from_result(Result.model_validate(remote)), baseline_from_result(Result.model_validate(later)))
     assert any("nothing of the server's" in note for note in verdict.notes)
 
 
 def test_a_metric_that_disappears_is_not_passed_over():
     lacking = changed(document(started_at=STARTED), "summary.0.service_time_ns.p99", None)
-    verdict = judge(runs(STEADY), baseline_of(Result.model_validate(lacking)))
+    verdict = judge(runs(STEADY), baseline_from_result(Result.model_validate(lacking)))
     assert verdict.kind == "incomparable"
     assert verdict.reasons == (
         "p99 of http, concurrency 4 is in the baseline and missing in the candidate: a metric that disappears is not passed over",
@@ -136,15 +136,15 @@ def test_a_metric_that_disappears_is_not_passed_over():
 
 def test_a_load_point_that_disappears_is_not_passed_over():
     both = [point(), point(load={"kind": "closed", "concurrency": 8})]
-    baseline = baseline_of(result(points=both))
-    verdict = judge(baseline, baseline_of(result(points=both[:1], started_at=STARTED)))
+    baseline = baseline_from_result(result(points=both))
+    verdict = judge(baseline, baseline_from_result(result(points=both[:1], started_at=STARTED)))
     assert verdict.kind == "incomparable"
     assert "throughput of http, concurrency 8 is in the baseline and missing in the candidate" in verdict.reasons[0]
 
 
 def test_a_metric_that_the_baseline_lacks_is_said_not_to_be_gated():
     lacking = changed(document(), "summary.0.service_time_ns.p99", None)
-    baseline = joined([("a", baseline_of(Result.model_validate(lacking))), ("b", runs(STEADY[1:], hour=5))])
+    baseline = merge_baselines([("a", baseline_from_result(Result.model_validate(lacking))), ("b", runs(STEADY[1:], hour=5))])
     verdict = judge(baseline, runs([1.0], hour=7))
     assert "p99" not in {one.metric for one in verdict.comparisons}
     assert any("Not gated" in note and "p99 of http, concurrency 4" in note for note in verdict.notes)
@@ -154,14 +154,14 @@ def without(*names, at):
     lacking = document(started_at=at)
     for name in names:
         lacking = changed(lacking, f"summary.0.service_time_ns.{name}", None)
-    return baseline_of(Result.model_validate(lacking))
+    return baseline_from_result(Result.model_validate(lacking))
 
 
 EARLIER = [f"2026-01-0{day}T00:00:00.000+00:00" for day in (1, 2)]
 
 
 def test_a_metric_that_nobody_has_is_said_not_to_be_gated_and_refused_where_it_was_asked_for():
-    baseline = joined([(at, without("p99", at=at)) for at in EARLIER])
+    baseline = merge_baselines([(at, without("p99", at=at)) for at in EARLIER])
     verdict = judge(baseline, without("p99", at=STARTED))
     assert "p99" not in {one.metric for one in verdict.comparisons}
     assert any("Not gated" in note and "p99 of http, concurrency 4" in note for note in verdict.notes)
@@ -175,7 +175,7 @@ def test_a_metric_that_nobody_has_is_said_not_to_be_gated_and_refused_where_it_w
 def test_a_gate_without_any_metric_is_invalid_rather_than_passed():
     load = {"kind": "open", "rate_per_s": 100.0, "arrivals": "poisson"}
     made = [without("p50", "p95", "p99", at=at) for at in (EARLIER[0], STARTED)]
-    made = [one.model_copy(update={"runs": (one.runs[0].model_copy(update={"points": (one.runs[0].points[0].model_copy(update={"load": baseline_of(result(load=load)).runs[0].points[0].load}),)}),)}) for one in made]  # fmt: skip
+    made = [one.model_copy(update={"runs": (one.runs[0].model_copy(update={"points": (one.runs[0].points[0].model_copy(update={"load": baseline_from_result(result(load=load)).runs[0].points[0].load}),)}),)}) for one in made]  # fmt: skip
     verdict = judge(*made)
     assert verdict.kind == "invalid"
     assert "holds no metric that has a say" in verdict.reasons[0]
@@ -206,7 +206,7 @@ def test_what_is_not_known_at_all_is_told_in_figures_that_can_be_read():
     ],
 )
 def test_a_run_that_cannot_be_relied_on_makes_the_gate_invalid(path, value, sentence):
-    verdict = judge(runs(STEADY), baseline_of(Result.model_validate(changed(document(started_at=STARTED), path, value))))
+    verdict = judge(runs(STEADY), baseline_from_result(Result.model_validate(changed(document(started_at=STARTED), path, value))))
     assert verdict.kind == "invalid"
     assert sentence in verdict.reasons[0]
     assert "reports/new" in verdict.reasons[0]
@@ -214,13 +214,13 @@ def test_a_run_that_cannot_be_relied_on_makes_the_gate_invalid(path, value, sent
 
 def test_other_scenarios_are_told_by_their_keys():
     other = changed(document(started_at=STARTED), "scenario.load.closed.concurrency", [4, 8])
-    verdict = judge(runs(STEADY), baseline_of(Result.model_validate(other)))
+    verdict = judge(runs(STEADY), baseline_from_result(Result.model_validate(other)))
     assert (verdict.kind, verdict.reasons) == ("incomparable", ("scenario load.closed.concurrency differs: 4 against 4, 8",))
 
 
 def test_one_build_against_itself_is_incomparable_unless_that_is_meant():
     built = [changed(document(started_at=at), "environment.target.build", "b1") for at in ("2026-01-01T00:00:00.000+00:00", STARTED)]
-    sides = [baseline_of(Result.model_validate(one)) for one in built]
+    sides = [baseline_from_result(Result.model_validate(one)) for one in built]
     assert judge(*sides).kind == "incomparable"
     assert judge(*sides, same_build_is_meant=True).kind == "inconclusive"
 
@@ -233,7 +233,7 @@ def test_a_run_cannot_be_its_own_baseline():
 
 def test_errors_regress_and_many_requests_without_any_pass():
     requests = {**point()["requests"], "ok": 4900, "rejected": 100}
-    failing = baseline_of(result(started_at=STARTED, requests=requests, error_rate=0.02))
+    failing = baseline_from_result(result(started_at=STARTED, requests=requests, error_rate=0.02))
     found = {one.metric: one for one in judge(runs(STEADY), failing).comparisons}
     assert found["error_rate"].verdict == "regressed"
     assert found["error_rate"].estimate == pytest.approx(0.02)
@@ -241,7 +241,7 @@ def test_errors_regress_and_many_requests_without_any_pass():
 
 def test_the_scenario_names_the_metrics_that_have_a_say():
     baseline = runs(STEADY).model_copy(update={"metrics": ("p50",)})
-    slower_tail = baseline_of(result(started_at=STARTED, p50_ms=2.0, p99_ms=9.0))
+    slower_tail = baseline_from_result(result(started_at=STARTED, p50_ms=2.0, p99_ms=9.0))
     verdict = judge(baseline, slower_tail)
     assert {one.metric for one in verdict.gated} == {"p50", "error_rate"}
     assert verdict.kind != "regressed"
@@ -249,7 +249,9 @@ def test_the_scenario_names_the_metrics_that_have_a_say():
 
 def test_an_open_loops_throughput_has_no_say():
     load = {"kind": "open", "rate_per_s": 100.0, "arrivals": "poisson"}
-    verdict = judge(*(joined([(at, baseline_of(result(started_at=f"2026-01-0{at}T00:00:00.000+00:00", load=load)))]) for at in "12"))
+    verdict = judge(
+        *(merge_baselines([(at, baseline_from_result(result(started_at=f"2026-01-0{at}T00:00:00.000+00:00", load=load)))]) for at in "12")
+    )
     assert {one.metric for one in verdict.gated} == {"p50", "p95", "p99", "error_rate"}
 
 
@@ -259,7 +261,7 @@ def test_control_pairs_give_the_variance_of_one_run():
         metric="p99", load_point="x", unit="ns", better="lower", baseline=1.0, candidate=1.0, estimate=1.0, interval=None, confidence=0.9, pairs=4000,
         noise_band=0.01, margin=0.1, verdict="inconclusive", reason="", baseline_values=tuple(np.exp(pairs[0])), candidate_values=tuple(np.exp(pairs[1])),
     )  # fmt: skip
-    (variance, df) = control_spread([made])["p99", "x"]
+    (variance, df) = control_variances([made])["p99", "x"]
     assert math.sqrt(variance) == pytest.approx(0.02, rel=0.05)
     assert df == 3999
 

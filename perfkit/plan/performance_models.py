@@ -35,7 +35,7 @@ def fit_law(points: Sequence[ClosedPoint]) -> UslFit | UslRefusal | None:
     return fit_usl([point.concurrency for point in points], [point.throughput_per_s for point in points])
 
 
-def judge_models(
+def validate_models(
     evidence: Evidence, points: Sequence[RatePoint], capacity: Capacity | None
 ) -> tuple[tuple[Validation, ...], tuple[MgcQueue | BatchQueue, ...]]:
     """Both queues fitted to the lower rates and held against the others; and those that hold.

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import perfkit
 from perfkit.gate.baseline import TIMES, Baseline, Figures, Run
-from perfkit.gate.metric_comparison import MARGINS, Metric
-from perfkit.gate.run_comparison import Failures, RunFigures, compare_failures, compare_runs, known_spread, slowness
+from perfkit.gate.metrics import MARGINS, Metric
+from perfkit.gate.stored_comparison import Failures, RunFigures, compare_failures, compare_runs, known_spread, slowness
 from perfkit.gate.verdict import Comparison, Verdict, VerdictKind
 from perfkit.result.fingerprint import fingerprint_differences, same_build, scenario_differences
 from perfkit.stats.paired import FALSE_ALARM_RATE, Rule

@@ -4,9 +4,8 @@ import statistics
 import pytest
 
 from perfkit.clock import ManualClock
-from perfkit.gate.judgement import MetricChoice, settle
-from perfkit.gate.pair import Pair, draw_order, draw_seed
-from perfkit.gate.pair_loop import run_pairs
+from perfkit.gate.paired_decision import MetricChoice, decide_pairs
+from perfkit.gate.pairs import Pair, draw_order, draw_seed, run_pairs
 from perfkit.stats.paired import rule_for
 
 RULE, STANDARD = rule_for(4), MetricChoice(is_standard=True)
@@ -21,7 +20,7 @@ def run(measure, audience, *, seed=1, kind="pair", done=(), kept=None, settle_wi
             done=done,
             measure=measure,
             keep=(kept if kept is not None else []).append,
-            settle=settle_with or (lambda pairs: settle(RULE, pairs, STANDARD)),
+            decide=settle_with or (lambda pairs: decide_pairs(RULE, pairs, STANDARD)),
             observer=audience,
             clock=ManualClock(),
         )
@@ -91,7 +90,7 @@ def test_who_watches_is_told_how_long_a_pair_takes(audience, machine):
         await clock.sleep_until_ns(clock.now_ns() + 5_000_000_000)
 
     measure = machine(before=five_seconds)
-    clock.run(run_pairs("pair", seed=1, done=[], measure=measure, keep=lambda _: None, settle=until(3), observer=audience, clock=clock))
+    clock.run(run_pairs("pair", seed=1, done=[], measure=measure, keep=lambda _: None, decide=until(3), observer=audience, clock=clock))
     assert [(usable, seconds) for _, usable, _, seconds in audience.started] == [(0, None), (1, 10.0), (2, 10.0)]
 
 
@@ -123,5 +122,5 @@ def test_neither_position_nor_drift_makes_an_alarm(machine, audience, faults):
 
 @pytest.mark.parametrize("faults", [{"second": 1.3}, {"drift": 1.05}])
 def test_without_the_coins_they_would(machine, audience, faults, monkeypatch):
-    monkeypatch.setattr("perfkit.gate.pair_loop.draw_order", lambda *_: ("baseline", "candidate"))
+    monkeypatch.setattr("perfkit.gate.pairs.draw_order", lambda *_: ("baseline", "candidate"))
     assert run(machine(**faults), audience).kind == "regressed"

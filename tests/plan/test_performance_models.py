@@ -5,8 +5,8 @@ import math
 import pytest
 
 from perfkit.plan.evidence import Evidence
-from perfkit.plan.laws import BATCH, MGC, judge_models, what_if
 from perfkit.plan.model import RatePoint
+from perfkit.plan.performance_models import BATCH, MGC, validate_models, what_if
 from perfkit.stats.queueing import BatchQueue, MgcQueue
 from perfkit.stats.slo_capacity import Capacity
 from tests.queue_results import bucket_counts
@@ -32,7 +32,7 @@ def evidence():
 
 
 def test_the_model_that_the_points_come_from_holds_and_the_other_is_rejected(evidence):
-    (mgc, batch), (queue,) = judge_models(evidence, [mm1(rate) for rate in RATES], CAPACITY)
+    (mgc, batch), (queue,) = validate_models(evidence, [mm1(rate) for rate in RATES], CAPACITY)
     assert (mgc.is_accepted, batch.is_accepted) == (True, False)
     assert isinstance(queue, MgcQueue)
     assert queue.servers == 1
@@ -42,24 +42,24 @@ def test_the_model_that_the_points_come_from_holds_and_the_other_is_rejected(evi
 def test_batches_hold_where_the_points_are_theirs(evidence):
     truth = BatchQueue(0.009, 0.05)
     points = [measured(rate, truth.mean_response_time_bound(rate), 0.5) for rate in RATES]
-    (mgc, batch), (queue,) = judge_models(evidence, points, CAPACITY)
+    (mgc, batch), (queue,) = validate_models(evidence, points, CAPACITY)
     assert (mgc.is_accepted, batch.is_accepted) == (False, True)
     assert isinstance(queue, BatchQueue)
     assert (queue.per_request, queue.fixed) == pytest.approx((0.009, 0.05), rel=0.1)
 
 
 def test_without_a_p99_to_hold_it_against_mgc_is_rejected(evidence):
-    (mgc, _), queues = judge_models(evidence, [measured(rate, 1 / (100 - rate)) for rate in RATES], CAPACITY)
+    (mgc, _), queues = validate_models(evidence, [measured(rate, 1 / (100 - rate)) for rate in RATES], CAPACITY)
     assert not mgc.is_accepted
     assert "no p99 is known" in mgc.sentence
     assert not any(isinstance(queue, MgcQueue) for queue in queues)
 
 
 def test_too_few_rates_judge_nothing(evidence):
-    verdicts, queues = judge_models(evidence, [mm1(rate) for rate in RATES[:5]], CAPACITY)
+    verdicts, queues = validate_models(evidence, [mm1(rate) for rate in RATES[:5]], CAPACITY)
     assert [one.sentence.startswith("Model rejected: it cannot be judged.") for one in verdicts] == [True, True]
     assert queues == ()
-    assert judge_models(evidence, [mm1(rate) for rate in RATES], None) == ((), ())
+    assert validate_models(evidence, [mm1(rate) for rate in RATES], None) == ((), ())
 
 
 def test_what_if_of_servers_is_what_mmc_says():

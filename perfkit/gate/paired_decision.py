@@ -5,8 +5,8 @@ import functools
 from collections.abc import Sequence
 from typing import Literal
 
-from perfkit.gate.metric_comparison import ERROR_RATE, ERROR_RATE_BAND, MARGINS, Figures, Metric, compare, judge
-from perfkit.gate.pair import FIGURES, PERCENTILES, ArmName, ArmRun, Pair
+from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, MARGINS, Figures, Metric, compare, judge
+from perfkit.gate.pairs import FIGURES, PERCENTILES, ArmName, ArmRun, Pair
 from perfkit.gate.verdict import Comparison, VerdictKind
 from perfkit.stats.paired import Rule, decide
 
@@ -17,7 +17,7 @@ _ALL_POINTS = "all load points"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Settled:
+class Decision:
     """What a gate comes to; `reasons` are sentences."""
 
     kind: VerdictKind
@@ -40,7 +40,7 @@ class MetricChoice:
         return tuple(name for name in names if self.asked is None or name in self.asked)
 
 
-def settle(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice) -> Settled | None:
+def decide_pairs(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice) -> Decision | None:
     """What all pairs of one kind come to; None where another is needed.
 
     Invalid is said as soon as it is plain, regressed and pass at the rule's looks, inconclusive after the last.
@@ -48,7 +48,7 @@ def settle(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice) -> Settled |
     usable = [pair for pair in pairs if pair.invalid is None]
     if reason := _why_invalid(pairs, usable, choice):
         is_whole = bool(usable) and not _what_is_missing(usable, choice)
-        return Settled("invalid", (reason,), compare(rule, _figures(usable, choice)) if is_whole else ())
+        return Decision("invalid", (reason,), compare(rule, _figures(usable, choice)) if is_whole else ())
     if len(usable) not in rule.looks:
         return None
     figures = _figures(usable, choice)
@@ -56,18 +56,18 @@ def settle(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice) -> Settled |
     if decision is None and len(usable) < rule.looks[-1]:
         return None
     kind, comparisons = decision or "inconclusive", compare(rule, figures)
-    return Settled(kind, _reasons(kind, comparisons, len(usable)), comparisons)
+    return Decision(kind, _reasons(kind, comparisons, len(usable)), comparisons)
 
 
-def settle_control(pairs: Sequence[Pair], count: int, choice: MetricChoice) -> Settled | None:
+def decide_control(pairs: Sequence[Pair], count: int, choice: MetricChoice) -> Decision | None:
     """What so many pairs of the baseline with itself come to; None where another is needed.
 
     An alarm says that machine or measurement favour an arm, so that nothing that they say of a candidate can be believed.
     """
-    settled = settle(Rule(looks=(count,)), pairs, choice)
+    settled = decide_pairs(Rule(looks=(count,)), pairs, choice)
     if settled is not None and settled.kind == "regressed":
         reason = "The baseline was called slower than itself in the control pairs: something favours one of the arms."
-        return Settled("invalid", (reason, *settled.reasons[1:]), settled.comparisons)
+        return Decision("invalid", (reason, *settled.reasons[1:]), settled.comparisons)
     return settled
 
 

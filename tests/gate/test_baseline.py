@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from perfkit.errors import IncomparableError, ResultError
-from perfkit.gate.baseline import SCHEMA, baseline_of, joined
-from perfkit.gate.baseline_file import read_baseline, write_baseline
+from perfkit.gate.baseline import SCHEMA, baseline_from_result, merge_baselines, read_baseline, write_baseline
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
@@ -19,8 +18,8 @@ from tests.stored_results import changed, document, result, write
 
 
 def test_a_baseline_is_read_as_it_was_written(tmp_path):
-    parts = [(at, baseline_of(result(started_at=f"2026-01-0{at}T00:00:00.000+00:00"))) for at in "21"]
-    made = joined(parts)
+    parts = [(at, baseline_from_result(result(started_at=f"2026-01-0{at}T00:00:00.000+00:00"))) for at in "21"]
+    made = merge_baselines(parts)
     write_baseline(tmp_path / "baselines" / "smoke.json", made)
     assert read_baseline(tmp_path / "baselines" / "smoke.json") == made
     document_ = json.loads((tmp_path / "baselines" / "smoke.json").read_text())
@@ -33,18 +32,18 @@ def test_a_baseline_is_read_as_it_was_written(tmp_path):
 
 def test_a_result_stands_for_a_baseline_of_one_run(tmp_path):
     folder = write(tmp_path / "r", document())
-    assert read_baseline(folder) == read_baseline(folder / "result.json") == baseline_of(result())
+    assert read_baseline(folder) == read_baseline(folder / "result.json") == baseline_from_result(result())
 
 
 def test_each_run_is_kept_once():
-    one = baseline_of(result())
-    assert len(joined([("a", one), ("b", one)]).runs) == 1
+    one = baseline_from_result(result())
+    assert len(merge_baselines([("a", one), ("b", one)]).runs) == 1
 
 
 def test_runs_that_do_not_fit_together_are_refused():
     other = Result.model_validate(changed(document(), "environment.generator.kernel", "7.0"))
     with pytest.raises(IncomparableError, match=r"b does not belong into one baseline with a: the kernel differs: 6.1.0 against 7.0"):
-        joined([("a", baseline_of(result())), ("b", baseline_of(other))])
+        merge_baselines([("a", baseline_from_result(result())), ("b", baseline_from_result(other))])
 
 
 def test_payloads_are_the_histograms_of_the_log(tmp_path):
@@ -86,7 +85,7 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path, text, sentence):
 
 def test_a_torn_file_is_a_sentence(tmp_path):
     made = tmp_path / "b.json"
-    write_baseline(made, baseline_of(result()))
+    write_baseline(made, baseline_from_result(result()))
     whole = made.read_text()
     for cut in (1, len(whole) // 2, len(whole) - 3):
         made.write_text(whole[:cut])

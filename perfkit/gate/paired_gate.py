@@ -9,12 +9,11 @@ import perfkit
 from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MeasurementError, UsageError
-from perfkit.gate.arm import Arm, Bench, run_stints, served
-from perfkit.gate.folder import Asked, GateFolder
-from perfkit.gate.judgement import MetricChoice, Settled, settle, settle_control
-from perfkit.gate.pair import ArmName, ArmRun, Pair, PairKind, arm_run
-from perfkit.gate.pair_loop import PairObserver, run_pairs
-from perfkit.gate.trial import stints, try_arms
+from perfkit.gate.arm import Arm, GateContext, run_in_turn, running_target
+from perfkit.gate.folder import GateFolder, GateInputs
+from perfkit.gate.paired_decision import Decision, MetricChoice, decide_control, decide_pairs
+from perfkit.gate.pairs import ArmName, ArmRun, Pair, PairKind, PairObserver, arm_run, run_pairs
+from perfkit.gate.trial import run_specs, try_arms
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.measurement.control import Interruption
 from perfkit.result.fingerprint import fingerprint, fingerprint_differences
@@ -30,7 +29,7 @@ _MAY_DIFFER = {"model_config"}  # what a candidate may have changed; the request
 class GateObserver(PairObserver, Protocol):
     """Who is told how a gate goes on."""
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """A line of its own."""
 
     def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
@@ -83,9 +82,9 @@ class GateRequest:
         return rule_for(sum(len(self.choice.gated(kind)) for kind in self.kinds), quick=self.quick)
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> GateInputs:
         """As the gate's folder keeps it."""
-        return Asked(
+        return GateInputs(
             scenario=scenario_document(self.loaded.scenario),
             baseline=str(self.baseline),
             candidate=str(self.candidate),
@@ -112,28 +111,28 @@ async def gate(
     task = asyncio.current_task()
     assert task is not None
     interruption.set_task(task)
-    bench = Bench(request.loaded, interruption, clock, calibration, folder.runs)
+    bench = GateContext(request.loaded, interruption, clock, calibration, folder.runs)
     running = _Gate(request, folder, observer, bench)
     try:
         settled = await running.run()
     except MeasurementError as error:
-        settled = Settled("invalid", (f"{error}.".replace("..", "."),))
+        settled = Decision("invalid", (f"{error}.".replace("..", "."),))
     return running.verdict(settled)
 
 
 class _Gate:
     """The state of one gate."""
 
-    def __init__(self, request: GateRequest, folder: GateFolder, observer: GateObserver, bench: Bench) -> None:
+    def __init__(self, request: GateRequest, folder: GateFolder, observer: GateObserver, bench: GateContext) -> None:
         self._request, self._folder, self._observer, self._bench = request, folder, observer, bench
         self._control: tuple[Comparison, ...] = ()
 
-    async def run(self) -> Settled:
+    async def run(self) -> Decision:
         """From the trial to what the pairs come to."""
         request, folder = self._request, self._folder
         fixed = folder.plan.fixed
         if fixed is None:
-            trial = await try_arms(request.arms, self._bench, self._observer.say)
+            trial = await try_arms(request.arms, self._bench, self._observer.message)
             if settled := _incomparable(trial.results):
                 return settled
             notes = (*_differing(trial.results), *trial.notes)
@@ -142,29 +141,29 @@ class _Gate:
         self._observer.gate_started(request.rule.looks, request.control_pairs, len(folder.pairs))
 
         async def measure(arm: ArmName, *, run: str, seed: int) -> ArmRun:
-            async with served(request.arms[arm], self._bench) as at:
-                return arm_run(await run_stints(stints(request.loaded.scenario, fixed, seed), at, self._bench, run))
+            async with running_target(request.arms[arm], self._bench) as at:
+                return arm_run(await run_in_turn(run_specs(request.loaded.scenario, fixed, seed), at, self._bench, run))
 
-        async def pairs(kind: PairKind, settle: Callable[[Sequence[Pair]], Settled | None]) -> Settled:
+        async def pairs(kind: PairKind, decide_pairs: Callable[[Sequence[Pair]], Decision | None]) -> Decision:
             return await run_pairs(
                 kind,
                 seed=folder.plan.seed,
                 done=folder.pairs,
                 measure=measure,
                 keep=folder.add,
-                settle=settle,
+                decide=decide_pairs,
                 observer=self._observer,
                 clock=self._bench.clock,
             )
 
         if request.control_pairs:
-            control = await pairs("control", lambda found: settle_control(found, request.control_pairs, request.choice))
+            control = await pairs("control", lambda found: decide_control(found, request.control_pairs, request.choice))
             self._control = control.comparisons
             if control.kind == "invalid":
                 return dataclasses.replace(control, comparisons=())
-        return await pairs("pair", lambda found: settle(request.rule, found, request.choice))
+        return await pairs("pair", lambda found: decide_pairs(request.rule, found, request.choice))
 
-    def verdict(self, settled: Settled) -> Verdict:
+    def verdict(self, settled: Decision) -> Verdict:
         """What was settled, and what it rests on."""
         request, folder, rule = self._request, self._folder, self._request.rule
         pairs = [pair for pair in folder.pairs if pair.kind == "pair"]
@@ -210,10 +209,10 @@ def _coverage(request: GateRequest) -> list[str]:
     return notes
 
 
-def _incomparable(results: Mapping[ArmName, Result]) -> Settled | None:
+def _incomparable(results: Mapping[ArmName, Result]) -> Decision | None:
     found = fingerprint_differences(fingerprint(results["baseline"]), fingerprint(results["candidate"]))
     reasons = tuple(f"Between the arms {difference.sentence}." for difference in found if difference.key not in _MAY_DIFFER)
-    return Settled("incomparable", reasons) if reasons else None
+    return Decision("incomparable", reasons) if reasons else None
 
 
 def _differing(results: Mapping[ArmName, Result]) -> list[str]:

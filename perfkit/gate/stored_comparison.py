@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from perfkit.gate.metric_comparison import ERROR_RATE, ERROR_RATE_BAND, Metric, change, effect_of
-from perfkit.gate.verdict import Comparison, MetricVerdict
+from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric, effect_of
+from perfkit.gate.verdict import Comparison, MetricVerdict, format_change
 from perfkit.stats.paired import FALSE_ALARM_RATE, NOISE_BAND, PASS_RATE, POWER, Rule, holm
 from perfkit.stats.ratio_interval import Estimate, share_difference, share_interval
 from perfkit.stats.student_t import student_t_quantile, student_t_tail
@@ -103,7 +103,7 @@ def compare_failures(rule: Rule, points: Sequence[Failures]) -> tuple[Comparison
     return tuple(_error_rate(rule, one, len(points)) for one in points)
 
 
-def control_spread(comparisons: Sequence[Comparison]) -> Mapping[tuple[str, str], tuple[float, int]]:
+def control_variances(comparisons: Sequence[Comparison]) -> Mapping[tuple[str, str], tuple[float, int]]:
     """By metric and load point the variance of one run's logarithm, from pairs of the baseline with itself, and its degrees of freedom.
 
     A pair's difference has twice a run's variance. The differences' own mean is taken off, though it should be zero: what favours
@@ -199,7 +199,7 @@ def _share(runs: Sequence[tuple[int, int]], confidence: float) -> Estimate:
 
 
 def _reason(made: Comparison, *, is_known: bool) -> str:
-    found = f"{made.title}: {change(made)}"
+    found = f"{made.title}: {format_change(made)}"
     if not is_known:
         return f"{found}; how such runs differ by themselves is not known."
     if not made.gated:

@@ -1,13 +1,13 @@
 import pytest
 
-from perfkit.gate.judgement import MetricChoice, settle, settle_control
+from perfkit.gate.paired_decision import MetricChoice, decide_control, decide_pairs
 from perfkit.stats.paired import Rule, rule_for
 
 RULE, STANDARD = rule_for(4), MetricChoice(is_standard=True)
 
 
 def settled(pairs, choice=STANDARD, rule=RULE):
-    return settle(rule, pairs, choice)
+    return decide_pairs(rule, pairs, choice)
 
 
 def gated(found):
@@ -106,9 +106,9 @@ def test_as_many_failures_in_both_are_not(pairs):
 
 
 def test_control_pairs_that_alarm_make_everything_invalid(pairs):
-    assert settle_control(pairs(9, kind="control"), 10, STANDARD) is None
-    assert settle_control(pairs(10, kind="control"), 10, STANDARD).kind == "pass"
-    found = settle_control(pairs(10, 1.1, kind="control"), 10, STANDARD)
+    assert decide_control(pairs(9, kind="control"), 10, STANDARD) is None
+    assert decide_control(pairs(10, kind="control"), 10, STANDARD).kind == "pass"
+    found = decide_control(pairs(10, 1.1, kind="control"), 10, STANDARD)
     assert found.kind == "invalid"
     assert "called slower than itself" in found.reasons[0]
     assert found.comparisons

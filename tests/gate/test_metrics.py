@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from perfkit.gate.metric_comparison import Figures, Metric, change, compare, judge
-from perfkit.gate.verdict import Verdict, verdict_document
+from perfkit.gate.metrics import Figures, Metric, compare, judge
+from perfkit.gate.verdict import Verdict, format_change, verdict_document
 from perfkit.stats.paired import decide, rule_for
 
 POINT = "http, concurrency 4"
@@ -35,7 +35,7 @@ def test_a_slower_candidate_is_told_in_the_metrics_own_direction():
         assert one.adjusted_p < 0.01
         assert one.title in one.reason
         assert "beyond the noise band of 1 %" in one.reason
-    assert change(throughput).startswith("-16.7 % [")
+    assert format_change(throughput).startswith("-16.7 % [")
     assert (errors.estimate, errors.interval, errors.scale) == (0.0, (0.0, 0.0), "difference")
 
 
@@ -52,7 +52,7 @@ def test_with_too_few_pairs_nothing_is_settled_and_no_end_is_made_up():
     decision, (p99,) = compared(1, figures(P99, 5e6, 2.0, count=3))
     assert decision is None
     assert (p99.verdict, p99.interval) == ("inconclusive", (None, None))
-    assert change(p99) == "+100.0 % [?, ?]"
+    assert format_change(p99) == "+100.0 % [?, ?]"
 
 
 def test_what_is_for_information_has_no_say():

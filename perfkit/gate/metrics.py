@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from perfkit.gate.verdict import MOST_EFFECT, Comparison, MetricVerdict
+from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, format_change
 from perfkit.stats.detectable import minimum_detectable_difference
 from perfkit.stats.paired import NOISE_BAND, Bounds, Look, Rule, look
 from perfkit.stats.signed_rank import hodges_lehmann, limits
@@ -119,8 +119,8 @@ def _comparison(rule: Rule, figures: Figures, looked: Look | None, index: int | 
 
 
 def effect_of(difference: float) -> float:
-    """A difference of logarithms as a slowdown, `MOST_EFFECT` at most."""
-    return MOST_EFFECT if difference > math.log1p(MOST_EFFECT) else math.expm1(difference)
+    """A difference of logarithms as a slowdown, `MAXIMUM_EFFECT` at most."""
+    return MAXIMUM_EFFECT if difference > math.log1p(MAXIMUM_EFFECT) else math.expm1(difference)
 
 
 def _scaled(metric: Metric, difference: float) -> float:
@@ -128,7 +128,7 @@ def _scaled(metric: Metric, difference: float) -> float:
 
 
 def _reason(made: Comparison) -> str:
-    found = f"{made.title}: {change(made)}"
+    found = f"{made.title}: {format_change(made)}"
     if not made.gated:
         return f"{found}; for information, without a say in the verdict."
     if made.verdict == "regressed":
@@ -137,20 +137,6 @@ def _reason(made: Comparison) -> str:
     if made.verdict == "pass":
         return f"{found}: worse by less than {margin}."
     return f"{found}: neither surely beyond the noise band of {_amount(made, made.noise_band)} nor surely within {margin}."
-
-
-def change(made: Comparison) -> str:
-    """The estimate and its interval as people read them: `+12.3 % [+7.9, +16.8]`, of a share `+0.50 [+0.10, +0.90] points`."""
-    if made.estimate is None:
-        return "not measured"
-    estimate, low, high = (_in_per_cent(made, value) for value in (made.estimate, *(made.interval or (None, None))))
-    return f"{estimate} [{low}, {high}] points" if made.scale == "difference" else f"{estimate} % [{low}, {high}]"
-
-
-def _in_per_cent(made: Comparison, value: float | None) -> str:
-    if value is None:
-        return "?"
-    return f"{100 * value:+.2f}" if made.scale == "difference" else f"{100 * (value - 1):+.1f}"
 
 
 def _amount(made: Comparison, value: float) -> str:

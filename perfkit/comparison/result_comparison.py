@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SideBySide:
+class ResultComparison:
     """Any number of results; `notes` must be read before the figures."""
 
     sides: tuple[Side, ...]
@@ -57,7 +57,7 @@ class SideBySide:
     rows: tuple[Row, ...]
 
 
-def put_side_by_side(results: Sequence[tuple[str, Result]]) -> SideBySide:
+def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:
     """Compares labelled results with the first; raises IncomparableError where they have no load point in common."""
     first_label, first = results[0]
     sides = tuple(
@@ -83,7 +83,7 @@ def put_side_by_side(results: Sequence[tuple[str, Result]]) -> SideBySide:
         notes += missing
     if len({first.summary[0].times_name, *(result.summary[0].times_name for _, result in results)}) > 1:
         notes.append(f"Some results hold response times, others service times: {first_label} has {first.summary[0].times_name}s.")
-    return SideBySide(sides, tuple(notes), tuple(rows))
+    return ResultComparison(sides, tuple(notes), tuple(rows))
 
 
 def _titles(keys: Sequence[_Key]) -> str:
