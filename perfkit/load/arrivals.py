@@ -127,13 +127,13 @@ class Trace:
             offset_ns += self.repeat_ns
 
 
-def begun(chunks: Iterator[Instants]) -> Iterator[Instants]:
+def first_chunk_ready(chunks: Iterator[Instants]) -> Iterator[Instants]:
     """The same chunks, the first of them made now: a long trace or an intricate shape takes a while, which nobody waits for later."""
     first = list(itertools.islice(chunks, 1))
     return itertools.chain(first, chunks)
 
 
-def share(chunks: Iterator[Instants], worker: int, workers: int) -> Iterator[Instants]:
+def worker_arrivals(chunks: Iterator[Instants], worker: int, workers: int) -> Iterator[Instants]:
     """The arrivals i = worker mod workers: together the workers offer the whole schedule, and nobody offers one twice."""
     before = 0
     for chunk in chunks:
@@ -141,8 +141,8 @@ def share(chunks: Iterator[Instants], worker: int, workers: int) -> Iterator[Ins
         before += chunk.size
 
 
-def share_of_count(chunks: Iterator[Instants], from_ns: int, count: int, worker: int, workers: int) -> int:
-    """How many of the first `count` arrivals at `from_ns` or later are those of a worker; see `share`."""
+def count_worker_arrivals(chunks: Iterator[Instants], from_ns: int, count: int, worker: int, workers: int) -> int:
+    """How many of the first `count` arrivals at `from_ns` or later are those of a worker; see `worker_arrivals`."""
     before = 0
     for chunk in chunks:
         late = int(np.searchsorted(chunk, from_ns))

@@ -6,7 +6,7 @@ _BEYOND_CHANCE = 4.5
 _LIMITS = 3
 
 
-def is_hopeless(sent: int, in_flight: int, elapsed_ns: int, limit_ns: int, dispersion: float = 2.0) -> bool:
+def is_overloaded(sent: int, in_flight: int, elapsed_ns: int, limit_ns: int, dispersion: float = 2.0) -> bool:
     """Whether the backlog has grown beyond chance, and those who come now would wait three times the longest limit of an SLO.
 
     `sent` requests since the load began `elapsed_ns` ago, `in_flight` of them not answered. Beyond chance, as in

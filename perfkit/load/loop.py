@@ -4,6 +4,7 @@ import abc
 import asyncio
 import contextlib
 import dataclasses
+import enum
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
@@ -36,17 +37,23 @@ class Phases:
         return cls(now_ns, start_ns, None if window_ns is None else start_ns + window_ns, requests, drain_ns)
 
 
+class StopCause(enum.Enum):
+    """Why a load point was ended early."""
+
+    INTERRUPTED = enum.auto()
+    TARGET_LOST = enum.auto()
+    TOO_MANY_ERRORS = enum.auto()
+    OVERLOADED = enum.auto()
+
+
 @dataclasses.dataclass(slots=True)
 class Ending:
     """How a loop ended: at `stopped_ns` no more requests were sent; `reason` is empty where that was the plan."""
 
     stopped_ns: int = 0
     reason: str = ""
-    target_lost: bool = False
-    aborted: bool = False
-    """Too many requests failed."""
-    hopeless: bool = False
-    """The target is overloaded, and more of it would only say so again."""
+    cause: StopCause | None = None
+    """None for a load that ended as planned."""
 
 
 class Loop(abc.ABC):
@@ -77,13 +84,13 @@ class Loop(abc.ABC):
             self._stop_sending()
             window.cancel()
         if self._unreached and not self.ending.reason:  # the window was too short to be sure: its end is taken for it
-            self.ending.reason, self.ending.target_lost = self._unreached[1], True
+            self.ending.reason, self.ending.cause = self._unreached[1], StopCause.TARGET_LOST
         return self.ending
 
-    def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False, aborted: bool = False, hopeless: bool = False) -> None:
-        """Ends the point now; `target_lost` says that the server is gone, `aborted` that too many requests failed, `hopeless` that it is overloaded."""
+    def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
+        """Ends the point now, for a reason in words."""
         if not self.ending.reason:  # also while it drains as planned
-            self.ending = Ending(self.ending.stopped_ns, reason, target_lost, aborted, hopeless)
+            self.ending = Ending(self.ending.stopped_ns, reason, cause)
         self._stop_sending()
         if not drain:
             self._drain_at_once.set()
@@ -111,7 +118,7 @@ class Loop(abc.ABC):
             now_ns = self._clock.now_ns()
             self._unreached = self._unreached or (now_ns, reply.error)
             if now_ns - self._unreached[0] >= _LOST_AFTER_NS:
-                self.stop(reply.error, target_lost=True)
+                self.stop(reply.error, StopCause.TARGET_LOST)
         return False
 
     async def _end_window(self) -> None:

@@ -21,7 +21,7 @@ from perfkit.load.pacer import Pacer
 from perfkit.transport.base import Outcome, Prepared, Reply, Transport
 
 # what is in flight is held in memory, about 1 KiB each: a target that answers nothing must not fill it
-MOST_IN_FLIGHT = 65_536
+MAX_IN_FLIGHT = 65_536
 # late arrivals that go out at a stretch before answers are looked at again
 _AT_A_STRETCH = 4
 _GRACE_NS = 100_000_000
@@ -32,7 +32,7 @@ class OpenLoop(Loop):
     """See `Loop`. `arrivals` are instants from `origin_ns`; of a schedule that n workers share, worker k has the arrivals k mod n.
 
     `on_drop` is given those that are not sent, many at a time, and whether that is the loop's own doing: it never came to
-    them, or `max_in_flight` was left out and more than `MOST_IN_FLIGHT` would have been under way.
+    them, or `max_in_flight` was left out and more than `MAX_IN_FLIGHT` would have been under way.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class OpenLoop(Loop):
         self._come_to = 0  # how many of the piece
         self._without_room: list[int] = []
         self._pacer = pacer
-        self._max_in_flight = MOST_IN_FLIGHT if max_in_flight is None else max_in_flight
+        self._max_in_flight = MAX_IN_FLIGHT if max_in_flight is None else max_in_flight
         self._is_bound_ours = max_in_flight is None
         self._worker, self._workers = worker, workers
         self._in_flight = 0

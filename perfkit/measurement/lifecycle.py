@@ -10,7 +10,7 @@ from perfkit.calibration.model import Calibration, calibration_document
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
 from perfkit.load.load_plan import LoadPoint
-from perfkit.load.loop import Loop
+from perfkit.load.loop import Loop, StopCause
 from perfkit.machine.host import describe_host, pinned, usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import LoadPointSource, connected, count_workers, describe_load, load_point_source, make_worker_spec
@@ -33,7 +33,7 @@ from perfkit.target.bundled_server import BundledServer
 from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import Placement, place
-from perfkit.workers.local import LocalFleet, local_fleet
+from perfkit.workers.local import LocalWorkers, local_workers
 from perfkit.workers.worker_spec import execute
 
 
@@ -194,17 +194,17 @@ class _Run:
 
                 recorded = await execute(order, self._clock, on_loop=on_loop, on_interval=on_interval)
             else:
-                async with local_fleet(order.shared(workers, cpus), self._clock, log.add, log.add_lost, telemetry.interval) as fleet:
-                    on_loop(fleet)
-                    telemetry.follow(fleet.pids)
-                    recorded = await fleet.run()
+                async with local_workers(order.shared(workers, cpus), self._clock, log.add, log.add_lost, telemetry.interval) as group:
+                    on_loop(group)
+                    telemetry.follow(group.pids)
+                    recorded = await group.run()
             window = measured_window(self._scenario, planned, recorded)
             observed = await telemetry.after(recorded, window)  # still watched: a point that was measured is kept
-        if recorded.ending.target_lost:
+        if recorded.ending.cause is StopCause.TARGET_LOST:
             self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
-        elif recorded.ending.aborted:
+        elif recorded.ending.cause is StopCause.TOO_MANY_ERRORS:
             self.end("incomplete", f"aborted: {recorded.ending.reason}")
-        elif recorded.ending.reason and not recorded.ending.hopeless:
+        elif recorded.ending.cause is StopCause.INTERRUPTED:
             self.end("interrupted", f"in load point {number} of {self._source.total()}")
         log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
         if window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
@@ -251,15 +251,15 @@ class _Run:
     @contextlib.contextmanager
     def _watched(self, server: BundledServer | None) -> Iterator[Any]:
         """While a loop runs, an interruption or the bundled server's end stops it."""
-        loops: list[Loop | LocalFleet] = []
+        loops: list[Loop | LocalWorkers] = []
 
-        def on_loop(loop: Loop | LocalFleet) -> None:
+        def on_loop(loop: Loop | LocalWorkers) -> None:
             loops.append(loop)
             self._interruption.set_loop(loop)
 
         def on_end(ended: "asyncio.Task[str]") -> None:
             if loops and not ended.cancelled():
-                loops[0].stop(f"the bundled server is gone: {ended.result()}", target_lost=True)
+                loops[0].stop(f"the bundled server is gone: {ended.result()}", StopCause.TARGET_LOST)
 
         if server is not None:
             server.ended.add_done_callback(on_end)

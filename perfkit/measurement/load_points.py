@@ -121,7 +121,7 @@ def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, pro
         finds_warm_up=scenario.finds_warm_up,
         good_within_ns=slo.good_within_ns if slo else None,
         abort_error_rate=measure.abort_error_rate,
-        hopeless_after_ns=point.overload_abort_after_ns,
+        overload_abort_after_ns=point.overload_abort_after_ns,
     )
     return WorkerSpec(
         spec=spec,
@@ -143,7 +143,7 @@ def count_workers(
     scenario: Scenario, point: LoadPoint, probed: Probed, order: WorkerSpec, calibration: Calibration | None, cpus: int
 ) -> int:
     """As many as the scenario says, and have something to do; for `auto` what the calibration says is needed, up to `cpus`."""
-    asked, most = scenario.measure.workers, min(order.spec.most_workers or order.max_connections, order.max_connections)
+    asked, most = scenario.measure.workers, min(order.spec.max_workers or order.max_connections, order.max_connections)
     if asked != "auto":
         return min(asked, most)
     if calibration is None or scenario.target.engine != "wire":  # no other engine was calibrated

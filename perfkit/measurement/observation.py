@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.load.load_plan import LoadPoint
+from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load
 from perfkit.measurement.published_metrics import finished_metrics, started_metrics
 from perfkit.measurement.resources import Resources
@@ -112,7 +113,7 @@ class PointTelemetry:
         if not window.length_ns:
             return PointObservation(Resources(), (), ())
         counts, warnings = None, tuple[MeasurementWarning, ...]()
-        if self._statistics is not None and not recorded.ending.target_lost:
+        if self._statistics is not None and recorded.ending.cause is not StopCause.TARGET_LOST:
             counts, warnings = await self._statistics.after(recorded.recording.sent)
             if recorded.lost:  # their requests stand on the server's side alone
                 counts, warnings = None, ()

@@ -2,6 +2,7 @@
 
 from perfkit.errors import MeasurementWarning
 from perfkit.load.load_plan import ClosedPlan, LoadPoint
+from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load, max_connections, streams_per_connection
 from perfkit.measurement.observation import PointObservation
 from perfkit.measurement.summary import PointMeasurement
@@ -44,7 +45,7 @@ def measured_point(
     if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > most * streams_per_connection(scenario, plan.protocol):
         message = f"Only {most} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
         warnings.append(MeasurementWarning(code="connections_limited", message=message))
-    if recorded.ending.hopeless:
+    if recorded.ending.cause is StopCause.OVERLOADED:
         message = f"The target was overloaded, and the probe ended early: {recorded.ending.reason}."
         warnings.append(MeasurementWarning(code="hopeless", message=message))
     return PointMeasurement(

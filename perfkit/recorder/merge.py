@@ -6,7 +6,7 @@ import numpy as np
 
 from perfkit.recorder.batches import Batch
 from perfkit.recorder.recording import SAMPLED_ERRORS, Recording
-from perfkit.recorder.sent import Sent
+from perfkit.recorder.sent import AnswerTotals
 from perfkit.recorder.series import Instants, Series
 from perfkit.transport.base import Outcome
 
@@ -41,7 +41,7 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         series=_added([one.series for one in recordings]),
         finished_per_s=finished_per_s,
         errors={outcome: texts[:SAMPLED_ERRORS] for outcome, texts in errors.items()},
-        sent=Sent.added(one.sent for one in recordings),
+        sent=AnswerTotals.added(one.sent for one in recordings),
     )
 
 

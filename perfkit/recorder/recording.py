@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from perfkit.recorder.batches import Batch, BatchRecorder, tally
 from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.sent import Sent
+from perfkit.recorder.sent import AnswerTotals
 from perfkit.recorder.series import Instants, Series, SeriesRecorder
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome, Reply
@@ -57,7 +57,7 @@ class Recording:
     finished_per_s: dict[int, int]
     """Ok completions, by the second in which they finished."""
     errors: dict[Outcome, list[str]]
-    sent: Sent
+    sent: AnswerTotals
     """Of the warm-up too."""
 
 
@@ -101,7 +101,7 @@ class Recorder:
         self._errors: dict[Outcome, list[str]] = {}
         self._open: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
         self._last_finished_ns = 0
-        self._sent = Sent()
+        self._sent = AnswerTotals()
 
     @property
     def taken(self) -> int:
@@ -166,7 +166,7 @@ class Recorder:
         finished = np.array([reply.finished_ns for reply in batch], dtype=np.int64)
         codes = np.array([_CODES[reply.outcome] for reply in batch], dtype=np.int64)
         intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
-        self._sent = Sent.added((self._sent, Sent.counted(codes, finished - started)))
+        self._sent = AnswerTotals.added((self._sent, AnswerTotals.counted(codes, finished - started)))
         yield
         yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
         yield

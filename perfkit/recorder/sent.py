@@ -14,7 +14,7 @@ _OPEN = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Sent:
+class AnswerTotals:
     """Counts of requests; `answered_ns` is the service time of the answered ones together."""
 
     answered: int = 0
@@ -23,13 +23,13 @@ class Sent:
     """Those that ended without an answer, though the server may have given one."""
 
     @classmethod
-    def added(cls, parts: "Iterable[Sent]") -> "Sent":
+    def added(cls, parts: "Iterable[AnswerTotals]") -> "AnswerTotals":
         """What several workers sent together."""
         parts = list(parts)
         return cls(*(sum(getattr(part, field.name) for part in parts) for field in dataclasses.fields(cls)))
 
     @classmethod
-    def counted(cls, codes: Instants, service_ns: Instants) -> "Sent":
+    def counted(cls, codes: Instants, service_ns: Instants) -> "AnswerTotals":
         """Of some requests by their outcomes' places in `Outcome`, and their service times."""
         counts = np.bincount(codes, minlength=len(Outcome)).tolist()
         by_outcome = dict(zip(Outcome, counts, strict=True))

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, TargetError
+from perfkit.load.loop import StopCause
 from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
@@ -45,7 +46,7 @@ class _Worker:
             self.orders.write(message_bytes(message))
 
 
-class LocalFleet:
+class LocalWorkers:
     """The workers of one load point. `stop` is a `Loop`'s, for all of them."""
 
     def __init__(
@@ -70,9 +71,9 @@ class LocalFleet:
         """The workers' processes, as they are numbered."""
         return tuple(worker.process.pid for worker in self._workers)
 
-    def stop(self, reason: str, *, drain: bool = True, target_lost: bool = False, aborted: bool = False, hopeless: bool = False) -> None:
+    def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
         """Ends the point now, in every worker."""
-        self._stopped = Stop(reason, drain, target_lost, aborted, hopeless)
+        self._stopped = Stop(reason, cause, drain)
         self._heard.set()
         for worker in self._workers:
             worker.send(self._stopped)
@@ -92,7 +93,7 @@ class LocalFleet:
             )
             self._raise_errors()
             if self._stopped:  # nothing was measured
-                raise TargetError(self._stopped.reason) if self._stopped.target_lost else asyncio.CancelledError
+                raise TargetError(self._stopped.reason) if self._stopped.cause is StopCause.TARGET_LOST else asyncio.CancelledError
             begin = Begin(self._clock.now_ns() + _LEAD_NS)
             for worker in self._workers:
                 worker.send(begin)
@@ -139,9 +140,8 @@ class LocalFleet:
                 self._heard.set()
             case Done(point):
                 worker.point = point
-                if point.ending.reason:  # what ended one ends all: the target is gone, or fails
-                    ending = point.ending
-                    self.stop(ending.reason, target_lost=ending.target_lost, aborted=ending.aborted, hopeless=ending.hopeless)
+                if point.ending.cause is not None:  # what ended one ends all: the target is gone, or fails
+                    self.stop(point.ending.reason, point.ending.cause)
             case Failed(error):
                 worker.error = error
             case Crashed(traceback):
@@ -173,13 +173,13 @@ class LocalFleet:
 
 
 @contextlib.asynccontextmanager
-async def local_fleet(
+async def local_workers(
     orders: Sequence[WorkerSpec],
     clock: Clock,
     on_interval: Callable[[int, Interval], None],
     on_lost_interval: Callable[[int, Interval], None],
     on_heard: Callable[[Interval], None] = lambda _: None,
-) -> AsyncIterator[LocalFleet]:
+) -> AsyncIterator[LocalWorkers]:
     """A process for each order, for the length of the block.
 
     `on_interval` as for `run_point`, from all workers, at the end; `on_lost_interval` is given those of lost ones, whose
@@ -191,7 +191,7 @@ async def local_fleet(
             starts.append(asyncio.ensure_future(_start(number, clock.now_ns())))
             await asyncio.wait(starts[-1:])  # which is not cancelled with us: halfway there would be a process without an end
             starts[-1].result().send(order)
-        yield LocalFleet([start.result() for start in starts], clock, on_interval, on_lost_interval, on_heard)
+        yield LocalWorkers([start.result() for start in starts], clock, on_interval, on_lost_interval, on_heard)
     finally:
         await asyncio.gather(*starts, return_exceptions=True)
         await asyncio.gather(*(_end(start.result()) for start in starts if start.exception() is None))

@@ -10,6 +10,7 @@ import pickle
 from typing import Any
 
 from perfkit.errors import PerfkitError
+from perfkit.load.loop import StopCause
 from perfkit.recorder.recording import Interval
 from perfkit.workers.point import PointRecording
 
@@ -28,10 +29,8 @@ class Stop:
     """To the worker: see `Loop.stop`."""
 
     reason: str
+    cause: StopCause
     drain: bool
-    target_lost: bool
-    aborted: bool
-    hopeless: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from perfkit.load.arrivals import share_of_count
+from perfkit.load.arrivals import count_worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.loop import Ending
 from perfkit.machine.host import BusyShares
@@ -26,13 +26,13 @@ class PointSpec:
     finds_warm_up: bool = False
     good_within_ns: int | None = None
     abort_error_rate: float | None = None
-    hopeless_after_ns: int | None = None
+    overload_abort_after_ns: int | None = None
     """The longest time that any limit of an SLO allows: an open loop that is behind by three times that, and goes on falling, stops."""
     worker: int = 0
     workers: int = 1
 
     @property
-    def most_workers(self) -> int | None:
+    def max_workers(self) -> int | None:
         """How many workers have something to do; None for as many as one likes."""
         return self.load.concurrency if isinstance(self.load, ClosedPlan) else self.load.max_in_flight
 
@@ -44,7 +44,7 @@ class PointSpec:
         load, requests = self.load, self.requests
         if isinstance(load, OpenPlan):
             if requests is not None:
-                requests = share_of_count(load.schedule.chunks(), self.warmup_ns, requests, worker, workers)
+                requests = count_worker_arrivals(load.schedule.chunks(), self.warmup_ns, requests, worker, workers)
             if load.max_in_flight is not None:
                 load = dataclasses.replace(load, max_in_flight=part(load.max_in_flight, worker, workers))
         elif requests is not None:  # as many as its slots will come to, so that no worker ends long before the others

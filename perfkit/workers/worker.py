@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
-from perfkit.load.arrivals import Instants, begun, share
-from perfkit.load.backlog import is_hopeless
+from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
+from perfkit.load.backlog import is_overloaded
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
-from perfkit.load.loop import Loop, Phases
+from perfkit.load.loop import Loop, Phases, StopCause
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import Pacer, make_pacer
 from perfkit.machine.host import BusyMeter, BusyShares
@@ -50,7 +50,7 @@ async def run_point(
     await transport.open(spec.connections)
     arrivals: Iterator[Instants] = iter(())
     if isinstance(spec.load, OpenPlan):
-        arrivals = begun(share(spec.load.schedule.chunks(), spec.worker, spec.workers))
+        arrivals = first_chunk_ready(worker_arrivals(spec.load.schedule.chunks(), spec.worker, spec.workers))
     with _quiet_collector(), EventLoopMonitor(clock) as event_loop:  # before the start is fixed: collecting takes tens of milliseconds
         lead_ns = _OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0
         phases = Phases.plan(
@@ -151,20 +151,24 @@ async def _abort(loop: Loop, recorder: Recorder, clock: Clock, limit: float | No
         await clock.sleep_until_ns(clock.now_ns() + _LOOKS_EVERY_NS)
         if recorder.taken >= _FEWEST_TAKEN and recorder.failed > limit * recorder.taken:
             share = recorder.failed / recorder.taken
-            loop.stop(f"{share:.0%} of {recorder.taken:,} requests failed, above measure.abort_error_rate: {limit:.0%}", aborted=True)
+            loop.stop(
+                f"{share:.0%} of {recorder.taken:,} requests failed, above measure.abort_error_rate: {limit:.0%}", StopCause.TOO_MANY_ERRORS
+            )
 
 
 async def _give_up(loop: Loop, recorder: Recorder, phases: Phases, clock: Clock, spec: PointSpec) -> None:
     """Ends a point whose backlog grows and grows, instead of waiting out its duration."""
     load = spec.load
-    if spec.hopeless_after_ns is None or not isinstance(load, OpenPlan) or not isinstance(loop, OpenLoop):
+    if spec.overload_abort_after_ns is None or not isinstance(load, OpenPlan) or not isinstance(loop, OpenLoop):
         return
     dispersion = 1 + (load.burstiness or 1.0) ** 2
     await clock.sleep_until_ns(phases.window_start_ns + NS_PER_S)
     while not loop.ending.stopped_ns:
         elapsed_ns = clock.now_ns() - phases.start_ns
-        if is_hopeless(recorder.taken + loop.in_flight, loop.in_flight, elapsed_ns, spec.hopeless_after_ns, dispersion):
-            loop.stop(f"after {elapsed_ns / NS_PER_S:.1f} s of load {loop.in_flight:,} requests waited, and more and more", hopeless=True)
+        if is_overloaded(recorder.taken + loop.in_flight, loop.in_flight, elapsed_ns, spec.overload_abort_after_ns, dispersion):
+            loop.stop(
+                f"after {elapsed_ns / NS_PER_S:.1f} s of load {loop.in_flight:,} requests waited, and more and more", StopCause.OVERLOADED
+            )
             return
         await clock.sleep_until_ns(clock.now_ns() + _LOOKS_EVERY_NS)
 

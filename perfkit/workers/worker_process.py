@@ -41,7 +41,7 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
                     case Stop() as stop if begin.done():
                         stops.append(stop)
                         if loops:
-                            _stop(loops[0], stop)
+                            loops[0].stop(stop.reason, stop.cause, drain=stop.drain)
                     case Stop():
                         break
         measuring.cancel()  # nobody waits for us any more
@@ -54,7 +54,7 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
     def on_loop(loop: Loop) -> None:
         loops.append(loop)
         for stop in stops:  # they may come right behind the beginning
-            _stop(loop, stop)
+            loop.stop(stop.reason, stop.cause, drain=stop.drain)
 
     async def begin_at() -> int:
         send(Ready())
@@ -78,10 +78,6 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
         finally:
             for task in tasks:
                 task.cancel()
-
-
-def _stop(loop: Loop, stop: Stop) -> None:
-    loop.stop(stop.reason, drain=stop.drain, target_lost=stop.target_lost, aborted=stop.aborted, hopeless=stop.hopeless)
 
 
 async def _main() -> None:

@@ -85,7 +85,7 @@ def test_the_same_seed_gives_the_same_instants_and_another_one_others():
 
 @given(st.integers(1, 9), st.sampled_from(list(LAWS)))
 def test_workers_offer_together_what_one_would_alone(workers, law):
-    shares = [itertools.islice(arrivals.share(LAWS[law].chunks(), worker, workers), 3) for worker in range(workers)]
+    shares = [itertools.islice(arrivals.worker_arrivals(LAWS[law].chunks(), worker, workers), 3) for worker in range(workers)]
     together = np.sort(np.concatenate([chunk for share in shares for chunk in share]))
     assert together.tolist() == take(LAWS[law], len(together)).tolist()
     assert len(together) == 3 * 4096
@@ -143,7 +143,7 @@ def test_traces_that_go_back_are_refused():
         arrivals.from_intervals([1.0, -0.5])
 
 
-def test_arrivals_that_are_begun_are_the_same_with_the_first_made_ahead():
+def test_arrivals_with_their_first_chunk_ready_are_the_same():
     made: list[int] = []
 
     def chunks():
@@ -151,7 +151,7 @@ def test_arrivals_that_are_begun_are_the_same_with_the_first_made_ahead():
             made.append(number)
             yield np.array([number])
 
-    begun = arrivals.begun(chunks())
+    ready = arrivals.first_chunk_ready(chunks())
     assert made == [0]
-    assert np.concatenate(list(begun)).tolist() == [0, 1, 2]
-    assert list(arrivals.begun(Trace(()).chunks())) == []
+    assert np.concatenate(list(ready)).tolist() == [0, 1, 2]
+    assert list(arrivals.first_chunk_ready(Trace(()).chunks())) == []

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.load.backlog import is_hopeless
+from perfkit.load.backlog import is_overloaded
 
 S = 1_000_000_000
 
@@ -22,7 +22,7 @@ def looks(load, *, seconds=60.0, service_s=0.01, limit_s=0.1, seed=0, servers=1)
     ends.sort()
     for now in np.arange(2, seconds, 0.1):
         sent, ended = int(np.searchsorted(arrivals, now)), int(np.searchsorted(ends, now))
-        yield is_hopeless(sent, sent - ended, round(now * S), round(limit_s * S))
+        yield is_overloaded(sent, sent - ended, round(now * S), round(limit_s * S))
 
 
 @pytest.mark.parametrize("load", [1.3, 1.6, 3.0])
@@ -41,5 +41,5 @@ def test_a_slow_target_that_serves_all_at_once_is_none():
 
 
 def test_nothing_is_said_before_three_times_the_limit():
-    assert not is_hopeless(1000, 1000, 3 * S, S)
-    assert is_hopeless(1000, 1000, 3 * S + 1, S)
+    assert not is_overloaded(1000, 1000, 3 * S, S)
+    assert is_overloaded(1000, 1000, 3 * S + 1, S)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.loop import Phases
+from perfkit.load.loop import Phases, StopCause
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.scripted import ScriptedTransport
 
@@ -153,7 +153,7 @@ def test_a_stop_ends_the_sending_and_awaits_the_answers():
     assert measured.outcomes() == [Outcome.OK] * 3
     assert measured.ending.reason == "enough"
     assert measured.ending.stopped_ns - measured.phases.window_start_ns == 2500 * MS
-    assert not measured.ending.target_lost
+    assert measured.ending.cause is not StopCause.TARGET_LOST
 
 
 def test_a_second_stop_abandons_what_is_in_flight():
@@ -171,7 +171,7 @@ def test_a_second_stop_abandons_what_is_in_flight():
 
 def test_a_target_that_no_connection_reaches_is_given_up_after_three_seconds():
     measured = Measured(constant(0, Outcome.CONNECT_FAILED), concurrency=2, window_ns=3600 * S)
-    assert measured.ending.target_lost
+    assert measured.ending.cause is StopCause.TARGET_LOST
     assert measured.ending.reason == "connect_failed"
     assert 3 * S <= measured.ended_ns - measured.phases.window_start_ns < 5 * S
     assert len(measured.replies) < 40, "tries grow apart"
@@ -192,13 +192,13 @@ def test_a_try_that_the_transport_itself_put_off_is_not_put_off_twice():
 
 def test_a_server_that_breaks_every_request_is_reached_but_not_hammered():
     measured = Measured(constant(0, Outcome.BROKEN), window_ns=60 * S)
-    assert not measured.ending.target_lost
+    assert measured.ending.cause is not StopCause.TARGET_LOST
     assert 60 <= len(measured.replies) < 80
 
 
 def test_a_target_is_not_lost_while_another_slot_reaches_it():
     measured = Measured(lambda index: (100 * MS, Outcome.OK if index % 2 else Outcome.CONNECT_FAILED), concurrency=2, window_ns=20 * S)
-    assert not measured.ending.target_lost
+    assert measured.ending.cause is not StopCause.TARGET_LOST
     assert measured.ending.reason == ""
 
 
@@ -208,14 +208,14 @@ def test_a_short_outage_is_survived_and_counted():
     measured = Measured(
         lambda _: (10 * MS, outcomes[index] if (index := next(clock_free)) < len(outcomes) else Outcome.OK), window_ns=10 * S
     )
-    assert not measured.ending.target_lost
+    assert measured.ending.cause is not StopCause.TARGET_LOST
     assert measured.outcomes().count(Outcome.CONNECT_FAILED) == 6
     assert measured.outcomes()[-1] is Outcome.OK
 
 
 def test_a_rejecting_server_is_reached_and_never_lost():
     measured = Measured(constant(10 * MS, Outcome.REJECTED), window_ns=20 * S)
-    assert not measured.ending.target_lost
+    assert measured.ending.cause is not StopCause.TARGET_LOST
     assert len(measured.replies) == 2000
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.loop import Phases
+from perfkit.load.loop import Phases, StopCause
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 
@@ -42,11 +42,11 @@ def test_a_stop_while_the_answers_are_awaited_is_not_lost():
 
 def test_a_target_that_is_gone_when_a_short_window_ends_is_lost():
     ended = ending(lambda index: (10 * MS, Outcome.OK if index < 50 else Outcome.CONNECT_FAILED), window_ns=S)
-    assert ended.target_lost
+    assert ended.cause is StopCause.TARGET_LOST
     assert ended.reason == "connect_failed"
 
 
 def test_one_refused_connection_after_a_long_thought_loses_nobody():
     ended = ending(lambda index: (10 * MS, Outcome.CONNECT_FAILED if index == 1 else Outcome.OK), window_ns=20 * S, think_time_ns=4 * S)
-    assert not ended.target_lost
+    assert ended.cause is not StopCause.TARGET_LOST
     assert ended.reason == ""

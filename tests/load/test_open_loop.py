@@ -11,7 +11,7 @@ from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Trace
 from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.loop import Phases
+from perfkit.load.loop import Phases, StopCause
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import ClockPacer
 from perfkit.transport.base import Outcome, Prepared, Reply
@@ -192,7 +192,7 @@ def test_a_target_that_cannot_be_reached_for_a_while_is_lost():
     measured = Measured(
         Schedule("constant", arrivals.constant_rate(10)), lambda _clock: lambda _index: (0, Outcome.CONNECT_FAILED), window_ns=60 * S
     )
-    assert measured.ending.target_lost
+    assert measured.ending.cause is StopCause.TARGET_LOST
     assert measured.ending.stopped_ns == pytest.approx(3.1 * S, rel=0.05)
 
 

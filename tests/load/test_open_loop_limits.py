@@ -8,7 +8,7 @@ from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Trace
 from perfkit.load.loop import Phases
-from perfkit.load.open_loop import MOST_IN_FLIGHT, OpenLoop
+from perfkit.load.open_loop import MAX_IN_FLIGHT, OpenLoop
 from perfkit.load.pacer import ClockPacer
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.scripted import ScriptedTransport
@@ -59,7 +59,7 @@ def test_a_target_that_answers_nothing_holds_so_many_requests_and_no_more():
     drops: list[tuple[int, bool]] = []
     schedule = Schedule("constant", arrivals.constant_rate(80_000.0))
     replies = run(schedule, lambda instants_ns, is_late: drops.append((instants_ns.size, is_late)))
-    assert len(replies) == MOST_IN_FLIGHT
+    assert len(replies) == MAX_IN_FLIGHT
     assert {is_late for _, is_late in drops} == {True}, "the bound is the loop's own"
     assert len(replies) + sum(size for size, _ in drops) == 79_999
 

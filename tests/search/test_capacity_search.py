@@ -7,6 +7,7 @@ import yaml
 
 from perfkit.clock import ManualClock
 from perfkit.errors import MeasurementWarning
+from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load
 from perfkit.measurement.summary import PointMeasurement, point
 from perfkit.recorder.window import cut
@@ -58,7 +59,7 @@ def searched(tmp_path):
             async def main(clock=clock, planned=planned):
                 spec = PointSpec(
                     load=planned.load, warmup_ns=scenario.warmup_ns, window_ns=planned.window_ns, requests=None, drain_ns=30 * S,
-                    connections=4, hopeless_after_ns=planned.overload_abort_after_ns,
+                    connections=4, overload_abort_after_ns=planned.overload_abort_after_ns,
                 )  # fmt: skip
                 return await run_point(
                     spec, ScriptedTransport(clock, make_script(clock)), [Prepared(())], clock=clock, address=Address("http", "h", 1),
@@ -71,7 +72,7 @@ def searched(tmp_path):
                 protocol="http", load=describe_load(planned.load), batch_size=1, repetition=planned.repetition,
                 window=cut(one.recording, 0, is_open=True), warmup_ns=S, connections=Connections(opened=4, reconnects=0),
                 generator=Generator(cpu_share=0.1, steal_share=0.0),
-                warnings=tuple(MeasurementWarning(code=code, message="x") for code in (*warned_of, *["hopeless"] * one.ending.hopeless)),
+                warnings=tuple(MeasurementWarning(code=code, message="x") for code in (*warned_of, *["hopeless"] * (one.ending.cause is StopCause.OVERLOADED))),
             )  # fmt: skip
             search.record(measured.window, point(measured), 11.0)
         return search.outcome(), recorded
@@ -102,7 +103,7 @@ def test_a_confirming_probe_that_had_not_settled_says_so(searched):
 def test_hopeless_overload_ends_within_the_probe_and_is_drained(searched):
     found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=800, max_probes=3)
     first = recorded[0]
-    assert first.ending.hopeless
+    assert first.ending.cause is StopCause.OVERLOADED
     assert first.recording.end_ns - first.start_ns < 3 * S  # of 5 s
     assert found.probes[0].overloaded
     assert not found.probes[0].met

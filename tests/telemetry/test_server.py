@@ -7,7 +7,7 @@ import pytest
 from perfkit.clock import ManualClock
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
-from perfkit.recorder.sent import Sent
+from perfkit.recorder.sent import AnswerTotals
 from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader, difference
 
 MS = 1_000_000
@@ -48,7 +48,7 @@ def test_a_difference_has_the_load_s_own_means():
     )
     added = statistics(40, batch=4)
     after = ModelStatistics.added([before, added])
-    counts, warnings = difference([{"1": before}], [{"1": after}], Sent(40, 40 * 20 * MS))
+    counts, warnings = difference([{"1": before}], [{"1": after}], AnswerTotals(40, 40 * 20 * MS))
     found = counts.figures()
     assert warnings == ()
     assert (found.requests, found.failed, found.executions, found.inferences, found.mean_batch) == (40, 0, 10, 40, 4.0)
@@ -59,12 +59,12 @@ def test_a_difference_has_the_load_s_own_means():
 
 
 def test_a_model_loaded_in_between_counts_from_zero():
-    counts, warnings = difference([reading(statistics(3))], [reading(statistics(3), statistics(7, version="2"))], Sent(7))
+    counts, warnings = difference([reading(statistics(3))], [reading(statistics(3), statistics(7, version="2"))], AnswerTotals(7))
     assert (counts.figures().requests, counts.versions, warnings) == (7, ("2",), ())
 
 
 def test_a_load_that_was_not_there_has_no_means():
-    counts, warnings = difference([reading(statistics(3))], [reading(statistics(3))], Sent())
+    counts, warnings = difference([reading(statistics(3))], [reading(statistics(3))], AnswerTotals())
     found = counts.figures()
     assert (found.requests, found.success_ns, found.queue_ns, found.mean_batch, found.client_mean_ns, warnings) == (
         0,
@@ -78,13 +78,13 @@ def test_a_load_that_was_not_there_has_no_means():
 
 def test_several_versions_are_noticed_and_add_up():
     before = reading(statistics(3), statistics(5, version="2"))
-    counts, warnings = difference([before], [reading(statistics(13), statistics(10, version="2"))], Sent(15))
+    counts, warnings = difference([before], [reading(statistics(13), statistics(10, version="2"))], AnswerTotals(15))
     assert (counts.figures().requests, counts.versions, codes(warnings)) == (15, ("1", "2"), ["server_versions"])
 
 
 @pytest.mark.parametrize("after", [reading(statistics(2)), reading(statistics(50, queue_ms=0)), {}, reading(statistics(9, version="2"))])
 def test_counters_that_fell_have_no_difference(after):
-    counts, warnings = difference([reading(statistics(5))], [after], Sent(5))
+    counts, warnings = difference([reading(statistics(5))], [after], AnswerTotals(5))
     assert (counts, codes(warnings)) == (None, ["server_counters_reset"])
 
 
@@ -94,12 +94,12 @@ def test_counters_that_fell_have_no_difference(after):
 )
 def test_replicas_show_themselves_while_nothing_is_sent(before, after):
     quiet, loaded = ([reading(statistics(count)) for count in some] for some in (before, after))
-    counts, warnings = difference(quiet, loaded, Sent(5))
+    counts, warnings = difference(quiet, loaded, AnswerTotals(5))
     assert (counts, codes(warnings)) == (None, ["server_replicas"])
 
 
 def test_cache_hits_are_warned_of_and_compute_times_leave_them_out():
-    counts, warnings = difference([reading(statistics(0))], [reading(statistics(10, hits=4))], Sent(10))
+    counts, warnings = difference([reading(statistics(0))], [reading(statistics(10, hits=4))], AnswerTotals(10))
     assert codes(warnings) == ["cache_hits"]
     assert "4 of 10 requests" in warnings[0].message
     assert (counts.figures().compute_infer_ns, counts.figures().cache_hits) == (10 * MS, 4)
@@ -107,7 +107,13 @@ def test_cache_hits_are_warned_of_and_compute_times_leave_them_out():
 
 @pytest.mark.parametrize(
     ("counted", "sent", "fits"),
-    [(10, Sent(10), True), (10, Sent(8, 0, 2), True), (10, Sent(8, 0, 1), False), (10, Sent(11), False), (10, Sent(0, 0, 20), True)],
+    [
+        (10, AnswerTotals(10), True),
+        (10, AnswerTotals(8, 0, 2), True),
+        (10, AnswerTotals(8, 0, 1), False),
+        (10, AnswerTotals(11), False),
+        (10, AnswerTotals(0, 0, 20), True),
+    ],
 )
 def test_both_sides_must_have_counted_the_same(counted, sent, fits):
     counts, warnings = difference([reading(statistics(0))], [reading(statistics(counted))], sent)
@@ -117,7 +123,7 @@ def test_both_sides_must_have_counted_the_same(counted, sent, fits):
 
 def test_load_points_add_up_to_the_means_of_all():
     parts = [
-        difference([reading(statistics(0))], [reading(statistics(count, queue_ms=ms))], Sent(count, count * 30 * MS))[0]
+        difference([reading(statistics(0))], [reading(statistics(count, queue_ms=ms))], AnswerTotals(count, count * 30 * MS))[0]
         for count, ms in ((10, 2), (30, 6))
     ]
     found = ServerCounts.added([part for part in parts if part]).figures()
@@ -159,12 +165,12 @@ def around(script, sent):
 def test_counts_that_come_behind_the_answers_are_awaited():
     three, ten = (statistics(3),), (statistics(13),)
     script = Script(three, three, three, (statistics(8),), (statistics(11),), ten)
-    (counts, warnings), _ = around(script, Sent(10))
+    (counts, warnings), _ = around(script, AnswerTotals(10))
     assert (counts.figures().requests, warnings) == (10, ())
 
 
 def test_counts_that_never_come_are_awaited_for_two_seconds_and_said():
-    (counts, warnings), now_ns = around(Script((statistics(3),)), Sent(10))
+    (counts, warnings), now_ns = around(Script((statistics(3),)), AnswerTotals(10))
     assert (counts.figures().requests, codes(warnings)) == (0, ["server_counts_differ"])
     assert 2000 * MS <= now_ns < 2100 * MS
 
@@ -172,26 +178,26 @@ def test_counts_that_never_come_are_awaited_for_two_seconds_and_said():
 @pytest.mark.parametrize("readings", [[()], [None]])
 def test_a_server_without_statistics_is_asked_once_and_nothing_is_said(readings):
     script = Script(*readings)
-    assert around(script, Sent(10))[0] == (None, ())
+    assert around(script, AnswerTotals(10))[0] == (None, ())
     assert script.asked == 1
 
 
 def test_a_server_that_does_not_answer_afterwards_is_said():
     one = (statistics(3),)
-    (counts, warnings), _ = around(Script(one, one, one, None), Sent(10))
+    (counts, warnings), _ = around(Script(one, one, one, None), AnswerTotals(10))
     assert (counts, codes(warnings)) == (None, ["server_statistics"])
 
 
 def test_a_point_without_a_reading_before_it_has_none():
     async def go():
-        return await ServerStatisticsReader(Script((statistics(3),)).read, ManualClock()).after(Sent(3))
+        return await ServerStatisticsReader(Script((statistics(3),)).read, ManualClock()).after(AnswerTotals(3))
 
     assert asyncio.run(go()) == (None, ())
 
 
 def test_counts_still_on_their_way_before_the_load_are_awaited():
     late = [(statistics(count),) for count in (3, 5, 6, 8, 9)]
-    (counts, warnings), _ = around(Script(*late, (statistics(9),), (statistics(19),)), Sent(10))
+    (counts, warnings), _ = around(Script(*late, (statistics(9),), (statistics(19),)), AnswerTotals(10))
     assert (counts.figures().requests, warnings) == (10, ())
 
 

@@ -7,7 +7,7 @@ import pytest
 import uvloop
 
 from perfkit.clock import MonotonicClock
-from perfkit.workers.local import local_fleet
+from perfkit.workers.local import local_workers
 from tests.children import children_running
 from tests.conditions import passes
 from tests.workers.test_point import order
@@ -17,7 +17,7 @@ from tests.workers.test_point import order
 @pytest.mark.parametrize("turns", [1, 2, 3])
 def test_an_interruption_while_one_starts_leaves_none(run, turns):
     async def go():
-        async with local_fleet([order(), order()], MonotonicClock(), print, print):
+        async with local_workers([order(), order()], MonotonicClock(), print, print):
             pytest.fail("it was not interrupted")
 
     async def main():
@@ -36,7 +36,7 @@ def test_nothing_stays_open_behind_it(run):
     async def main():
         opened = []
         for _ in range(3):
-            async with local_fleet([order()], MonotonicClock(), print, print):
+            async with local_workers([order()], MonotonicClock(), print, print):
                 pass
             opened.append(psutil.Process().num_fds())
         return opened

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perfkit.clock import ManualClock
 from perfkit.load import arrivals
-from perfkit.load.arrivals import Schedule, share_of_count
+from perfkit.load.arrivals import Schedule, count_worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.window import cut
@@ -136,10 +136,10 @@ def test_each_worker_knows_its_share_of_a_count(from_index, count, workers, chun
 
     of_all = [index % workers for index in range(from_index, from_index + count)]
     for worker in range(workers):
-        assert share_of_count(chunks(), from_index * 10, count, worker, workers) == of_all.count(worker)
+        assert count_worker_arrivals(chunks(), from_index * 10, count, worker, workers) == of_all.count(worker)
 
 
 def test_a_loop_of_few_slots_has_work_for_few_workers():
-    assert spec(ClosedPlan(3, 0)).most_workers == 3
-    assert spec(poisson(max_in_flight=2)).most_workers == 2
-    assert spec(poisson()).most_workers is None
+    assert spec(ClosedPlan(3, 0)).max_workers == 3
+    assert spec(poisson(max_in_flight=2)).max_workers == 2
+    assert spec(poisson()).max_workers is None

@@ -9,6 +9,7 @@ from perfkit.clock import ManualClock
 from perfkit.load.arrivals import Trace
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
+from perfkit.load.loop import StopCause
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import cut
@@ -101,7 +102,7 @@ def test_a_point_that_is_stopped_in_its_warm_up_has_no_window():
     assert window.length_ns == 0
     assert sum(window.outcomes.values()) == window.finished == 0
     assert intervals == []
-    assert (point.ending.reason, point.ending.target_lost) == ("enough", False)
+    assert (point.ending.reason, point.ending.cause) == ("enough", StopCause.INTERRUPTED)
 
 
 def test_answers_of_the_drain_are_samples_but_no_throughput_of_a_point_that_is_stopped():
@@ -116,7 +117,7 @@ def test_answers_of_the_drain_are_samples_but_no_throughput_of_a_point_that_is_s
 
 def test_a_lost_target_ends_the_point_early():
     point, window, _ = run(lambda index: (20 * MS, Outcome.OK if index < 400 else Outcome.CONNECT_FAILED), window_ns=60 * S)
-    assert point.ending.target_lost
+    assert point.ending.cause is StopCause.TARGET_LOST
     # 400 requests are 2 s, one of them warm-up; 3 s later the target is given up
     assert 4 * S <= window.length_ns < 6 * S
     assert window.outcomes[Outcome.OK] == 200
@@ -156,16 +157,16 @@ def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
 def test_a_point_whose_requests_fail_is_ended_where_a_limit_is_set():
     failing = lambda index: (20 * MS, Outcome.REJECTED if index % 2 else Outcome.OK)  # noqa: E731 - a script in a line
     point, window, _ = run(failing, abort_error_rate=0.4)
-    assert point.ending.aborted
+    assert point.ending.cause is StopCause.TOO_MANY_ERRORS
     assert "50% of" in point.ending.reason
     assert window.length_ns == 0, "20 requests are there after 100 ms of the warm-up"
     point, window, _ = run(failing, abort_error_rate=0.6)
-    assert (point.ending.aborted, point.ending.reason, window.length_ns) == (False, "", 10 * S)
+    assert (point.ending.cause, point.ending.reason, window.length_ns) == (None, "", 10 * S)
 
 
 def test_few_requests_abort_nothing():
     point, _, _ = run(lambda _: (S, Outcome.REJECTED), abort_error_rate=0.1, load=ClosedPlan(1, 0))
-    assert not point.ending.aborted, "eleven failed, and twenty are looked at"
+    assert point.ending.cause is not StopCause.TOO_MANY_ERRORS, "eleven failed, and twenty are looked at"
 
 
 def test_little_s_law_holds_in_a_closed_loop():

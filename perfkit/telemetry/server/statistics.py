@@ -13,7 +13,7 @@ from typing import TypeAlias
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, TargetError
 from perfkit.protocol.statistics import DURATIONS, ModelStatistics, TotalTime
-from perfkit.recorder.sent import Sent
+from perfkit.recorder.sent import AnswerTotals
 from perfkit.units import NS_PER_S
 
 # one replica behind a name shows itself in no reading, and several in some of these
@@ -59,7 +59,7 @@ class ServerCounts:
     times: Mapping[str, TotalTime]
     """By the names of `DURATIONS`."""
     versions: tuple[str, ...]
-    sent: Sent
+    sent: AnswerTotals
 
     @classmethod
     def added(cls, parts: "Sequence[ServerCounts]") -> "ServerCounts":
@@ -69,7 +69,7 @@ class ServerCounts:
             executions=sum(part.executions for part in parts),
             times={name: TotalTime.added(part.times[name] for part in parts) for name in DURATIONS},
             versions=tuple(sorted({version for part in parts for version in part.versions})),
-            sent=Sent.added(part.sent for part in parts),
+            sent=AnswerTotals.added(part.sent for part in parts),
         )
 
     def figures(self) -> ServerFigures:
@@ -121,7 +121,7 @@ class ServerStatisticsReader:
                 return
             await self._clock.sleep_until_ns(self._clock.now_ns() + _LOOKS_EVERY_NS)
 
-    async def after(self, sent: Sent) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
+    async def after(self, sent: AnswerTotals) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
         """Reads, after the last answer, until the counts are those of the client, or for two seconds."""
         if not self._before:
             return None, ()
@@ -149,7 +149,7 @@ class ServerStatisticsReader:
 
 
 def difference(
-    before: Sequence[Reading], after: Sequence[Reading], sent: Sent
+    before: Sequence[Reading], after: Sequence[Reading], sent: AnswerTotals
 ) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
     """What was counted between the last reading before a load and the last one after it, and what there is to say of it.
 
