@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.search.decision import Next, Probe, SearchSettings, Stop, decide
-from perfkit.search.sample_bound import keeps_to
 from perfkit.stats.autocorrelation import indicator_time
 from perfkit.stats.overload import judge_overload
+from perfkit.stats.sample_size import is_limit_shown_met
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 QUANTILE, REQUESTS, WARM_UP, INTERVALS, BATCHES = 0.99, 30_000, 0.1, 200, 25
@@ -100,7 +100,7 @@ def measure(law: Law, step: Next, random: np.random.Generator, requests: int = R
         stage=step.stage,
         margins={"p99": math.log(value_s / law.p99_s)},
         is_overloaded=judge_overload(scheduled, answered).is_overloaded,
-        carries=keeps_to(QUANTILE, waited.size, int((waited > law.p99_s).sum()), indicator_time(above, counts)),
+        carries=is_limit_shown_met(QUANTILE, waited.size, int((waited > law.p99_s).sum()), indicator_time(above, counts)),
     )
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric, effect_of
 from perfkit.gate.verdict import Comparison, MetricVerdict, format_change
+from perfkit.stats.distributions import student_t_quantile, student_t_tail
 from perfkit.stats.paired import FALSE_ALARM_RATE, NOISE_BAND, PASS_RATE, POWER, Rule, holm
 from perfkit.stats.ratio_interval import Estimate, share_difference, share_interval
-from perfkit.stats.student_t import student_t_quantile, student_t_tail
 from perfkit.stats.variance_components import pooled_variance, variance_components
 
 ERROR_RATE_MARGIN = 0.01

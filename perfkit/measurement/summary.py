@@ -20,8 +20,9 @@ from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point, Protocol, Requests, SloJudgement
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
+from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.stats.slo import Slo, judge_slo
-from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, is_withheld, judge_generator, minimum_samples
+from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, judge_generator
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 

@@ -139,7 +139,7 @@ def _percentile_ns(points: Sequence[OpenPoint], parts: Sequence[BucketCounts], n
 
 def _has_few_samples(points: Sequence[OpenPoint], name: str) -> bool:
     """Whether the independent samples behind it are fewer than the minimum of all repetitions together."""
-    from perfkit.stats.validity import minimum_samples
+    from perfkit.stats.sample_size import minimum_samples
 
     return sum(one.point.effective_samples.get(name, one.point.times.count) for one in points) < minimum_samples(QUANTILES[name])
 

@@ -15,7 +15,7 @@ from perfkit.result.file import read_result
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import Result
 from perfkit.result.telemetry_file import read_telemetry
-from perfkit.stats.validity import is_withheld
+from perfkit.stats.sample_size import is_withheld
 
 _SLICES = 240  # about what a panel of the timeline can show
 

@@ -8,7 +8,7 @@ from perfkit.report.calibration import ceilings, read_kept
 from perfkit.report.search import search_headings, search_rows
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Result
-from perfkit.stats.validity import is_withheld
+from perfkit.stats.sample_size import is_withheld
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 WITHHELD = "–"

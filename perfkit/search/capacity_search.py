@@ -12,9 +12,8 @@ from perfkit.scenario.load import SearchLoadSpec
 from perfkit.scenario.slo import Slo
 from perfkit.search.decision import Next, Probe, SearchSettings, Stop, decide, estimate
 from perfkit.search.root_fit import POWER
-from perfkit.search.sample_bound import keeps_to
 from perfkit.stats.percentile_interval import percentile_intervals
-from perfkit.stats.validity import minimum_samples
+from perfkit.stats.sample_size import is_limit_shown_met, minimum_samples
 from perfkit.units import NS_PER_S, format_rate_per_s
 
 _START_SHARE = 0.5
@@ -69,11 +68,11 @@ class CapacitySearch:
             if times.count:
                 margins[name] = math.log(max(min(times.values_at([quantile])[0], times.max_ns), 1) / limit_ns)
                 time = interval.autocorrelation_time if interval else 1.0
-                carries &= keeps_to(quantile, times.count, times.count_above(limit_ns), time)
+                carries &= is_limit_shown_met(quantile, times.count, times.count_above(limit_ns), time)
         if self._slo.error_rate is not None and (scheduled := point.requests.scheduled):
             failed, allowed = scheduled - point.requests.ok, math.floor(self._slo.error_rate * scheduled)
             margins["error_rate"] = math.log((failed + 0.5) / (allowed + 1))
-            carries &= keeps_to(1 - self._slo.error_rate, scheduled, failed)
+            carries &= is_limit_shown_met(1 - self._slo.error_rate, scheduled, failed)
         self._needed[self._step.rate_per_s] = max((one.needed_samples for one in intervals.values()), default=0)
         self._probes.append(
             Probe(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfkit.stats.student_t import student_t_quantile
+from perfkit.stats.distributions import student_t_quantile
 
 _WINDOWS = ((0.72, 1.14), (0.5, 1.5))
 POWER = 2 / 3

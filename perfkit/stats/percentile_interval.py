@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from perfkit.stats.autocorrelation import lag_1, variance_of_share
 from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
-from perfkit.stats.student_t import student_t_quantile
-from perfkit.stats.validity import is_withheld, minimum_samples
+from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.sample_size import is_withheld, minimum_samples
 
 _BATCHES = range(20, 31)
 _FEWEST_BATCHES = 5

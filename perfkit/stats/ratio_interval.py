@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from perfkit.stats.student_t import student_t_quantile
+from perfkit.stats.distributions import student_t_quantile
 
 CONFIDENCE = 0.95
 

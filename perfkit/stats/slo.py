@@ -6,7 +6,7 @@ from typing import Literal
 
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval
-from perfkit.stats.validity import is_withheld, minimum_samples
+from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.units import format_duration_ns
 
 Verdict = Literal["satisfied", "violated", "inconclusive"]

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
+from perfkit.stats.distributions import student_t_quantile
 from perfkit.stats.rate_curve import RateCurve, refit_crossing
-from perfkit.stats.student_t import student_t_quantile
 
 _Numbers = npt.NDArray[np.float64]
 REPLICATES = 400

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from numpy.polynomial import polynomial
 
 from perfkit.stats.autocorrelation import autocorrelation_time, first_order_time
-from perfkit.stats.student_t import student_t_quantile
+from perfkit.stats.distributions import student_t_quantile
 
 DRIFT_MARGIN = 0.05
 _MEAN_OF, _FEWEST_MEANS = 5, 4

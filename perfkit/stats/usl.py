@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.stats.distributions import student_t_quantile
 from perfkit.stats.least_squares import Minimum, minimise
-from perfkit.stats.student_t import student_t_quantile
 
 _Numbers = npt.NDArray[np.float64]
 FEWEST_POINTS, FEWEST_PAST_PEAK, FURTHEST = 8, 2, 1.5

@@ -1,46 +1,14 @@
 """When a measurement, or one of its percentiles, can be believed."""
 
 import dataclasses
-import functools
-import math
 
 from perfkit.errors import MeasurementWarning
 from perfkit.stats.buckets import BucketCounts
 from perfkit.units import format_duration_ns
 
-# LoadGen's early stopping: one sample above the percentile is allowed for, at 99 % confidence
-_CONFIDENCE, _ALLOWED_ABOVE = 0.99, 1
 BUSY_CORE_SHARE = 0.85
 SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE, LATE_SHARE = 0.99, 1_000_000, 0.05, 0.01
 STEAL_SHARE, THROTTLED_SHARE, LITTLE_SHARE = 0.01, 0.01, 0.05
-
-
-def minimum_samples(quantile: float, autocorrelation_time: float = 1.0) -> int:
-    """The smallest n for which P[Bin(n, 1 - quantile) <= 1] <= 1 %: 64 for p90, 662 for p99, 6,636 for p99.9.
-
-    Source: MLPerf LoadGen, `early_stopping.cc`. It assumes independent samples; correlated ones, of an integrated
-    autocorrelation time in requests, need that many times more. One below 1 does not lower the number.
-    """
-    return math.ceil(_minimum_samples(quantile) * max(autocorrelation_time, 1.0))
-
-
-@functools.cache
-def _minimum_samples(quantile: float) -> int:
-    low, high = 1, 2
-    while _chance_of_few(high, 1 - quantile) > 1 - _CONFIDENCE:
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _chance_of_few(middle, 1 - quantile) > 1 - _CONFIDENCE:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def is_withheld(quantile: float, count: int) -> bool:
-    """Whether a percentile has fewer than 1/(1-q) samples: then none of them is expected to lie above it."""
-    return count < round(1 / (1 - quantile), 6)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,7 +117,3 @@ def _judge_schedule(loop: OpenLoopFigures) -> list[MeasurementWarning]:
 
 def _warning(code: str, message: str) -> MeasurementWarning:
     return MeasurementWarning(code=code, message=message)
-
-
-def _chance_of_few(samples: int, chance: float) -> float:
-    return sum(math.comb(samples, above) * chance**above * (1 - chance) ** (samples - above) for above in range(_ALLOWED_ABOVE + 1))

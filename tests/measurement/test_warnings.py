@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.errors import MeasurementWarning
 from perfkit.measurement.summary import point, pooled
-from perfkit.stats.validity import minimum_samples
+from perfkit.stats.sample_size import minimum_samples
 
 MS = 1_000_000
 HOUR_NS = 3_600_000_000_000

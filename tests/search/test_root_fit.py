@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.search.root_fit import POWER, fit_root
-from perfkit.stats.student_t import student_t_quantile
+from perfkit.stats.distributions import student_t_quantile
 
 RATES = [75.0, 80.0, 90.0, 94.0, 97.0, 103.0, 106.0, 112.0]
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.stats.student_t import student_t_quantile
+from perfkit.stats.distributions import student_t_quantile
 from perfkit.stats.usl import UslFit, UslRefusal, fit_usl
 
 CONCURRENCIES = np.array([1, 2, 4, 8, 16, 32, 64, 96], dtype=float)

@@ -1,20 +1,11 @@
-"""How many samples a percentile needs, and when the generator was the bottleneck."""
+"""When the load generator, not the target, made a point's figures."""
 
 import dataclasses
-from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.validity import (
-    ClosedLoopFigures,
-    OpenLoopFigures,
-    is_withheld,
-    judge_generator,
-    minimum_samples,
-)
+from perfkit.stats.validity import ClosedLoopFigures, OpenLoopFigures, judge_generator
 
 MS = 1_000_000
 
@@ -30,42 +21,6 @@ BUSY = ClosedLoopFigures(concurrency=8, finished_per_s=800.0, mean_service_time_
 
 def codes(warnings):
     return [warning.code for warning in warnings]
-
-
-def by_brute_force(above: Fraction) -> int:
-    """Counts up until at most one sample above the percentile has a chance of 1 % or less; exact."""
-    below, samples = 1 - above, 1
-    while below**samples + samples * above * below ** (samples - 1) > Fraction(1, 100):
-        samples += 1
-    return samples
-
-
-@pytest.mark.parametrize(("quantile", "samples"), [(0.9, 64), (0.95, 130), (0.99, 662), (0.999, 6_636)])
-def test_the_minimum_samples_are_those_of_loadgen(quantile, samples):
-    assert minimum_samples(quantile) == samples
-
-
-@pytest.mark.parametrize("percent", [1, 10, 25, 50, 75, 80, 90, 95, 97, 98])
-def test_the_minimum_samples_are_those_of_the_exact_binomial_sum(percent):
-    assert minimum_samples(percent / 100) == by_brute_force(Fraction(100 - percent, 100))
-
-
-@given(st.floats(0.01, 0.9999), st.floats(0.01, 0.9999))
-def test_a_higher_percentile_needs_no_fewer_samples(one, other):
-    low, high = sorted((one, other))
-    assert minimum_samples(low) <= minimum_samples(high)
-
-
-@pytest.mark.parametrize(("quantile", "enough"), [(0.5, 2), (0.9, 10), (0.95, 20), (0.99, 100), (0.999, 1_000), (0.9999, 10_000)])
-def test_a_percentile_is_withheld_below_one_over_one_minus_q_samples(quantile, enough):
-    assert is_withheld(quantile, 0)
-    assert is_withheld(quantile, enough - 1)
-    assert not is_withheld(quantile, enough)
-
-
-@pytest.mark.parametrize(("time", "samples"), [(0.2, 662), (1.0, 662), (1.5, 993), (69.0, 45_678), (9.99, 6_614)])
-def test_correlated_samples_must_be_as_many_more(time, samples):
-    assert minimum_samples(0.99, time) == samples
 
 
 @pytest.mark.parametrize("loop", [KEPT, BUSY, None])

@@ -1,4 +1,4 @@
-"""Student's t beside the printed tables."""
+"""Student's t and the binomial distribution, against printed tables and exact sums."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.stats.student_t import student_t_quantile
+from perfkit.stats.distributions import binomial_cdf, student_t_quantile, student_t_tail
 
 # NIST/SEMATECH e-Handbook of Statistical Methods, table 1.3.6.7.2, upper critical values
 TABLE = {
@@ -40,18 +40,37 @@ def test_one_and_two_degrees_of_freedom_have_closed_forms(probability):
     assert student_t_quantile(probability, 2) == pytest.approx(spread * math.sqrt(2 / (1 - spread**2)), rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("probability", [0.6, 0.9, 0.975, 0.999])
-def test_series_and_expansion_meet(probability):
-    by_series, by_expansion = student_t_quantile(probability, 200), student_t_quantile(probability, 201)
-    step = student_t_quantile(probability, 199) - by_series
-    assert by_series - by_expansion == pytest.approx(step, rel=0.02)
-
-
 def test_many_degrees_of_freedom_are_the_normal_distribution():
     assert student_t_quantile(0.975, 10**9) == pytest.approx(1.959963985, abs=1e-8)
 
 
 @pytest.mark.parametrize(("probability", "freedom"), [(0.0, 5), (1.0, 5), (-0.1, 5), (0.9, 0)])
-def test_what_has_no_quantile_is_refused(probability, freedom):
-    with pytest.raises(ValueError, match="no t quantile"):
+def test_a_quantile_that_does_not_exist_is_refused(probability, freedom):
+    with pytest.raises(ValueError, match="has no quantile"):
         student_t_quantile(probability, freedom)
+
+
+@pytest.mark.parametrize(
+    ("t", "df", "tail"), [(0.0, 7, 0.5), (6.3138, 1, 0.05), (2.9200, 2, 0.05), (3.3649, 5, 0.01), (2.7638, 10, 0.01), (2.3263, 10**7, 0.01)]
+)
+def test_tails_are_those_of_the_table(t, df, tail):
+    assert student_t_tail(t, df) == pytest.approx(tail, rel=2e-4)
+    assert student_t_tail(-t, df) == pytest.approx(1 - tail, rel=2e-4)
+
+
+@pytest.mark.parametrize("df", [1, 2, 3, 8, 31, 200, 201, 1000])
+@pytest.mark.parametrize("probability", [0.6, 0.95, 0.999])
+def test_the_tail_is_the_inverse_of_the_quantile(df, probability):
+    assert student_t_tail(student_t_quantile(probability, df), df) == pytest.approx(1 - probability, rel=1e-9)
+
+
+def test_a_tail_without_degrees_of_freedom_is_refused():
+    with pytest.raises(ValueError, match="found 0"):
+        student_t_tail(1.0, 0)
+
+
+@given(st.integers(1, 60), st.fractions(0, 1, max_denominator=50), st.data())
+def test_the_binomial_is_the_exact_sum(trials, probability, data):
+    successes = data.draw(st.integers(0, trials))
+    exact = sum(math.comb(trials, number) * probability**number * (1 - probability) ** (trials - number) for number in range(successes + 1))
+    assert binomial_cdf(successes, trials, float(probability)) == pytest.approx(float(exact), rel=1e-9, abs=1e-14)
