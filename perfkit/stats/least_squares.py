@@ -1,4 +1,4 @@
-"""Nonlinear least squares for a handful of parameters."""
+"""Nonlinear least squares for a handful of parameters, by SciPy's MINPACK."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,8 +8,9 @@ import numpy.typing as npt
 
 _Numbers = npt.NDArray[np.float64]
 Model = Callable[[_Numbers], tuple[_Numbers, _Numbers]]
-"""Parameters (p) → residuals (n) and their derivatives by the parameters (n × p)."""
-_ROUNDS, _SMALLEST_GAIN = 80, 1e-10
+"""Parameters (p) → residuals (n ≥ p) and their derivatives by the parameters (n × p)."""
+_TOLERANCE, _MAXIMUM_EVALUATIONS = 1e-14, 400
+_INFEASIBLE = 1e9  # in place of residuals that are not finite: worse than any real ones, and MINPACK can compare it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,33 +28,39 @@ class Minimum:
 
     @property
     def unscaled_covariance(self) -> _Numbers:
-        """(JᵀJ)⁻¹ (p × p): times the residual variance it is the parameters' covariance; a pseudoinverse where J has not full rank."""
+        """(JᵀJ)⁻¹ (p × p), which times the residual variance is the parameters' covariance; a pseudoinverse without full rank."""
         inverse: _Numbers = np.linalg.pinv(self.jacobian.T @ self.jacobian).astype(np.float64)
         return inverse
 
 
 def minimise(model: Model, start: _Numbers) -> Minimum:
-    """The least sum of squares near `start`.
+    """The least sum of squares near `start`, by the Levenberg-Marquardt algorithm (J. J. Moré 1978)."""
+    from scipy.optimize import leastsq
 
-    Source: D. W. Marquardt, SIAM Journal on Applied Mathematics 11 (1963): Gauss-Newton steps, damped along the diagonal of
-    JᵀJ until the sum falls. Residuals that are not finite count as worse than any others.
-    """
-    parameters = np.asarray(start, dtype=np.float64)
-    residuals, jacobian = model(parameters)
-    best, damping = float(residuals @ residuals), 1e-3
-    for _ in range(_ROUNDS):
-        normal, gradient = jacobian.T @ jacobian, jacobian.T @ residuals
-        scale = np.diag(np.maximum(np.diag(normal), 1e-12))
-        trial = parameters - np.linalg.solve(normal + damping * scale, gradient)
-        new_residuals, new_jacobian = model(trial)
-        total = float(new_residuals @ new_residuals)
-        if not total < best:  # nan is not
-            damping *= 8
-            if damping > 1e12:
-                break
-            continue
-        gain, best = best - total, total
-        parameters, residuals, jacobian, damping = trial, new_residuals, new_jacobian, max(damping / 8, 1e-12)
-        if gain <= _SMALLEST_GAIN * best:
-            break
-    return Minimum(parameters, residuals, jacobian)
+    evaluations: dict[bytes, tuple[_Numbers, _Numbers]] = {}
+
+    def evaluate(parameters: _Numbers) -> tuple[_Numbers, _Numbers]:
+        key = parameters.tobytes()  # MINPACK asks for residuals and derivatives at the same place, one after the other
+        if key not in evaluations:
+            evaluations[key] = model(parameters)
+        return evaluations[key]
+
+    def residuals(parameters: _Numbers) -> _Numbers:
+        values = evaluate(parameters)[0]
+        return values if np.isfinite(values).all() else np.full_like(values, _INFEASIBLE)
+
+    def derivatives(parameters: _Numbers) -> _Numbers:
+        return evaluate(parameters)[1]
+
+    parameters, *_ = leastsq(
+        residuals,
+        start.tolist(),
+        (),
+        derivatives,
+        full_output=True,
+        ftol=_TOLERANCE,
+        xtol=_TOLERANCE,
+        gtol=0.0,
+        maxfev=_MAXIMUM_EVALUATIONS,
+    )
+    return Minimum(parameters, *model(parameters))
