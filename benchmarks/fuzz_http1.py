@@ -28,6 +28,7 @@ from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.http.calls import Answer, RestTransport
 from perfkit.transport.http.connection import Connection, read_answer
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
 
 _TIMEOUT_NS = 100_000_000
@@ -259,7 +260,9 @@ def try_exchange(chance: random.Random) -> str:
 async def _exchange(chance: random.Random) -> list[Outcome]:
     count = chance.randrange(1, 6)
     async with fuzzing.serving(functools.partial(_reply, chance)) as port:
-        transport = WireHttpTransport(Address("http", "127.0.0.1", port), 2, _TIMEOUT_NS, time.monotonic_ns)
+        transport = WireHttpTransport(
+            Address("http", "127.0.0.1", port), TransportOptions(max_connections=2, timeout_ns=_TIMEOUT_NS), time.monotonic_ns
+        )
         replies = await asyncio.wait_for(asyncio.gather(*(_send(transport) for _ in range(count))), _HANGS_AFTER_S)
         await transport.aclose()
     for reply in replies:

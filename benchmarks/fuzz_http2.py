@@ -28,6 +28,7 @@ from perfkit.transport.grpc.messages import AnswerFields, judge, read_fields, re
 from perfkit.transport.grpc.session import ClientConnection
 from perfkit.transport.grpc.stream import Listener, Stream, prepare
 from perfkit.transport.grpc.transport import WireGrpcTransport
+from perfkit.transport.options import TransportOptions
 
 GREETING = frame(http2.SETTINGS, 0, 0)
 _REQUEST = prepare([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))
@@ -164,7 +165,9 @@ async def _exchange(chance: random.Random) -> list[Outcome]:
     streams, count = chance.randrange(1, 4), chance.randrange(1, 6)
     async with fuzzing.serving(functools.partial(_reply, chance, streams)) as port:
         address = Address("grpc", "127.0.0.1", port)
-        transport = WireGrpcTransport(address, 2, _TIMEOUT_NS, time.monotonic_ns, streams_per_connection=streams)
+        transport = WireGrpcTransport(
+            address, TransportOptions(max_connections=2, timeout_ns=_TIMEOUT_NS, streams_per_connection=streams), time.monotonic_ns
+        )
         replies = await asyncio.wait_for(asyncio.gather(*(_send(transport, Prepared(_REQUEST)) for _ in range(count))), _HANGS_AFTER_S)
         await transport.aclose()
     for reply in replies:

@@ -31,6 +31,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Transport
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 
 _CONCURRENCY = 8  # over each protocol, and as many requests in flight on the stream
 _TIMEOUT_NS = 60_000_000_000
@@ -57,8 +58,16 @@ class Soak:
 
     async def run(self) -> None:
         """Until `goes_on` says no; what has begun is answered."""
-        http = WireHttpTransport(Address("http", "127.0.0.1", self.ports.http), _CONCURRENCY, _TIMEOUT_NS, time.monotonic_ns)
-        rpc = WireGrpcTransport(Address("grpc", "127.0.0.1", self.ports.grpc), _CONCURRENCY, _TIMEOUT_NS, time.monotonic_ns)
+        http = WireHttpTransport(
+            Address("http", "127.0.0.1", self.ports.http),
+            TransportOptions(max_connections=_CONCURRENCY, timeout_ns=_TIMEOUT_NS),
+            time.monotonic_ns,
+        )
+        rpc = WireGrpcTransport(
+            Address("grpc", "127.0.0.1", self.ports.grpc),
+            TransportOptions(max_connections=_CONCURRENCY, timeout_ns=_TIMEOUT_NS),
+            time.monotonic_ns,
+        )
         watching = asyncio.ensure_future(self._watch())
         await asyncio.gather(
             self._stream(), *(self._loop(name, one) for name, one in (("HTTP", http), ("gRPC", rpc)) for _ in range(_CONCURRENCY))

@@ -40,6 +40,7 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.target.address import Address
 from perfkit.transport.base import Reply
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 
 ROOT = pathlib.Path(__file__).parents[1]
 RATE, SLOW_RATE = 10_000, 500
@@ -108,7 +109,9 @@ async def drive(rate: float, seconds: float, seed: int, port: int) -> Nanosecond
             if chunk[-1] >= end_ns:
                 break
     else:
-        transport = WireHttpTransport(Address("http", "127.0.0.1", port), 1024, _TIMEOUT_NS, clock.now_ns)
+        transport = WireHttpTransport(
+            Address("http", "127.0.0.1", port), TransportOptions(max_connections=1024, timeout_ns=_TIMEOUT_NS), clock.now_ns
+        )
         zeros = np.zeros((1, WIDTH), np.int32)
         tensors = tuple(tensor_from_array(name, Datatype.INT32, zeros) for name in INPUTS)
         prepared = [transport.prepare(InferRequest(MODEL, tensors, version=VERSION))]

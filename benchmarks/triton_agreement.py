@@ -33,6 +33,7 @@ from perfkit.target.address import Protocol
 from perfkit.target.bundled_server import bundled_server
 from perfkit.transport.base import Outcome
 from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
 
 ROOT = pathlib.Path(__file__).parents[1]
 Inputs: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -181,7 +182,7 @@ async def _ask(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[Infer
     async with contextlib.AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_target(loaded, (), _ignore))
         (address,) = opened.addresses.values()
-        transport = make_transport(address, target.engine, max_connections=1, timeout_ns=target.timeout_ns, clock=MonotonicClock())
+        transport = make_transport(address, TransportOptions(engine=target.engine, timeout_ns=target.timeout_ns), MonotonicClock())
         stack.push_async_callback(transport.aclose)
         requests = (await probe(transport, address, loaded)).requests
         responses = []

@@ -31,6 +31,7 @@ from perfkit.stats.validity import BUSY_CORE_SHARE
 from perfkit.target.address import Address, Protocol
 from perfkit.transport.base import Outcome
 from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import Placement, place
 from perfkit.workers.point import PointSpec
@@ -147,11 +148,7 @@ async def _load(
     order = WorkerSpec(
         spec=spec,
         address=address,
-        engine="wire",
-        compression="none",
-        max_connections=64,
-        streams_per_connection=1,
-        timeout_ns=_TIMEOUT_NS,
+        transport=TransportOptions(max_connections=64, timeout_ns=_TIMEOUT_NS),
         requests=(request,),
         expectation=Expectation((request,), METADATA, Check(), None, pathlib.Path()),
         check_share=0.0,
@@ -168,7 +165,7 @@ async def _load(
 
 
 def _bare_client(address: Address, request: InferRequest, clock: Clock) -> BareClient:
-    transport = make_transport(address, "wire", max_connections=1, timeout_ns=_TIMEOUT_NS, clock=clock)  # never opened
+    transport = make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)  # never opened
     buffers = transport.prepare(request).buffers
     return BareHttp(address, buffers) if address.protocol == "http" else BareGrpc(address, buffers)
 

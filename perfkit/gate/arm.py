@@ -23,6 +23,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address, redacted_url
 from perfkit.target.command_server import PORT, PREFIX, command_server, command_words, free_port
 from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 
@@ -125,7 +126,7 @@ def _readiness_check(scenario: Scenario, address: Address, clock: Clock) -> Call
     timeout_ns = min(target.timeout_ns, 5 * NS_PER_S)
 
     async def why_not_ready() -> str:
-        transport = make_transport(address, target.engine, max_connections=1, timeout_ns=timeout_ns, clock=clock)
+        transport = make_transport(address, TransportOptions(engine=target.engine, timeout_ns=timeout_ns), clock)
         try:
             is_ready = await transport.is_ready(target.model, target.version)
         except PerfkitError as error:

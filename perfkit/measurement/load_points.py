@@ -21,6 +21,7 @@ from perfkit.target.address import Address
 from perfkit.target.address import Protocol as WireProtocol
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.point import PointSpec
 from perfkit.workers.worker_spec import WorkerSpec
@@ -83,19 +84,22 @@ def max_connections(scenario: Scenario) -> int:
     return scenario.target.max_connections or min(1024, open_file_limit() * 4 // 5)
 
 
+def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOptions:
+    """How the scenario's requests travel over one of its protocols."""
+    target = scenario.target
+    return TransportOptions(
+        timeout_ns=target.timeout_ns,
+        engine=target.engine,
+        max_connections=max_connections(scenario),
+        streams_per_connection=streams_per_connection(scenario, protocol),
+        compression=target.compression,
+    )
+
+
 @contextlib.asynccontextmanager
 async def connected(scenario: Scenario, address: Address, clock: Clock) -> AsyncIterator[Transport]:
     """A transport of the scenario's kind to an address of its target, for the length of a block."""
-    target = scenario.target
-    transport = make_transport(
-        address,
-        target.engine,
-        max_connections=max_connections(scenario),
-        timeout_ns=target.timeout_ns,
-        clock=clock,
-        compression=target.compression,
-        streams_per_connection=target.streams_per_connection or 1,
-    )
+    transport = make_transport(address, transport_options(scenario, address.protocol), clock)
     try:
         yield transport
     finally:
@@ -109,15 +113,15 @@ def streams_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
 
 def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, probed: Probed) -> WorkerSpec:
     """What one worker would have to do; several share it."""
-    measure, slo, target, check = scenario.measure, scenario.objective, scenario.target, scenario.check
-    most = max_connections(scenario)
+    measure, slo, check = scenario.measure, scenario.objective, scenario.check
+    options = transport_options(scenario, point.protocol)
     spec = PointSpec(
         load=point.load,
         warmup_ns=scenario.warmup_ns,
         window_ns=point.window_ns or scenario.window_ns,
         requests=measure.requests,
         drain_ns=scenario.drain_ns,
-        connections=min(_connections(scenario, point, probed), most),
+        connections=min(_connections(scenario, point, probed), options.max_connections),
         finds_warm_up=scenario.finds_warm_up,
         good_within_ns=slo.good_within_ns if slo else None,
         abort_error_rate=measure.abort_error_rate,
@@ -126,11 +130,7 @@ def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, pro
     return WorkerSpec(
         spec=spec,
         address=address,
-        engine=target.engine,
-        compression=target.compression,
-        max_connections=most,
-        streams_per_connection=target.streams_per_connection or 1,
-        timeout_ns=target.timeout_ns,
+        transport=options,
         requests=probed.requests,
         expectation=probed.expectation,
         check_share=check.share,
@@ -143,7 +143,8 @@ def count_workers(
     scenario: Scenario, point: LoadPoint, probed: Probed, order: WorkerSpec, calibration: Calibration | None, cpus: int
 ) -> int:
     """As many as the scenario says, and have something to do; for `auto` what the calibration says is needed, up to `cpus`."""
-    asked, most = scenario.measure.workers, min(order.spec.max_workers or order.max_connections, order.max_connections)
+    limit = order.transport.max_connections
+    asked, most = scenario.measure.workers, min(order.spec.max_workers or limit, limit)
     if asked != "auto":
         return min(asked, most)
     if calibration is None or scenario.target.engine != "wire":  # no other engine was calibrated

@@ -3,12 +3,10 @@
 import dataclasses
 import enum
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
-
-Compression: TypeAlias = Literal["none", "gzip", "deflate"]
 
 
 class Outcome(enum.Enum):

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Reply
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.reaching import Backoff, unreachable
 
 
@@ -64,7 +65,7 @@ class _Waiting:
 
 
 class ConnectionPool(Generic[C]):
-    """Connections to one address, the one used last first; at most `limit` of them, with `requests_each` at a time.
+    """Connections to one address, the one used last first; at most `max_connections` of them, each with `streams_per_connection` requests at a time.
 
     `context` is there where the address is encrypted; `make` makes the protocol of a new connection.
 
@@ -75,23 +76,21 @@ class ConnectionPool(Generic[C]):
     def __init__(
         self,
         address: Address,
-        limit: int,
-        timeout_ns: int,
+        options: TransportOptions,
         now_ns: Callable[[], int],
         context: ssl.SSLContext | None,
         make: "Callable[[ConnectionPool[C]], C]",
-        requests_each: int = 1,
     ) -> None:
         self.counts = ConnectionCounts()
-        self.timeout_ns = timeout_ns
+        self.timeout_ns = options.timeout_ns
         self.now_ns = now_ns
         self.loop = asyncio.get_running_loop()
         self.address = address
         self._make = make
-        self._requests_each = requests_each
+        self._requests_each = options.streams_per_connection
         self._retired: set[C] = set()
         self._context = context
-        self._limit = limit
+        self._limit = options.max_connections
         self._idle: list[C] = []
         self._all: set[C] = set()
         self._opening = 0

@@ -2,15 +2,14 @@
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
 
 from perfkit.clock import Clock
 from perfkit.load.loop import Loop
 from perfkit.protocol.message import InferRequest
 from perfkit.recorder.recording import Interval
 from perfkit.target.address import Address
-from perfkit.transport.base import Compression
 from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
 from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workers.point import PointRecording, PointSpec, part
 from perfkit.workers.worker import run_point
@@ -23,11 +22,7 @@ class WorkerSpec:
 
     spec: PointSpec
     address: Address
-    engine: Literal["wire", "reference"]
-    compression: Compression
-    max_connections: int
-    streams_per_connection: int
-    timeout_ns: int
+    transport: TransportOptions
     requests: tuple[InferRequest, ...]
     expectation: Expectation
     check_share: float
@@ -42,7 +37,7 @@ class WorkerSpec:
             dataclasses.replace(
                 self,
                 spec=spec,
-                max_connections=part(self.max_connections, worker, workers),
+                transport=dataclasses.replace(self.transport, max_connections=part(self.transport.max_connections, worker, workers)),
                 check_at_most_per_s=self.check_at_most_per_s / workers,
                 seed=self.seed * workers + worker,
                 cpus=(cpus[worker % len(cpus)],) if cpus else (),
@@ -60,15 +55,7 @@ async def execute(
     begin_at: Callable[[], Awaitable[int]] | None = None,
 ) -> PointRecording:
     """Connects, sends the load, and gives back what was recorded; see `run_point`."""
-    transport = make_transport(
-        order.address,
-        order.engine,
-        max_connections=order.max_connections,
-        timeout_ns=order.timeout_ns,
-        clock=clock,
-        compression=order.compression,
-        streams_per_connection=order.streams_per_connection,
-    )
+    transport = make_transport(order.address, order.transport, clock)
     check = AnswerCheck(transport, order.expectation, share=order.check_share, at_most_per_s=order.check_at_most_per_s, seed=order.seed)
     try:
         return await run_point(

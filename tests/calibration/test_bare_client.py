@@ -15,6 +15,7 @@ from perfkit.protocol.rest import encode_infer_request as encode_rest
 from perfkit.scenario.workload import Workload
 from perfkit.target.address import Address
 from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
 from perfkit.workload.requests import make_requests
 from tests.json_server import JsonHandler, serving
 from tests.transport.grpc_servers import grpcio_server
@@ -31,7 +32,7 @@ def prepared(address, sent):
     """The request's bytes as the wire engine sends them."""
 
     async def main():
-        return make_transport(address, "wire", max_connections=1, timeout_ns=60 * 10**9, clock=MonotonicClock()).prepare(sent).buffers
+        return make_transport(address, TransportOptions(timeout_ns=60 * 10**9), MonotonicClock()).prepare(sent).buffers
 
     return asyncio.run(main())
 

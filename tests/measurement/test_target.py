@@ -17,6 +17,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 
 TENSOR: dict[str, Any] = {"name": "x", "datatype": "INT32", "shape": [2]}
 METADATA: dict[str, Any] = {"name": "m", "versions": ["1"], "platform": "p", "inputs": [TENSOR], "outputs": [{**TENSOR, "name": "y"}]}
@@ -126,7 +127,7 @@ def ask(server, engine, tmp_path, **workload):
 
     async def main():
         async with serving(server) as address:
-            transport = engine(address, 2, 10**10, time.monotonic_ns)
+            transport = engine(address, TransportOptions(max_connections=2, timeout_ns=10**10), time.monotonic_ns)
             try:
                 return await probe(transport, address, loaded)
             finally:

@@ -19,6 +19,7 @@ from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.http.calls import Answer
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 from tests.transport import servers
 
 ZEROS = tensor_from_array("x", Datatype.FP32, np.zeros((1, 10_000), np.float32))
@@ -41,7 +42,7 @@ def test_http_bodies_are_packed_both_ways(run, engine, encoding):
 
     async def main():
         async with servers.scripted_server(servers.answering(answer(encoding), seen=seen)) as address:
-            transport = engine(address, 1, 10**10, time.monotonic_ns, encoding)
+            transport = engine(address, TransportOptions(timeout_ns=10**10, compression=encoding), time.monotonic_ns)
             reply = await transport.send(transport.prepare(REQUEST))
             await transport.aclose()
             return reply.outcome, transport.decode(reply)
@@ -61,7 +62,7 @@ def test_http_bodies_are_packed_both_ways(run, engine, encoding):
 @pytest.mark.parametrize("body", [PACK["gzip"](b'{"error":"too busy"}'), b'{"error":"too busy"}'], ids=["packed", "plain"])
 def test_an_error_is_read_whether_it_is_packed_or_only_says_so(body):
     async def main():
-        transport = WireHttpTransport(servers.NOWHERE, 1, 10**10, time.monotonic_ns)
+        transport = WireHttpTransport(servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
         head = b"HTTP/1.1 503 Busy\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
         with pytest.raises(ProtocolError, match="HTTP 503: too busy"):
             transport.decode(Reply(Outcome.REJECTED, 0, 0, [head + body]))
@@ -71,7 +72,7 @@ def test_an_error_is_read_whether_it_is_packed_or_only_says_so(body):
 
 def test_an_answer_that_cannot_be_unpacked_is_broken():
     async def main():
-        transport = ReferenceHttpTransport(servers.NOWHERE, 1, 10**10, time.monotonic_ns)
+        transport = ReferenceHttpTransport(servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
         for encoding in ("gzip", "br"):
             with pytest.raises(ProtocolError, match=r"cannot be decompressed|Unsupported compression type"):
                 transport.decode(Reply(Outcome.OK, 0, 0, Answer(200, {"content-encoding": encoding}, b"junk")))
@@ -100,7 +101,7 @@ def test_grpc_messages_are_packed(engine, encoding):
 
     async def main():
         async with servers.scripted_server(read_message) as address:
-            transport = engine(address, 1, 10**10, time.monotonic_ns, encoding)
+            transport = engine(address, TransportOptions(timeout_ns=10**10, compression=encoding), time.monotonic_ns)
             await transport.open(1)
             await transport.send(transport.prepare(REQUEST))
             await transport.aclose()

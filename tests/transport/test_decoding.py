@@ -13,6 +13,7 @@ from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.http.calls import Answer
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 
 ENGINES: dict[str, Any] = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
 
@@ -49,7 +50,7 @@ def test_a_body_that_is_no_answer_breaks_the_protocol(run, engine, body):
     chunks = [b"HTTP/1.1 200 OK\r\n", head, b"\r\n", text, data]
 
     async def main():
-        transport = ENGINES[engine](Address("http", "127.0.0.1", 1), 1, 10**9, time.monotonic_ns)
+        transport = ENGINES[engine](Address("http", "127.0.0.1", 1), TransportOptions(timeout_ns=10**9), time.monotonic_ns)
         payload = [chunk for chunk in chunks if chunk] if engine == "wire" else Answer(200, headers, text + data)
         with pytest.raises(ProtocolError, match=sentence):
             transport.decode(Reply(Outcome.OK, 0, 1, payload))
@@ -76,7 +77,7 @@ def message(raw, datatype="INT32"):
 )
 def test_a_message_that_is_no_answer_breaks_the_protocol(run, answer, sentence):
     async def main():
-        transport = ReferenceGrpcTransport(Address("grpc", "127.0.0.1", 1), 1, 10**9, time.monotonic_ns)
+        transport = ReferenceGrpcTransport(Address("grpc", "127.0.0.1", 1), TransportOptions(timeout_ns=10**9), time.monotonic_ns)
         with pytest.raises(ProtocolError, match=sentence):
             transport.decode(Reply(Outcome.OK, 0, 1, answer))
 

@@ -17,6 +17,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport
+from perfkit.transport.options import TransportOptions
 from tests.transport import grpc_servers, servers
 
 ANSWER = service_pb2.ModelInferResponse(
@@ -29,7 +30,9 @@ ANSWER = service_pb2.ModelInferResponse(
 @pytest.fixture(params=["wire", "reference"])
 def make(request):
     engine = {"wire": WireGrpcTransport, "reference": ReferenceGrpcTransport}[request.param]
-    return lambda address, timeout_ns=30_000_000_000: engine(address, 4, timeout_ns, time.monotonic_ns)
+    return lambda address, timeout_ns=30_000_000_000: engine(
+        address, TransportOptions(max_connections=4, timeout_ns=timeout_ns), time.monotonic_ns
+    )
 
 
 async def exchange(make, infer, request, timeout_ns=30_000_000_000):

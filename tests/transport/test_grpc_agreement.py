@@ -15,6 +15,7 @@ from perfkit.protocol.tensor import Datatype, Tensor
 from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport
+from perfkit.transport.options import TransportOptions
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, h2_server, packed
 
 REQUEST = InferRequest("m", (Tensor("x", Datatype.INT8, (3,), b"abc"),), id="7")
@@ -104,7 +105,7 @@ ALIKE = {
 
 async def outcome_of(engine, script):
     async with h2_server(script) as address:
-        transport = engine(address, 1, SECOND_NS // 2 if script is silent else 30 * SECOND_NS, time.monotonic_ns)
+        transport = engine(address, TransportOptions(timeout_ns=SECOND_NS // 2 if script is silent else 30 * SECOND_NS), time.monotonic_ns)
         await transport.open(1)
         reply = await transport.send(transport.prepare(REQUEST))
         await transport.aclose()

@@ -13,6 +13,7 @@ from perfkit.protocol import rest
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.http.connection import read_answer
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 from tests.transport import servers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-One: a b\r\n\r\nhello"
@@ -27,7 +28,7 @@ SECOND_NS = 1_000_000_000
 
 
 def transport(address, *, connections=4, timeout_ns=30 * SECOND_NS):
-    return WireHttpTransport(address, connections, timeout_ns, time.monotonic_ns)
+    return WireHttpTransport(address, TransportOptions(max_connections=connections, timeout_ns=timeout_ns), time.monotonic_ns)
 
 
 async def replies_of(*handlers, count=1, timeout_ns=30 * SECOND_NS):

@@ -9,6 +9,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.http.connection import Connection
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from tests.transport import servers
 
@@ -32,7 +33,7 @@ def test_each_request_has_its_whole_time_though_connections_keep_one_timer(run):
 
     async def main():
         async with servers.scripted_server(servers.answering(OK)) as address:
-            pool = ConnectionPool(address, 1, 30 * SECOND_NS, hands.read, None, Connection)
+            pool = ConnectionPool(address, TransportOptions(timeout_ns=30 * SECOND_NS), hands.read, None, Connection)
             connection = await pool.connect()
             first, second = pool.loop.create_future(), pool.loop.create_future()
             connection.send(PING.buffers, first)
@@ -60,7 +61,7 @@ def test_an_idle_connection_has_no_deadline(run):
 
     async def main():
         async with servers.scripted_server(servers.answering(OK, OK)) as address:
-            pool = ConnectionPool(address, 1, SECOND_NS, hands.read, None, Connection)
+            pool = ConnectionPool(address, TransportOptions(timeout_ns=SECOND_NS), hands.read, None, Connection)
             connection = await pool.connect()
             for _ in range(2):
                 reply = pool.loop.create_future()
@@ -85,7 +86,7 @@ def test_time_starts_once_the_connection_stands(run):
                 opened_when_read.append(wire.counts.opened)
                 return next(ticks)
 
-            wire = WireHttpTransport(address, 1, 30 * SECOND_NS, read)
+            wire = WireHttpTransport(address, TransportOptions(timeout_ns=30 * SECOND_NS), read)
             replies = [await wire.send(PING) for _ in range(2)]
             await wire.aclose()
             return replies, opened_when_read
@@ -113,7 +114,7 @@ def test_the_connection_used_last_is_used_first(run):
                 writer.write(OK)
 
         async with servers.scripted_server(numbered) as address:
-            wire = WireHttpTransport(address, 8, 30 * SECOND_NS, int)
+            wire = WireHttpTransport(address, TransportOptions(max_connections=8, timeout_ns=30 * SECOND_NS), int)
             await asyncio.gather(*(_reply(wire) for _ in range(3)))
             for _ in range(5):
                 await wire.send(PING)
@@ -138,7 +139,7 @@ def test_requests_beyond_the_limit_wait_in_turn_and_start_when_they_are_sent(run
                 writer.write(OK)
 
         async with servers.scripted_server(noting) as address:
-            wire = WireHttpTransport(address, 1, 30 * SECOND_NS, lambda: next(ticks))
+            wire = WireHttpTransport(address, TransportOptions(timeout_ns=30 * SECOND_NS), lambda: next(ticks))
             replies = await asyncio.gather(*(_reply(wire, b"/%d" % number) for number in range(20)))
             await wire.aclose()
             return replies, wire.counts
@@ -153,7 +154,7 @@ def test_requests_beyond_the_limit_wait_in_turn_and_start_when_they_are_sent(run
 def test_a_request_that_waits_takes_over_when_a_connection_is_lost(run):
     async def main():
         async with servers.scripted_server(servers.answering(b"garbage\r\n\r\n"), servers.answering(OK, OK, OK)) as address:
-            wire = WireHttpTransport(address, 1, 30 * SECOND_NS, int)
+            wire = WireHttpTransport(address, TransportOptions(timeout_ns=30 * SECOND_NS), int)
             replies = await asyncio.gather(*(_reply(wire) for _ in range(4)))
             await wire.aclose()
             return replies, wire.counts
@@ -167,7 +168,7 @@ def test_every_request_that_waits_for_a_server_that_is_gone_fails(run):
     async def main():
         async with servers.scripted_server() as address:
             pass
-        wire = WireHttpTransport(address, 1, 30 * SECOND_NS, int)
+        wire = WireHttpTransport(address, TransportOptions(timeout_ns=30 * SECOND_NS), int)
         replies = await asyncio.gather(*(_reply(wire) for _ in range(5)))
         await wire.aclose()
         return replies
@@ -178,7 +179,7 @@ def test_every_request_that_waits_for_a_server_that_is_gone_fails(run):
 def test_a_request_that_is_sent_after_all_was_abandoned_is_unfinished(run):
     async def main():
         async with servers.scripted_server(servers.hanging()) as address:
-            wire = WireHttpTransport(address, 1, 30 * SECOND_NS, int)
+            wire = WireHttpTransport(address, TransportOptions(timeout_ns=30 * SECOND_NS), int)
             sending = wire.send(PING)
             wire.abandon()
             reply = await sending
@@ -191,7 +192,7 @@ def test_a_request_that_is_sent_after_all_was_abandoned_is_unfinished(run):
 def test_connections_are_opened_ahead_and_used(run):
     async def main():
         async with servers.scripted_server(servers.answering(OK)) as address:
-            wire = WireHttpTransport(address, 3, 30 * SECOND_NS, int)
+            wire = WireHttpTransport(address, TransportOptions(max_connections=3, timeout_ns=30 * SECOND_NS), int)
             await wire.open(3)
             opened = wire.counts.opened
             replies = await asyncio.gather(*(_reply(wire) for _ in range(3)))
@@ -211,7 +212,7 @@ def test_a_server_that_never_takes_the_connection_fails_it_by_the_time_out(run):
             for filler in fillers:
                 filler.setblocking(False)
                 filler.connect_ex((host, port))
-            wire = WireHttpTransport(Address("http", host, port), 1, 50_000_000, int)
+            wire = WireHttpTransport(Address("http", host, port), TransportOptions(timeout_ns=50_000_000), int)
             reply = await wire.send(PING)
             await wire.aclose()
             for filler in fillers:
@@ -236,7 +237,7 @@ def test_a_request_that_waits_its_time_out_away_for_a_connection_is_timed_out(ru
 
     async def main():
         async with servers.scripted_server(servers.hanging()) as address:
-            wire = WireHttpTransport(address, 1, 50_000_000, time.monotonic_ns)
+            wire = WireHttpTransport(address, TransportOptions(timeout_ns=50_000_000), time.monotonic_ns)
             replies = await asyncio.gather(*(wire.send(PING) for _ in range(3)))
             await wire.aclose()
             return replies

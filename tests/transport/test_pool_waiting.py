@@ -10,6 +10,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.http.connection import Connection
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from perfkit.transport.reaching import Backoff
 from tests.conditions import until
@@ -43,7 +44,7 @@ class Pool(ConnectionPool[Connection]):
     """A pool that counts its attempts to connect, and goes on after a failure when it is told to."""
 
     def __init__(self, address, limit=1, read=int):
-        super().__init__(address, limit, TIMEOUT_NS, read, None, Connection)
+        super().__init__(address, TransportOptions(max_connections=limit, timeout_ns=TIMEOUT_NS), read, None, Connection)
         self.attempts = 0
         self._backoff = Endless()
 
@@ -276,7 +277,7 @@ def test_nothing_is_sent_once_all_was_abandoned(run):
 
     async def main():
         async with servers.scripted_server(servers.answering(OK, OK, OK, seen=seen)) as address:
-            wire = WireHttpTransport(address, 2, TIMEOUT_NS, time.monotonic_ns)
+            wire = WireHttpTransport(address, TransportOptions(max_connections=2, timeout_ns=TIMEOUT_NS), time.monotonic_ns)
             await wire.open(1)
             assert (await wire.send(PING)).outcome is Outcome.OK
             wire.abandon()

@@ -11,6 +11,7 @@ from perfkit.protocol.http2 import frame
 from perfkit.transport.grpc.connection import GrpcConnection
 from perfkit.transport.grpc.stream import prepare
 from perfkit.transport.http.connection import Connection
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from tests.transport import servers
 
@@ -75,7 +76,13 @@ def test_beside_others_it_is_one_write_of_the_same_bytes():
 def test_a_pool_is_quiet_with_one_request_in_flight_and_not_with_two(requests_each):
     async def main():
         async with servers.scripted_server(servers.answering(b"")) as address:
-            pool = ConnectionPool(address, 2, 10**10, time.monotonic_ns, None, Connection, requests_each)
+            pool = ConnectionPool(
+                address,
+                TransportOptions(max_connections=2, timeout_ns=10**10, streams_per_connection=requests_each),
+                time.monotonic_ns,
+                None,
+                Connection,
+            )
             for _ in range(2):
                 connection = await pool.connect()
                 for _ in range(requests_each):
@@ -99,7 +106,7 @@ def test_a_pool_is_quiet_with_one_request_in_flight_and_not_with_two(requests_ea
 def test_a_connection_that_was_lost_while_idle_does_not_count_as_one(run):
     async def main():
         async with servers.scripted_server(servers.answering(b"")) as address:
-            pool = ConnectionPool(address, 3, 10**10, time.monotonic_ns, None, Connection)
+            pool = ConnectionPool(address, TransportOptions(max_connections=3, timeout_ns=10**10), time.monotonic_ns, None, Connection)
             lost, first, second = [await pool.connect() for _ in range(3)]
             for connection in (lost, first, second):
                 pool.give_back(connection)

@@ -29,6 +29,7 @@ from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 from tests.transport import servers
 
 ENGINES: dict[str, Any] = {
@@ -146,7 +147,7 @@ def _server_context(papers, asks_client):
 
 async def ask(engine, address, request):
     """Opens a transport, sends the request once and gives the reply with its one output."""
-    transport = ENGINES[engine](address, 4, 30_000_000_000, time.monotonic_ns)
+    transport = ENGINES[engine](address, TransportOptions(max_connections=4, timeout_ns=30_000_000_000), time.monotonic_ns)
     try:
         if engine != "reference":  # which opens by asking
             await transport.open(1)
@@ -228,7 +229,9 @@ def test_a_client_certificate_is_shown_to_a_server_that_asks(engine, infer_reque
 def test_a_server_that_asks_for_a_client_certificate_refuses_without(engine, infer_request, papers):
     async def main():
         async with serving(engine, [], papers=papers, asks_client=True) as address:
-            transport = ENGINES[engine](dataclasses.replace(address, tls=Tls(ca=papers.ca)), 1, 10**10, time.monotonic_ns)
+            transport = ENGINES[engine](
+                dataclasses.replace(address, tls=Tls(ca=papers.ca)), TransportOptions(timeout_ns=10**10), time.monotonic_ns
+            )
             try:
                 await transport.open(1)
                 return (await transport.send(transport.prepare(infer_request))).outcome
@@ -272,7 +275,7 @@ def test_a_host_header_is_the_authority_over_grpc(infer_request):
     async def main():
         async with servers.scripted_server(answer) as address:
             named = dataclasses.replace(address, protocol="grpc", headers={"host": NAME, "X-Tenant": "a"})
-            transport = ReferenceGrpcTransport(named, 1, 10**10, time.monotonic_ns)
+            transport = ReferenceGrpcTransport(named, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
             await transport.open(1)
             await transport.send(transport.prepare(infer_request))
             await transport.aclose()
@@ -283,7 +286,7 @@ def test_a_host_header_is_the_authority_over_grpc(infer_request):
 
 
 async def _open(engine, address):
-    transport = ENGINES[engine](address, 1, 10**10, time.monotonic_ns)
+    transport = ENGINES[engine](address, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
     try:
         await transport.open(1)
     finally:
@@ -318,7 +321,9 @@ def test_tls_files_that_are_none_are_named(engine, papers, tmp_path):
     own.write_bytes(papers.client.read_bytes().replace(b"PRIVATE KEY", b"PUBLIC TOY"))
 
     async def make(tls):
-        ENGINES[engine](Address("grpc" if engine in GRPC else "http", "127.0.0.1", 1, tls=tls), 1, 10**10, time.monotonic_ns)
+        ENGINES[engine](
+            Address("grpc" if engine in GRPC else "http", "127.0.0.1", 1, tls=tls), TransportOptions(timeout_ns=10**10), time.monotonic_ns
+        )
 
     for tls, key in ((Tls(ca=tmp_path / "junk.pem"), "ca"), (Tls(cert=tmp_path / "junk.pem"), "cert"), (Tls(cert=own), "cert")):
         with pytest.raises(UsageError, match=rf"^target\.tls\.{key}: .*\.pem"):

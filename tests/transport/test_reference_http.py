@@ -15,6 +15,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 
 ENGINES = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
 VALUES = np.arange(6, dtype=np.int32).reshape(2, 3)
@@ -46,7 +47,7 @@ async def serving(handle):
 
 
 def make(engine, address, timeout_ns=30_000_000_000):
-    return engine(address, 4, timeout_ns, time.monotonic_ns)
+    return engine(address, TransportOptions(max_connections=4, timeout_ns=timeout_ns), time.monotonic_ns)
 
 
 async def answer_infer(_request):

@@ -22,6 +22,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.messages import format_timeout
 from perfkit.transport.grpc.transport import WireGrpcTransport
+from perfkit.transport.options import TransportOptions
 from tests.transport import servers
 from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, answering, h2_server, packed
 
@@ -36,7 +37,7 @@ GREETING = frame(http2.SETTINGS, 0, 0)
 
 
 def make(address, *, connections=4, timeout_ns=30 * SECOND_NS, **options):
-    return WireGrpcTransport(address, connections, timeout_ns, time.monotonic_ns, **options)
+    return WireGrpcTransport(address, TransportOptions(max_connections=connections, timeout_ns=timeout_ns, **options), time.monotonic_ns)
 
 
 async def replies_of(*scripts, count=1, at_once=False, server=None, **options):
@@ -345,7 +346,7 @@ def test_a_deadline_of_the_server_s_own_is_its_refusal_and_ours_is_a_time_out():
 
     async def main():
         async with h2_server(late) as address:
-            transport = WireGrpcTransport(address, 1, 30 * SECOND_NS, lambda: now[0])
+            transport = WireGrpcTransport(address, TransportOptions(timeout_ns=30 * SECOND_NS), lambda: now[0])
             replies = [await send(transport) for _ in range(2)]
             await transport.aclose()
             return replies
@@ -373,7 +374,7 @@ def test_one_deadline_covers_a_call_that_is_sent_again():
 
     async def main():
         async with h2_server(refuse_then_wait) as address:
-            transport = WireGrpcTransport(address, 1, 30 * SECOND_NS, lambda: now[0])
+            transport = WireGrpcTransport(address, TransportOptions(timeout_ns=30 * SECOND_NS), lambda: now[0])
             await transport.open(1)
             (connection,) = transport._pool._all
             sending = asyncio.ensure_future(send(transport))
@@ -562,8 +563,8 @@ def test_the_other_calls_are_made_and_refusals_told(run):
 def test_grpcio_is_not_imported():
     program = (
         "import sys\nfrom perfkit.target.address import Address\nfrom perfkit.clock import MonotonicClock\n"
-        "from perfkit.transport.factory import make_transport\nimport asyncio\n"
-        "async def main():\n    make_transport(Address('grpc', 'h', 1), 'wire', max_connections=1, timeout_ns=1, clock=MonotonicClock())\n"
+        "from perfkit.transport.factory import make_transport\nfrom perfkit.transport.options import TransportOptions\nimport asyncio\n"
+        "async def main():\n    make_transport(Address('grpc', 'h', 1), TransportOptions(timeout_ns=1), MonotonicClock())\n"
         "asyncio.run(main())\nassert not [name for name in sys.modules if name.split('.')[0] == 'grpc']\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -15,6 +15,7 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 from tests.transport import servers
 
 ENGINES = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
@@ -31,7 +32,7 @@ def engine(request):
 
 
 def make(engine, address, timeout_ns=30_000_000_000):
-    return engine(address, 4, timeout_ns, time.monotonic_ns)
+    return engine(address, TransportOptions(max_connections=4, timeout_ns=timeout_ns), time.monotonic_ns)
 
 
 def as_h11(raw):

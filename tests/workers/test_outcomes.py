@@ -33,6 +33,7 @@ from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.options import TransportOptions
 from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workers.point import PointSpec
 from perfkit.workers.worker import run_point
@@ -193,7 +194,7 @@ async def measure(transport, address, load, connections):
 async def outcomes_of(make, server, load, *, timeout_ns=60 * S, connections=0):
     async with server as bound:
         address = dataclasses.replace(bound, protocol="grpc" if make in GRPC_ENGINES.values() else "http")
-        transport = make(address, 64, timeout_ns, time.monotonic_ns)
+        transport = make(address, TransportOptions(max_connections=64, timeout_ns=timeout_ns), time.monotonic_ns)
         point, window = await measure(transport, address, load, connections)
         await transport.aclose()
         return +collections.Counter(window.outcomes), point, window
@@ -271,7 +272,7 @@ def test_a_target_that_refuses_connections_is_counted_as_that(engine, load):
     async def main():
         async with grpc_server(lambda _: None) if engine == "grpc" else http_server(Spoken(b"")) as bound:
             address = dataclasses.replace(bound, protocol="grpc" if engine == "grpc" else "http")
-            transport = make(address, 64, 60 * S, time.monotonic_ns)
+            transport = make(address, TransportOptions(max_connections=64, timeout_ns=60 * S), time.monotonic_ns)
             if engine == "grpc":
                 await transport.open(1)
         if engine == "grpc":

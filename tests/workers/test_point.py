@@ -15,6 +15,7 @@ from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.point import PointSpec, merge_points, part
 from perfkit.workers.worker import run_point
@@ -97,11 +98,7 @@ def order(**changes):
     return WorkerSpec(
         spec=spec(ClosedPlan(9, 0)),
         address=Address("http", "h", 1),
-        engine="wire",
-        compression="none",
-        max_connections=8,
-        streams_per_connection=1,
-        timeout_ns=S,
+        transport=TransportOptions(max_connections=8, timeout_ns=S),
         requests=(),
         expectation=None,  # type: ignore[arg-type]  # nothing is checked here
         check_share=1.0,
@@ -113,7 +110,7 @@ def order(**changes):
 
 def test_what_workers_share_adds_up_to_what_one_has():
     shared = order().shared(3, (4, 5))
-    assert [one.max_connections for one in shared] == [3, 3, 2]
+    assert [one.transport.max_connections for one in shared] == [3, 3, 2]
     assert sum(one.check_at_most_per_s for one in shared) == pytest.approx(20)
     assert len({one.seed for one in shared}) == 3
     assert [one.cpus for one in shared] == [(4,), (5,), (4,)]

@@ -14,6 +14,7 @@ from perfkit.telemetry.messages import StatisticsConfig
 from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 
 _TIMES = ("queue", "compute_input", "compute_infer", "compute_output")
@@ -77,7 +78,7 @@ class ServerStatisticsSampler:
 
     async def _connect(self) -> Transport:
         """On the event loop, which the transport asks for when it is made."""
-        return make_transport(self._watched.address, "wire", max_connections=1, timeout_ns=_TIMEOUT_NS, clock=self._clock)
+        return make_transport(self._watched.address, TransportOptions(timeout_ns=_TIMEOUT_NS), self._clock)
 
     def _read(self) -> ModelStatistics | None:
         """All versions together; None where the server has none, or does not answer, which is noted once."""

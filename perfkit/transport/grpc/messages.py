@@ -9,7 +9,8 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol.compression import compress, decompress
 from perfkit.protocol.http2 import Headers
 from perfkit.target.address import Address
-from perfkit.transport.base import Compression, Outcome
+from perfkit.transport.base import Outcome
+from perfkit.transport.options import Compression
 
 _PREFIX_BYTES = 5  # a byte that says whether the message is packed, and its length
 _LARGEST_ANSWER_BYTES = 2**31  # as Triton's clients have it

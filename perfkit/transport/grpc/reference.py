@@ -11,8 +11,9 @@ from perfkit.errors import TargetError
 from perfkit.protocol import protobuf
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.target.address import Address, Tls
-from perfkit.transport.base import Compression, ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.grpc.calls import RefusedError, RpcTransport, refusal
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.tls import client_context, describe_tls_error
 
 # a deadline that passes sooner than ours is the server's own
@@ -37,15 +38,13 @@ _BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "
 class ReferenceGrpcTransport(RpcTransport):
     """Channels of one connection each, requests dealt to them in turn so that each carries one at a time."""
 
-    def __init__(
-        self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int], compression: Compression = "none"
-    ) -> None:
+    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
         super().__init__(address)
         self.counts = ConnectionCounts()
-        self._limit = max_connections
-        self._timeout_s = timeout_ns / 1e9
+        self._limit = options.max_connections
+        self._timeout_s = options.timeout_ns / 1e9
         self._now_ns = now_ns
-        self._compression = _COMPRESSIONS[compression]
+        self._compression = _COMPRESSIONS[options.compression]
         self._credentials = _credentials(address.tls) if address.tls else None
         self._metadata = tuple(
             (lower, value.encode() if lower.endswith("-bin") else value)

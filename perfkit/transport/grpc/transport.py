@@ -6,11 +6,12 @@ from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import protobuf
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.target.address import Address
-from perfkit.transport.base import Compression, Outcome, Prepared, Reply
+from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.grpc import stream as http2_stream
 from perfkit.transport.grpc.calls import RefusedError, RpcTransport, refusal
 from perfkit.transport.grpc.connection import GrpcConnection
 from perfkit.transport.grpc.messages import AnswerFields, read_message, request_headers, write_message
+from perfkit.transport.options import Compression, TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from perfkit.transport.pooled import PooledTransport
 from perfkit.transport.tls import client_context
@@ -19,38 +20,29 @@ from perfkit.transport.tls import client_context
 class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
     """HTTP/2 connections with `streams_per_connection` requests on each at a time."""
 
-    def __init__(
-        self,
-        address: Address,
-        max_connections: int,
-        timeout_ns: int,
-        now_ns: Callable[[], int],
-        compression: Compression = "none",
-        streams_per_connection: int = 1,
-    ) -> None:
+    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
         super().__init__(address)
-        self._timeout_ns = timeout_ns
-        self._compression = compression
+        self._options = options
         context = client_context(address.tls) if address.tls else None
         if context is not None:
             context.set_alpn_protocols(["h2"])
         known: dict[bytes, AnswerFields] = {}
 
         def make(pool: ConnectionPool[GrpcConnection]) -> GrpcConnection:
-            return GrpcConnection(pool, streams_per_connection, known)
+            return GrpcConnection(pool, options.streams_per_connection, known)
 
-        self._pool = ConnectionPool(address, max_connections, timeout_ns, now_ns, context, make, streams_per_connection)
+        self._pool = ConnectionPool(address, options, now_ns, context, make)
 
     def prepare(self, request: InferRequest) -> Prepared:
         """See `Transport.prepare`; the buffers are what `http2_client` puts a stream's number between."""
-        return self._prepare("ModelInfer", protobuf.encode_infer_request(request), self._compression)
+        return self._prepare("ModelInfer", protobuf.encode_infer_request(request), self._options.compression)
 
     def decode(self, reply: Reply) -> InferResponse:
         """See `Transport.decode`."""
         return protobuf.decode_infer_response(_message(reply))
 
     def _prepare(self, rpc: str, message: bytes, compression: Compression) -> Prepared:
-        headers = request_headers(self._address, protobuf.method_path(rpc), self._timeout_ns, compression)
+        headers = request_headers(self._address, protobuf.method_path(rpc), self._options.timeout_ns, compression)
         return Prepared(http2_stream.prepare(headers, write_message(message, compression)))
 
     async def _exchange(self, rpc: str, message: bytes) -> bytes:

@@ -12,7 +12,8 @@ from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, M
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
-from perfkit.transport.base import Compression, Outcome, Reply
+from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.options import Compression
 
 _LARGEST_ANSWER_BYTES = 2**31  # as Triton's clients have it
 

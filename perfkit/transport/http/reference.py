@@ -12,8 +12,9 @@ from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
-from perfkit.transport.base import Compression, ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.http.calls import Answer, RestTransport
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.reaching import unreachable
 from perfkit.transport.tls import client_context
 
@@ -38,14 +39,12 @@ class ReferenceHttpTransport(RestTransport):
     while fewer requests are under way than connections were ever needed at once takes the place of a lost one.
     """
 
-    def __init__(
-        self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int], compression: Compression = "none"
-    ) -> None:
-        super().__init__(address, compression)
+    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
+        super().__init__(address, options.compression)
         self.counts = ConnectionCounts()
         self._now_ns = now_ns
         self._in_flight: set[asyncio.Task[Reply]] = set()
-        self._limit = max_connections
+        limit = self._limit = options.max_connections
         self._held = 0
         self._needed_at_once = 0
         tracing = aiohttp.TraceConfig()
@@ -54,15 +53,15 @@ class ReferenceHttpTransport(RestTransport):
         tracing.on_connection_reuseconn.append(self._reused)
         connector: aiohttp.BaseConnector
         if address.socket_path:
-            connector = aiohttp.UnixConnector(address.socket_path, limit=max_connections, keepalive_timeout=600)
+            connector = aiohttp.UnixConnector(address.socket_path, limit=limit, keepalive_timeout=600)
         else:
             context = client_context(address.tls) if address.tls else True
-            connector = aiohttp.TCPConnector(limit=max_connections, limit_per_host=max_connections, keepalive_timeout=600, ssl=context)
+            connector = aiohttp.TCPConnector(limit=limit, limit_per_host=limit, keepalive_timeout=600, ssl=context)
         self._server_name = address.tls.server_name or None if address.tls else None
         self._session = aiohttp.ClientSession(
             f"{'https' if address.tls else 'http'}://{address.authority}",
             connector=connector,
-            timeout=aiohttp.ClientTimeout(total=timeout_ns / 1e9),
+            timeout=aiohttp.ClientTimeout(total=options.timeout_ns / 1e9),
             headers={"Accept-Encoding": "identity", **address.headers},  # aiohttp's own asks Triton to compress every answer
             trace_configs=[tracing],
             auto_decompress=False,

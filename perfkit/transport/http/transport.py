@@ -7,9 +7,10 @@ from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
-from perfkit.transport.base import Compression, Outcome, Prepared, Reply
+from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.http.calls import Answer, RestTransport
 from perfkit.transport.http.connection import Connection, read_answer
+from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from perfkit.transport.pooled import PooledTransport
 from perfkit.transport.tls import client_context
@@ -21,12 +22,10 @@ _JOIN_BELOW_BYTES = 1 << 16
 class WireHttpTransport(PooledTransport[Connection], RestTransport):
     """HTTP/1.1 keep-alive connections, one request on each at a time."""
 
-    def __init__(
-        self, address: Address, max_connections: int, timeout_ns: int, now_ns: Callable[[], int], compression: Compression = "none"
-    ) -> None:
-        super().__init__(address, compression)
+    def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
+        super().__init__(address, options.compression)
         context = client_context(address.tls) if address.tls else None
-        self._pool = ConnectionPool(address, max_connections, timeout_ns, now_ns, context, Connection)
+        self._pool = ConnectionPool(address, options, now_ns, context, Connection)
 
     def prepare(self, request: InferRequest) -> Prepared:
         """See `Transport.prepare`."""

@@ -1,0 +1,20 @@
+"""How requests travel to a target."""
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+Compression: TypeAlias = Literal["none", "gzip", "deflate"]
+Engine: TypeAlias = Literal["wire", "reference"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TransportOptions:
+    """The engine, its connections, and the time-out and compression of each request."""
+
+    timeout_ns: int
+    engine: Engine = "wire"
+    max_connections: int = 1
+    streams_per_connection: int = 1
+    """Concurrent requests on one connection; only gRPC with the wire engine supports more than one."""
+    compression: Compression = "none"
+    """Of request bodies, and of the answers that the server is asked for."""
