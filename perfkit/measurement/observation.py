@@ -166,7 +166,7 @@ def watched(scenario: Scenario, target: Target, listen: tuple[str, int] | None =
     urls = [("target.metrics_url", scenario.target.metrics_url)] if scenario.target.metrics_url else []
     urls += [("metrics.url", url) for url in scenario.metrics.url]
     model, addresses = scenario.target.model, tuple(target.addresses.values())
-    is_here = all(address.is_this_machine for address in addresses)
+    is_here = all(address.is_local for address in addresses)
     resolved = dict.fromkeys(resolve_metrics_url(key, url) for key, url in urls)
     return TelemetryConfig(
         gpus=GpuConfig(scenario.gpu.sample_rate_per_s, scenario.gpu.idle_ns, addresses) if is_here else None,

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import ipaddress
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
@@ -147,15 +146,8 @@ def describe_target(probed: Probed, address: Address, engine: str, server: Bundl
 def describe_protocol(probed: Probed, address: Address) -> dict[str, Any]:
     """How the target was reached over one protocol, and what was sent to what, by digest."""
     return {
-        "path": "unix socket" if address.socket_path else "loopback" if _is_loopback(address.host) else "network",
+        "path": address.network_path,
         "tls": address.tls is not None,
         "payload_sha256": payload_sha256(probed.requests),
         "model_config_sha256": probed.config_sha256,
     }
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, Self, TypeAlias
 
 Protocol: TypeAlias = Literal["http", "grpc"]
+NetworkPath: TypeAlias = Literal["unix socket", "loopback", "network"]
 
 # what a port left out means: the URL standard's for http and https, Triton's for gRPC, and a TLS ingress's
 _DEFAULT_PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 443}
@@ -90,15 +91,22 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def is_this_machine(self) -> bool:
-        """Whether it is a Unix socket or a loopback address; what a tunnel makes of such an address cannot be seen."""
-        if self.socket_path or self.host == "localhost" or self.host.endswith(".localhost"):
-            return True
+    def network_path(self) -> NetworkPath:
+        """How requests travel to the target, judged by the address alone: a tunnel behind a loopback port is not seen."""
+        if self.socket_path:
+            return "unix socket"
+        if self.host == "localhost" or self.host.endswith(".localhost"):  # reserved for the loopback (RFC 6761, 6.3)
+            return "loopback"
         try:
             host = ipaddress.ip_address(self.host)
         except ValueError:
-            return False
-        return (getattr(host, "ipv4_mapped", None) or host).is_loopback
+            return "network"
+        return "loopback" if (getattr(host, "ipv4_mapped", None) or host).is_loopback else "network"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the target runs on this machine."""
+        return self.network_path != "network"
 
     def __str__(self) -> str:
         if self.socket_path:

@@ -1,7 +1,6 @@
 """Which CPUs the bundled server and the load generator get, so that neither takes time from the other."""
 
 import dataclasses
-import ipaddress
 from collections.abc import Sequence
 
 from perfkit.errors import UsageError
@@ -30,7 +29,7 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
         raise UsageError(f"server.cpus and measure.cpus: CPU {missing[0]} is not among those this process may use: {list(usable)}")
     if scenario.target.url is not None:
         message = f"The target runs on this machine: server and load generator may take the {len(usable)} CPUs from each other."
-        return Placement((), driver, message if _is_local(Address.parse(scenario.target.url)) else "")
+        return Placement((), driver, message if Address.parse(scenario.target.url).is_local else "")
     workers = 1 if scenario.measure.workers == "auto" else scenario.measure.workers
     if len(usable) > 1:
         free = tuple(cpu for cpu in usable if cpu not in server)
@@ -46,10 +45,3 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
         driver,
         f"The bundled server and the load generator share CPU {listed}: give each its own with server.cpus and measure.cpus.",
     )
-
-
-def _is_local(address: Address) -> bool:
-    try:
-        return bool(address.socket_path) or ipaddress.ip_address(address.host).is_loopback
-    except ValueError:
-        return address.host == "localhost"

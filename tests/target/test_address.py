@@ -132,22 +132,24 @@ def test_headers_and_secrets_are_not_in_an_address_s_repr():
 
 
 @pytest.mark.parametrize(
-    ("url", "is_this_machine"),
+    ("url", "network_path"),
     [
-        ("http://127.0.0.1:8000", True),
-        ("http://127.9.8.7", True),
-        ("grpc://localhost", True),
-        ("http://api.localhost:8000", True),
-        ("https://[::1]:443/prefix", True),
-        ("http://[::ffff:127.0.0.1]:8000", True),
-        ("unix:/run/v2.sock", True),
-        ("http+unix:/run/v2.sock", True),
-        ("http://10.0.0.7:8000", False),
-        ("http://localhost.example.com", False),
-        ("http://127.0.0.1.example.com", False),
-        ("grpc://[::ffff:10.0.0.7]:8001", False),
-        ("grpc://triton:8001", False),
+        ("http://127.0.0.1:8000", "loopback"),
+        ("http://127.9.8.7", "loopback"),
+        ("grpc://localhost", "loopback"),
+        ("http://api.localhost:8000", "loopback"),
+        ("https://[::1]:443/prefix", "loopback"),
+        ("http://[::ffff:127.0.0.1]:8000", "loopback"),
+        ("unix:/run/v2.sock", "unix socket"),
+        ("http+unix:/run/v2.sock", "unix socket"),
+        ("http://10.0.0.7:8000", "network"),
+        ("http://localhost.example.com", "network"),
+        ("http://127.0.0.1.example.com", "network"),
+        ("grpc://[::ffff:10.0.0.7]:8001", "network"),
+        ("grpc://triton:8001", "network"),
     ],
 )
-def test_a_target_is_this_machine_where_its_address_is_the_loopbacks(url, is_this_machine):
-    assert Address.parse(url).is_this_machine is is_this_machine
+def test_a_target_is_local_if_its_address_is_a_loopback_address_or_a_unix_socket(url, network_path):
+    address = Address.parse(url)
+    assert address.network_path == network_path
+    assert address.is_local is (network_path != "network")

@@ -41,7 +41,9 @@ def test_shared_cpus_are_named(server_cpus, driver_cpus, usable, shared):
     assert f"share CPU {shared}:" in place(scenario(None, server_cpus, driver_cpus), usable).conflict
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "grpc://localhost:8001", "http://[::1]:8000"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8000", "grpc://localhost:8001", "http://[::1]:8000", "http://api.localhost:8000", "unix:/run/v2.sock"]
+)
 def test_a_target_on_this_machine_may_share_its_cpus(url):
     placement = place(scenario(url), [0, 1])
     assert (placement.server, placement.driver) == ((), ())
