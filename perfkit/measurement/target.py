@@ -84,7 +84,7 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
         requests = make_requests(scenario.workload, metadata, config.max_batch_size, version, loaded.folder)
         batch_size = size_of_batches(scenario.workload.batch_size, model, config.max_batch_size)
         expectation = Expectation(requests, metadata, scenario.check, batch_size, loaded.folder)
-        name, its_version = address.presentable(server.name), address.presentable(server.version)
+        name, its_version = address.sanitize(server.name), address.sanitize(server.version)
         may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions
         try:
             probe_time_ns = await _probe_once(transport, address, requests[0], expectation)
@@ -127,7 +127,7 @@ def _redacted(address: Address) -> Iterator[None]:
     try:
         yield
     except PerfkitError as error:
-        raise type(error)(address.presentable(str(error), _LONGEST_ERROR)) from None
+        raise type(error)(address.sanitize(str(error), _LONGEST_ERROR)) from None
 
 
 def describe_target(probed: Probed, address: Address, engine: str, server: BundledServer | None) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Tls:
 class Address:
     """A target's host and port, or its Unix socket, and what every request to it carries.
 
-    `secrets` are the texts that no sentence may show: `presentable` takes them out.
+    `secrets` are the texts that no sentence may show: `sanitize` takes them out.
     """
 
     protocol: Protocol
@@ -122,7 +122,7 @@ class Address:
                 text = text.replace(secret, "<redacted>")
         return text
 
-    def presentable(self, text: str, longest: int = 300) -> str:
+    def sanitize(self, text: str, longest: int = 300) -> str:
         """A server's sentence without the target's secrets, without control characters, and not too long."""
         text = "".join(character if character.isprintable() else " " for character in self.redact(text))
         return text if len(text) <= longest else text[:longest] + "…"

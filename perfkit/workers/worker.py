@@ -62,7 +62,7 @@ async def run_point(
         )
         recorder = Recorder(
             lambda interval: on_interval(phases.window_start_ns, interval),
-            lambda reply: address.presentable(_failure(transport, reply)),
+            lambda reply: address.sanitize(_failure(transport, reply)),
             window_start_ns=phases.window_start_ns,
             window_end_ns=phases.window_end_ns,
             series_start_ns=phases.start_ns if spec.finds_warm_up else phases.window_start_ns,

@@ -110,20 +110,20 @@ def _shown(url):
 
 
 def test_secrets_that_a_server_echoes_are_redacted():
-    text = ADDRESS.presentable("bad request: authorization: Bearer s3cr3t-value, x-key another-secret, and s3cr3t-value alone")
+    text = ADDRESS.sanitize("bad request: authorization: Bearer s3cr3t-value, x-key another-secret, and s3cr3t-value alone")
     assert text == "bad request: authorization: <redacted>, x-key <redacted>, and <redacted> alone"
 
 
 def test_what_is_too_short_for_a_secret_leaves_sentences_whole():
-    assert ADDRESS.presentable("about") == "about"
+    assert ADDRESS.sanitize("about") == "about"
 
 
 def test_control_characters_never_reach_a_terminal():
-    assert ADDRESS.presentable("a\x1b[31mred\nline") == "a [31mred line"
+    assert ADDRESS.sanitize("a\x1b[31mred\nline") == "a [31mred line"
 
 
 def test_a_long_body_is_cut():
-    assert len(ADDRESS.presentable("x" * 10**6)) < 400
+    assert len(ADDRESS.sanitize("x" * 10**6)) < 400
 
 
 def test_headers_and_secrets_are_not_in_an_address_s_repr():
