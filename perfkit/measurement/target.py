@@ -115,7 +115,7 @@ async def _probe_once(transport: Transport, address: Address, request: InferRequ
         response = transport.decode(reply)
     except ProtocolError as error:
         kind = ModelMismatchError if outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT else TargetError
-        raise kind(f"{address}: the first request, sent to try, failed: {address.presentable(str(error))}") from None
+        raise kind(f"{address}: the first request, sent to try, failed: {address.sanitize(str(error))}") from None
     if wrong := expectation.fault(response):
         raise TargetError(f"{address}: the answer to the first request, sent to try, {wrong}")
     return reply.finished_ns - reply.started_ns
