@@ -8,7 +8,7 @@ import pytest
 
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.result.file import ResultWriter
-from perfkit.result.telemetry_file import COLUMNS, SampledPoint, TelemetryLog, read_telemetry, telemetry_file
+from perfkit.result.telemetry_file import COLUMNS, SampledPoint, TelemetryLog, convert_to_parquet, read_telemetry, telemetry_file
 from perfkit.telemetry.series import Series
 
 S = 1_000_000_000
@@ -77,12 +77,12 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     writer.discard()
 
 
-def test_what_cannot_be_made_parquet_stays_csv(tmp_path):
+def test_a_csv_file_that_is_cut_off_is_not_converted(tmp_path):
     log = TelemetryLog(tmp_path)
     log.add(POINT, LOG_START, (POWER,))
     with (tmp_path / "telemetry.csv").open("a") as stream:
         stream.write("2,1,grpc\n")
-    log.finish()
+    convert_to_parquet(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["telemetry.csv"]
 
 
@@ -98,5 +98,5 @@ def test_a_damaged_file_is_named(tmp_path, text):
 def test_parquet_without_pyarrow_says_what_is_missing(tmp_path, monkeypatch):
     (tmp_path / "telemetry.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ResultError, match="takes pyarrow"):
+    with pytest.raises(ResultError, match="pyarrow is needed"):
         read_telemetry(tmp_path)

@@ -1,0 +1,77 @@
+"""Results as pandas frames, for tables that programs read. pandas is imported at the first call: it is slow to import."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perfkit.result.distribution import QUANTILES
+from perfkit.result.model import Point, Result
+from perfkit.result.sweep import shown_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SWEEP_COLUMNS = (
+    "protocol", "load", "level", "throughput_per_s", "inferences_per_s", "p50_ns", "p95_ns", "p99_ns", "error_rate", "slo", "valid",
+    "capacity_low_per_s", "capacity_high_per_s",
+)  # fmt: skip
+
+
+def points_frame(points: Iterable[Point]) -> "pd.DataFrame":
+    """Load points, a row each: rates per second, times in nanoseconds; percentiles with too few samples are None.
+
+    `level` is the concurrency or the arrival rate; the times are response times, in a closed loop service times.
+    """
+    import pandas as pd
+
+    rows = [
+        {
+            "protocol": point.protocol,
+            "load": point.load.kind,
+            "level": point.load.level,
+            "repetition": point.repetition,
+            "throughput_per_s": point.throughput_per_s,
+            "inferences_per_s": point.inferences_per_s,
+            "goodput_per_s": point.goodput_per_s,
+            "samples": point.times.count,
+            "mean_ns": point.times.mean,
+            **{f"{name}_ns": getattr(point.times, name) for name in QUANTILES},
+            "max_ns": point.times.max,
+            "error_rate": point.error_rate,
+            "slo": point.slo and point.slo.verdict,
+            "valid": point.valid,
+        }
+        for point in points
+    ]
+    return pd.DataFrame(rows, dtype=object)  # integers beside None stay integers
+
+
+def sweep_frame(cases: Sequence[tuple[Mapping[str, Any], Result | None]]) -> "pd.DataFrame":
+    """The load points of a sweep, a row each; after those of a search a row with its capacity.
+
+    `cases` are pairs of the swept values and the result, None without one. The swept keys are the first columns.
+    """
+    import pandas as pd
+
+    keys = list(dict.fromkeys(key for values, _ in cases for key in values))
+    parts = []
+    for values, result in cases:
+        if result is None:
+            continue
+        part = points_frame(result.summary)
+        if search := result.search:
+            capacity = {
+                "load": "search",
+                "level": search.capacity_per_s,
+                "valid": search.stopped_because != "generator",
+                "capacity_low_per_s": search.low_per_s,
+                "capacity_high_per_s": search.high_per_s,
+            }
+            part = pd.concat([part, pd.DataFrame([capacity], dtype=object)])
+        parts.append(part.assign(**{key: shown_value(values[key]) if key in values else "" for key in keys}))
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    return table.reindex(columns=[*keys, *_SWEEP_COLUMNS])
+
+
+def csv_text(frame: "pd.DataFrame") -> str:
+    """A frame as CSV without its index; missing values are empty."""
+    return frame.to_csv(index=False, lineterminator="\n")
