@@ -26,7 +26,7 @@ from benchmarks.peers.install import peers_folder
 from benchmarks.peers.triton import Triton, TritonError, running_triton
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
-from perfkit.measurement.target import open_target, probe
+from perfkit.measurement.target_probe import open_target, probe
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.scenario.file import read_scenario
 from perfkit.target.address import Protocol

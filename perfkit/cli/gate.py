@@ -8,7 +8,6 @@ import pathlib
 import random
 import re
 import shlex
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from perfkit.gate.verdict import Verdict
 
 _TARGET = re.compile(r"cmd:|[a-z+]+://|unix:")
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _EXIT_CODES = {
     "pass": ExitCode.DONE,
     "regressed": ExitCode.VIOLATED,
@@ -66,12 +64,11 @@ def _count(text: str) -> int:
 def _execute(options: argparse.Namespace) -> ExitCode:
     import uvloop
 
-    from perfkit.calibration.cache import calibration_path, read_calibration
+    from perfkit.cli.signals import SignalHandler
     from perfkit.clock import utc_now
     from perfkit.gate.arm import parse_arm
     from perfkit.gate.folder import GateFolder, GateManifest
     from perfkit.gate.paired_gate import GateRequest, gate
-    from perfkit.machine.host import describe_host
     from perfkit.measurement.control import Interruption
     from perfkit.report.live import LiveGate
     from perfkit.scenario.file import read_scenario
@@ -97,22 +94,11 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     )
     folder = GateFolder(place, plan)
     live, interruption = LiveGate(quiet=options.quiet), Interruption()
-    calibration = read_calibration(calibration_path(), describe_host()).calibration
-    caught: list[signal.Signals] = []
-
-    def on_signal(number: signal.Signals) -> None:
-        caught.append(number)
-        interruption.interrupt()
+    signals = SignalHandler(interruption)
 
     async def run() -> "Verdict":
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, on_signal, number)
-        try:
-            return await gate(request, folder, live, interruption, calibration=calibration)
-        finally:
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
+        with signals.installed():
+            return await gate(request, folder, live, interruption)
 
     try:
         verdict = uvloop.run(run())
@@ -120,8 +106,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         if folder.discard_unless_begun():
             again = shlex.join(["perfkit", *sys.argv[1:], *([] if options.out else ["--out", str(place)])])
             print(f"perfkit: what was measured is in {folder.partial}; to go on from there: {again}", file=sys.stderr)
-        if isinstance(error, asyncio.CancelledError) and caught:
-            return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
+        if isinstance(error, asyncio.CancelledError) and signals.exit_code:
+            return signals.exit_code
         raise
     place = folder.commit(verdict)
     _show(verdict, f"{place}{os.sep}: verdict.json, pairs.json, runs", as_json=options.format == "json")

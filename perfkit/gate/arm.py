@@ -8,13 +8,11 @@ import pathlib
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-from perfkit.calibration.model import Calibration
-from perfkit.clock import Clock, utc_now
+from perfkit.clock import Clock
 from perfkit.errors import PerfkitError, TargetError, UsageError
 from perfkit.machine.host import usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.lifecycle import run_scenario
-from perfkit.result.file import ResultWriter
+from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.result.model import Result
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
@@ -84,7 +82,6 @@ class GateContext:
     loaded: LoadedScenario
     interruption: Interruption
     clock: Clock
-    calibration: Calibration | None
     folder: pathlib.Path
     """Where the runs' result folders go."""
 
@@ -151,22 +148,18 @@ class RunSpec:
 async def run_once(stint: RunSpec, at: RunningTarget, bench: GateContext, name: str) -> Result:
     """One run of one repetition, whose result is kept in the bench's folder under that name.
 
-    Raises what `run_scenario` raises, TargetError also where the target is lost in the middle, and CancelledError where it was
+    Raises what `measure_scenario` raises, TargetError also where the target is lost in the middle, and CancelledError where it was
     interrupted.
     """
-    writer = ResultWriter(bench.folder / name, utc_now().timestamp())
-    try:
-        result = await run_scenario(
-            _variant(stint, at, bench.loaded), writer, RunObserver(), bench.interruption, bench.clock, bench.calibration
-        )
-        if result.status == "interrupted" or bench.interruption.count:
-            raise asyncio.CancelledError  # noqa: TRY301 - what an interruption between two points raises as well
-        if result.status == "incomplete":
-            raise TargetError(f"{at_text(at)}: {result.status_reason}")  # noqa: TRY301 - as where it is lost before
-    except BaseException:
-        writer.discard()
-        raise
-    writer.commit()
+    variant = _variant(stint, at, bench.loaded)
+    measured = await measure_scenario(
+        variant, bench.folder / name, RunObserver(), bench.interruption, clock=bench.clock, keep_incomplete=False
+    )
+    result = measured.result
+    if result.status == "interrupted" or bench.interruption.count:
+        raise asyncio.CancelledError
+    if result.status == "incomplete":
+        raise TargetError(f"{at_text(at)}: {result.status_reason}")
     return result
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import perfkit
-from perfkit.calibration.model import Calibration
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MeasurementError, UsageError
 from perfkit.gate.arm import Arm, GateContext, run_in_turn, running_target
@@ -100,7 +99,6 @@ async def gate(
     observer: GateObserver,
     interruption: Interruption,
     clock: Clock | None = None,
-    calibration: Calibration | None = None,
 ) -> Verdict:
     """Measures until the verdict is settled; every pair is in the folder as soon as it ends, which the caller commits.
 
@@ -111,7 +109,7 @@ async def gate(
     task = asyncio.current_task()
     assert task is not None
     interruption.set_task(task)
-    bench = GateContext(request.loaded, interruption, clock, calibration, folder.runs)
+    bench = GateContext(request.loaded, interruption, clock, folder.runs)
     running = _Gate(request, folder, observer, bench)
     try:
         settled = await running.run()

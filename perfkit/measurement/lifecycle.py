@@ -1,11 +1,14 @@
-"""Scenario to Result: the composition root. It prints nothing; an `RunObserver` is told what happens."""
+"""The lifecycle of a run, from a scenario to a stored result. It prints nothing; a `RunObserver` receives its progress."""
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import Calibration, calibration_document
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
@@ -13,11 +16,11 @@ from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Loop, StopCause
 from perfkit.machine.host import describe_host, pinned, usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.load_points import LoadPointSource, connected, count_workers, describe_load, load_point_source, make_worker_spec
-from perfkit.measurement.observation import Observation, observing
-from perfkit.measurement.point_measurement import held_s, measured_point, measured_window
+from perfkit.measurement.load_points import connect, count_workers, describe_load, load_point_source, make_worker_spec
+from perfkit.measurement.observation import Observation, observe
+from perfkit.measurement.point_measurement import cut_window, make_point_measurement, undecided_warmup_s
 from perfkit.measurement.summary import PointMeasurement, point, pooled
-from perfkit.measurement.target import Probed, Target, describe_protocol, describe_target, open_target, probe
+from perfkit.measurement.target_probe import ProbeResult, Target, describe_protocol, describe_target, open_target, probe
 from perfkit.recorder.recording import Interval
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import ResultWriter
@@ -27,68 +30,63 @@ from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
 from perfkit.stats.slo import Slo
-from perfkit.target.address import Address
-from perfkit.target.address import Protocol as WireProtocol
+from perfkit.target.address import Address, Protocol
 from perfkit.target.bundled_server import BundledServer
 from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
-from perfkit.workers.cpu_placement import Placement, place
+from perfkit.workers.cpu_placement import place
 from perfkit.workers.local import LocalWorkers, local_workers
 from perfkit.workers.worker_spec import execute
 
 
-async def run_scenario(
+@dataclasses.dataclass(frozen=True, slots=True)
+class MeasuredScenario:
+    """The result of a run, and the folder in which it is stored; None if nothing was stored."""
+
+    result: Result
+    folder: pathlib.Path | None
+
+
+async def measure_scenario(
     loaded: LoadedScenario,
-    writer: ResultWriter,
+    folder: pathlib.Path,
     observer: RunObserver,
     interruption: Interruption,
+    *,
     clock: Clock | None = None,
-    calibration: Calibration | None = None,
     publish_at: tuple[str, int] | None = None,
-) -> Result:
-    """Measures every load point and writes the result as it grows; the caller commits it.
+    keep_incomplete: bool = True,
+) -> MeasuredScenario:
+    """Measures every load point of a scenario, or searches its capacity, and stores the result in a folder.
 
-    `calibration` is this machine's, by which `measure.workers: auto` is decided; `publish_at` a host and a port at which the
-    run is told to Prometheus while it goes on.
+    `publish_at` is a host and port at which live metrics are served. A result without any load point is not stored; nor is one that
+    was interrupted or lost its target, if `keep_incomplete` is false.
 
-    Raises ModelMismatchError, ScenarioError, TargetError and UsageError as long as nothing was measured; later failures end in a
-    result whose status says so.
+    Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, and MeasurementError if the folder
+    cannot be written; a failure after the first load point ends in a result whose status says so. If an error is raised after
+    something was measured, the partial result stays in `<folder>.partial`, unless `keep_incomplete` is false.
     """
-    scenario, clock = loaded.scenario, clock or MonotonicClock()
-    task = asyncio.current_task()
-    assert task is not None
-    interruption.set_task(task)
-    placement = place(scenario, usable_cpus())
-    run = _Run(loaded, writer, observer, interruption, clock, placement, calibration, load_point_source(loaded))
+    host = describe_host()
+    calibration = read_calibration(calibration_path(), host).calibration
+    writer = ResultWriter(folder, utc_now().timestamp())
     try:
-        async with (
-            open_target(loaded, placement.server, observer.server_output) as target,
-            observing(scenario, target, run.connect, clock, publish_at) as observation,
-        ):
-            if observation.url:
-                observer.metrics_published(observation.url)
-            with pinned(placement.driver):  # not earlier: what is started here would inherit it
-                await run.prepare(target, observation)
-                await run.measure(target, observation)
-    except (TargetError, MeasurementError, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and not interruption.count:
-            if run.points:  # what is kept must not pass for a whole run
-                run.end("interrupted", "cancelled")
-                writer.save(run.result())
-            raise
-        if not run.points and not isinstance(error, asyncio.CancelledError):
-            raise
-        if interruption.count:
-            run.end("interrupted", str(error))
-        else:
-            run.end("incomplete" if isinstance(error, TargetError) else "invalid", str(error))
-    result = run.result()
-    writer.save(result)
-    return result
+        run = _Run(loaded, writer, observer, interruption, clock or MonotonicClock(), host, calibration)
+        result = await run.execute(publish_at)
+    except BaseException:
+        if not keep_incomplete:
+            writer.discard()
+        elif (partial := writer.abort()) is not None:
+            observer.partial_result_kept(partial)
+        raise
+    is_incomplete = result.status in ("interrupted", "incomplete") or interruption.count > 0
+    if result.points and (keep_incomplete or not is_incomplete):
+        return MeasuredScenario(result, writer.commit())
+    writer.discard()
+    return MeasuredScenario(result, None)
 
 
 class _Run:
-    """The state of one run: what was planned, what was measured, how it ends."""
+    """The state of one run: its load points, what was measured, and how it ended."""
 
     def __init__(
         self,
@@ -97,70 +95,161 @@ class _Run:
         observer: RunObserver,
         interruption: Interruption,
         clock: Clock,
-        placement: Placement,
+        host: dict[str, Any],
         calibration: Calibration | None,
-        source: LoadPointSource,
     ) -> None:
-        self.points: list[Point] = []
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
-        self._placement, self._calibration, self._source = placement, calibration, source
-        self._warnings = [MeasurementWarning(code="shared_cpus", message=placement.conflict)] if placement.conflict else []
-        self._probed: dict[WireProtocol, Probed] = {}
-        self._measured: dict[tuple[str, Load], list[PointMeasurement]] = {}
-        self._summary: dict[tuple[str, Load], Point] = {}
-        self._environment: dict[str, Any] = {}
-        self._host, self._code = describe_host(), describe_source(loaded.folder)
-        self._status: tuple[Status, str] = ("complete", "")
-        self._is_search = source.outcome() is not None
-        self._started_at, self._started_ns = utc_now(), clock.now_ns()
-
-    async def prepare(self, target: Target, observation: Observation) -> None:
-        """Asks the target for the model over each protocol, makes the requests, and sends one."""
-        engine = self._scenario.target.engine
-        calibration = None if self._calibration is None else calibration_document(self._calibration)
-        self._environment = {
-            "generator": {**self._host, "calibration": calibration},
-            "source": self._code,
+        self._calibration = calibration
+        self._placement = place(self._scenario, usable_cpus())
+        self._source = load_point_source(loaded)
+        self._is_search = self._source.outcome() is not None
+        self._warnings = [MeasurementWarning(code="shared_cpus", message=self._placement.conflict)] if self._placement.conflict else []
+        self._environment: dict[str, Any] = {
+            "generator": {**host, "calibration": None if calibration is None else calibration_document(calibration)},
+            "source": describe_source(loaded.folder),
             "metric_definitions": METRIC_DEFINITIONS,
         }
+        self._probes: dict[Protocol, ProbeResult] = {}
+        self._points: list[Point] = []
+        self._repetitions: dict[tuple[str, Load], list[PointMeasurement]] = {}
+        self._summary: dict[tuple[str, Load], Point] = {}
+        self._status: Status = "complete"
+        self._status_reason = ""
+        self._started_at, self._started_ns = utc_now(), clock.now_ns()
+
+    async def execute(self, publish_at: tuple[str, int] | None) -> Result:
+        """Measures all load points and saves the result after each; see `measure_scenario`."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._interruption.set_task(task)
+        try:
+            async with (
+                open_target(self._loaded, self._placement.server, self._observer.server_output) as target,
+                observe(self._scenario, target, self._connect, self._clock, publish_at) as observation,
+            ):
+                if observation.url:
+                    self._observer.metrics_published(observation.url)
+                with pinned(self._placement.driver):  # after the server and the samplers have started, which would inherit it
+                    await self._probe_target(target, observation)
+                    await self._measure_points(target, observation)
+        except asyncio.CancelledError as error:
+            if not self._interruption.count:
+                if self._points:  # a partial result must not look like a complete one
+                    self._end("interrupted", "cancelled")
+                    self._writer.save(self._result())
+                raise
+            self._end("interrupted", str(error))
+        except (TargetError, MeasurementError) as error:
+            if not self._points:
+                raise
+            failure: Status = "incomplete" if isinstance(error, TargetError) else "invalid"
+            self._end("interrupted" if self._interruption.count else failure, str(error))
+        result = self._result()
+        self._writer.save(result)
+        return result
+
+    async def _probe_target(self, target: Target, observation: Observation) -> None:
+        """Reads the model's metadata over each protocol, makes the requests, and sends the first one."""
         for protocol, address in target.addresses.items():
-            async with self.connect(address) as transport:
+            async with self._connect(address) as transport:
                 probed = await probe(transport, address, self._loaded)
-            self._probed[protocol] = probed
+            self._probes[protocol] = probed
             if probed.note:
                 self._warnings.append(MeasurementWarning(code="json_tensors", message=probed.note))
-            described = self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
-            described["protocols"][protocol] = describe_protocol(probed, address)
+            engine = self._scenario.target.engine
+            description = self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
+            description["protocols"][protocol] = describe_protocol(probed, address)
             self._observer.target_ready(f"{protocol} {address}, model {self._scenario.target.model}")
-        self._tell(observation)
+        self._add_notes(observation)
 
-    async def measure(self, target: Target, observation: Observation) -> None:
-        """Runs the load points, one repetition after the other, so that slow drift falls on all of them alike."""
-        probe_time_ns = max(probed.probe_time_ns for probed in self._probed.values())
-        while self._status[0] == "complete" and (plan := self._source.next_point(probe_time_ns)) is not None:
-            number, total, seconds = len(self.points) + 1, self._source.total(), self._point_s(plan)
-            # a search may end sooner, and its probes are not all alike
+    async def _measure_points(self, target: Target, observation: Observation) -> None:
+        """Measures the load points, one repetition after the other, so that slow drift affects all load points alike."""
+        probe_time_ns = max(probed.probe_time_ns for probed in self._probes.values())
+        while self._status == "complete" and (load_point := self._source.next_point(probe_time_ns)) is not None:
+            number, total, seconds = len(self._points) + 1, self._source.total(), self._length_s(load_point)
+            # a search may end before its maximum, and its probes differ in length
             left_s = None if seconds is None or self._is_search else seconds * (total - number + 1)
-            self._observer.point_started(number - 1, total, f"{plan.protocol}, {describe_load(plan.load).title}", seconds, left_s)
-            await self._measure_one(plan, target, observation)
-            if self._status[0] == "complete" and self._interruption.count:
-                self.end("interrupted", f"after load point {number} of {total}")
-            elif self._status[0] == "complete" and len(self.points) < number:
-                self.end("invalid", f"load point {number} of {total} has no window: none of its requests was answered in it")
+            title = f"{load_point.protocol}, {describe_load(load_point.load).title}"
+            self._observer.point_started(number - 1, total, title, seconds, left_s)
+            await self._measure_point(load_point, target, observation)
+            if self._status == "complete" and self._interruption.count:
+                self._end("interrupted", f"after load point {number} of {total}")
+            elif self._status == "complete" and len(self._points) < number:
+                self._end("invalid", f"load point {number} of {total} has no window: no request was answered after the warm-up")
 
-    def end(self, status: Status, reason: str) -> None:
-        """Says how the run ended, where it is not complete."""
-        self._status = (status, reason)
+    async def _measure_point(self, load_point: LoadPoint, target: Target, observation: Observation) -> None:
+        probed, cpus = self._probes[load_point.protocol], self._placement.driver
+        spec = make_worker_spec(self._scenario, load_point, target.addresses[load_point.protocol], probed)
+        workers = count_workers(self._scenario, load_point, probed, spec, self._calibration, len(cpus or usable_cpus()))
+        began_ns = self._clock.now_ns()
+        log = self._writer.interval_log(load_point.tag, self._started_ns, undecided_warmup_s(self._scenario, load_point))
+        number = len(self._points) + 1
+        observation.point_started(number, self._source.total(), load_point)
+        telemetry = observation.point(number, target.addresses[load_point.protocol])
+        await telemetry.begin()
+        with self._stoppable(target.server) as set_loop:
+            if workers == 1:
+                telemetry.follow()
 
-    def result(self) -> Result:
-        """The result as far as the run has come."""
-        status, reason = self._status
-        search = self._source.outcome()
+                def on_interval(start_ns: int, interval: Interval) -> None:
+                    log.add(start_ns, interval)
+                    telemetry.publish_interval(interval)
+
+                recorded = await execute(spec, self._clock, on_loop=set_loop, on_interval=on_interval)
+            else:
+                shares = spec.shared(workers, cpus)
+                async with local_workers(shares, self._clock, log.add, log.add_lost, telemetry.publish_interval) as group:
+                    set_loop(group)
+                    telemetry.follow(group.pids)
+                    recorded = await group.run()
+            window = cut_window(self._scenario, load_point, recorded)
+            observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
+        if recorded.ending.cause is StopCause.TARGET_LOST:
+            self._end("incomplete", f"the target was lost: {recorded.ending.reason}")
+        elif recorded.ending.cause is StopCause.TOO_MANY_ERRORS:
+            self._end("incomplete", f"aborted: {recorded.ending.reason}")
+        elif recorded.ending.cause is StopCause.INTERRUPTED:
+            self._end("interrupted", f"in load point {number} of {self._source.total()}")
+        log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
+        if window.length_ns:  # otherwise the load ended during the warm-up
+            self._add_notes(observation)
+            title = describe_load(load_point.load).title
+            sampled = SampledPoint(load_point.index, load_point.repetition, load_point.protocol, title, window.start_ns)
+            self._writer.log_series(sampled, self._started_ns, observed.series)
+            measurement = make_point_measurement(self._scenario, load_point, recorded, window, observed, workers, self._warnings)
+            self._add_point(measurement, (self._clock.now_ns() - began_ns) / NS_PER_S)
+            observation.point_finished(number, self._points[-1])
+
+    def _add_notes(self, observation: Observation) -> None:
+        """Puts telemetry's notes into the result, and passes new ones to the observer."""
+        notes = list(observation.notes)
+        known: list[str] = self._environment.get("telemetry", {}).get("notes", [])
+        for note in notes[len(known) :]:
+            self._observer.note_added(note)
+        self._environment["telemetry"] = {"notes": notes}
+
+    def _add_point(self, measurement: PointMeasurement, took_s: float) -> None:
+        """Adds a load point to the result and saves it."""
+        repetitions = self._repetitions.setdefault((measurement.protocol, measurement.load), [])
+        repetitions.append(measurement)
+        self._points.append(point(measurement))
+        self._summary[measurement.protocol, measurement.load] = pooled(repetitions, self._slo())
+        if self._status == "complete":
+            self._source.record(measurement.window, self._points[-1], took_s)
+        self._writer.save(self._result())
+        self._observer.point_finished(self._points[-1])
+
+    def _end(self, status: Status, reason: str) -> None:
+        self._status, self._status_reason = status, reason
+
+    def _result(self) -> Result:
+        """The result so far."""
+        status, reason, search = self._status, self._status_reason, self._source.outcome()
         if search is not None and search.stopped_because == "generator":
             status, reason = "invalid", search.reason
-        if status == "complete" and search is None and not all(one.valid for one in self.points):
-            status, reason = "invalid", "some points are not valid: their warnings say why"
+        if status == "complete" and search is None and not all(one.valid for one in self._points):
+            status, reason = "invalid", "some load points are not valid; their warnings say why"
         return Result(
             scenario=scenario_document(self._scenario),
             overrides=self._loaded.overrides,
@@ -168,92 +257,30 @@ class _Run:
             status=status,
             status_reason=reason,
             started_at=self._started_at.isoformat(timespec="milliseconds"),
-            points=tuple(self.points),
+            points=tuple(self._points),
             summary=tuple(self._summary.values()),
             search=search,
         )
 
-    async def _measure_one(self, planned: LoadPoint, target: Target, observation: Observation) -> None:
-        probed = self._probed[planned.protocol]
-        order = make_worker_spec(self._scenario, planned, target.addresses[planned.protocol], probed)
-        cpus = self._placement.driver
-        workers = count_workers(self._scenario, planned, probed, order, self._calibration, len(cpus or usable_cpus()))
-        begun_ns = self._clock.now_ns()
-        log = self._writer.interval_log(planned.tag, self._started_ns, held_s(self._scenario, planned))
-        number = len(self.points) + 1
-        observation.point_started(number, self._source.total(), planned)
-        telemetry = observation.point(number, target.addresses[planned.protocol])
-        await telemetry.before()
-        with self._watched(target.server) as on_loop:
-            if workers == 1:
-                telemetry.follow()
-
-                def on_interval(start_ns: int, interval: Interval) -> None:
-                    log.add(start_ns, interval)
-                    telemetry.interval(interval)
-
-                recorded = await execute(order, self._clock, on_loop=on_loop, on_interval=on_interval)
-            else:
-                async with local_workers(order.shared(workers, cpus), self._clock, log.add, log.add_lost, telemetry.interval) as group:
-                    on_loop(group)
-                    telemetry.follow(group.pids)
-                    recorded = await group.run()
-            window = measured_window(self._scenario, planned, recorded)
-            observed = await telemetry.after(recorded, window)  # still watched: a point that was measured is kept
-        if recorded.ending.cause is StopCause.TARGET_LOST:
-            self.end("incomplete", f"the target was lost: {recorded.ending.reason}")
-        elif recorded.ending.cause is StopCause.TOO_MANY_ERRORS:
-            self.end("incomplete", f"aborted: {recorded.ending.reason}")
-        elif recorded.ending.cause is StopCause.INTERRUPTED:
-            self.end("interrupted", f"in load point {number} of {self._source.total()}")
-        log.settle((window.start_ns - recorded.recording.origin_ns) // NS_PER_S)
-        if window.length_ns:  # otherwise it ended in the warm-up: there is nothing to keep
-            self._tell(observation)
-            sampled = SampledPoint(planned.index, planned.repetition, planned.protocol, describe_load(planned.load).title, window.start_ns)
-            self._writer.log_series(sampled, self._started_ns, observed.series)
-            measured = measured_point(self._scenario, planned, recorded, window, observed, workers, self._warnings)
-            self._keep(measured, (self._clock.now_ns() - begun_ns) / NS_PER_S)
-            observation.point_finished(number, self.points[-1])
-
-    def _tell(self, observation: Observation) -> None:
-        """Hands on what telemetry has said since it was asked last."""
-        notes = list(observation.notes)
-        told: list[str] = self._environment.get("telemetry", {}).get("notes", [])
-        for note in notes[len(told) :]:
-            self._observer.note_added(note)
-        self._environment["telemetry"] = {"notes": notes}
-
-    def _keep(self, measured: PointMeasurement, took_s: float) -> None:
-        """Adds a point to the result, and writes that."""
-        group = self._measured.setdefault((measured.protocol, measured.load), [])
-        group.append(measured)
-        self.points.append(point(measured))
-        self._summary[measured.protocol, measured.load] = pooled(group, self._slo())
-        if self._status[0] == "complete":
-            self._source.record(measured.window, self.points[-1], took_s)
-        self._writer.save(self.result())
-        self._observer.point_finished(self.points[-1])
-
     def _slo(self) -> Slo | None:
-        given = self._scenario.slo
-        if given is None or self._is_search:  # a search has its own verdict
+        slo = self._scenario.slo
+        if slo is None or self._is_search:  # a search has its own verdict
             return None
-        return Slo({QUANTILES[name]: limit_ns for name, limit_ns in given.percentiles_ns.items()}, given.error_rate)
+        return Slo({QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}, slo.error_rate)
 
-    def _point_s(self, plan: LoadPoint) -> float | None:
-        window_ns = plan.window_ns or self._scenario.window_ns
+    def _length_s(self, load_point: LoadPoint) -> float | None:
+        window_ns = load_point.window_ns or self._scenario.window_ns
         return None if window_ns is None else (self._scenario.warmup_ns + window_ns) / NS_PER_S
 
-    def connect(self, address: Address) -> AbstractAsyncContextManager[Transport]:
-        """A transport to an address of the target, for the length of a block."""
-        return connected(self._scenario, address, self._clock)
+    def _connect(self, address: Address) -> AbstractAsyncContextManager[Transport]:
+        return connect(self._scenario, address, self._clock)
 
     @contextlib.contextmanager
-    def _watched(self, server: BundledServer | None) -> Iterator[Any]:
-        """While a loop runs, an interruption or the bundled server's end stops it."""
+    def _stoppable(self, server: BundledServer | None) -> Iterator[Callable[[Loop | LocalWorkers], None]]:
+        """Gives a setter for the loop, which an interruption or the end of the bundled server then stops."""
         loops: list[Loop | LocalWorkers] = []
 
-        def on_loop(loop: Loop | LocalWorkers) -> None:
+        def set_loop(loop: Loop | LocalWorkers) -> None:
             loops.append(loop)
             self._interruption.set_loop(loop)
 
@@ -264,7 +291,7 @@ class _Run:
         if server is not None:
             server.ended.add_done_callback(on_end)
         try:
-            yield on_loop
+            yield set_loop
         finally:
             self._interruption.set_loop(None)
             if server is not None:

@@ -10,7 +10,7 @@ from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request,
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, LoadPoint, load_points
 from perfkit.machine.host import open_file_limit
-from perfkit.measurement.target import Probed
+from perfkit.measurement.target_probe import ProbeResult
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Load, OpenLoad, Point, Search
 from perfkit.scenario.file import LoadedScenario
@@ -80,12 +80,12 @@ def describe_load(load: LoadPlan) -> Load:
 
 
 def max_connections(scenario: Scenario) -> int:
-    """What the scenario allows, or the file limit."""
+    """The scenario's limit of connections; by default 1,024, or less if this process may open fewer files."""
     return scenario.target.max_connections or min(1024, open_file_limit() * 4 // 5)
 
 
 def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOptions:
-    """How the scenario's requests travel over one of its protocols."""
+    """The transport options for one of the scenario's protocols."""
     target = scenario.target
     return TransportOptions(
         timeout_ns=target.timeout_ns,
@@ -97,8 +97,8 @@ def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOp
 
 
 @contextlib.asynccontextmanager
-async def connected(scenario: Scenario, address: Address, clock: Clock) -> AsyncIterator[Transport]:
-    """A transport of the scenario's kind to an address of its target, for the length of a block."""
+async def connect(scenario: Scenario, address: Address, clock: Clock) -> AsyncIterator[Transport]:
+    """A transport with the scenario's options to an address of its target, closed at the end of the block."""
     transport = make_transport(address, transport_options(scenario, address.protocol), clock)
     try:
         yield transport
@@ -107,12 +107,12 @@ async def connected(scenario: Scenario, address: Address, clock: Clock) -> Async
 
 
 def streams_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
-    """How many requests a connection takes at a time."""
+    """The number of requests that share a connection at a time."""
     return (scenario.target.streams_per_connection or 1) if protocol == "grpc" else 1
 
 
-def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, probed: Probed) -> WorkerSpec:
-    """What one worker would have to do; several share it."""
+def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult) -> WorkerSpec:
+    """What a single worker would do in a load point; `WorkerSpec.shared` divides it among several."""
     measure, slo, check = scenario.measure, scenario.objective, scenario.check
     options = transport_options(scenario, point.protocol)
     spec = PointSpec(
@@ -140,14 +140,18 @@ def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, pro
 
 
 def count_workers(
-    scenario: Scenario, point: LoadPoint, probed: Probed, order: WorkerSpec, calibration: Calibration | None, cpus: int
+    scenario: Scenario, point: LoadPoint, probed: ProbeResult, spec: WorkerSpec, calibration: Calibration | None, cpus: int
 ) -> int:
-    """As many as the scenario says, and have something to do; for `auto` what the calibration says is needed, up to `cpus`."""
-    limit = order.transport.max_connections
-    asked, most = scenario.measure.workers, min(order.spec.max_workers or limit, limit)
-    if asked != "auto":
-        return min(asked, most)
-    if calibration is None or scenario.target.engine != "wire":  # no other engine was calibrated
+    """The number of workers for a load point, no more than have something to do.
+
+    With `measure.workers: auto` it is what the calibration of this machine says the rate needs, at most one per CPU; without a
+    calibration it is 1.
+    """
+    limit = spec.transport.max_connections
+    requested, maximum = scenario.measure.workers, min(spec.spec.max_workers or limit, limit)
+    if requested != "auto":
+        return min(requested, maximum)
+    if calibration is None or scenario.target.engine != "wire":  # the calibration covers the wire engine only
         return 1
     needed = workers_needed(
         calibration.costs,
@@ -157,11 +161,11 @@ def count_workers(
         most=cpus,
         spin_ns=spin_ns_per_request(point.load),
     )
-    return min(needed, most)
+    return min(needed, maximum)
 
 
-def _connections(scenario: Scenario, point: LoadPoint, probed: Probed) -> int:
-    """Opened ahead: what a closed loop needs, and in an open one twice what Little's law expects of the first answer's time."""
+def _connections(scenario: Scenario, point: LoadPoint, probed: ProbeResult) -> int:
+    """Connections to open ahead: for an open loop twice the requests in flight that Little's law gives for the probe's time."""
     if isinstance(point.load, ClosedPlan):
         in_flight = point.load.concurrency
     else:

@@ -1,4 +1,4 @@
-"""What a run sees beside its requests: the server's own counts, GPUs, metrics, its own machine; and who watches it live."""
+"""The telemetry of a run: server statistics, GPUs, metrics pages and the generator's machine; and its live metrics."""
 
 import contextlib
 import dataclasses
@@ -11,12 +11,12 @@ from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load
-from perfkit.measurement.published_metrics import finished_metrics, started_metrics
 from perfkit.measurement.resources import Resources
-from perfkit.measurement.target import Target
+from perfkit.measurement.target_probe import Target
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import Window
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point
 from perfkit.scenario.credentials import resolve_metrics_url
 from perfkit.scenario.model import Scenario
@@ -25,7 +25,15 @@ from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient, open_telemetry
 from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG, GC_PAUSE
 from perfkit.telemetry.host.generator import MachineFigures
-from perfkit.telemetry.messages import GpuConfig, IntervalTimes, MetricsPageConfig, PublishMetrics, StatisticsConfig, TelemetryConfig
+from perfkit.telemetry.messages import (
+    GpuConfig,
+    IntervalTimes,
+    Metric,
+    MetricsPageConfig,
+    PublishMetrics,
+    StatisticsConfig,
+    TelemetryConfig,
+)
 from perfkit.telemetry.prometheus.figures import MetricsFigures
 from perfkit.telemetry.series import SamplerReport, Series
 from perfkit.telemetry.server.statistics import ServerStatisticsReader
@@ -36,12 +44,12 @@ from perfkit.workers.point import PointRecording
 _STATISTICS_EVERY_NS = NS_PER_S
 
 Connect = Callable[[Address], AbstractAsyncContextManager[Transport]]
-"""A transport to an address, for the length of a block."""
+"""Opens a transport to an address for the length of a block."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PointObservation:
-    """What was seen of one load point's window."""
+    """What telemetry reports for the window of one load point."""
 
     resources: Resources
     series: tuple[Series, ...]
@@ -49,120 +57,115 @@ class PointObservation:
 
 
 class Observation:
-    """The telemetry of a run; `notes` are sentences for the run as a whole."""
+    """The telemetry of a run."""
 
-    def __init__(self, scenario: Scenario, watch: TelemetryClient, connect: Connect, clock: Clock) -> None:
-        self._scenario, self._watch, self._connect, self._clock = scenario, watch, connect, clock
+    def __init__(self, scenario: Scenario, client: TelemetryClient, connect: Connect, clock: Clock) -> None:
+        self._scenario, self._client, self._connect, self._clock = scenario, client, connect, clock
 
     @property
     def notes(self) -> Sequence[str]:
-        """What was said until now, each once."""
-        return tuple(dict.fromkeys(self._watch.notes))
+        """Notes on the run as a whole, so far; no sentence twice."""
+        return tuple(dict.fromkeys(self._client.notes))
 
     @property
     def url(self) -> str:
-        """Where the run is published for Prometheus; empty where it is not."""
-        return self._watch.url
+        """The URL of the live metrics; empty if none are served."""
+        return self._client.url
 
     def point(self, number: int, address: Address) -> "PointTelemetry":
-        """That of one load point, counted from 1."""
+        """The telemetry of one load point; the first has the number 1."""
         target = self._scenario.target
 
         async def read() -> Sequence[ModelStatistics]:
             async with self._connect(address) as transport:
                 return await transport.model_statistics(target.model, target.version)
 
-        return PointTelemetry(number, ServerStatisticsReader(read, self._clock) if self._scenario.telemetry else None, self._watch)
+        return PointTelemetry(number, ServerStatisticsReader(read, self._clock) if self._scenario.telemetry else None, self._client)
 
-    def point_started(self, number: int, total: int, planned: LoadPoint) -> None:
-        """Tells who watches the run that a load point begins; they are counted from 1."""
-        load, name = describe_load(planned.load).title, self._scenario.name
-        self._watch.publish(
-            PublishMetrics("started", tuple(started_metrics(name, number, total, planned.protocol, load, planned.repetition)))
-        )
+    def point_started(self, number: int, total: int, load_point: LoadPoint) -> None:
+        """Publishes live metrics: load point `number` of `total` begins, counted from 1."""
+        self._client.publish(PublishMetrics("started", tuple(_started_metrics(self._scenario.name, number, total, load_point))))
 
     def point_finished(self, number: int, point: Point) -> None:
-        """Tells who watches the run the figures of a load point."""
-        self._watch.publish(PublishMetrics(f"finished {number}", tuple(finished_metrics(self._scenario.name, point))))
+        """Publishes the figures of a finished load point as live metrics."""
+        self._client.publish(PublishMetrics(f"finished {number}", tuple(_finished_metrics(self._scenario.name, point))))
 
 
 class PointTelemetry:
-    """The telemetry of one load point: `before` its first request, `follow` while it goes on, `after` its last answer."""
+    """The telemetry of one load point, from `begin` before its first request to `finish` after its last answer."""
 
-    def __init__(self, number: int, statistics: ServerStatisticsReader | None, watch: TelemetryClient) -> None:
-        self._number, self._statistics, self._watch = number, statistics, watch
+    def __init__(self, number: int, statistics: ServerStatisticsReader | None, client: TelemetryClient) -> None:
+        self._number, self._statistics, self._client = number, statistics, client
 
-    async def before(self) -> None:
-        """Reads what has to be read before anything is sent."""
+    async def begin(self) -> None:
+        """Takes the readings that are due before any request is sent."""
         if self._statistics is not None:
             await self._statistics.before()
 
     def follow(self, pids: Sequence[int] = ()) -> None:
-        """Says which processes generate the load; this one, where none is named."""
-        self._watch.follow(pids or (os.getpid(),))
+        """Names the processes that generate the load; by default this one."""
+        self._client.follow(pids or (os.getpid(),))
 
-    def interval(self, interval: Interval) -> None:
-        """Hands on a second's times to who watches the run."""
+    def publish_interval(self, interval: Interval) -> None:
+        """Publishes the times of one second as live metrics."""
         times = {"service_time": interval.service_time, "response_time": interval.response_time, "start_delay": interval.start_delay}
-        self._watch.publish(
-            IntervalTimes(self._number, interval.index, {name: packed for name, packed in times.items() if packed is not None})
+        self._client.publish(
+            IntervalTimes(self._number, interval.index, {name: counts for name, counts in times.items() if counts is not None})
         )
 
-    async def after(self, recorded: PointRecording, window: Window) -> PointObservation:
-        """What there is of the window; it has passed, and every answer has come."""
+    async def finish(self, recorded: PointRecording, window: Window) -> PointObservation:
+        """Collects what was sampled in the window, after the last answer."""
         if not window.length_ns:
             return PointObservation(Resources(), (), ())
         counts, warnings = None, tuple[MeasurementWarning, ...]()
         if self._statistics is not None and recorded.ending.cause is not StopCause.TARGET_LOST:
             counts, warnings = await self._statistics.after(recorded.recording.sent)
-            if recorded.lost:  # their requests stand on the server's side alone
+            if recorded.lost:  # the server counted requests of lost workers, which the recording lacks
                 counts, warnings = None, ()
-        seen = (await self._watch.window(window.start_ns, window.end_ns)).observed
+        reports = (await self._client.window(window.start_ns, window.end_ns)).observed
         own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
-        machine: SamplerReport[MachineFigures] = seen.get("generator", SamplerReport(None))
-        pages: list[SamplerReport[MetricsFigures]] = [observed for name, observed in seen.items() if name.startswith("metrics")]
-        gpus = seen["gpu"].summary if "gpu" in seen and seen["gpu"].summary else ()
+        machine: SamplerReport[MachineFigures] = reports.get("generator", SamplerReport(None))
+        pages: list[SamplerReport[MetricsFigures]] = [report for name, report in reports.items() if name.startswith("metrics")]
+        gpus = reports["gpu"].summary if "gpu" in reports and reports["gpu"].summary else ()
         known = {gpu.uuid for gpu in gpus}
-        told = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
+        reported = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
         resources = Resources(
             server=counts,
-            gpus=(*gpus, *{gpu.uuid: gpu for gpu in told}.values()),
+            gpus=(*gpus, *{gpu.uuid: gpu for gpu in reported}.values()),
             metrics=tuple(metric for page in pages if page.summary for metric in page.summary.metrics),
             machine=machine.summary,
             lag=BucketCounts.of([value for series in own if series.name == EVENT_LOOP_LAG for value in series.values]),
             gc_pauses_ns=tuple(int(pause) for series in own if series.name == GC_PAUSE for pause in series.values),
         )
-        warnings += tuple(warning for observed in seen.values() for warning in observed.warnings)
+        warnings += tuple(warning for report in reports.values() for warning in report.warnings)
         return PointObservation(
             resources,
-            (*(series for observed in seen.values() for series in observed.series), *(series for series in own if series.values)),
+            (*(series for report in reports.values() for series in report.series), *(series for series in own if series.values)),
             tuple(MeasurementWarning(code=warning.code, message=warning.message) for warning in dict.fromkeys(warnings)),
         )
 
 
 @contextlib.asynccontextmanager
-async def observing(
+async def observe(
     scenario: Scenario, target: Target, connect: Connect, clock: Clock, listen: tuple[str, int] | None
 ) -> AsyncIterator[Observation]:
-    """Samples for the length of the block; `listen` is where the run is published for Prometheus.
+    """Samples for the length of the block; `listen` is the host and port for live metrics.
 
-    Raises ScenarioError where a variable of a metrics URL is not set, UsageError where it cannot be published.
+    Raises ScenarioError if a variable of a metrics URL is not set, UsageError if the port cannot be opened.
     """
     if listen is not None and not scenario.telemetry:
-        raise UsageError(
-            "--prometheus: the scenario's telemetry: false samples nothing, so there is nothing to tell; leave one of the two out"
-        )
-    wanted = watched(scenario, target, listen) if scenario.telemetry else None
-    async with open_telemetry(wanted) as watch:
-        if wanted is not None and not wanted.may_see_gpus:
-            watch.notes.append(
-                "The target is not this machine, and no page of its metrics is named (target.metrics_url): its GPUs are not seen."
+        raise UsageError("--prometheus: the scenario turns telemetry off, so there are no live metrics; remove telemetry: false")
+    config = telemetry_config(scenario, target, listen) if scenario.telemetry else None
+    async with open_telemetry(config) as client:
+        if config is not None and not config.may_see_gpus:
+            client.notes.append(
+                "GPUs are not measured: the target runs on another machine, and target.metrics_url names no metrics page of it."
             )
-        yield Observation(scenario, watch, connect, clock)
+        yield Observation(scenario, client, connect, clock)
 
 
-def watched(scenario: Scenario, target: Target, listen: tuple[str, int] | None = None) -> TelemetryConfig:
-    """What a scenario has sampled; raises ScenarioError where a variable of a metrics URL is not set."""
+def telemetry_config(scenario: Scenario, target: Target, listen: tuple[str, int] | None = None) -> TelemetryConfig:
+    """What telemetry samples for a scenario; raises ScenarioError if a variable of a metrics URL is not set."""
     urls = [("target.metrics_url", scenario.target.metrics_url)] if scenario.target.metrics_url else []
     urls += [("metrics.url", url) for url in scenario.metrics.url]
     model, addresses = scenario.target.model, tuple(target.addresses.values())
@@ -177,3 +180,38 @@ def watched(scenario: Scenario, target: Target, listen: tuple[str, int] | None =
         statistics=StatisticsConfig(addresses[0], model, scenario.target.version, _STATISTICS_EVERY_NS),
         listen=listen,
     )
+
+
+def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoint) -> list[Metric]:
+    labels = {
+        "scenario": scenario,
+        "protocol": load_point.protocol,
+        "load": describe_load(load_point.load).title,
+        "repetition": str(load_point.repetition + 1),
+    }
+    return [
+        Metric("points", "Load points of the run, repetitions included.", "gauge", {"scenario": scenario}, total),
+        Metric("point_number", "Number of the current load point, from 1.", "gauge", {"scenario": scenario}, number),
+        Metric("point_info", "1 for the current load point.", "gauge", labels, 1),
+    ]
+
+
+def _finished_metrics(scenario: str, point: Point) -> list[Metric]:
+    """Times are in seconds, as is usual for Prometheus."""
+    labels = {"scenario": scenario, "protocol": point.protocol, "load": point.load.title, "repetition": str((point.repetition or 0) + 1)}
+    metrics = [
+        Metric("point_throughput_per_second", "Successful responses per second.", "gauge", labels, point.throughput_per_s),
+        Metric("point_error_ratio", "1 - ok / scheduled requests.", "gauge", labels, point.error_rate),
+        Metric(
+            "point_valid", "1 if the figures are the target's, 0 if the load generator limited them.", "gauge", labels, int(point.valid)
+        ),
+    ]
+    for name, quantile in QUANTILES.items():
+        value_ns = getattr(point.times, name)
+        if value_ns is not None and point.times.count:
+            text = f"Percentiles of the {point.times_name}, as far as there are enough samples."
+            quantile_labels = {**labels, "quantile": f"{quantile:g}"}
+            metrics.append(
+                Metric(f"point_{point.times_name.replace(' ', '_')}_seconds", text, "gauge", quantile_labels, value_ns / NS_PER_S)
+            )
+    return metrics

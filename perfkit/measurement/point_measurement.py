@@ -1,4 +1,4 @@
-"""From what workers recorded of a load point to what its figures are made of."""
+"""From the recording of a load point to the measurement from which its figures are computed."""
 
 from perfkit.errors import MeasurementWarning
 from perfkit.load.load_plan import ClosedPlan, LoadPoint
@@ -15,44 +15,48 @@ from perfkit.units import NS_PER_S
 from perfkit.workers.point import PointRecording
 
 
-def measured_window(scenario: Scenario, plan: LoadPoint, recorded: PointRecording) -> Window:
-    """What was recorded without its warm-up, which is looked for where the scenario leaves it open."""
-    recording, is_open = recorded.recording, not isinstance(plan.load, ClosedPlan)
+def cut_window(scenario: Scenario, load_point: LoadPoint, recorded: PointRecording) -> Window:
+    """The recording without its warm-up, whose end is estimated if the scenario has `measure.warmup: auto`."""
+    recording, is_open = recorded.recording, not isinstance(load_point.load, ClosedPlan)
     whole = recording.series.between(recording.series.origin_ns, recording.end_ns)
     steady_from_ns = whole.origin_ns + (warm_up_ns(whole, is_open=is_open) if scenario.finds_warm_up else 0)
     return cut(recording, steady_from_ns, is_open=is_open)
 
 
-def held_s(scenario: Scenario, plan: LoadPoint) -> int:
-    """In so many seconds of a window the end of the warm-up may turn out to lie."""
-    window_ns = plan.window_ns or scenario.window_ns
+def undecided_warmup_s(scenario: Scenario, load_point: LoadPoint) -> int:
+    """The number of seconds at the start of the recording that may turn out to be warm-up."""
+    window_ns = load_point.window_ns or scenario.window_ns
     if window_ns is None or not scenario.finds_warm_up:
         return 0
     return (window_ns // 3 + cut_step_ns(batch_length_ns(window_ns))) // NS_PER_S
 
 
-def measured_point(
+def make_point_measurement(
     scenario: Scenario,
-    plan: LoadPoint,
+    load_point: LoadPoint,
     recorded: PointRecording,
     window: Window,
     observed: PointObservation,
     workers: int,
     warnings: list[MeasurementWarning],
 ) -> PointMeasurement:
-    """Everything that is known of a load point; `warnings` are those of the run as a whole."""
-    warnings, most = [*warnings, *observed.warnings], max_connections(scenario)
-    if isinstance(plan.load, ClosedPlan) and plan.load.concurrency > most * streams_per_connection(scenario, plan.protocol):
-        message = f"Only {most} connections are allowed, so the rest of the {plan.load.concurrency} requests waited for one."
+    """Puts together what is known about a load point; `warnings` are those of the run as a whole."""
+    warnings, limit = [*warnings, *observed.warnings], max_connections(scenario)
+    slots, load = limit * streams_per_connection(scenario, load_point.protocol), load_point.load
+    if isinstance(load, ClosedPlan) and load.concurrency > slots:
+        message = (
+            f"target.max_connections allows {limit} connections, so {load.concurrency - slots:,} of the {load.concurrency:,} concurrent "
+            "requests waited for a free one."
+        )
         warnings.append(MeasurementWarning(code="connections_limited", message=message))
     if recorded.ending.cause is StopCause.OVERLOADED:
-        message = f"The target was overloaded, and the probe ended early: {recorded.ending.reason}."
+        message = f"The target was overloaded, so the probe ended early: {recorded.ending.reason}."
         warnings.append(MeasurementWarning(code="hopeless", message=message))
     return PointMeasurement(
-        protocol=plan.protocol,
-        load=describe_load(plan.load),
+        protocol=load_point.protocol,
+        load=describe_load(load),
         batch_size=scenario.workload.batch_size,
-        repetition=plan.repetition,
+        repetition=load_point.repetition,
         window=window,
         warmup_ns=window.start_ns - recorded.start_ns,
         connections=Connections(
@@ -65,7 +69,7 @@ def measured_point(
             throttled_share=recorded.shares.throttled,
         ),
         warnings=tuple(warnings),
-        think_time_ns=plan.load.think_time_ns if isinstance(plan.load, ClosedPlan) else 0,
+        think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,
         has_slo=scenario.objective is not None,
         resources=observed.resources,
         faults=tuple(

@@ -3,6 +3,7 @@
 Nothing is drawn while a point is measured, since drawing would take time from the loop that measures.
 """
 
+import pathlib
 import sys
 
 from perfkit.gate.pairs import ArmName, Pair, PairKind
@@ -49,6 +50,10 @@ class LiveReport(RunObserver):
         """See `RunObserver.point_finished`."""
         self._done += 1
         self.note(f"[{self._done}/{self._total}] {describe_point(point)}{'' if point.valid else ', NOT VALID'}")
+
+    def partial_result_kept(self, folder: pathlib.Path) -> None:
+        """See `RunObserver.partial_result_kept`."""
+        self.say(f"the load points that were measured are in {folder}")
 
     def say(self, text: str) -> None:
         """A line of its own, such as that the run was interrupted; also when quiet."""

@@ -159,7 +159,7 @@ def test_the_second_interrupt_does_not_wait_for_answers(perfkit, write_scenario,
     running = perfkit.start("run", scenario)
     assert hanging_server.hangs.wait(60)
     running.signal(signal.SIGINT)
-    running.wait_for_line("once more stops at once")
+    running.wait_for_line("interrupt again to stop at once")
     running.signal(signal.SIGINT)
     finished = running.finish()
     assert finished.code == 130

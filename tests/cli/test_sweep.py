@@ -42,7 +42,7 @@ def test_an_interrupted_sweep_says_how_it_goes_on(perfkit, write_scenario, tmp_p
     running.signal(signal.SIGINT)
     finished = running.finish()
     assert finished.code == 130
-    assert f"the rest of the sweep: perfkit run {scenario} --out {folder}" in finished.stderr
+    assert f"to measure the remaining cases: perfkit run {scenario} --out {folder}" in finished.stderr
     assert [case["status"] for case in json.loads((folder / "sweep.json").read_text())["cases"]] == ["interrupted", "pending"]
 
 

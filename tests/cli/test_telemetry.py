@@ -107,4 +107,4 @@ def test_a_run_is_told_to_prometheus_while_it_goes_on(perfkit, write_scenario):
 
 def test_a_port_that_is_none_is_refused(perfkit, write_scenario):
     refused = perfkit.run("run", write_scenario(), "--prometheus", "grafana")
-    assert (refused.code, "expected a port, or host:port, found 'grafana'" in refused.stderr) == (2, True)
+    assert (refused.code, "expected a port or host:port, found 'grafana'" in refused.stderr) == (2, True)

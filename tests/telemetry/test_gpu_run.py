@@ -8,8 +8,8 @@ import sys
 import pytest
 import yaml
 
-from perfkit.measurement.observation import watched
-from perfkit.measurement.target import Target
+from perfkit.measurement.observation import telemetry_config
+from perfkit.measurement.target_probe import Target
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import Address
 from tests.telemetry.fake_nvml.library import FakeNvml
@@ -80,7 +80,7 @@ def test_what_is_said_of_the_gpus_is_said_once(result):
 )
 def test_the_driver_is_read_where_the_target_is_this_machine(url, is_read):
     scenario, address = Scenario.model_validate({**SCENARIO, "target": {"model": "simple", "url": url}}), Address.parse(url)
-    wanted = watched(scenario, Target({address.protocol: address}, None))
+    wanted = telemetry_config(scenario, Target({address.protocol: address}, None))
     gpus = wanted.gpus
     assert (gpus is not None) == wanted.may_see_gpus == is_read
     if gpus is not None:
@@ -90,6 +90,6 @@ def test_the_driver_is_read_where_the_target_is_this_machine(url, is_read):
 def test_the_gpus_of_a_server_elsewhere_may_be_in_its_metrics():
     target = {"model": "simple", "url": "http://10.0.0.7:8000", "metrics_url": "http://10.0.0.7:8002/metrics"}
     scenario, address = Scenario.model_validate({**SCENARIO, "target": target}), Address.parse(target["url"])
-    wanted = watched(scenario, Target({"http": address}, None))
+    wanted = telemetry_config(scenario, Target({"http": address}, None))
     assert wanted.gpus is None
     assert wanted.may_see_gpus

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from perfkit.errors import ModelMismatchError, TargetError
-from perfkit.measurement.target import probe
+from perfkit.measurement.target_probe import probe
 from perfkit.protocol import rest
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
@@ -157,7 +157,7 @@ def test_a_server_that_refuses_binary_tensors_gets_json_and_the_result_says_so(e
 
 
 def test_a_scenario_that_asks_for_binary_is_not_given_json(engine, tmp_path):
-    with pytest.raises(ModelMismatchError, match=r"the first request, sent to try, failed: HTTP 422: .*JSON decode error"):
+    with pytest.raises(ModelMismatchError, match=r"the probe request failed: HTTP 422: .*JSON decode error"):
         ask(Mlserver(), engine, tmp_path, encoding="binary")
 
 
@@ -210,7 +210,7 @@ def test_an_answer_that_is_not_what_was_asked_for_is_told(engine, tmp_path, answ
         def answer(self, asked):
             return web.json_response({"model_name": "m", "id": asked.id, **answer})
 
-    with pytest.raises(TargetError, match=f"the answer to the first request, sent to try, {fault}"):
+    with pytest.raises(TargetError, match=f"the response to the probe request {fault}"):
         ask(Wrong(), engine, tmp_path, outputs=[{"name": "y"}], request_id="run")
 
 

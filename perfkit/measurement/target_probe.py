@@ -1,4 +1,4 @@
-"""The target of a run: reached or started, asked what it is, and tried with one request before any load."""
+"""Opens the target of a run, reads its model's metadata, and sends it one request before any load."""
 
 import contextlib
 import dataclasses
@@ -22,35 +22,33 @@ _BINARY_EXTENSION = "binary_tensor_data"
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Addresses by protocol, and the bundled server if that is what stands behind them."""
+    """The target's addresses by protocol, and the bundled server if it was started for the run."""
 
     addresses: Mapping[Protocol, Address]
     server: BundledServer | None
 
 
 @dataclasses.dataclass(frozen=True)
-class Probed:
-    """What the target said of itself over one protocol, the requests that suit it and what answers them.
-
-    `note` is for the result's reader.
-    """
+class ProbeResult:
+    """What the target says about itself over one protocol, and the requests made for its model."""
 
     name: str
     version: str
     requests: tuple[InferRequest, ...]
     expectation: Expectation
     probe_time_ns: int
-    """How long the first request took."""
+    """The service time of the first request, which was alone."""
     config_sha256: str
-    """Of the model's configuration; empty where the server does not tell it."""
+    """Digest of the model's configuration; empty if the server does not report it."""
     note: str = ""
+    """A sentence for the result's warnings."""
 
 
 @contextlib.asynccontextmanager
 async def open_target(loaded: LoadedScenario, server_cpus: tuple[int, ...], on_line: Callable[[str], None]) -> AsyncIterator[Target]:
-    """The scenario's target, for the length of the block; where it has no URL the bundled server is started.
+    """Gives the scenario's target; without a URL it is the bundled server, which runs for the length of the block.
 
-    Raises ScenarioError where headers or TLS files are not there, TargetError where the server does not start.
+    Raises ScenarioError if a header's variable or a TLS file is missing, TargetError if the server does not start.
     """
     scenario = loaded.scenario
     target, protocols = scenario.target, scenario.target.load_protocols
@@ -65,18 +63,18 @@ async def open_target(loaded: LoadedScenario, server_cpus: tuple[int, ...], on_l
         yield Target({protocol: resolve_address(target, server.urls[protocol], loaded.folder) for protocol in protocols}, server)
 
 
-async def probe(transport: Transport, address: Address, loaded: LoadedScenario) -> Probed:
-    """Asks the target for the model's metadata, makes the requests and sends the first one.
+async def probe(transport: Transport, address: Address, loaded: LoadedScenario) -> ProbeResult:
+    """Reads the model's metadata, makes the requests, and sends the first one.
 
-    A server that refuses binary tensors, and does not say that it takes them, gets JSON where the scenario leaves that
-    open. Raises TargetError where the target is not ready or its answer is not v2, ModelMismatchError where it refuses
-    the request; neither shows the target's secrets.
+    If the server refuses it with binary tensors, does not list their extension, and the scenario leaves the encoding open, the
+    requests carry JSON instead. Raises TargetError if the target is not ready or its answer is not v2, ModelMismatchError if it
+    refuses the request; neither message shows the target's secrets.
     """
     with _redacted(address):
         scenario = loaded.scenario
         model, version = scenario.target.model, scenario.target.version
         server = await transport.server_metadata()
-        # asked for by the scenario's name, whatever the server calls it
+        # requests name the model as the scenario does, whatever name the metadata has
         metadata = dataclasses.replace(await transport.model_metadata(model, version), name=model)
         config = await transport.model_config(model, version)
         if not await transport.is_ready(model, version):
@@ -84,29 +82,25 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
         requests = make_requests(scenario.workload, metadata, config.max_batch_size, version, loaded.folder)
         batch_size = size_of_batches(scenario.workload.batch_size, model, config.max_batch_size)
         expectation = Expectation(requests, metadata, scenario.check, batch_size, loaded.folder)
-        name, its_version = address.sanitize(server.name), address.sanitize(server.version)
+        server_name, server_version = address.sanitize(server.name), address.sanitize(server.version)
         may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions
         try:
             probe_time_ns = await _probe_once(transport, address, requests[0], expectation)
-            return Probed(name, its_version, requests, expectation, probe_time_ns, config.sha256)
+            return ProbeResult(server_name, server_version, requests, expectation, probe_time_ns, config.sha256)
         except (ModelMismatchError, TargetError):
             plain = tuple(as_plain(request) for request in requests)
-            taken_ns = await _takes(transport, address, plain[0], expectation) if may_fall_back else None
-            if taken_ns is None:
+            probe_time_ns = None
+            if may_fall_back:
+                with contextlib.suppress(PerfkitError):  # the first failure is the one to report
+                    probe_time_ns = await _probe_once(transport, address, plain[0], expectation)
+            if probe_time_ns is None:
                 raise
-            note = "The server refuses binary tensors: requests and answers carry them as JSON, which costs both sides more."
-            return Probed(name, its_version, plain, expectation, taken_ns, config.sha256, note)
-
-
-async def _takes(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int | None:
-    try:
-        return await _probe_once(transport, address, request, expectation)
-    except PerfkitError:
-        return None
+            note = "The server refuses binary tensors: requests and responses carry JSON tensors, which cost both sides more CPU time."
+            return ProbeResult(server_name, server_version, plain, expectation, probe_time_ns, config.sha256, note)
 
 
 async def _probe_once(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int:
-    """One request before any load, and its time: a target that refuses it is told before minutes are spent."""
+    """Sends one request and returns its service time, so that a refusal is reported before any load is sent."""
     outcome = Outcome.REJECTED
     try:
         prepared = transport.prepare(request)
@@ -115,23 +109,23 @@ async def _probe_once(transport: Transport, address: Address, request: InferRequ
         response = transport.decode(reply)
     except ProtocolError as error:
         kind = ModelMismatchError if outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT else TargetError
-        raise kind(f"{address}: the first request, sent to try, failed: {address.sanitize(str(error))}") from None
-    if wrong := expectation.fault(response):
-        raise TargetError(f"{address}: the answer to the first request, sent to try, {wrong}")
+        raise kind(f"{address}: the probe request failed: {address.sanitize(str(error))}") from None
+    if fault := expectation.fault(response):
+        raise TargetError(f"{address}: the response to the probe request {fault}")
     return reply.finished_ns - reply.started_ns
 
 
 @contextlib.contextmanager
 def _redacted(address: Address) -> Iterator[None]:
-    """Takes the target's secrets out of whatever a server's answer puts into an error."""
+    """Removes the target's secrets from errors, which may quote the server's answer."""
     try:
         yield
     except PerfkitError as error:
         raise type(error)(address.sanitize(str(error), _LONGEST_ERROR)) from None
 
 
-def describe_target(probed: Probed, address: Address, engine: str, server: BundledServer | None) -> dict[str, Any]:
-    """The target as a result keeps it; `protocols` is filled by `describe_protocol`."""
+def describe_target(probed: ProbeResult, address: Address, engine: str, server: BundledServer | None) -> dict[str, Any]:
+    """The target as a result describes it; the caller fills `protocols` with `describe_protocol`."""
     return {
         "name": probed.name,
         "version": probed.version,
@@ -143,8 +137,8 @@ def describe_target(probed: Probed, address: Address, engine: str, server: Bundl
     }
 
 
-def describe_protocol(probed: Probed, address: Address) -> dict[str, Any]:
-    """How the target was reached over one protocol, and what was sent to what, by digest."""
+def describe_protocol(probed: ProbeResult, address: Address) -> dict[str, Any]:
+    """The connection to the target over one protocol, and digests of the requests and of the model's configuration."""
     return {
         "path": address.network_path,
         "tls": address.tls is not None,
