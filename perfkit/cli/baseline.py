@@ -1,4 +1,4 @@
-"""`perfkit baseline`: makes a baseline file of results."""
+"""`perfkit baseline`: makes a baseline file from results."""
 
 import argparse
 import pathlib
@@ -13,11 +13,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=pathlib.Path,
         metavar="RESULT",
-        help="a result folder, its result.json, or a baseline file whose runs are kept",
+        help="a result folder, its result.json, or a baseline file, whose runs are taken over",
     )
-    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="default baselines/<scenario>.json")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="default: baselines/<scenario>.json")
     parser.add_argument(
-        "--control", type=pathlib.Path, metavar="VERDICT", help="the verdict of `perfkit gate --control N`: how runs differ by themselves"
+        "--control",
+        type=pathlib.Path,
+        metavar="VERDICT",
+        help="a verdict of `perfkit gate --control N`, which tells how runs of one server vary",
     )
     parser.set_defaults(execute=_execute)
 
@@ -30,15 +33,15 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
     parts = [(str(path), read_baseline(path, with_histograms=True)) for path in options.results]
     if faults := [f"{label}: {fault}" for label, part in parts for run in part.runs for fault in run.faults]:
-        raise MeasurementError(f"a baseline is made of complete, valid and steady runs: {'; '.join(faults)}")
+        raise MeasurementError(f"a baseline needs complete, valid and steady runs: {'; '.join(faults)}")
     baseline = merge_baselines(parts)
     if options.control is not None:
-        spread = control_variances(read_verdict(options.control).control)
-        if not spread:
+        variances = control_variances(read_verdict(options.control).control)
+        if not variances:
             raise UsageError(f"--control {options.control}: this verdict has no control pairs; run `perfkit gate … --control 12`")
         control = tuple(
             ControlVariance(metric=metric, load_point=load_point, variance=variance, degrees_of_freedom=df)
-            for (metric, load_point), (variance, df) in spread.items()
+            for (metric, load_point), (variance, df) in variances.items()
         )
         baseline = baseline.model_copy(update={"control": control})
     path = options.out or pathlib.Path("baselines") / f"{baseline.name}.json"

@@ -1,4 +1,4 @@
-"""`perfkit compare`: puts results side by side."""
+"""`perfkit compare`: compares results without a verdict."""
 
 import argparse
 import pathlib
@@ -8,9 +8,9 @@ from perfkit.cli.exit_code import ExitCode
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument("results", nargs="+", type=pathlib.Path, metavar="RESULT", help="a result folder or its result.json; two at least")
+    parser.add_argument("results", nargs="+", type=pathlib.Path, metavar="RESULT", help="a result folder or its result.json; at least two")
     parser.add_argument("--format", choices=("text", "markdown", "json", "html"), default="text", help="default: text")
-    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write it there in place of stdout")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write to this file instead of stdout")
     parser.set_defaults(execute=_execute)
 
 
@@ -21,7 +21,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.result.file import read_result
 
     if len(options.results) < 2:
-        raise UsageError("compare takes two results at least: perfkit compare RESULT RESULT")
+        raise UsageError("compare needs at least two results: perfkit compare RESULT RESULT")
     labels = _labels(options.results)
     compared = compare_results([(label, read_result(path)[0]) for label, path in zip(labels, options.results, strict=True)])
     form = {"text": comparison_text, "markdown": comparison_markdown, "json": comparison_json, "html": comparison_html}[options.format]
@@ -37,7 +37,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 
 def _labels(paths: list[pathlib.Path]) -> list[str]:
-    """The shortest ends of the paths that tell them apart; a result named twice keeps its name."""
+    """The shortest distinct endings of the paths; the same result given twice has the same label."""
     folders = [path.parent if path.name == "result.json" else path for path in paths]
     resolved = [folder.resolve().parts for folder in folders]
     for length in range(1, max(map(len, resolved))):

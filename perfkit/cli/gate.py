@@ -1,4 +1,4 @@
-"""`perfkit gate`: a candidate against a baseline, pair by pair, to a verdict and its exit code."""
+"""`perfkit gate`: compares a candidate with a baseline; the verdict decides the exit code."""
 
 import argparse
 import asyncio
@@ -32,25 +32,25 @@ _EXIT_CODES = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     add_scenario_options(parser, is_optional=True)
-    target = "http://…, grpc://…, or cmd:COMMAND, which perfkit starts and restarts; {port} in it becomes a free port"
-    stored = "without a scenario: a result folder, its result.json, or a file that `perfkit baseline` wrote"
+    target = "http://…, grpc://…, or cmd:COMMAND, which perfkit restarts for every run; {port} in it becomes a free port"
+    stored = "without a scenario, a result folder, its result.json, or a file written by `perfkit baseline`"
     parser.add_argument("--baseline", required=True, metavar="TARGET", help=f"{target}; {stored}")
-    parser.add_argument("--candidate", required=True, metavar="TARGET", help="the same")
-    parser.add_argument("--control", type=_count, default=0, metavar="N", help="measure N pairs of the baseline with itself before")
-    parser.add_argument("--quick", action="store_true", help="10 pairs in place of 12 to 20: half the time, and much less is found")
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the gate's folder; default reports/<name>-gate-<UTC time>")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="what stdout gets: a table, or verdict.json")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.add_argument("--candidate", required=True, metavar="TARGET", help="as --baseline")
+    parser.add_argument("--control", type=_count, default=0, metavar="N", help="first measure N pairs of the baseline with itself")
+    parser.add_argument("--quick", action="store_true", help="10 pairs instead of 12 to 20: half the time, but detects much less")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the gate's folder; default: reports/<name>-gate-<UTC time>")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or verdict.json")
+    parser.add_argument("--quiet", action="store_true", help="print no progress on stderr")
     parser.add_argument(
-        "--on-inconclusive", choices=("fail", "pass"), default="fail", help="whether an inconclusive verdict gives exit code 3, or 0"
+        "--on-inconclusive", choices=("fail", "pass"), default="fail", help="exit code of an inconclusive verdict: 3 (fail) or 0 (pass)"
     )
-    parser.add_argument("--same-build", action="store_true", help="stored results: both may name the same build of the server")
+    parser.add_argument("--same-build", action="store_true", help="for stored results: allow both to name the same server build")
     add_verdict_outputs(parser)
     parser.set_defaults(execute=_execute)
 
 
 def exit_code_of_verdict(verdict: "Verdict", *, on_inconclusive: str) -> ExitCode:
-    """The exit code that a verdict stands for."""
+    """The exit code of a verdict."""
     code = _EXIT_CODES[verdict.kind]
     return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and on_inconclusive == "pass" else code
 
@@ -68,54 +68,56 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.gate.arm import parse_arm
     from perfkit.gate.folder import GateFolder, GateManifest
-    from perfkit.gate.paired_gate import GateRequest, gate
+    from perfkit.gate.paired_gate import GateRequest, run_gate
     from perfkit.measurement.control import Interruption
     from perfkit.report.live import LiveGate
     from perfkit.scenario.file import read_scenario
 
     prepare_verdict_outputs(options)
     if options.scenario is None:
-        return _from_results(options)
+        return _gate_stored_results(options)
     if options.same_build:
-        raise UsageError("--same-build: this is for stored results; servers that are measured in turn may be alike")
+        raise UsageError("--same-build is for stored results; a gate that measures allows equal builds")
     loaded = read_scenario(options.scenario, options.settings)
     baseline = parse_arm("--baseline", options.baseline, loaded.scenario)
     candidate = parse_arm("--candidate", options.candidate, loaded.scenario)
     if (baseline.command is None) != (candidate.command is None):
-        raise UsageError("--baseline and --candidate: give two URLs or two commands; a restart moves figures, and would favour one of them")
+        raise UsageError(
+            "--baseline and --candidate: give two URLs or two commands; only commands are restarted, and a restart changes the figures"
+        )
     now = utc_now()
     request = GateRequest(loaded, baseline, candidate, quick=options.quick, control_pairs=options.control)
-    place = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-gate-{now:%Y%m%dT%H%M%SZ}"
-    plan = GateManifest(
-        asked=request.asked,
+    out = options.out or pathlib.Path("reports") / f"{loaded.scenario.name}-gate-{now:%Y%m%dT%H%M%SZ}"
+    manifest = GateManifest(
+        inputs=request.inputs,
         seed=random.SystemRandom().randrange(2**31),
         started_at=now.isoformat(timespec="milliseconds"),
         files={**request.baseline.files, **request.candidate.files},
     )
-    folder = GateFolder(place, plan)
+    folder = GateFolder(out, manifest)
     live, interruption = LiveGate(quiet=options.quiet), Interruption()
     signals = SignalHandler(interruption)
 
     async def run() -> "Verdict":
         with signals.installed():
-            return await gate(request, folder, live, interruption)
+            return await run_gate(request, folder, live, interruption)
 
     try:
         verdict = uvloop.run(run())
     except BaseException as error:
-        if folder.discard_unless_begun():
-            again = shlex.join(["perfkit", *sys.argv[1:], *([] if options.out else ["--out", str(place)])])
-            print(f"perfkit: what was measured is in {folder.partial}; to go on from there: {again}", file=sys.stderr)
+        if not folder.discard_if_empty():
+            again = shlex.join(["perfkit", *sys.argv[1:], *([] if options.out else ["--out", str(out)])])
+            print(f"perfkit: the pairs measured so far are in {folder.partial}; to continue: {again}", file=sys.stderr)
         if isinstance(error, asyncio.CancelledError) and signals.exit_code:
             return signals.exit_code
         raise
-    place = folder.commit(verdict)
-    _show(verdict, f"{place}{os.sep}: verdict.json, pairs.json, runs", as_json=options.format == "json")
+    folder.commit(verdict)
+    _print(verdict, f"{out}{os.sep}: verdict.json, pairs.json, runs", as_json=options.format == "json")
     write_verdict_outputs(verdict, options)
     return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
 
 
-def _from_results(options: argparse.Namespace) -> ExitCode:
+def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.gate.baseline import read_baseline
     from perfkit.gate.folder import VERDICT_FILE
@@ -123,13 +125,13 @@ def _from_results(options: argparse.Namespace) -> ExitCode:
     from perfkit.gate.verdict import verdict_document
 
     if any(_TARGET.match(given) for given in (options.baseline, options.candidate)):
-        raise UsageError("perfkit gate: give a scenario, which says what both targets are asked")
+        raise UsageError("perfkit gate: a scenario is missing: perfkit gate SCENARIO --baseline TARGET --candidate TARGET")
     if options.control or options.quick or options.settings:
-        raise UsageError("--control, --quick and --set are for a gate that measures; stored results are as they are")
+        raise UsageError("--control, --quick and --set are for a gate that measures, not for stored results")
     sides = [read_baseline(pathlib.Path(given)) for given in (options.baseline, options.candidate)]
     now = utc_now().isoformat(timespec="milliseconds")
     labels = (options.baseline, options.candidate)
-    verdict = stored_verdict(sides[0], sides[1], labels=labels, started_at=now, same_build_is_meant=options.same_build)
+    verdict = stored_verdict(sides[0], sides[1], labels=labels, started_at=now, allow_same_build=options.same_build)
     written = ""
     if options.out is not None:
         try:
@@ -138,12 +140,12 @@ def _from_results(options: argparse.Namespace) -> ExitCode:
         except OSError as error:
             raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
         written = f"{options.out}{os.sep}: {VERDICT_FILE}"
-    _show(verdict, written, as_json=options.format == "json")
+    _print(verdict, written, as_json=options.format == "json")
     write_verdict_outputs(verdict, options)
     return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
 
 
-def _show(verdict: "Verdict", written: str, *, as_json: bool) -> None:
+def _print(verdict: "Verdict", written: str, *, as_json: bool) -> None:
     from perfkit.gate.verdict import verdict_document
     from perfkit.report.gate import print_verdict
 
@@ -153,5 +155,5 @@ def _show(verdict: "Verdict", written: str, *, as_json: bool) -> None:
         else:
             print_verdict(verdict)
             print(written, flush=True)
-    except BrokenPipeError:  # the reader left; the verdict is ours to say all the same
+    except BrokenPipeError:  # the reader has left, but the exit code still tells the verdict
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Where a verdict goes beside stdout: the options, and the writing."""
+"""The outputs of a verdict besides stdout: JUnit, Markdown and GitHub annotations."""
 
 import argparse
 import contextlib
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 def add_verdict_outputs(parser: argparse.ArgumentParser) -> None:
     """Adds --junit, --markdown and --github."""
-    parser.add_argument("--junit", type=pathlib.Path, metavar="FILE", help="write JUnit XML: a test case for each metric and load point")
-    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write Markdown for a pull request")
+    parser.add_argument("--junit", type=pathlib.Path, metavar="FILE", help="write JUnit XML, with a test case per metric and load point")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write a Markdown report for a pull request")
     parser.add_argument(
         "--github",
         choices=("auto", "on", "off"),
         default="auto",
-        help="print annotations, and append to the job's summary; auto: where $GITHUB_ACTIONS is true",
+        help="print annotations and append to the job summary; auto: if $GITHUB_ACTIONS is true",
     )
 
 
 def prepare_verdict_outputs(options: argparse.Namespace) -> None:
-    """Makes the files' folders, so that no verdict is lost for want of one; raises UsageError."""
+    """Create the files' folders before anything is measured; raises UsageError."""
     for name in ("junit", "markdown"):
         path = getattr(options, name)
         try:
@@ -39,7 +39,7 @@ def prepare_verdict_outputs(options: argparse.Namespace) -> None:
 
 
 def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> None:
-    """Writes what was asked for; stdout gets annotations only where it is for people. Raises UsageError."""
+    """Write the requested outputs; annotations go to stdout, or to stderr if stdout is JSON. Raises UsageError."""
     from perfkit.report.github import append_summary, render_annotations
     from perfkit.report.junit import render_junit
     from perfkit.report.verdict_markdown import render_verdict_markdown
@@ -52,7 +52,7 @@ def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> No
             except OSError as error:
                 raise UsageError(f"--{name} {path}: cannot be written: {error.strerror}") from None
     if options.github == "on" or (options.github == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
-        with contextlib.suppress(BrokenPipeError):  # the reader left; the exit code is still to come
+        with contextlib.suppress(BrokenPipeError):  # the reader has left, but the exit code still tells the verdict
             print(render_annotations(verdict), end="", file=sys.stdout if options.format == "text" else sys.stderr, flush=True)
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
             append_summary(pathlib.Path(summary), render_verdict_markdown(verdict))

@@ -1,1 +1,7 @@
-"""A candidate server compared with a baseline, to a verdict."""
+"""A candidate server compared with a baseline, to a verdict.
+
+- Entries: `paired_gate` measures two targets in turn; `stored_gate` compares stored results.
+- Decisions, pure: `paired_decision`, `stored_comparison`; `metrics` serves both.
+- Models: `verdict`, `baseline` and its file, `pairs`.
+- Measuring and storing: `arm`, `trial`, `pairs`, `folder`.
+"""

@@ -1,4 +1,4 @@
-"""An arm of a gate: a server reached at a URL, or started by a command for every run, and its runs."""
+"""An arm of a gate: a server at a URL, or one that a command starts anew for every run; and the runs against it."""
 
 import asyncio
 import contextlib
@@ -27,11 +27,12 @@ from perfkit.workers.cpu_placement import place
 
 _SERVER_LOG = "server.log"
 _SCRIPTS = {".jar", ".py", ".so"}
+_READINESS_TIMEOUT_NS = 5 * NS_PER_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arm:
-    """Where an arm is: a URL, or a command."""
+    """The target of an arm: a URL, or a command that starts a server."""
 
     url: str | None = None
     command: str | None = None
@@ -41,37 +42,37 @@ class Arm:
 
     @property
     def files(self) -> dict[str, str]:
-        """The programs and scripts that a command names, each with its size and its last change: what changes when one is built anew.
+        """The programs and scripts that the command names, each with size and modification time, which change with a new build.
 
-        Other files are left out: a server may write them.
+        Other files are left out, since the server may write them.
         """
-        found = {}
+        files = {}
         for number, word in enumerate(command_words(self.command) if self.command is not None else ()):
             path = pathlib.Path((shutil.which(word) if number == 0 else None) or word)
             with contextlib.suppress(OSError, ValueError):
                 if path.is_file() and (os.access(path, os.X_OK) or path.suffix in _SCRIPTS):
-                    about = path.stat()
-                    found[str(path)] = f"{about.st_size} bytes, changed at {about.st_mtime_ns} ns"
-        return found
+                    status = path.stat()
+                    files[str(path)] = f"{status.st_size} bytes, changed at {status.st_mtime_ns} ns"
+        return files
 
 
 def parse_arm(option: str, text: str, scenario: Scenario) -> Arm:
-    """Reads a TARGET: `http://...`, `grpc://...`, or `cmd:...`; raises UsageError."""
+    """Read a target: `http://...`, `grpc://...`, or `cmd:...`; raises UsageError."""
     if not text.startswith(PREFIX):
         try:
             Address.parse(text)
         except ValueError as error:
-            raise UsageError(f"{option}: {error}; or cmd: and a command that starts the server") from None
+            raise UsageError(f"{option}: {error}; or cmd: followed by a command that starts the server") from None
         return Arm(url=text)
     command = text.removeprefix(PREFIX)
     words = command_words(command)
     if not any(PORT in word for word in words) and scenario.target.url is None:
         raise UsageError(
-            f"{option} {text}: perfkit does not know where that server listens: put {PORT} where it takes its port, or give target.url in "
-            "the scenario"
+            f"{option} {text}: the server's address is unknown: write {PORT} in the command where the server takes its port, or set "
+            "target.url in the scenario"
         )
     if scenario.target.url is None and len(scenario.target.load_protocols) > 1:
-        raise UsageError("target.protocols: a gate goes over one protocol at a time; name one of them")
+        raise UsageError("target.protocols: a gate uses one protocol; name one of them")
     return Arm(command=command)
 
 
@@ -83,23 +84,27 @@ class GateContext:
     interruption: Interruption
     clock: Clock
     folder: pathlib.Path
-    """Where the runs' result folders go."""
+    """Receives the runs' result folders."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunningTarget:
-    """An arm whose server is there, and the CPUs that are left to the load generator; none for no pinning."""
+    """The target of an arm while it can be measured."""
 
     url: str
     cpus: tuple[int, ...]
+    """The load generator's CPUs; empty for no pinning."""
     conflict: str = ""
-    """The sentence for CPUs that server and load generator share, where perfkit placed them."""
+    """A sentence if perfkit placed server and load generator on the same CPUs."""
+
+    def __str__(self) -> str:
+        return redacted_url(self.url)
 
 
 @contextlib.asynccontextmanager
-async def running_target(arm: Arm, bench: GateContext) -> AsyncIterator[RunningTarget]:
-    """The arm's server for the length of the block, started and stopped where it is a command. Raises TargetError."""
-    scenario = bench.loaded.scenario
+async def running_target(arm: Arm, context: GateContext) -> AsyncIterator[RunningTarget]:
+    """The arm's target for the length of the block; a command is started and stopped. Raises TargetError."""
+    scenario = context.loaded.scenario
     if arm.command is None:
         assert arm.url is not None
         yield RunningTarget(arm.url, scenario.measure.cpus or ())
@@ -111,16 +116,17 @@ async def running_target(arm: Arm, bench: GateContext) -> AsyncIterator[RunningT
     assert url is not None
     without_url = scenario.model_copy(update={"target": scenario.target.model_copy(update={"url": None})})
     placement = place(without_url, usable_cpus())
-    address = resolve_address(scenario.target, url, bench.loaded.folder)
-    bench.folder.mkdir(parents=True, exist_ok=True)
-    log = bench.folder / _SERVER_LOG
-    async with command_server(command, _readiness_check(scenario, address, bench.clock), cpus=placement.server, log=log, clock=bench.clock):
+    address = resolve_address(scenario.target, url, context.loaded.folder)
+    context.folder.mkdir(parents=True, exist_ok=True)
+    log, check = context.folder / _SERVER_LOG, _readiness_check(scenario, address, context.clock)
+    async with command_server(command, check, cpus=placement.server, log=log, clock=context.clock):
         yield RunningTarget(url, placement.driver, placement.conflict)
 
 
 def _readiness_check(scenario: Scenario, address: Address, clock: Clock) -> Callable[[], Awaitable[str]]:
+    """A check that returns why the scenario's model is not ready at the address, or an empty string if it is."""
     target = scenario.target
-    timeout_ns = min(target.timeout_ns, 5 * NS_PER_S)
+    timeout_ns = min(target.timeout_ns, _READINESS_TIMEOUT_NS)
 
     async def why_not_ready() -> str:
         transport = make_transport(address, TransportOptions(engine=target.engine, timeout_ns=timeout_ns), clock)
@@ -137,7 +143,7 @@ def _readiness_check(scenario: Scenario, address: Address, clock: Clock) -> Call
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What is run of one load on a served arm: None for what the scenario itself says."""
+    """One load to measure on a running target; None stands for the scenario's own value."""
 
     load: LoadSpec
     seed: int | None = None
@@ -145,48 +151,44 @@ class RunSpec:
     window_ns: int | None = None
 
 
-async def run_once(stint: RunSpec, at: RunningTarget, bench: GateContext, name: str) -> Result:
-    """One run of one repetition, whose result is kept in the bench's folder under that name.
+async def measure_load(spec: RunSpec, target: RunningTarget, context: GateContext, name: str) -> Result:
+    """Measure one repetition of a load, and store its result under `name` in the context's folder.
 
-    Raises what `measure_scenario` raises, TargetError also where the target is lost in the middle, and CancelledError where it was
+    Raises what `measure_scenario` raises, TargetError also if the target is lost during the run, and CancelledError if it was
     interrupted.
     """
-    variant = _variant(stint, at, bench.loaded)
+    variant = _with_spec(context.loaded, spec, target)
     measured = await measure_scenario(
-        variant, bench.folder / name, RunObserver(), bench.interruption, clock=bench.clock, keep_incomplete=False
+        variant, context.folder / name, RunObserver(), context.interruption, clock=context.clock, keep_incomplete=False
     )
     result = measured.result
-    if result.status == "interrupted" or bench.interruption.count:
+    if result.status == "interrupted" or context.interruption.count:
         raise asyncio.CancelledError
     if result.status == "incomplete":
-        raise TargetError(f"{at_text(at)}: {result.status_reason}")
+        raise TargetError(f"{target}: {result.status_reason}")
     return result
 
 
-async def run_in_turn(run_specs: Sequence[RunSpec], at: RunningTarget, bench: GateContext, name: str) -> tuple[Result, ...]:
-    """One load after the other on the same server process."""
-    return tuple([await run_once(stint, at, bench, f"{name}-{number}") for number, stint in enumerate(run_specs)])
+async def measure_loads(specs: Sequence[RunSpec], target: RunningTarget, context: GateContext, name: str) -> tuple[Result, ...]:
+    """Measure several loads, one after the other, on the same server process."""
+    return tuple([await measure_load(spec, target, context, f"{name}-{number}") for number, spec in enumerate(specs)])
 
 
-def at_text(at: RunningTarget) -> str:
-    """Where it is served, without secrets."""
-    return redacted_url(at.url)
-
-
-def _variant(stint: RunSpec, at: RunningTarget, loaded: LoadedScenario) -> LoadedScenario:
+def _with_spec(loaded: LoadedScenario, spec: RunSpec, target: RunningTarget) -> LoadedScenario:
+    """The scenario with the target's address and the spec's load."""
     scenario = loaded.scenario
     measure = scenario.measure.model_copy(
         update={
             "repetitions": 1,
-            "cpus": at.cpus or None,
-            **({} if stint.warmup_ns is None else {"warmup_ns": stint.warmup_ns}),
-            **({} if stint.window_ns is None else {"duration_ns": stint.window_ns, "requests": None}),
+            "cpus": target.cpus or None,
+            **({} if spec.warmup_ns is None else {"warmup_ns": spec.warmup_ns}),
+            **({} if spec.window_ns is None else {"duration_ns": spec.window_ns, "requests": None}),
         }
     )
     changed = {
-        "target": scenario.target.model_copy(update={"url": at.url, "protocols": None}),
-        "load": stint.load,
+        "target": scenario.target.model_copy(update={"url": target.url, "protocols": None}),
+        "load": spec.load,
         "measure": measure,
-        **({} if stint.seed is None else {"workload": scenario.workload.model_copy(update={"seed": stint.seed})}),
+        **({} if spec.seed is None else {"workload": scenario.workload.model_copy(update={"seed": spec.seed})}),
     }
     return dataclasses.replace(loaded, scenario=scenario.model_copy(update=changed))

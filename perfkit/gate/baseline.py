@@ -1,6 +1,6 @@
-"""`perfkit.baseline/1` as frozen values: runs of one scenario to hold later ones against, small enough for version control.
+"""Baselines, `perfkit.baseline/1`: runs of one scenario to compare later runs with, in a file small enough for version control.
 
-The unit is the run, a server started and measured: requests and repetitions within one share its process.
+The unit is the run, a server started and measured: requests and repetitions within a run share its process.
 """
 
 import json
@@ -20,19 +20,19 @@ from perfkit.result.interval_log import read_times
 from perfkit.result.model import Load, Part, Protocol, Result
 
 SCHEMA = "perfkit.baseline/1"
+PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
 _FAMILY = SCHEMA.partition("/")[0] + "/"
-TIMES = ("p50", "p90", "p95", "p99", "p99_9")
-_DISTURBED = ("not_steady",)  # the warnings with which a run's figures are not those of a steady system
+_FAULTY_WARNINGS = ("not_steady",)  # with one of these a run's figures are not those of a steady system
 
 
-class Figures(Part):
+class BaselinePoint(Part):
     """One load point of one run, its repetitions pooled."""
 
     protocol: Protocol
     load: Load
     throughput_per_s: float
     times_ns: dict[str, int | None]
-    """Response times; of a closed loop service times."""
+    """Response times; for a closed loop service times."""
     scheduled: int
     ok: int
 
@@ -42,8 +42,8 @@ class Figures(Part):
         return f"{self.protocol}, {self.load.title}"
 
 
-class Repetition(Part):
-    """One repetition of a load point; `hdr` is the V2 payload of its times in base64, empty where there is no log."""
+class BaselineRepetition(Part):
+    """One repetition of a load point."""
 
     protocol: Protocol
     load: Load
@@ -53,9 +53,10 @@ class Repetition(Part):
     error_rate: float
     times_ns: dict[str, int | None]
     hdr: str = ""
+    """The histogram of its times: the HDR V2 payload in base64; empty without a log."""
 
 
-class Run(Part):
+class BaselineRun(Part):
     """One result."""
 
     started_at: str
@@ -63,14 +64,14 @@ class Run(Part):
     build: str
     host_id: str
     seed: int | None
-    points: tuple[Figures, ...]
-    repetitions: tuple[Repetition, ...]
+    points: tuple[BaselinePoint, ...]
+    repetitions: tuple[BaselineRepetition, ...]
     faults: tuple[str, ...] = ()
-    """Sentences: why its figures cannot be gated."""
+    """Sentences that say why its figures cannot be gated."""
 
 
 class ControlVariance(Part):
-    """How runs of one and the same server differ, from `gate --control`: the variance of one run's logarithm."""
+    """The variance of the logarithm of one run of an unchanged server, from `gate --control`."""
 
     metric: str
     load_point: str
@@ -79,17 +80,17 @@ class ControlVariance(Part):
 
 
 class Baseline(Part):
-    """What a baseline file holds; a result that was just measured is one of a single run."""
+    """The content of a baseline file; a single result is a baseline of one run."""
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     name: str
     scenario: dict[str, Any]
-    """As far as it decides what was measured."""
+    """The keys that decide what is measured."""
     fingerprint: dict[str, Any]
-    runs: tuple[Run, ...]
+    runs: tuple[BaselineRun, ...]
     control: tuple[ControlVariance, ...] = ()
     metrics: tuple[str, ...] | None = None
-    """Those that have a say, as the scenario's `gate.metrics` has them; None for all."""
+    """The gated metrics, from the scenario's `gate.metrics`; None for all."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
@@ -100,55 +101,55 @@ class Baseline(Part):
 
     @property
     def build(self) -> str:
-        """The server's build where all runs name the same one; empty otherwise."""
+        """The server's build if all runs name the same one; empty otherwise."""
         builds = {run.build for run in self.runs}
         return builds.pop() if len(builds) == 1 else ""
 
 
 def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Histogram] | None = None) -> Baseline:
-    """A result as a baseline of one run; `histograms` are its repetitions' times by the summary's index and the repetition."""
+    """Make a baseline of one run; `histograms` are the repetitions' times by the summary's index and the repetition."""
     order = [(point.protocol, point.load) for point in result.summary]
     repetitions = []
     for point in result.points:
-        load, number = (point.protocol, point.load), point.repetition or 0
-        histogram = (histograms or {}).get((order.index(load), number)) if load in order else None
+        key, number = (point.protocol, point.load), point.repetition or 0
+        histogram = (histograms or {}).get((order.index(key), number)) if key in order else None
         repetitions.append(
-            Repetition(
+            BaselineRepetition(
                 protocol=point.protocol,
                 load=point.load,
                 repetition=number,
                 duration_s=point.duration_s,
                 throughput_per_s=point.throughput_per_s,
                 error_rate=point.error_rate,
-                times_ns={name: getattr(point.times, name) for name in TIMES},
+                times_ns={name: getattr(point.times, name) for name in PERCENTILES},
                 hdr="" if histogram is None else histogram.encode(),
             )
         )
+    points = tuple(
+        BaselinePoint(
+            protocol=point.protocol,
+            load=point.load,
+            throughput_per_s=point.throughput_per_s,
+            times_ns={name: getattr(point.times, name) if point.times.count else None for name in PERCENTILES},
+            scheduled=point.requests.scheduled,
+            ok=point.requests.ok,
+        )
+        for point in result.summary
+    )
     seed = (result.scenario.get("workload") or {}).get("seed")
-    run = Run(
+    run = BaselineRun(
         started_at=result.started_at,
         commit=commit_of(result),
         build=build_of(result),
         host_id=host_of(result),
         seed=seed if isinstance(seed, int) else None,
-        points=tuple(
-            Figures(
-                protocol=point.protocol,
-                load=point.load,
-                throughput_per_s=point.throughput_per_s,
-                times_ns={name: getattr(point.times, name) if point.times.count else None for name in TIMES},
-                scheduled=point.requests.scheduled,
-                ok=point.requests.ok,
-            )
-            for point in result.summary
-        ),
+        points=points,
         repetitions=tuple(repetitions),
         faults=tuple(_faults(result)),
     )
-    name = str(result.scenario.get("name") or "result")
     metrics = (result.scenario.get("gate") or {}).get("metrics")
     return Baseline(
-        name=name,
+        name=str(result.scenario.get("name") or "result"),
         scenario=canonical_scenario(result.scenario),
         fingerprint=fingerprint(result),
         runs=(run,),
@@ -157,22 +158,22 @@ def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Hi
 
 
 def merge_baselines(parts: Sequence[tuple[str, Baseline]]) -> Baseline:
-    """One of all runs of labelled ones, in the order of time, each run once; raises IncomparableError where they do not fit together."""
+    """Merge labelled baselines into one with all their runs, ordered by time; raises IncomparableError if their fingerprints differ."""
     first_label, first = parts[0]
     for label, part in parts[1:]:
-        if found := fingerprint_differences(first.fingerprint, part.fingerprint):
-            differing = "; ".join(one.sentence for one in found)
-            raise IncomparableError(f"{label} does not belong into one baseline with {first_label}: {differing}")
+        if differences := fingerprint_differences(first.fingerprint, part.fingerprint):
+            listed = "; ".join(difference.sentence for difference in differences)
+            raise IncomparableError(f"{label} and {first_label} cannot be in one baseline: {listed}")
     runs = {(run.started_at, run.host_id): run for _, part in parts for run in part.runs}
-    ordered = sorted(runs.values(), key=lambda run: run.started_at)  # UTC, all in one form
+    ordered = sorted(runs.values(), key=lambda run: run.started_at)  # all in UTC and in one format
     control = next((part.control for _, part in reversed(parts) if part.control), ())
     return first.model_copy(update={"runs": tuple(ordered), "control": control})
 
 
 def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Baseline:
-    """A baseline file, or a result (folder or `result.json`) as a baseline of one run; raises ResultError.
+    """Read a baseline file, or a result (folder or `result.json`) as a baseline of one run; raises ResultError.
 
-    `with_histograms` reads a result's log as well, so that what is written of it can be drawn again.
+    `with_histograms` also reads a result's log, which a baseline file that is to be written needs.
     """
     document = _document(path)
     schema = document.get("schema") if isinstance(document, dict) else None
@@ -182,17 +183,17 @@ def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Basel
     if schema != SCHEMA:
         raise ResultError(f"{path}: this perfkit reads {SCHEMA}, found {schema!r}: a newer perfkit may read it")
     try:
-        found = Baseline.model_validate(document)
+        baseline = Baseline.model_validate(document)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         raise ResultError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    if not found.runs:
-        raise ResultError(f"{path}: runs: this baseline holds none; write it anew with `perfkit baseline`")
-    return found
+    if not baseline.runs:
+        raise ResultError(f"{path}: runs: this baseline has no runs; make it again with `perfkit baseline`")
+    return baseline
 
 
 def write_baseline(path: pathlib.Path, baseline: Baseline) -> None:
-    """Writes it in one step, in an order that keeps differences between versions small; raises ResultError."""
+    """Write the file in one step, indented so that versions can be compared line by line; raises ResultError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(baseline.model_dump(mode="json", by_alias=True), indent=1) + "\n")
@@ -201,7 +202,7 @@ def write_baseline(path: pathlib.Path, baseline: Baseline) -> None:
 
 
 def _document(path: pathlib.Path) -> object:
-    """The JSON of a file; None for a folder, and for what `read_result` says better why it cannot be read."""
+    """The JSON of a file; None for a folder or an unreadable file, about which `read_result` has the better message."""
     if path.is_dir():
         return None
     try:
@@ -212,10 +213,10 @@ def _document(path: pathlib.Path) -> object:
 
 def _histograms(folder: pathlib.Path, result: Result) -> dict[tuple[int, int], Histogram]:
     """Each repetition's times from the log, by the summary's index and the repetition."""
-    found: dict[tuple[int, int], Histogram] = {}
+    histograms: dict[tuple[int, int], Histogram] = {}
     for key, _, histogram in read_times(folder, result):
-        found.setdefault(key, Histogram()).add(histogram)
-    return found
+        histograms.setdefault(key, Histogram()).add(histogram)
+    return histograms
 
 
 def _faults(result: Result) -> list[str]:
@@ -225,6 +226,6 @@ def _faults(result: Result) -> list[str]:
     for point in result.summary:
         where = f"{point.protocol}, {point.load.title}"
         if not point.valid:
-            faults.append(f"{where} is not valid: its figures may be the load generator's own")
-        faults += [f"{where}: {warning.message}" for warning in point.warnings if warning.code in _DISTURBED]
+            faults.append(f"{where} is not valid: its figures may be those of the load generator")
+        faults += [f"{where}: {warning.message}" for warning in point.warnings if warning.code in _FAULTY_WARNINGS]
     return faults

@@ -1,4 +1,4 @@
-"""The folder of a gate: its plan and its pairs while it goes on, in `DIR.partial`, and the verdict when it is put in its place."""
+"""The folder of a paired gate: `DIR.partial` while pairs are measured, `DIR` with `verdict.json` when the verdict is known."""
 
 import json
 import pathlib
@@ -21,7 +21,7 @@ MANIFEST_FILE, PAIRS_FILE, VERDICT_FILE, RUNS_FOLDER = "plan.json", "pairs.json"
 
 
 class GateInputs(Part):
-    """What a gate was asked to do: one that goes on must have been asked the same."""
+    """The inputs of a gate; an interrupted gate continues only with the same inputs."""
 
     scenario: dict[str, Any]
     baseline: str
@@ -29,120 +29,122 @@ class GateInputs(Part):
     quick: bool
     control_pairs: int
     perfkit: str
-    """Its version: another may define its metrics otherwise."""
+    """The version: another one may define its metrics differently."""
 
 
 class FixedSettings(Part):
-    """What was settled before the first pair, and holds for all of them."""
+    """The settings that are fixed before the first pair and hold for all of them."""
 
     warmup_ns: int
     window_ns: int | None
     concurrency: int | None = None
     """Of the standard profile's closed loop."""
     rate_per_s: float | None = None
-    """Of its open one."""
+    """Of the standard profile's open loop."""
     capacity_per_s: float | None = None
-    """The baseline's, from which the rate was made."""
+    """The baseline's throughput at saturation, from which the rate is derived."""
     notes: tuple[str, ...] = ()
     environment: dict[str, Any] = Field(default_factory=dict)
-    """The load generator's, and what each server said of itself."""
+    """The load generator's environment, and what each server reports about itself."""
 
 
 class GateManifest(Part):
-    """A gate's plan, which its pairs stand beside."""
+    """The manifest of a gate, `plan.json`."""
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
-    asked: GateInputs
+    inputs: Annotated[GateInputs, Field(alias="asked")]
     seed: int
     started_at: str
     files: dict[str, str] = Field(default_factory=dict)
-    """Of the arms' commands; see `Arm.files`."""
-    fixed: FixedSettings | None = None
+    """The files that the arms' commands name, with their state; see `Arm.files`."""
+    settings: Annotated[FixedSettings | None, Field(alias="fixed")] = None
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
 class GateFolder:
-    """Keeps what a gate has come to; a gate that was interrupted finds it there, and goes on.
+    """Stores the progress of a gate; an interrupted gate with the same folder continues from there.
 
-    Raises ResultError where the place is taken by something else, or what is there is another gate's.
+    Raises ResultError if the folder holds something else, or the pairs of another gate.
     """
 
-    def __init__(self, folder: pathlib.Path, plan: GateManifest) -> None:
+    def __init__(self, folder: pathlib.Path, manifest: GateManifest) -> None:
         self.folder = folder
-        self._place = folder.resolve()
-        self.partial = self._place.with_name(self._place.name + ".partial")
-        self.plan, self.pairs = plan, list[Pair]()
+        self._resolved = folder.resolve()
+        self.partial = self._resolved.with_name(self._resolved.name + ".partial")
+        self.manifest, self.pairs = manifest, list[Pair]()
         try:
             if folder.exists() and any(folder.iterdir()) and not (folder / VERDICT_FILE).exists():
-                raise ResultError(f"--out {folder}: this is there already, and is no gate's folder; give another one")
+                raise ResultError(f"--out {folder}: this folder exists and is not a gate's; give another one")
             if (self.partial / MANIFEST_FILE).exists():
-                self._go_on(plan)
+                self._continue_from_partial()
                 return
             if self.partial.exists() and any(self.partial.iterdir()):
-                raise ResultError(f"--out {folder}: {self.partial} is there already, and is no gate's folder; give another one")
+                raise ResultError(f"--out {folder}: {self.partial} exists and is not a gate's folder; give another --out")
             self.runs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
-        self._write(MANIFEST_FILE, plan.model_dump(mode="json", by_alias=True))
+        self._write_manifest()
 
     @property
     def runs(self) -> pathlib.Path:
-        """Where the result folders of all runs stand."""
+        """The folder of all runs' result folders."""
         return self.partial / RUNS_FOLDER
 
-    def fix(self, fixed: FixedSettings) -> None:
-        """Keeps what was settled before the first pair."""
-        self.plan = self.plan.model_copy(update={"fixed": fixed})
-        self._write(MANIFEST_FILE, self.plan.model_dump(mode="json", by_alias=True))
+    def fix(self, settings: FixedSettings) -> None:
+        """Store the settings that hold for all pairs."""
+        self.manifest = self.manifest.model_copy(update={"settings": settings})
+        self._write_manifest()
 
     def add(self, pair: Pair) -> None:
-        """Keeps a pair that was measured."""
+        """Store a measured pair."""
         self.pairs.append(pair)
-        self._write(PAIRS_FILE, [one.model_dump(mode="json") for one in self.pairs])
+        self._write(PAIRS_FILE, [stored.model_dump(mode="json") for stored in self.pairs])
 
     def commit(self, verdict: Verdict) -> pathlib.Path:
-        """Adds the verdict, and puts the folder in its place, replacing an earlier gate's."""
+        """Add the verdict and rename the folder to its final name, replacing an earlier gate's."""
         self._write(VERDICT_FILE, verdict_document(verdict))
         try:
-            put_in_place(self.partial, self._place)
+            put_in_place(self.partial, self._resolved)
         except OSError as error:
-            raise MeasurementError(f"{self._place} cannot be written: {error.strerror}; the verdict is in {self.partial}") from None
+            raise MeasurementError(f"{self._resolved} cannot be written: {error.strerror}; the verdict is in {self.partial}") from None
         return self.folder
 
-    def discard_unless_begun(self) -> bool:
-        """Leaves nothing behind where no pair was measured; says whether something is left to go on from."""
+    def discard_if_empty(self) -> bool:
+        """Remove the folder if no pair was measured; returns whether it was removed."""
         if not self.pairs:
             shutil.rmtree(self.partial, ignore_errors=True)
-        return bool(self.pairs)
+        return not self.pairs
 
-    def _go_on(self, plan: GateManifest) -> None:
-        kept = self._read(MANIFEST_FILE, pydantic.TypeAdapter(GateManifest))
-        if kept.asked != plan.asked:
-            changed = [name for name in GateInputs.model_fields if getattr(kept.asked, name) != getattr(plan.asked, name)]
+    def _continue_from_partial(self) -> None:
+        stored, inputs = self._read(MANIFEST_FILE, pydantic.TypeAdapter(GateManifest)), self.manifest.inputs
+        unfinished = f"--out {self.folder}: {self.partial} holds an unfinished gate"
+        if stored.inputs != inputs:
+            changed = [name for name in GateInputs.model_fields if getattr(stored.inputs, name) != getattr(inputs, name)]
             raise ResultError(
-                f"--out {self.folder}: {self.partial} holds a gate that is not finished, and was asked something else ({', '.join(changed)}): "
-                "ask the same to go on with it, remove it, or give another --out"
+                f"{unfinished} with different inputs ({', '.join(changed)}): give the same inputs to continue it, remove it, or give another --out"
             )
-        for file in kept.files:
-            if file in plan.files and plan.files[file] != kept.files[file]:
+        for file, state in self.manifest.files.items():
+            if stored.files.get(file, state) != state:
                 raise ResultError(
-                    f"--out {self.folder}: {self.partial} holds a gate that is not finished, and {file} has changed since: its pairs are of "
-                    "another server; remove it, or give another --out"
+                    f"{unfinished}, and {file} has changed since, so its pairs are of another server: remove it, or give another --out"
                 )
-        self.plan = kept
+        self.manifest = stored
         if (self.partial / PAIRS_FILE).exists():
             self.pairs = self._read(PAIRS_FILE, pydantic.TypeAdapter(list[Pair]))
 
-    def _read(self, name: str, kind: pydantic.TypeAdapter[_T]) -> _T:
+    def _read(self, name: str, adapter: pydantic.TypeAdapter[_T]) -> _T:
         file = self.partial / name
         try:
             document = json.loads(file.read_text(encoding="utf-8"))
             _refuse_newer(file, document, SCHEMA)
-            return kind.validate_python(document)
+            return adapter.validate_python(document)
         except (OSError, ValueError) as error:
             first = str(error).splitlines()[0]
-            raise ResultError(f"{file}: cannot be read: {first}; remove {self.partial} to begin anew") from None
+            raise ResultError(f"{file}: cannot be read: {first}; remove {self.partial} to start over") from None
+
+    def _write_manifest(self) -> None:
+        self._write(MANIFEST_FILE, self.manifest.model_dump(mode="json", by_alias=True))
 
     def _write(self, name: str, document: Any) -> None:
         try:
@@ -152,7 +154,7 @@ class GateFolder:
 
 
 def read_verdict(path: pathlib.Path) -> Verdict:
-    """The verdict in a gate's folder, or in its file; raises ResultError."""
+    """Read the verdict of a gate's folder, or of its file; raises ResultError."""
     file = path / VERDICT_FILE if path.is_dir() else path
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -161,7 +163,7 @@ def read_verdict(path: pathlib.Path) -> Verdict:
     except OSError as error:
         raise ResultError(f"{file}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise ResultError(f"{file}: is no verdict: {str(error).splitlines()[0]}") from None
+        raise ResultError(f"{file}: is not a verdict: {str(error).splitlines()[0]}") from None
 
 
 def _refuse_newer(file: pathlib.Path, document: object, schema: str) -> None:

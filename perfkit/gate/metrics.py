@@ -1,4 +1,4 @@
-"""From the figures of the pairs to a verdict on each metric, in figures and a sentence."""
+"""The metrics of a gate: their margins, and the comparison of one metric from its figures."""
 
 import dataclasses
 import math
@@ -6,12 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
-
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, format_change
-from perfkit.stats.detectable import minimum_detectable_difference
-from perfkit.stats.paired import NOISE_BAND, Bounds, Look, Rule, look
-from perfkit.stats.signed_rank import hodges_lehmann, limits
+from perfkit.stats.paired import NOISE_BAND, Bounds
 
 MARGINS = {"throughput": 0.05, "p50": 0.05, "p95": 0.05, "p99": 0.10}
 ERROR_RATE, ERROR_RATE_BAND = "error_rate", 0.001
@@ -19,7 +15,7 @@ ERROR_RATE, ERROR_RATE_BAND = "error_rate", 0.001
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Metric:
-    """What is compared at one load point; `margin` is None where it is for information alone."""
+    """A metric at one load point; `margin` is None if it is for information only."""
 
     name: str
     load_point: str
@@ -27,117 +23,100 @@ class Metric:
     margin: float | None
 
     @property
+    def is_gated(self) -> bool:
+        """Whether the metric counts for the verdict."""
+        return self.margin is not None
+
+    @property
     def is_share(self) -> bool:
-        """Whether candidate and baseline are compared by difference, since the baseline may be none at all."""
+        """Whether candidate and baseline are compared by difference: a share of the baseline may be zero."""
         return self.unit == "share"
 
     @property
+    def noise_band(self) -> float:
+        """Changes for the worse up to this size count as no change."""
+        return ERROR_RATE_BAND if self.is_share else NOISE_BAND
+
+    @property
     def bounds(self) -> Bounds:
-        """As differences; of a share band and margin are one."""
+        """Noise band and margin as differences; for a share the two are equal."""
         if self.is_share:
             return Bounds(ERROR_RATE_BAND, ERROR_RATE_BAND, is_error_rate=True)
         return Bounds.of_ratio(NOISE_BAND, self.margin or NOISE_BAND)
 
     def difference(self, baseline: float, candidate: float) -> float:
-        """How much worse the candidate is; raises ValueError for figures that have no ratio."""
+        """How much worse the candidate is: a logarithm, or a plain difference for a share. Raises ValueError if there is no ratio."""
         if self.is_share:
             return candidate - baseline
         if baseline <= 0 or candidate <= 0:
             raise ValueError(f"{self.name} at {self.load_point}: there is no ratio of {candidate:g} to {baseline:g}")
         return math.log(baseline / candidate) if self.unit == "per_s" else math.log(candidate / baseline)
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Figures:
-    """One metric's figures, one of each arm a pair, in the order of measurement."""
-
-    metric: Metric
-    baseline: tuple[float, ...]
-    candidate: tuple[float, ...]
-
-    @property
-    def differences(self) -> list[float]:
-        """How much worse the candidate was in each pair."""
-        return [self.metric.difference(*values) for values in zip(self.baseline, self.candidate, strict=True)]
+    def scaled(self, difference: float | None) -> float | None:
+        """A difference as candidate ÷ baseline, or as it is for a share; None for an unbounded one."""
+        if difference is None or math.isinf(difference) or self.is_share:
+            return None if difference is None or math.isinf(difference) else difference
+        return math.exp(-difference if self.unit == "per_s" else difference)
 
 
-def judge(rule: Rule, figures: Sequence[Figures]) -> Look:
-    """What the rule says of the metrics that have a say; all figures are of the same pairs, at least one."""
-    gated = [one for one in figures if one.metric.margin is not None]
-    return look(rule, [one.metric.bounds for one in gated], np.array([one.differences for one in gated]))
-
-
-def compare(rule: Rule, figures: Sequence[Figures]) -> tuple[Comparison, ...]:
-    """Each metric's comparison, judged as `judge` does."""
-    looked, bounds = judge(rule, figures), [one.metric.bounds for one in figures if one.metric.margin is not None]
-    comparisons, index = [], 0
-    for one in figures:
-        if one.metric.margin is None:
-            comparisons.append(_comparison(rule, one, None, None, None))
-        else:
-            detectable = minimum_detectable_difference(rule, bounds, index, one.differences)
-            comparisons.append(_comparison(rule, one, looked, index, detectable))
-            index += 1
-    return tuple(comparisons)
-
-
-def _comparison(rule: Rule, figures: Figures, looked: Look | None, index: int | None, detectable: float | None) -> Comparison:
-    metric, differences = figures.metric, np.array(figures.differences)
-    low, high = (float(limit) for limit in limits(differences, rule.limit_error))
-    estimate = float(hodges_lehmann(differences))
-    is_rate = metric.unit == "per_s"
-    ends = (-high, -low) if is_rate else (low, high)  # larger is better: the worst end of the slowdown is the lowest of the rate
-    scaled = tuple(None if math.isinf(end) else _scaled(metric, end) for end in ends)
-    verdict: MetricVerdict = "inconclusive"
-    if looked is not None and looked.regressed[index]:
-        verdict = "regressed"
-    elif looked is not None and looked.passed[index]:
-        verdict = "pass"
-    made = Comparison(
+def build_comparison(
+    metric: Metric,
+    baseline_values: Sequence[float],
+    candidate_values: Sequence[float],
+    *,
+    difference: float,
+    limits: tuple[float | None, float | None] | None,
+    confidence: float,
+    pairs: int,
+    verdict: MetricVerdict,
+    adjusted_p: float | None,
+    detectable_difference: float | None,
+) -> Comparison:
+    """The comparison of a metric; `difference`, its `limits` and `detectable_difference` are as `Metric.difference` gives them."""
+    effect = detectable_difference
+    if effect is not None and not metric.is_share:
+        effect = MAXIMUM_EFFECT if effect > math.log1p(MAXIMUM_EFFECT) else math.expm1(effect)
+    interval = None if limits is None else (metric.scaled(limits[0]), metric.scaled(limits[1]))
+    if interval is not None and metric.unit == "per_s":
+        interval = interval[::-1]  # the largest slowdown is the lowest rate
+    comparison = Comparison(
         metric=metric.name,
         load_point=metric.load_point,
         unit=metric.unit,
-        better="higher" if is_rate else "lower",
+        better="higher" if metric.unit == "per_s" else "lower",
         scale="difference" if metric.is_share else "ratio",
-        gated=metric.margin is not None,
-        baseline=statistics.median(figures.baseline),
-        candidate=statistics.median(figures.candidate),
-        estimate=_scaled(metric, -estimate if is_rate else estimate),
-        interval=(scaled[0], scaled[1]),
-        confidence=1 - 2 * rule.limit_error,
-        pairs=len(differences),
-        adjusted_p=None if looked is None else float(looked.adjusted_p[index]),
-        noise_band=ERROR_RATE_BAND if metric.is_share else NOISE_BAND,
-        margin=metric.margin if metric.margin is not None else NOISE_BAND,
-        minimum_detectable_effect=None if detectable is None else (detectable if metric.is_share else effect_of(detectable)),
+        gated=metric.is_gated,
+        baseline=statistics.median(baseline_values),
+        candidate=statistics.median(candidate_values),
+        estimate=metric.scaled(difference),
+        interval=interval,
+        confidence=confidence,
+        pairs=pairs,
+        adjusted_p=adjusted_p,
+        noise_band=metric.noise_band,
+        margin=metric.noise_band if metric.margin is None else metric.margin,
+        minimum_detectable_effect=effect,
         verdict=verdict,
         reason="",
-        baseline_values=figures.baseline,
-        candidate_values=figures.candidate,
+        baseline_values=tuple(baseline_values),
+        candidate_values=tuple(candidate_values),
     )
-    return made.model_copy(update={"reason": _reason(made)})
+    return with_reason(comparison)
 
 
-def effect_of(difference: float) -> float:
-    """A difference of logarithms as a slowdown, `MAXIMUM_EFFECT` at most."""
-    return MAXIMUM_EFFECT if difference > math.log1p(MAXIMUM_EFFECT) else math.expm1(difference)
-
-
-def _scaled(metric: Metric, difference: float) -> float:
-    return difference if metric.is_share else math.exp(difference)
-
-
-def _reason(made: Comparison) -> str:
-    found = f"{made.title}: {format_change(made)}"
-    if not made.gated:
-        return f"{found}; for information, without a say in the verdict."
-    if made.verdict == "regressed":
-        return f"{found}, beyond the noise band of {_amount(made, made.noise_band)} (adjusted p {made.adjusted_p:.2g})."
-    margin = f"the margin of {_amount(made, made.margin)}"
-    if made.verdict == "pass":
-        return f"{found}: worse by less than {margin}."
-    return f"{found}: neither surely beyond the noise band of {_amount(made, made.noise_band)} nor surely within {margin}."
-
-
-def _amount(made: Comparison, value: float) -> str:
-    return f"{100 * value:g} points" if made.scale == "difference" else f"{100 * value:g} %"
+def with_reason(comparison: Comparison) -> Comparison:
+    """The comparison with the sentence that explains its verdict."""
+    unit = "percentage points" if comparison.scale == "difference" else "%"
+    band, margin = (f"{100 * value:g} {unit}" for value in (comparison.noise_band, comparison.margin))
+    if comparison.interval is None:
+        ending = "; the variation from run to run is unknown"
+    elif not comparison.gated:
+        ending = "; for information only"
+    elif comparison.verdict == "regressed":
+        p = "" if comparison.adjusted_p is None else f" (adjusted p {comparison.adjusted_p:.2g})"
+        ending = f", worse by more than the noise band of {band}{p}"
+    elif comparison.verdict == "pass":
+        ending = f", within the margin of {margin}"
+    else:
+        ending = f": neither a regression beyond the noise band of {band} nor a change within the margin of {margin} is shown"
+    return comparison.model_copy(update={"reason": f"{comparison.title}: {format_change(comparison)}{ending}."})

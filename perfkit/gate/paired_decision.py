@@ -1,24 +1,26 @@
-"""What the pairs of a gate so far come to. Pure: from what a gate keeps of its runs to a verdict, or to the next pair."""
+"""The decision of a paired gate: from the pairs measured so far to a verdict, or to None if another pair is needed. Pure."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Literal
 
-from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, MARGINS, Figures, Metric, compare, judge
-from perfkit.gate.pairs import FIGURES, PERCENTILES, ArmName, ArmRun, Pair
-from perfkit.gate.verdict import Comparison, VerdictKind
-from perfkit.stats.paired import Rule, decide
+import numpy as np
 
-ARMS: tuple[ArmName, ...] = ("baseline", "candidate")
-FAILED_SHARE = 0.01
-DISCARDED = 4  # pairs that may be measured again, and one more for every three that are used
+from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, MARGINS, Metric, build_comparison
+from perfkit.gate.pairs import ARMS, FIGURES, PERCENTILES, ArmRun, Pair, RunPoint, error_rate
+from perfkit.gate.verdict import Comparison, MetricVerdict, VerdictKind
+from perfkit.stats.detectable import minimum_detectable_difference
+from perfkit.stats.paired import Look, Rule, decide, look
+from perfkit.stats.signed_rank import hodges_lehmann, limits
+
+MAXIMUM_FAILED_SHARE = 0.01
+MAXIMUM_DISCARDED = 4  # pairs, plus one for every three usable ones
 _ALL_POINTS = "all load points"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
-    """What a gate comes to; `reasons` are sentences."""
+    """The outcome of a gate; `reasons` are sentences."""
 
     kind: VerdictKind
     reasons: tuple[str, ...]
@@ -27,145 +29,181 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MetricChoice:
-    """Which metrics have a say: those that `asked` names of those that there are, all for None."""
+    """Which metrics count for the verdict: those in `names`, or all for None."""
 
     is_standard: bool = False
-    """The standard profile takes throughput from its closed loop alone, and percentiles from its open one."""
-    asked: tuple[str, ...] | None = None
+    """The standard profile takes throughput only from its closed loop, and percentiles only from its open loop."""
+    names: tuple[str, ...] | None = None
 
     def gated(self, kind: Literal["closed", "open"]) -> tuple[str, ...]:
-        """At a load point; an open loop's throughput is its schedule's, and has none."""
+        """The metrics that count at a load point of this kind; the throughput of an open loop is given by its schedule and never counts."""
         percentiles = tuple(name for name in MARGINS if name != "throughput")
         names = percentiles if kind == "open" else ("throughput",) if self.is_standard else ("throughput", *percentiles)
-        return tuple(name for name in names if self.asked is None or name in self.asked)
+        return tuple(name for name in names if self.names is None or name in self.names)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PairedValues:
+    """One metric's values, one per arm and pair, in the order of measurement."""
+
+    metric: Metric
+    baseline: tuple[float, ...]
+    candidate: tuple[float, ...]
+
+    @property
+    def differences(self) -> list[float]:
+        """How much worse the candidate was in each pair."""
+        return [self.metric.difference(*values) for values in zip(self.baseline, self.candidate, strict=True)]
 
 
 def decide_pairs(rule: Rule, pairs: Sequence[Pair], choice: MetricChoice) -> Decision | None:
-    """What all pairs of one kind come to; None where another is needed.
+    """Decide from all pairs of one kind; None if another pair is needed.
 
-    Invalid is said as soon as it is plain, regressed and pass at the rule's looks, inconclusive after the last.
+    The gate is invalid as soon as that is certain, regressed or passed at one of the rule's looks, and inconclusive after the last one.
     """
     usable = [pair for pair in pairs if pair.invalid is None]
     if reason := _why_invalid(pairs, usable, choice):
-        is_whole = bool(usable) and not _what_is_missing(usable, choice)
-        return Decision("invalid", (reason,), compare(rule, _figures(usable, choice)) if is_whole else ())
+        is_complete = bool(usable) and not _missing_metric(usable, choice)
+        return Decision("invalid", (reason,), compare_pairs(rule, _paired_values(usable, choice)) if is_complete else ())
     if len(usable) not in rule.looks:
         return None
-    figures = _figures(usable, choice)
-    decision = decide(judge(rule, figures))
-    if decision is None and len(usable) < rule.looks[-1]:
+    values = _paired_values(usable, choice)
+    decided = decide(judge(rule, values))
+    if decided is None and len(usable) < rule.looks[-1]:
         return None
-    kind, comparisons = decision or "inconclusive", compare(rule, figures)
+    kind, comparisons = decided or "inconclusive", compare_pairs(rule, values)
     return Decision(kind, _reasons(kind, comparisons, len(usable)), comparisons)
 
 
 def decide_control(pairs: Sequence[Pair], count: int, choice: MetricChoice) -> Decision | None:
-    """What so many pairs of the baseline with itself come to; None where another is needed.
+    """Decide from `count` control pairs, the baseline against itself; None if another pair is needed.
 
-    An alarm says that machine or measurement favour an arm, so that nothing that they say of a candidate can be believed.
+    A regression here is a false alarm: something favours one arm, so the gate is invalid.
     """
-    settled = decide_pairs(Rule(looks=(count,)), pairs, choice)
-    if settled is not None and settled.kind == "regressed":
-        reason = "The baseline was called slower than itself in the control pairs: something favours one of the arms."
-        return Decision("invalid", (reason, *settled.reasons[1:]), settled.comparisons)
-    return settled
+    decision = decide_pairs(Rule(looks=(count,)), pairs, choice)
+    if decision is not None and decision.kind == "regressed":
+        reason = "In the control pairs the baseline was called slower than itself: something on this machine favours one of the arms."
+        return Decision("invalid", (reason, *decision.reasons[1:]), decision.comparisons)
+    return decision
 
 
-def _figures(pairs: Sequence[Pair], choice: MetricChoice) -> list[Figures]:
-    made = []
+def judge(rule: Rule, values: Sequence[PairedValues]) -> Look:
+    """Apply the rule to the gated metrics; all values come from the same pairs, at least one."""
+    gated = [metric_values for metric_values in values if metric_values.metric.is_gated]
+    bounds = [metric_values.metric.bounds for metric_values in gated]
+    return look(rule, bounds, np.array([metric_values.differences for metric_values in gated]))
+
+
+def compare_pairs(rule: Rule, values: Sequence[PairedValues]) -> tuple[Comparison, ...]:
+    """Compare each metric; the verdicts are those of `judge`."""
+    looked = judge(rule, values)
+    bounds = [metric_values.metric.bounds for metric_values in values if metric_values.metric.is_gated]
+    comparisons, index = [], 0
+    for metric_values in values:
+        metric, differences = metric_values.metric, np.array(metric_values.differences)
+        verdict: MetricVerdict = "inconclusive"
+        adjusted_p = detectable = None
+        if metric.is_gated:
+            verdict = "regressed" if looked.regressed[index] else "pass" if looked.passed[index] else "inconclusive"
+            adjusted_p = float(looked.adjusted_p[index])
+            detectable = minimum_detectable_difference(rule, bounds, index, metric_values.differences)
+            index += 1
+        low, high = limits(differences, rule.limit_error)
+        comparisons.append(
+            build_comparison(
+                metric,
+                metric_values.baseline,
+                metric_values.candidate,
+                difference=float(hodges_lehmann(differences)),
+                limits=(float(low), float(high)),
+                confidence=1 - 2 * rule.limit_error,
+                pairs=len(differences),
+                verdict=verdict,
+                adjusted_p=adjusted_p,
+                detectable_difference=detectable,
+            )
+        )
+    return tuple(comparisons)
+
+
+def _paired_values(pairs: Sequence[Pair], choice: MetricChoice) -> list[PairedValues]:
+    """All metrics that every run of the pairs has, and the error rate."""
+    values = []
     for index, point in enumerate(pairs[0].baseline.points):
         gated = choice.gated(point.kind)
         for name in FIGURES if point.kind == "closed" else PERCENTILES:
             columns = [tuple(value for pair in pairs if (value := pair.runs[arm].points[index].figures.get(name))) for arm in ARMS]
-            if all(len(column) == len(pairs) for column in columns):  # what is for information may be missing
-                margin = MARGINS[name] if name in gated else None
-                made.append(Figures(Metric(name, point.load_point, "per_s" if name == "throughput" else "ns", margin), *columns))
-    rates = [tuple(_error_rate([pair.runs[arm]]) for pair in pairs) for arm in ARMS]
-    return [*made, Figures(Metric(ERROR_RATE, _ALL_POINTS, "share", ERROR_RATE_BAND), *rates)]
+            if all(len(column) == len(pairs) for column in columns):  # only metrics that are not gated can be missing here
+                metric = Metric(name, point.load_point, "per_s" if name == "throughput" else "ns", MARGINS[name] if name in gated else None)
+                values.append(PairedValues(metric, *columns))
+    rates = [tuple(error_rate([pair.runs[arm]]) for pair in pairs) for arm in ARMS]
+    return [*values, PairedValues(Metric(ERROR_RATE, _ALL_POINTS, "share", ERROR_RATE_BAND), *rates)]
 
 
-def _error_rate(runs: Sequence[ArmRun]) -> float:
-    scheduled = sum(point.scheduled for run in runs for point in run.points)
-    return sum(point.failed for run in runs for point in run.points) / scheduled if scheduled else 0.0
-
-
-def _what_is_missing(pairs: Sequence[Pair], choice: MetricChoice) -> str:
-    """A sentence for a metric that a run lacks: it is refused, rather than left out in silence. Empty where none is."""
+def _missing_metric(pairs: Sequence[Pair], choice: MetricChoice) -> str:
+    """A sentence about a load point or gated metric that a run lacks; empty if none does."""
     expected = [(point.load_point, point.kind) for point in pairs[0].baseline.points]
     for pair in pairs:
         for arm, run in pair.runs.items():
+            where = f"the {arm}'s run of pair {pair.number + 1}"
             if [(point.load_point, point.kind) for point in run.points] != expected:
-                return f"The {arm}'s run of pair {pair.number + 1} lacks a load point that another run has: they cannot be compared."
+                return f"A load point is missing in {where}, so the runs cannot be compared."
             for point in run.points:
-                for name in choice.gated(point.kind):
-                    if not point.figures.get(name):
-                        return (
-                            f"The {arm}'s run of pair {pair.number + 1} has no {name} at {point.load_point}, since too few requests carry "
-                            "it: measure longer (measure.duration), or name the metrics that shall have a say (gate.metrics)."
-                        )
+                if missing := [name for name in choice.gated(point.kind) if not point.figures.get(name)]:
+                    return (
+                        f"There is no {missing[0]} at {point.load_point} in {where}: too few requests. Measure longer (measure.duration), "
+                        "or choose other metrics (gate.metrics)."
+                    )
     return ""
 
 
 def _why_invalid(pairs: Sequence[Pair], usable: Sequence[Pair], choice: MetricChoice) -> str:
+    """Why the gate is invalid, as a sentence; empty if it is not."""
     discarded = [pair.invalid for pair in pairs if pair.invalid is not None]
-    if len(discarded) > DISCARDED + len(usable) // 3:
-        return f"In {len(discarded)} of {len(pairs)} pairs the load generator could not keep up, last so: {discarded[-1].message}"
-    if usable and (missing := _what_is_missing(usable, choice)):
+    if len(discarded) > MAXIMUM_DISCARDED + len(usable) // 3:
+        return f"The load generator could not keep up in {len(discarded)} of {len(pairs)} pairs; in the last one: {discarded[-1].message}"
+    if usable and (missing := _missing_metric(usable, choice)):
         return missing
     for arm in ARMS:
         runs = [pair.runs[arm] for pair in usable]
-        if (rate := _error_rate(runs)) > FAILED_SHARE:
-            text = next(
-                (
-                    warning.message
-                    for run in runs
-                    for point in run.points
-                    for warning in point.warnings
-                    if warning.code == "failed_requests"
-                ),
-                "",
-            )
-            return (
-                f"{rate:.1%} of the {arm}'s requests failed, more than {FAILED_SHARE:.0%}: the times of a server that fails are no "
-                f"measure of it. {text}".rstrip()
-            )
-        often = functools.partial(_in_most, runs)
-        if found := often("not_steady"):
-            return f"The {arm} was not steady in most of its runs: {found}"
-        if arm == "baseline" and (found := often("overloaded")):
-            return (
-                f"The baseline was overloaded in most of its runs, so that its times are those of a growing queue; lower the rate. {found}"
-            )
+        if (rate := error_rate(runs)) > MAXIMUM_FAILED_SHARE:
+            points = [point for run in runs for point in run.points]
+            cause = next((warning.message for point in points for warning in point.warnings if warning.code == "failed_requests"), "")
+            limit = f"more than {MAXIMUM_FAILED_SHARE:.0%}"
+            return f"{rate:.1%} of the {arm}'s requests failed ({limit}), so its times do not measure its speed. {cause}".rstrip()
+        if message := _warning_in_most(runs, "not_steady"):
+            return f"The {arm} was not steady in most of its runs. {message}"
+        if arm == "baseline" and (message := _warning_in_most(runs, "overloaded")):
+            return f"The baseline was overloaded in most of its runs, so its times are those of a growing queue: lower the rate. {message}"
     return ""
 
 
-def _in_most(runs: Sequence[ArmRun], code: str) -> str:
-    """The last such warning of a load point that has it in more than half of three runs or more; empty where none has."""
-    for index in range(len(runs[0].points) if len(runs) > 2 else 0):
-        found = [
-            f"{run.points[index].load_point}: {warning.message}"
-            for run in runs
-            for warning in run.points[index].warnings
-            if warning.code == code
-        ]
-        if len(found) > len(runs) / 2:
-            return found[-1]
-    return ""
+def _warning_in_most(runs: Sequence[ArmRun], code: str) -> str:
+    """The last such warning at a load point that has it in more than half of at least three runs; empty if there is none."""
+
+    def messages(points: Sequence[RunPoint]) -> list[str]:
+        return [f"{point.load_point}: {warning.message}" for point in points for warning in point.warnings if warning.code == code]
+
+    if len(runs) < 3:
+        return ""
+    by_point = (messages(points) for points in zip(*(run.points for run in runs), strict=True))
+    return next((found[-1] for found in by_point if len(found) > len(runs) / 2), "")
 
 
 def _reasons(kind: str, comparisons: Sequence[Comparison], pairs: int) -> tuple[str, ...]:
-    gated = [one for one in comparisons if one.gated]
-    said = [one.reason for one in gated if kind in {"pass", one.verdict}]
+    """A summary, then the reason of each metric that decided."""
+    gated = [comparison for comparison in comparisons if comparison.gated]
+    deciding = [comparison.reason for comparison in gated if kind in {"pass", comparison.verdict}]
     if kind == "pass":
-        first = f"In {pairs} pairs every metric is within its margin."
+        summary = f"After {pairs} pairs all {len(gated)} metrics are within their margins."
     elif kind == "regressed":
-        first = f"In {pairs} pairs the candidate is slower beyond noise in {len(said)} of {len(gated)} metrics."
+        summary = f"After {pairs} pairs the candidate is worse by more than the noise band in {len(deciding)} of {len(gated)} metrics."
     else:
-        first = f"{pairs} pairs do not settle it: {len(said)} of {len(gated)} metrics may be unchanged or worse than their margin."
+        summary = f"After {pairs} pairs {len(deciding)} of {len(gated)} metrics may be unchanged, or worse than their margin."
     effects = [one.minimum_detectable_effect for one in gated if one.scale == "ratio" and one.minimum_detectable_effect is not None]
     if effects:
-        first += (
-            f" In 9 of 10 gates as noisy as this one a slowdown of {max(effects):.1%} would be found in whichever metric it is, "
-            f"in the steadiest one of {min(effects):.1%}."
+        summary += (
+            f" With this noise, 9 of 10 gates would detect a slowdown of {max(effects):.1%} in any metric, "
+            f"and of {min(effects):.1%} in the least noisy one."
         )
-    return (first, *said)
+    return (summary, *deciding)

@@ -1,4 +1,7 @@
-"""A pair of a gate: a run of either arm in an order drawn by a coin, and what a gate keeps of each."""
+"""The pairs of a paired gate: the records that a gate stores, and the loop that measures pair after pair.
+
+A pair is one run of each arm, in random order.
+"""
 
 import random
 import statistics
@@ -8,19 +11,20 @@ from typing import Literal, Protocol, TypeVar
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
 from perfkit.result.model import Part, Result
+from perfkit.units import NS_PER_S
 
 _T = TypeVar("_T")
-
 ArmName = Literal["baseline", "candidate"]
 PairKind = Literal["pair", "control"]
+ARMS: tuple[ArmName, ...] = ("baseline", "candidate")
 PERCENTILES = ("p50", "p95", "p99", "p99_9")
-_INVALIDATING = {"generator_bound", "throttled", "behind_schedule", "late_starts", "worker_lost"}
-_DECISIVE = {*_INVALIDATING, "not_steady", "overloaded", "failed_requests"}
 FIGURES = ("throughput", *PERCENTILES)
+_INVALIDATING = {"generator_bound", "throttled", "behind_schedule", "late_starts", "worker_lost"}
+_STORED_WARNINGS = {*_INVALIDATING, "not_steady", "overloaded", "failed_requests"}
 
 
-class PointFigures(Part):
-    """What a gate keeps of one load point."""
+class RunPoint(Part):
+    """What a gate stores of one load point of a run."""
 
     load_point: str
     """Protocol and load in words; the same in both arms."""
@@ -30,17 +34,17 @@ class PointFigures(Part):
     scheduled: int
     failed: int
     figures: dict[str, float | None]
-    """`throughput` a second and percentiles in nanoseconds; None for those that too few samples carry."""
+    """`throughput` per second and percentiles in nanoseconds; None if there are too few samples for one."""
 
 
 class ArmRun(Part):
-    """One arm's run in one pair: its load points, one after the other on the same server process."""
+    """One run of an arm: its load points, measured one after the other on the same server process."""
 
-    points: tuple[PointFigures, ...]
+    points: tuple[RunPoint, ...]
 
     @property
     def invalid(self) -> MeasurementWarning | None:
-        """What made the load generator the bottleneck of one of its points; None where nothing did."""
+        """Why the load generator was the bottleneck at one of the points; None if it was not."""
         faulty = next((point for point in self.points if not point.valid), None)
         if faulty is None:
             return None
@@ -51,109 +55,119 @@ class ArmRun(Part):
 
 
 class Pair(Part):
-    """Two runs; `number` counts all that were measured, also those that are not used."""
+    """One run of each arm."""
 
     number: int
+    """Counts all pairs of the gate from 0: discarded ones and control pairs as well."""
     kind: PairKind
     seed: int
+    """Of the requests and arrivals of both runs."""
     first: ArmName
     baseline: ArmRun
     candidate: ArmRun
-    """Of a control pair the baseline once more."""
+    """In a control pair, a second baseline run."""
 
     @property
     def runs(self) -> dict[ArmName, ArmRun]:
-        """By arm."""
+        """The runs by arm."""
         return {"baseline": self.baseline, "candidate": self.candidate}
 
     @property
     def invalid(self) -> MeasurementWarning | None:
-        """Why the pair is not used; None where it is. The rule knows no arms, so that it favours none."""
+        """Why the pair is discarded; None if it is usable. The rule treats both arms alike, so it favours neither."""
         return self.baseline.invalid or self.candidate.invalid
 
 
-def draw_order(seed: int, number: int) -> tuple[ArmName, ArmName]:
-    """Who is measured first in a pair, by a coin: independent of every other pair."""
-    return ("baseline", "candidate") if random.Random(f"order {seed} {number}").random() < 0.5 else ("candidate", "baseline")
-
-
-def draw_seed(seed: int, number: int) -> int:
-    """The seed of a pair's requests and arrivals: the same in both arms, another in every pair."""
-    return random.Random(f"arrivals {seed} {number}").randrange(2**31)
-
-
-def arm_run(results: tuple[Result, ...]) -> ArmRun:
-    """What a gate keeps of the results of one arm's run, each of one repetition."""
-    points = []
-    for result in results:
-        for point in result.points:
-            times = {name: getattr(point.times, name) for name in PERCENTILES}
-            decisive = [warning for warning in point.warnings if warning.code in _DECISIVE]
-            points.append(
-                PointFigures(
-                    load_point=f"{point.protocol}, {point.load.title}",
-                    kind=point.load.kind,
-                    valid=point.valid,
-                    warnings=tuple(decisive),
-                    scheduled=point.requests.scheduled,
-                    failed=point.requests.scheduled - point.requests.ok,
-                    figures={"throughput": point.throughput_per_s, **times},
-                )
-            )
-    return ArmRun(points=tuple(points))
-
-
-class Measure(Protocol):
-    """Runs one arm."""
+class ArmRunner(Protocol):
+    """Measures one run of an arm."""
 
     async def __call__(self, arm: ArmName, *, run: str, seed: int) -> ArmRun:
-        """Starts the arm's server where perfkit does, and measures its load points; `run` names the run's files.
+        """Start the arm's server if perfkit owns it, and measure its load points; `run` names the run's result folders.
 
-        Raises TargetError where the target is lost, CancelledError where it is interrupted.
+        Raises TargetError if the target is lost, CancelledError if the gate is interrupted.
         """
         ...
 
 
-class PairObserver(Protocol):
-    """Who is told how the pairs go on."""
+class GateObserver(Protocol):
+    """Receives the progress of a gate."""
+
+    def message(self, text: str) -> None:
+        """A line of progress during the trial."""
+
+    def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
+        """The pairs begin; `done` of them were measured before an interruption."""
 
     def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_a_pair: float | None) -> None:
-        """A pair starts, after so many that are used; how long one takes, None while that is not known."""
+        """A pair starts after `usable` ones; `seconds_a_pair` is None until one has been measured."""
 
     def pair_finished(self, pair: Pair) -> None:
-        """Both arms were measured."""
+        """Both arms of a pair were measured."""
+
+
+def random_order(seed: int, number: int) -> tuple[ArmName, ArmName]:
+    """The order of the arms in a pair: a fair coin, independent of every other pair."""
+    return ("baseline", "candidate") if random.Random(f"order {seed} {number}").random() < 0.5 else ("candidate", "baseline")
+
+
+def pair_seed(seed: int, number: int) -> int:
+    """The seed of a pair's requests and arrivals: the same for both arms, different for every pair."""
+    return random.Random(f"arrivals {seed} {number}").randrange(2**31)
+
+
+def error_rate(runs: Sequence[ArmRun]) -> float:
+    """The share of failed requests among all that were scheduled in the runs."""
+    points = [point for run in runs for point in run.points]
+    scheduled = sum(point.scheduled for point in points)
+    return sum(point.failed for point in points) / scheduled if scheduled else 0.0
+
+
+def arm_run(results: Sequence[Result]) -> ArmRun:
+    """What a gate stores of one run, from the run's results; each result holds one repetition."""
+    return ArmRun(
+        points=tuple(
+            RunPoint(
+                load_point=f"{point.protocol}, {point.load.title}",
+                kind=point.load.kind,
+                valid=point.valid,
+                warnings=tuple(warning for warning in point.warnings if warning.code in _STORED_WARNINGS),
+                scheduled=point.requests.scheduled,
+                failed=point.requests.scheduled - point.requests.ok,
+                figures={"throughput": point.throughput_per_s, **{name: getattr(point.times, name) for name in PERCENTILES}},
+            )
+            for result in results
+            for point in result.points
+        )
+    )
 
 
 async def run_pairs(
     kind: PairKind,
     *,
     seed: int,
-    done: Sequence[Pair],
-    measure: Measure,
-    keep: Callable[[Pair], None],
+    earlier: Sequence[Pair],
+    run_arm: ArmRunner,
+    store: Callable[[Pair], None],
     decide: Callable[[Sequence[Pair]], _T | None],
-    observer: PairObserver,
+    observer: GateObserver,
     clock: Clock,
 ) -> _T:
-    """Measures pairs of one kind behind those that are done, until `decide` makes something of all of that kind.
+    """Measure pairs of one kind until `decide` returns a decision on all pairs of that kind.
 
-    `done` are those of an interrupted gate, of every kind. A control pair measures the baseline as both arms.
+    `earlier` are the pairs, of every kind, that an interrupted gate has stored. A control pair measures the baseline as both arms.
     """
-    pairs, others = [pair for pair in done if pair.kind == kind], sum(pair.kind != kind for pair in done)
+    pairs, other_kinds = [pair for pair in earlier if pair.kind == kind], sum(pair.kind != kind for pair in earlier)
     lengths_s = list[float]()
-    while (settled := decide(pairs)) is None:
-        number = others + len(pairs)
-        order, arrivals = draw_order(seed, number), draw_seed(seed, number)
+    while (decision := decide(pairs)) is None:
+        number = other_kinds + len(pairs)
+        order, arrivals = random_order(seed, number), pair_seed(seed, number)
         usable = sum(pair.invalid is None for pair in pairs)
         observer.pair_started(kind, usable, order, statistics.mean(lengths_s) if lengths_s else None)
         start_ns = clock.now_ns()
-        runs = {}
-        for arm in order:
-            measured: ArmName = "baseline" if kind == "control" else arm
-            runs[arm] = await measure(measured, run=f"{number:03}-{arm}", seed=arrivals)
+        runs = {arm: await run_arm("baseline" if kind == "control" else arm, run=f"{number:03}-{arm}", seed=arrivals) for arm in order}
         pair = Pair(number=number, kind=kind, seed=arrivals, first=order[0], baseline=runs["baseline"], candidate=runs["candidate"])
-        keep(pair)
+        store(pair)
         pairs.append(pair)
-        lengths_s.append((clock.now_ns() - start_ns) / 1e9)
+        lengths_s.append((clock.now_ns() - start_ns) / NS_PER_S)
         observer.pair_finished(pair)
-    return settled
+    return decision

@@ -1,7 +1,7 @@
-"""`perfkit.verdict/1` as frozen values: what a gate says of a candidate against a baseline, whichever way it was measured.
+"""The verdict of a gate, `perfkit.verdict/1`, as frozen values: the same for a paired and a stored gate.
 
-The JSON keys are the field names, so a verdict is written by `verdict_document` and read by `Verdict.model_validate`. Where
-`scale` is "ratio", `estimate` and `interval` are candidate ÷ baseline; where it is "difference", candidate − baseline.
+The JSON keys are the field names: `verdict_document` writes a verdict, `Verdict.model_validate` reads one. `estimate` and `interval`
+are candidate ÷ baseline where `scale` is "ratio", and candidate − baseline where it is "difference".
 """
 
 from typing import Annotated, Any, Literal
@@ -12,14 +12,14 @@ from perfkit.result.model import Part
 
 SCHEMA = "perfkit.verdict/1"
 MAXIMUM_EFFECT = 10.0
-"""As a slowdown, eleven times as slow: what takes more than that to be found stands as this."""
+"""The largest minimum detectable effect that is reported: eleven times as slow. Larger ones are cut to it."""
 
 VerdictKind = Literal["pass", "regressed", "inconclusive", "incomparable", "invalid"]
 MetricVerdict = Literal["pass", "regressed", "inconclusive"]
 
 
 class Comparison(Part):
-    """One metric at one load point."""
+    """One metric at one load point, baseline against candidate."""
 
     metric: str
     """`throughput`, `p50`, `p95`, `p99`, `error_rate`, ..."""
@@ -29,39 +29,39 @@ class Comparison(Part):
     better: Literal["lower", "higher"]
     scale: Literal["ratio", "difference"] = "ratio"
     gated: bool = True
-    """Whether it has a say in the verdict; otherwise it is for information."""
+    """Whether the metric counts for the verdict; otherwise it is for information."""
     baseline: float | None
-    """The median over the pairs, in the unit; None where nothing was measured."""
+    """The median over the pairs, in the unit; None if nothing was measured."""
     candidate: float | None
     estimate: float | None
-    """The Hodges-Lehmann estimate over the pairs, on the scale."""
+    """The Hodges-Lehmann estimate over the pairs (stored gate: the ratio of geometric means), on the scale."""
     interval: tuple[float | None, float | None] | None
-    """Two-sided, at `confidence`; None at an end that so few pairs do not bound."""
+    """Two-sided, at `confidence`; an end is None if there are too few pairs to bound it."""
     confidence: float
     pairs: int
     adjusted_p: float | None = None
-    """Of the test for a regression, corrected for metrics and looks: below the verdict's `false_alarm_rate` it is one."""
+    """P-value of the test for a regression, adjusted for metrics and looks; below the verdict's `false_alarm_rate` it is a regression."""
     noise_band: float
-    """So much worse counts as no change, on the scale: 0.01 is 1 %, or one percentage point."""
+    """Changes for the worse up to this size count as no change; on the scale: 0.01 is 1 %, or one percentage point."""
     margin: float
-    """So much worse must be ruled out for a pass, on the scale."""
+    """A pass must rule out a change for the worse of this size; on the scale."""
     minimum_detectable_effect: float | None = None
-    """So much worse is found in 9 of 10 gates as noisy as this one, on the scale, of a ratio `MAXIMUM_EFFECT` at most; None where it cannot be told."""
+    """The slowdown that 9 of 10 gates with this noise would detect, on the scale, at most `MAXIMUM_EFFECT` for a ratio; None if unknown."""
     verdict: MetricVerdict
     reason: str
     """A sentence."""
     baseline_values: tuple[float | None, ...] = ()
-    """One a pair, in the order of measurement."""
+    """One value per pair, in the order of measurement."""
     candidate_values: tuple[float | None, ...] = ()
 
     @property
     def title(self) -> str:
-        """Metric and load point, which together tell it from the others."""
+        """Metric and load point, which identify the comparison within a verdict."""
         return f"{self.metric}, {self.load_point}"
 
     @property
     def slowdown(self) -> float | None:
-        """How much worse the candidate is, 0.05 for 5 % (or 5 percentage points of a difference); negative where it is better."""
+        """How much worse the candidate is: 0.05 for 5 %, or for 5 percentage points of a difference; negative if it is better."""
         if self.estimate is None:
             return None
         if self.scale == "difference":
@@ -70,30 +70,31 @@ class Comparison(Part):
 
 
 class Verdict(Part):
-    """What a gate came to. `reasons` are sentences, of which the first says most; `notes` are to be read before the figures."""
+    """The outcome of a gate."""
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     kind: VerdictKind
     reasons: tuple[str, ...]
+    """Sentences; the first one is the summary."""
     notes: tuple[str, ...] = ()
-    """What the verdict covers and what it does not, such as that servers were not restarted."""
+    """Limits of the verdict that a reader must know before the figures, such as that the servers were not restarted."""
     mode: Literal["paired", "stored"]
     scenario: str
-    """Its name."""
+    """The scenario's name."""
     baseline: str
     """The target or the result, without secrets."""
     candidate: str
     false_alarm_rate: float
-    """The chance that any gated metric is called regressed though none is worse than its noise band, as the rule bounds it."""
+    """Upper bound on the probability that any gated metric is called regressed although none is worse than its noise band."""
     pairs: int
     looks: tuple[int, ...] = ()
-    """The numbers of pairs at which the rule was, or would have been, asked."""
+    """The numbers of pairs after which the gate may decide."""
     discarded_pairs: int = 0
-    """Measured again, since the load generator was the bottleneck in one of their runs."""
+    """Pairs measured again because the load generator was the bottleneck in one of their runs."""
     control_pairs: int = 0
     comparisons: tuple[Comparison, ...] = ()
     control: tuple[Comparison, ...] = ()
-    """Baseline against baseline, where that was asked for."""
+    """Baseline against baseline, if control pairs were requested."""
     started_at: str
     perfkit_version: str = ""
     environment: dict[str, Any] = Field(default_factory=dict)
@@ -102,31 +103,33 @@ class Verdict(Part):
 
     @property
     def gated(self) -> tuple[Comparison, ...]:
-        """The comparisons that decided."""
-        return tuple(one for one in self.comparisons if one.gated)
+        """The comparisons that count for the verdict."""
+        return tuple(comparison for comparison in self.comparisons if comparison.gated)
 
     @property
     def minimum_detectable_effect(self) -> float | None:
-        """The largest among the gated ratios: the gate as a whole finds that."""
-        effects = [one.minimum_detectable_effect for one in self.gated if one.scale == "ratio"]
+        """The largest one of the gated ratios, which holds for the gate as a whole; None if one of them is unknown."""
+        effects = [comparison.minimum_detectable_effect for comparison in self.gated if comparison.scale == "ratio"]
         known = [effect for effect in effects if effect is not None]
         return max(known) if known and len(known) == len(effects) else None
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    """The verdict as plain values, in the order of the schema."""
+    """Convert the verdict to plain values for JSON, in the order of the schema."""
     return verdict.model_dump(mode="json", by_alias=True)
 
 
-def format_change(made: Comparison) -> str:
-    """The estimate and its interval as people read them: `+12.3 % [+7.9, +16.8]`, of a share `+0.50 [+0.10, +0.90] points`."""
-    if made.estimate is None:
+def format_change(comparison: Comparison) -> str:
+    """The estimate and its interval as text: `+12.3 % [+7.9, +16.8]`, for a share `+0.50 [+0.10, +0.90] points`."""
+    if comparison.estimate is None:
         return "not measured"
-    estimate, low, high = (_in_per_cent(made, value) for value in (made.estimate, *(made.interval or (None, None))))
-    return f"{estimate} [{low}, {high}] points" if made.scale == "difference" else f"{estimate} % [{low}, {high}]"
+    is_difference = comparison.scale == "difference"
 
+    def percent(value: float | None) -> str:
+        if value is None:
+            return "?"
+        return f"{100 * value:+.2f}" if is_difference else f"{100 * (value - 1):+.1f}"
 
-def _in_per_cent(made: Comparison, value: float | None) -> str:
-    if value is None:
-        return "?"
-    return f"{100 * value:+.2f}" if made.scale == "difference" else f"{100 * (value - 1):+.1f}"
+    low, high = comparison.interval or (None, None)
+    interval = f"[{percent(low)}, {percent(high)}]"
+    return f"{percent(comparison.estimate)} {interval} points" if is_difference else f"{percent(comparison.estimate)} % {interval}"

@@ -1,4 +1,4 @@
-"""The CI files of `docs/`: what they run is run, as the CI systems would."""
+"""The CI files of `docs/`, run as the CI systems run them."""
 
 import json
 import os
@@ -20,7 +20,7 @@ WAIT_S = 60
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A working folder with a baseline, a candidate that is slower, and `perfkit` on the path."""
+    """A working folder with a baseline, a slower candidate, and `perfkit` on the path."""
     monkeypatch.chdir(tmp_path)
     for day in range(1, 6):
         (write(tmp_path / f"run{day}", run(1 + day / 1000, day)) / "latency.hlog").write_text("#[none]\n")
@@ -43,7 +43,7 @@ def action():
     return yaml.safe_load((DOCS / "github-action" / "action.yml").read_text())
 
 
-def test_the_actions_gate_gives_verdict_summary_and_exit_code(place):
+def test_the_action_gives_verdict_summary_and_exit_code(place):
     (step,) = [one for one in action()["runs"]["steps"] if one.get("id") == "gate"]
     inputs = {name: str(given.get("default", "")) for name, given in action()["inputs"].items()}
     inputs |= {"baseline": "baselines/a b.json", "candidate": "new"}
@@ -57,7 +57,7 @@ def test_the_actions_gate_gives_verdict_summary_and_exit_code(place):
     assert (place / "perfkit-gate.junit.xml").exists()
 
 
-def test_an_action_without_a_verdict_says_error(place):
+def test_an_action_without_a_verdict_outputs_error(place):
     (step,) = [one for one in action()["runs"]["steps"] if one.get("id") == "gate"]
     environ = dict.fromkeys(step["env"], "") | {"BASELINE": "nowhere", "CANDIDATE": "new", "ON_INCONCLUSIVE": "fail", "OUT": "out"}
     (place / "out").mkdir()
@@ -68,12 +68,12 @@ def test_an_action_without_a_verdict_says_error(place):
     assert (place / "output").read_text().splitlines()[0] == "verdict=error"
 
 
-def test_no_input_of_the_action_becomes_text_of_a_script():
+def test_no_input_of_the_action_is_pasted_into_a_script():
     for step in action()["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
 
 
-def test_the_gitlab_job_gives_exit_code_and_report(place):
+def test_the_gitlab_job_gives_report_and_exit_code(place):
     (job,) = yaml.safe_load((DOCS / "gitlab-ci.yml").read_text()).values()
     environ = {**job["variables"], "PERFKIT": "", "SCENARIO": "", "BASELINE": "baselines/a b.json", "CANDIDATE": "new"}
     done = bash(place, "\n".join(job["script"]), **environ)
@@ -83,7 +83,7 @@ def test_the_gitlab_job_gives_exit_code_and_report(place):
     assert json.loads((place / "perfkit-gate" / "verdict.json").read_text())["kind"] == "regressed"
 
 
-def test_the_documentations_examples_are_yaml_and_name_inputs_that_there_are():
+def test_the_documented_examples_are_yaml_with_existing_inputs():
     examples = re.findall(r"```yaml\n(.*?)```", (DOCS / "ci.md").read_text(), re.DOTALL)
     assert examples
     for example in examples:

@@ -1,4 +1,4 @@
-"""`perfkit compare`, `baseline` and `history` as a person types them: output and exit codes."""
+"""`perfkit compare`, `baseline` and `history`: output and exit codes."""
 
 import json
 
@@ -58,7 +58,7 @@ def torn(folder):
         (lambda folder: write(folder, document(points=[point(protocol="grpc")])), 4, "no load point in common"),
     ],
 )
-def test_what_cannot_be_compared_is_a_sentence_and_a_code(results, capsys, harm, code, sentence):
+def test_results_that_cannot_be_compared_are_refused_with_a_sentence(results, capsys, harm, code, sentence):
     harm(results / "two")
     assert main(["compare", "one", "two"]) == code
     said = capsys.readouterr()
@@ -67,12 +67,12 @@ def test_what_cannot_be_compared_is_a_sentence_and_a_code(results, capsys, harm,
 
 
 @pytest.mark.usefixtures("results")
-def test_one_result_is_nothing_to_compare(capsys):
+def test_a_single_result_cannot_be_compared(capsys):
     assert main(["compare", "one"]) == 2
-    assert "two results at least" in capsys.readouterr().err
+    assert "at least two results" in capsys.readouterr().err
 
 
-def test_a_baseline_stands_under_its_scenarios_name_and_grows(results, capsys):
+def test_a_baseline_has_its_scenarios_name_and_can_grow(results, capsys):
     assert main(["baseline", "one"]) == 0
     assert main(["baseline", "baselines/smoke.json", "two"]) == 0
     assert capsys.readouterr().out == "baselines/smoke.json: 1 run on 1 host\nbaselines/smoke.json: 2 runs on 1 host\n"
@@ -82,19 +82,19 @@ def test_a_baseline_stands_under_its_scenarios_name_and_grows(results, capsys):
 @pytest.mark.parametrize(
     ("path", "value", "code", "sentence"),
     [
-        ("environment.generator.kernel", "7.0", 4, "two does not belong into one baseline with one: the kernel differs"),
-        ("status", "interrupted", 5, "a baseline is made of complete, valid and steady runs: two: the run is interrupted"),
+        ("environment.generator.kernel", "7.0", 4, "two and one cannot be in one baseline: the kernel differs"),
+        ("status", "interrupted", 5, "a baseline needs complete, valid and steady runs: two: the run is interrupted"),
         ("summary.0.valid", False, 5, "two: http, concurrency 4 is not valid"),
     ],
 )
-def test_a_baseline_is_made_of_sound_runs_of_one_kind(results, capsys, path, value, code, sentence):
+def test_a_baseline_refuses_unreliable_or_different_runs(results, capsys, path, value, code, sentence):
     write(results / "two", changed(document(), path, value))
     assert main(["baseline", "one", "two", "--out", "b.json"]) == code
     assert sentence in capsys.readouterr().err
     assert not (results / "b.json").exists()
 
 
-def test_a_history_is_filled_listed_searched_and_drawn(results, capsys):
+def test_a_history_can_be_filled_listed_searched_and_plotted(results, capsys):
     assert main(["history", "add", "one", "two"]) == 0
     assert main(["history", "add", "one"]) == 0
     assert capsys.readouterr().out == "perfkit-history.sqlite: 2 added\nperfkit-history.sqlite: 0 added, 1 there already\n"
@@ -116,7 +116,7 @@ def test_a_history_takes_all_results_or_none(results):
 
 
 @pytest.mark.usefixtures("results")
-def test_a_choice_that_fits_nothing_says_what_there_is(capsys):
+def test_a_filter_that_matches_nothing_lists_what_there_is(capsys):
     main(["history", "add", "one"])
     assert main(["history", "steps", "--scenario", "other"]) == 2
     assert "no figures fit; there are smoke: http, concurrency 4" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`perfkit gate` from stored results, as a CI job calls it: exact exit codes, and where the verdict goes."""
+"""`perfkit gate` on stored results, as a CI job calls it: exact exit codes, and the verdict's outputs."""
 
 import json
 from xml.etree import ElementTree
@@ -8,15 +8,15 @@ import pytest
 
 from perfkit.cli.main import main
 from tests.cli.test_gate import URLS, begin
-from tests.gate.conftest import make_pairs
 from tests.result.test_fingerprint import MUTATIONS
+from tests.simulated_pairs import make_pairs
 from tests.stored_results import changed, document, point, write
 
 BASELINE = "baselines/smoke.json"
 
 
 def run(factor, day, **options):
-    """The document of a run that is so many times slower."""
+    """The document of a run whose times are `factor` times as long."""
     figures = {"p50_ms": 2.0 * factor, "p99_ms": 6.0 * factor, "throughput_per_s": 500 / factor}
     return document(started_at=f"2026-01-{day:02}T00:00:00.000+00:00", **figures, **options)
 
@@ -27,7 +27,7 @@ def gate(*options, candidate="new"):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch, capsys):
-    """The working folder: a baseline of five runs, and a candidate `new` that is to be overwritten."""
+    """The working folder: a baseline of five runs, and a candidate `new`, which tests overwrite."""
     monkeypatch.chdir(tmp_path)
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
         monkeypatch.delenv(name, raising=False)
@@ -66,7 +66,7 @@ def test_every_verdict_has_its_exit_code(place, capsys, candidate, options, code
 
 @pytest.mark.parametrize(("path", "value"), [mutation[:2] for mutation in MUTATIONS])
 @pytest.mark.usefixtures("place")
-def test_every_mutation_of_the_fingerprint_gives_four(place, capsys, path, value):
+def test_every_change_of_the_fingerprint_is_incomparable(place, capsys, path, value):
     write(place / "new", changed(run(1.0, 20), path, value))
     assert gate() == 4
     assert "INCOMPARABLE: " in capsys.readouterr().out
@@ -100,7 +100,7 @@ def newer_baseline(place):
         (lambda place: (place / BASELINE).unlink(), "there is no result.json"),
     ],
 )
-def test_what_cannot_be_read_is_a_sentence_and_two(place, capsys, harm, sentence):
+def test_an_unreadable_file_is_a_usage_error_with_a_sentence(place, capsys, harm, sentence):
     harm(place)
     assert gate() == 2
     said = capsys.readouterr()
@@ -110,12 +110,12 @@ def test_what_cannot_be_read_is_a_sentence_and_two(place, capsys, harm, sentence
 
 @pytest.mark.parametrize("option", [["--control", "3"], ["--quick"], ["--set", "workload.seed=1"]])
 @pytest.mark.usefixtures("place")
-def test_what_only_a_measurement_can_do_is_refused(capsys, option):
+def test_options_of_a_measuring_gate_are_refused(capsys, option):
     assert gate(*option) == 2
-    assert "stored results are as they are" in capsys.readouterr().err
+    assert "are for a gate that measures, not for stored results" in capsys.readouterr().err
 
 
-def test_one_build_against_itself_gives_four_unless_that_is_meant(place):
+def test_equal_builds_are_incomparable_unless_allowed(place):
     for name, day in (("old", 20), ("new", 21)):
         write(place / name, changed(run(1.0, day), "environment.target.build", "b1"))
     arguments = ["gate", "--baseline", "old", "--candidate", "new"]
@@ -123,7 +123,7 @@ def test_one_build_against_itself_gives_four_unless_that_is_meant(place):
     assert main([*arguments, "--same-build"]) == 3
 
 
-def test_the_verdict_goes_where_it_is_asked_to(place, capsys, monkeypatch):
+def test_the_verdict_is_written_to_every_requested_output(place, capsys, monkeypatch):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(place / "summary.md"))
     write(place / "new", run(1.2, 20))
@@ -138,7 +138,7 @@ def test_the_verdict_goes_where_it_is_asked_to(place, capsys, monkeypatch):
     assert json.loads((place / "verdict" / "verdict.json").read_text())["kind"] == "regressed"
 
 
-def test_a_paired_verdict_goes_to_the_same_places_with_its_pairs(place, capsys):
+def test_a_paired_verdict_is_written_with_its_pairs(place, capsys):
     scenario = place / "scenario.yaml"
     scenario.write_text(
         "{target: {model: synthetic}, workload: {inputs: {INPUT0: {generate: zeros, shape: [4]}}}, load: {open: {rate: 10}}, "
@@ -152,7 +152,7 @@ def test_a_paired_verdict_goes_to_the_same_places_with_its_pairs(place, capsys):
     assert "Pairs: candidate against baseline" in (place / "m.md").read_text()
 
 
-def test_json_stays_json_where_annotations_are_printed_as_well(place, capsys):
+def test_annotations_go_to_stderr_if_stdout_is_json(place, capsys):
     write(place / "new", run(1.2, 20))
     assert gate("--format", "json", "--github", "on") == 1
     said = capsys.readouterr()
@@ -161,12 +161,12 @@ def test_json_stays_json_where_annotations_are_printed_as_well(place, capsys):
 
 
 @pytest.mark.usefixtures("place")
-def test_outside_github_nothing_is_annotated(capsys):
+def test_there_are_no_annotations_outside_github(capsys):
     assert gate() == 0
     assert "::" not in capsys.readouterr().out
 
 
-def test_a_file_that_cannot_be_written_is_told_before_anything_else(place, capsys):
+def test_an_output_that_cannot_be_written_is_refused_at_once(place, capsys):
     assert gate("--junit", str(place)) == 2
     assert "this is a folder; give a file" in capsys.readouterr().err
 
@@ -188,14 +188,14 @@ def test_control_pairs_of_a_verdict_calibrate_a_baseline(place, capsys):
     (place / "verdict.json").write_text(json.dumps(verdict))
     assert main(["baseline", "run1", "--control", "verdict.json"]) == 0
     capsys.readouterr()
-    assert gate() == 0  # one run against one, since it is known how they differ
+    assert gate() == 0  # one run against one: the variation between runs is known
     write(place / "new", run(1.2, 20))
     assert gate() == 1
     (place / "verdict.json").write_text(json.dumps({**verdict, "control": []}))
     assert main(["baseline", "run1", "--control", "verdict.json"]) == 2
 
 
-def test_errors_that_only_the_candidate_has_are_a_regression(place):
+def test_errors_of_the_candidate_alone_are_a_regression(place):
     requests = {**point()["requests"], "ok": 4800, "timed_out": 200}
     write(place / "new", run(1.0, 20, requests=requests, error_rate=0.04))
     assert gate() == 1

@@ -29,19 +29,19 @@ def test_a_target_is_a_url_or_a_command(text, target, arm, shown):
 @pytest.mark.parametrize(
     ("text", "target", "sentence"),
     [
-        ("ftp://host", {}, "--baseline: expected .*ftp://host.*; or cmd: and a command"),
+        ("ftp://host", {}, "--baseline: expected .*ftp://host.*; or cmd: followed by a command"),
         ("cmd:", {}, "cmd: without a command"),
         ("cmd:serve 'x", {}, "cmd:serve 'x: No closing quotation"),
-        ("cmd:serve", {}, "does not know where that server listens: put {port} where it takes its port"),
-        ("cmd:serve {port}", {"protocols": ["http", "grpc"]}, "target.protocols: a gate goes over one protocol at a time"),
+        ("cmd:serve", {}, "the server's address is unknown: write {port} in the command where the server takes its port"),
+        ("cmd:serve {port}", {"protocols": ["http", "grpc"]}, "target.protocols: a gate uses one protocol; name one of them"),
     ],
 )
-def test_what_is_neither_is_refused_with_what_to_do(text, target, sentence):
+def test_other_targets_are_refused_with_the_fix(text, target, sentence):
     with pytest.raises(UsageError, match=sentence):
         parse_arm("--baseline", text, scenario(**target))
 
 
-def test_a_server_that_was_built_anew_is_told_by_the_files_that_its_command_names(tmp_path):
+def test_a_new_build_shows_in_the_files_that_the_command_names(tmp_path):
     program, script, log = (tmp_path / name for name in ("server", "serve.py", "server.log"))
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)

@@ -1,5 +1,3 @@
-"""Baseline files: what they keep, and what they refuse."""
-
 import json
 import pathlib
 
@@ -17,7 +15,7 @@ from perfkit.stats.buckets import BucketCounts
 from tests.stored_results import changed, document, result, write
 
 
-def test_a_baseline_is_read_as_it_was_written(tmp_path):
+def test_a_baseline_survives_writing_and_reading(tmp_path):
     parts = [(at, baseline_from_result(result(started_at=f"2026-01-0{at}T00:00:00.000+00:00"))) for at in "21"]
     made = merge_baselines(parts)
     write_baseline(tmp_path / "baselines" / "smoke.json", made)
@@ -30,23 +28,23 @@ def test_a_baseline_is_read_as_it_was_written(tmp_path):
     assert len(document_["runs"][0]["repetitions"]) == 3
 
 
-def test_a_result_stands_for_a_baseline_of_one_run(tmp_path):
+def test_a_result_is_a_baseline_of_one_run(tmp_path):
     folder = write(tmp_path / "r", document())
     assert read_baseline(folder) == read_baseline(folder / "result.json") == baseline_from_result(result())
 
 
-def test_each_run_is_kept_once():
+def test_merging_keeps_each_run_once():
     one = baseline_from_result(result())
     assert len(merge_baselines([("a", one), ("b", one)]).runs) == 1
 
 
-def test_runs_that_do_not_fit_together_are_refused():
+def test_runs_with_different_fingerprints_cannot_be_merged():
     other = Result.model_validate(changed(document(), "environment.generator.kernel", "7.0"))
-    with pytest.raises(IncomparableError, match=r"b does not belong into one baseline with a: the kernel differs: 6.1.0 against 7.0"):
+    with pytest.raises(IncomparableError, match=r"b and a cannot be in one baseline: the kernel differs: 6.1.0 against 7.0"):
         merge_baselines([("a", baseline_from_result(result())), ("b", baseline_from_result(other))])
 
 
-def test_payloads_are_the_histograms_of_the_log(tmp_path):
+def test_the_stored_histograms_are_those_of_the_log(tmp_path):
     writer, values = ResultWriter(tmp_path / "r", 0.0), np.arange(1, 2001) * 10_000
     for second, some in enumerate(np.split(values, 2)):
         writer.log(interval_lines("p0.r1", 0.0, Interval(second, BucketCounts.of(some))))
@@ -74,7 +72,7 @@ def test_payloads_are_the_histograms_of_the_log(tmp_path):
         ("[]", "found None"),
     ],
 )
-def test_what_cannot_be_read_is_a_sentence(tmp_path, text, sentence):
+def test_an_unreadable_file_is_refused_with_a_sentence(tmp_path, text, sentence):
     path = pathlib.Path(tmp_path / "b.json")
     path.write_text(text)
     with pytest.raises(ResultError) as caught:
@@ -83,7 +81,7 @@ def test_what_cannot_be_read_is_a_sentence(tmp_path, text, sentence):
     assert str(path) in str(caught.value)
 
 
-def test_a_torn_file_is_a_sentence(tmp_path):
+def test_a_torn_file_is_refused(tmp_path):
     made = tmp_path / "b.json"
     write_baseline(made, baseline_from_result(result()))
     whole = made.read_text()

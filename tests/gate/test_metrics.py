@@ -1,8 +1,11 @@
+"""Metrics, their comparisons from paired values, and the verdict as a document."""
+
 import math
 
 import pytest
 
-from perfkit.gate.metrics import Figures, Metric, compare, judge
+from perfkit.gate.metrics import Metric
+from perfkit.gate.paired_decision import PairedValues, compare_pairs, judge
 from perfkit.gate.verdict import Verdict, format_change, verdict_document
 from perfkit.stats.paired import decide, rule_for
 
@@ -11,18 +14,18 @@ THROUGHPUT, P99 = Metric("throughput", POINT, "per_s", 0.05), Metric("p99", POIN
 ERRORS, P99_9 = Metric("error_rate", "all load points", "share", 0.001), Metric("p99_9", POINT, "ns", None)
 
 
-def figures(metric, baseline, factor=1.0, plus=0.0, count=12):
-    values = tuple(baseline * (1 + 0.001 * index) for index in range(count))
-    # factors of 1 + k/10,000, of which no two are alike
-    return Figures(metric, values, tuple(value * factor * (1 + 1e-4 * (index - count / 2)) + plus for index, value in enumerate(values)))
+def values(metric, baseline, factor=1.0, plus=0.0, count=12):
+    """Pairs whose ratio is `factor` times 1 + k/10,000, with a different k for each."""
+    base = tuple(baseline * (1 + 0.001 * index) for index in range(count))
+    return PairedValues(metric, base, tuple(value * factor * (1 + 1e-4 * (index - count / 2)) + plus for index, value in enumerate(base)))
 
 
 def compared(metrics, *given):
-    return decide(judge(rule_for(metrics), given)), compare(rule_for(metrics), given)
+    return decide(judge(rule_for(metrics), given)), compare_pairs(rule_for(metrics), given)
 
 
-def test_a_slower_candidate_is_told_in_the_metrics_own_direction():
-    decision, (throughput, p99, errors) = compared(2, figures(THROUGHPUT, 1000, 1 / 1.2), figures(P99, 5e6, 1.3), figures(ERRORS, 0.0))
+def test_a_slower_candidate_is_reported_in_each_metrics_direction():
+    decision, (throughput, p99, errors) = compared(2, values(THROUGHPUT, 1000, 1 / 1.2), values(P99, 5e6, 1.3), values(ERRORS, 0.0))
     assert decision == "regressed"
     assert (throughput.verdict, p99.verdict, errors.verdict) == ("regressed", "regressed", "pass")
     assert throughput.better == "higher"
@@ -33,50 +36,49 @@ def test_a_slower_candidate_is_told_in_the_metrics_own_direction():
         low, high = one.interval
         assert low < one.estimate < high
         assert one.adjusted_p < 0.01
-        assert one.title in one.reason
-        assert "beyond the noise band of 1 %" in one.reason
+        assert one.reason.startswith(f"{one.title}: ")
+        assert "worse by more than the noise band of 1 % (adjusted p" in one.reason
     assert format_change(throughput).startswith("-16.7 % [")
     assert (errors.estimate, errors.interval, errors.scale) == (0.0, (0.0, 0.0), "difference")
 
 
-def test_the_end_of_the_interval_and_the_margin_say_pass():
-    _, (passing, not_passing) = compared(2, figures(P99, 5e6, 1.005), figures(THROUGHPUT, 1000, 1 / 1.3))
+def test_a_pass_requires_the_interval_to_stay_within_the_margin():
+    _, (passing, failing) = compared(2, values(P99, 5e6, 1.005), values(THROUGHPUT, 1000, 1 / 1.3))
     assert passing.verdict == "pass"
     assert passing.interval[1] < 1 + passing.margin
     assert passing.confidence == pytest.approx(1 - 2 * 0.05 / 3)
-    assert "worse by less than the margin of 10 %" in passing.reason
-    assert not_passing.interval[0] < 1 / 1.05
+    assert "within the margin of 10 %" in passing.reason
+    assert failing.interval[0] < 1 / 1.05
 
 
-def test_with_too_few_pairs_nothing_is_settled_and_no_end_is_made_up():
-    decision, (p99,) = compared(1, figures(P99, 5e6, 2.0, count=3))
+def test_too_few_pairs_leave_the_interval_unbounded():
+    decision, (p99,) = compared(1, values(P99, 5e6, 2.0, count=3))
     assert decision is None
     assert (p99.verdict, p99.interval) == ("inconclusive", (None, None))
     assert format_change(p99) == "+100.0 % [?, ?]"
 
 
-def test_what_is_for_information_has_no_say():
-    decision, (_, informing) = compared(1, figures(P99, 5e6), figures(P99_9, 5e6, 3.0))
+def test_a_metric_for_information_does_not_count():
+    decision, (_, for_information) = compared(1, values(P99, 5e6), values(P99_9, 5e6, 3.0))
     assert decision == "pass"
-    assert (informing.gated, informing.adjusted_p) == (False, None)
-    assert "for information" in informing.reason
+    assert (for_information.gated, for_information.adjusted_p) == (False, None)
+    assert "for information only" in for_information.reason
 
 
-def test_errors_are_compared_by_their_difference():
-    decision, (_, errors) = compared(1, figures(P99, 5e6), figures(ERRORS, 0.0, plus=0.005))
+def test_error_rates_are_compared_by_difference():
+    decision, (_, errors) = compared(1, values(P99, 5e6), values(ERRORS, 0.0, plus=0.005))
     assert decision == "regressed"
-    assert errors.estimate == pytest.approx(0.005)
-    assert errors.slowdown == pytest.approx(0.005)
+    assert errors.estimate == errors.slowdown == pytest.approx(0.005)
     assert "+0.50 [" in errors.reason
 
 
-def test_a_figure_without_a_ratio_is_refused():
+def test_a_value_of_zero_has_no_ratio():
     with pytest.raises(ValueError, match="p99 at http, concurrency 4: there is no ratio of 5 to 0"):
         P99.difference(0.0, 5.0)
 
 
-def test_a_verdict_is_read_as_it_was_written():
-    _, comparisons = compared(2, figures(THROUGHPUT, 1000), figures(P99, 5e6), figures(ERRORS, 0.0), figures(P99_9, 9e6))
+def test_a_verdict_survives_writing_and_reading():
+    _, comparisons = compared(2, values(THROUGHPUT, 1000), values(P99, 5e6), values(ERRORS, 0.0), values(P99_9, 9e6))
     verdict = Verdict(
         kind="pass", reasons=("Fine.",), mode="paired", scenario="x", baseline="http://a", candidate="http://b", false_alarm_rate=0.01,
         pairs=12, looks=(12, 16, 20), comparisons=comparisons, started_at="2026-01-02T03:04:05.678+00:00",

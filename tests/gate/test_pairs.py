@@ -5,93 +5,98 @@ import pytest
 
 from perfkit.clock import ManualClock
 from perfkit.gate.paired_decision import MetricChoice, decide_pairs
-from perfkit.gate.pairs import Pair, draw_order, draw_seed, run_pairs
+from perfkit.gate.pairs import Pair, pair_seed, random_order, run_pairs
 from perfkit.stats.paired import rule_for
+from perfkit.units import NS_PER_S
+from tests.simulated_pairs import RecordingObserver, SimulatedMachine
 
 RULE, STANDARD = rule_for(4), MetricChoice(is_standard=True)
 
 
-def run(measure, audience, *, seed=1, kind="pair", done=(), kept=None, settle_with=None):
-    """A gate of made-up runs to its end."""
+@pytest.fixture
+def observer():
+    return RecordingObserver()
+
+
+def run(run_arm, observer, *, seed=1, kind="pair", earlier=(), stored=None, decide=lambda pairs: decide_pairs(RULE, pairs, STANDARD)):
+    """A gate of simulated runs, to its decision."""
+    store = (stored if stored is not None else []).append
     return asyncio.run(
         run_pairs(
-            kind,
-            seed=seed,
-            done=done,
-            measure=measure,
-            keep=(kept if kept is not None else []).append,
-            decide=settle_with or (lambda pairs: decide_pairs(RULE, pairs, STANDARD)),
-            observer=audience,
-            clock=ManualClock(),
+            kind, seed=seed, earlier=earlier, run_arm=run_arm, store=store, decide=decide, observer=observer, clock=ManualClock(),
         )
-    )
+    )  # fmt: skip
 
 
-def until(count):
-    """A settlement by number alone."""
+def after(count):
+    """A decision by the number of pairs alone."""
     return lambda pairs: len(pairs) if len(pairs) == count else None
 
 
-def test_both_arms_of_a_pair_get_its_seed_and_another_pair_another(machine, audience):
-    measure = machine()
-    run(measure, audience, settle_with=until(6))
-    seeds = [seed for _, _, seed in measure.asked]
-    assert seeds[::2] == seeds[1::2] == [draw_seed(1, number) for number in range(6)]
+def test_both_arms_of_a_pair_get_the_same_seed_and_each_pair_another(observer):
+    machine = SimulatedMachine()
+    run(machine, observer, decide=after(6))
+    seeds = [seed for _, _, seed in machine.calls]
+    assert seeds[::2] == seeds[1::2] == [pair_seed(1, number) for number in range(6)]
     assert len(set(seeds)) == 6
-    assert len({name for _, name, _ in measure.asked}) == 12
+    assert len({name for _, name, _ in machine.calls}) == 12
 
 
-def test_the_order_is_the_coins(machine, audience):
-    measure = machine()
-    run(measure, audience, settle_with=until(6))
-    assert [(first[0], second[0]) for first, second in zip(measure.asked[::2], measure.asked[1::2], strict=True)] == [
-        draw_order(1, number) for number in range(6)
-    ]
-    assert [pair.first for pair in audience.finished] == [draw_order(1, number)[0] for number in range(6)]
+def test_the_arms_are_measured_in_random_order(observer):
+    machine = SimulatedMachine()
+    run(machine, observer, decide=after(6))
+    orders = [random_order(1, number) for number in range(6)]
+    assert [(first[0], second[0]) for first, second in zip(machine.calls[::2], machine.calls[1::2], strict=True)] == orders
+    assert [pair.first for pair in observer.finished] == [first for first, _ in orders]
 
 
-def test_the_coins_are_fair_and_know_nothing_of_each_other():
-    heads = [[draw_order(seed, number)[0] == "baseline" for number in range(20)] for seed in range(500)]
+def test_random_orders_are_fair_and_independent():
+    heads = [[random_order(seed, number)[0] == "baseline" for number in range(20)] for seed in range(500)]
     assert statistics.mean(map(sum, heads)) == pytest.approx(10, abs=0.4)  # four standard errors
     assert statistics.variance(map(sum, heads)) == pytest.approx(5, abs=1.3)
     same = [gate[number] == gate[number + 1] for gate in heads for number in range(19)]
     assert statistics.mean(same) == pytest.approx(0.5, abs=0.025)
 
 
-def test_every_pair_is_kept_as_it_ends_and_a_gate_goes_on_behind_them(machine, audience):
-    async def interrupt_in_the_third_pairs_second_run(number):
+def test_every_pair_is_stored_as_it_ends_and_an_interrupted_gate_continues_after_them(observer):
+    async def interrupt_the_second_run_of_the_third_pair(number):
         if number == 5:
             raise asyncio.CancelledError
 
     whole: list[Pair] = []
-    run(machine(noise=0.0), audience, settle_with=until(5), kept=whole)
-    kept: list[Pair] = []
+    run(SimulatedMachine(noise=0.0), observer, decide=after(5), stored=whole)
+    stored: list[Pair] = []
+    interrupted = SimulatedMachine(before=interrupt_the_second_run_of_the_third_pair, noise=0.0)
     with pytest.raises(asyncio.CancelledError):
-        run(machine(before=interrupt_in_the_third_pairs_second_run, noise=0.0), audience, settle_with=until(5), kept=kept)
-    assert kept == whole[:2]
-    run(machine(noise=0.0), audience, settle_with=until(5), done=list(kept), kept=kept)
-    assert kept == whole
+        run(interrupted, observer, decide=after(5), stored=stored)
+    assert stored == whole[:2]
+    run(SimulatedMachine(noise=0.0), observer, decide=after(5), earlier=list(stored), stored=stored)
+    assert stored == whole
 
 
-def test_a_control_pair_is_the_baseline_twice(machine, audience):
-    measure = machine(candidate=9.0, noise=0.0)
-    kept: list[Pair] = []
-    run(measure, audience, kind="control", settle_with=until(3), kept=kept)
-    assert {arm for arm, _, _ in measure.asked} == {"baseline"}
-    assert all(pair.baseline == pair.candidate for pair in kept)
-    run(measure, audience, settle_with=until(2), done=list(kept), kept=kept)
-    assert [(pair.kind, pair.number) for pair in kept] == [*(("control", number) for number in range(3)), ("pair", 3), ("pair", 4)]
+def test_a_control_pair_measures_the_baseline_twice(observer):
+    machine = SimulatedMachine(candidate=9.0, noise=0.0)
+    stored: list[Pair] = []
+    run(machine, observer, kind="control", decide=after(3), stored=stored)
+    assert {arm for arm, _, _ in machine.calls} == {"baseline"}
+    assert all(pair.baseline == pair.candidate for pair in stored)
+    run(machine, observer, decide=after(2), earlier=list(stored), stored=stored)
+    assert [(pair.kind, pair.number) for pair in stored] == [*(("control", number) for number in range(3)), ("pair", 3), ("pair", 4)]
 
 
-def test_who_watches_is_told_how_long_a_pair_takes(audience, machine):
+def test_the_observer_gets_the_mean_length_of_a_pair(observer):
     clock = ManualClock()
 
     async def five_seconds(_):
-        await clock.sleep_until_ns(clock.now_ns() + 5_000_000_000)
+        await clock.sleep_until_ns(clock.now_ns() + 5 * NS_PER_S)
 
-    measure = machine(before=five_seconds)
-    clock.run(run_pairs("pair", seed=1, done=[], measure=measure, keep=lambda _: None, decide=until(3), observer=audience, clock=clock))
-    assert [(usable, seconds) for _, usable, _, seconds in audience.started] == [(0, None), (1, 10.0), (2, 10.0)]
+    clock.run(
+        run_pairs(
+            "pair", seed=1, earlier=[], run_arm=SimulatedMachine(before=five_seconds), store=lambda _: None, decide=after(3),
+            observer=observer, clock=clock,
+        )
+    )  # fmt: skip
+    assert [(usable, seconds) for _, usable, _, seconds in observer.started] == [(0, None), (1, 10.0), (2, 10.0)]
 
 
 @pytest.mark.parametrize(
@@ -108,19 +113,19 @@ def test_who_watches_is_told_how_long_a_pair_takes(audience, machine):
         ({"without": ["p99"]}, "invalid", 1),
     ],
 )
-def test_a_gate_ends_with_its_verdict_as_soon_as_it_is_plain(machine, audience, faults, kind, pairs):
-    assert run(machine(**faults), audience).kind == kind
-    assert len(audience.finished) == pairs
+def test_a_gate_ends_at_the_first_look_that_decides(observer, faults, kind, pairs):
+    assert run(SimulatedMachine(**faults), observer).kind == kind
+    assert len(observer.finished) == pairs
 
 
 @pytest.mark.parametrize("faults", [{"second": 1.3}, {"drift": 1.05}, {"second": 0.8, "drift": 1.02}])
-def test_neither_position_nor_drift_makes_an_alarm(machine, audience, faults):
-    verdicts = [run(machine(seed=seed, **faults), audience, seed=seed).kind for seed in range(30)]
-    # each alarms with a chance of 1 % at most, so that more than two in thirty come once in some 300 sets of seeds
-    assert verdicts.count("regressed") <= 2
+def test_neither_position_nor_drift_causes_false_alarms(observer, faults):
+    kinds = [run(SimulatedMachine(seed=seed, **faults), observer, seed=seed).kind for seed in range(30)]
+    # at most 1 % each, so that more than two in thirty occur in one of some 300 sets of seeds
+    assert kinds.count("regressed") <= 2
 
 
 @pytest.mark.parametrize("faults", [{"second": 1.3}, {"drift": 1.05}])
-def test_without_the_coins_they_would(machine, audience, faults, monkeypatch):
-    monkeypatch.setattr("perfkit.gate.pairs.draw_order", lambda *_: ("baseline", "candidate"))
-    assert run(machine(**faults), audience).kind == "regressed"
+def test_position_and_drift_would_cause_false_alarms_in_a_fixed_order(observer, faults, monkeypatch):
+    monkeypatch.setattr("perfkit.gate.pairs.random_order", lambda *_: ("baseline", "candidate"))
+    assert run(SimulatedMachine(**faults), observer).kind == "regressed"

@@ -1,4 +1,4 @@
-"""The gate from stored results: its verdicts, what it refuses, and how often it errs."""
+"""The gate from stored results: its verdicts, its refusals, and its error rates."""
 
 import math
 
@@ -9,8 +9,6 @@ from perfkit.gate.baseline import ControlVariance, baseline_from_result, merge_b
 from perfkit.gate.stored_comparison import control_variances
 from perfkit.gate.stored_gate import stored_verdict
 from perfkit.gate.verdict import Comparison
-from perfkit.report.gate import share
-from perfkit.report.verdict import finding
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, point, result
 
@@ -18,7 +16,7 @@ STARTED = "2026-02-03T04:05:06.000+00:00"
 
 
 def runs(factors, *, hosts=("host-a",), hour=0, **options):
-    """A baseline with a run for each factor, by which all times are longer and the throughput is lower."""
+    """A baseline with one run per factor, by which its times are multiplied and its throughput divided."""
     made = []
     for index, factor in enumerate(factors):
         figures = {"p50_ms": 2.0 * factor, "p99_ms": 6.0 * factor, "throughput_per_s": 500 / factor}
@@ -27,7 +25,7 @@ def runs(factors, *, hosts=("host-a",), hour=0, **options):
     return merge_baselines(made)
 
 
-def judge(baseline, candidate, **options):
+def gate(baseline, candidate, **options):
     return stored_verdict(baseline, candidate, labels=("baselines/smoke.json", "reports/new"), started_at=STARTED, **options)
 
 
@@ -35,7 +33,7 @@ STEADY = [1.0, 1.004, 0.996, 1.002, 0.998]
 
 
 def test_an_unchanged_candidate_passes():
-    verdict = judge(runs(STEADY), runs([1.001, 0.999, 1.003], hour=1))
+    verdict = gate(runs(STEADY), runs([1.001, 0.999, 1.003], hour=1))
     assert verdict.kind == "pass"
     assert verdict.mode == "stored"
     assert {one.verdict for one in verdict.gated} == {"pass"}
@@ -43,7 +41,7 @@ def test_an_unchanged_candidate_passes():
 
 
 def test_a_slower_candidate_has_regressed_in_every_metric():
-    verdict = judge(runs(STEADY), runs([1.12, 1.121, 1.119], hour=1))
+    verdict = gate(runs(STEADY), runs([1.12, 1.121, 1.119], hour=1))
     assert verdict.kind == "regressed"
     found = {one.metric: one for one in verdict.comparisons}
     assert {name for name, one in found.items() if one.verdict == "regressed"} == {"throughput", "p50", "p95", "p99"}
@@ -53,8 +51,8 @@ def test_a_slower_candidate_has_regressed_in_every_metric():
     assert found["error_rate"].verdict == "pass"
 
 
-def test_the_limit_is_that_of_students_t():
-    verdict = judge(runs(STEADY), runs([1.02, 1.03], hour=1))
+def test_the_interval_is_that_of_students_t():
+    verdict = gate(runs(STEADY), runs([1.02, 1.03], hour=1))
     found = next(one for one in verdict.comparisons if one.metric == "p50")
     base, candidate = np.log(STEADY), np.log([1.02, 1.03])
     variance = (np.var(base, ddof=1) * 4 + np.var(candidate, ddof=1) * 1) / 5
@@ -64,36 +62,36 @@ def test_the_limit_is_that_of_students_t():
     assert found.confidence == pytest.approx(0.9)
 
 
-def test_single_runs_cannot_be_gated_and_the_output_says_why():
-    verdict = judge(runs([1.0]), runs([1.5], hour=1))
+def test_single_runs_cannot_be_gated_and_a_note_says_why():
+    verdict = gate(runs([1.0]), runs([1.5], hour=1))
     assert verdict.kind == "inconclusive"
-    assert any("How one run differs from the next is not known" in note for note in verdict.notes)
+    assert any("The variation from run to run is unknown" in note for note in verdict.notes)
     assert all(one.interval is None and one.adjusted_p is None for one in verdict.comparisons if one.scale == "ratio")
 
 
-def test_control_pairs_make_single_runs_enough():
+def test_with_control_pairs_single_runs_can_be_gated():
     control = tuple(
         ControlVariance(metric=metric, load_point="http, concurrency 4", variance=0.01**2, degrees_of_freedom=19)
         for metric in ("throughput", "p50", "p95", "p99")
     )
     baseline = runs([1.0]).model_copy(update={"control": control})
-    assert judge(baseline, runs([1.15], hour=1)).kind == "regressed"
-    assert judge(baseline, runs([1.0], hour=1)).kind == "pass"
+    assert gate(baseline, runs([1.15], hour=1)).kind == "regressed"
+    assert gate(baseline, runs([1.0], hour=1)).kind == "pass"
 
 
-def test_another_host_is_not_gated_without_knowing_how_hosts_differ():
-    verdict = judge(runs(STEADY), runs([1.5, 1.5], hosts=("host-b",), hour=1))
+def test_another_host_is_not_gated_if_the_variation_between_hosts_is_unknown():
+    verdict = gate(runs(STEADY), runs([1.5, 1.5], hosts=("host-b",), hour=1))
     assert verdict.kind == "inconclusive"
-    assert any("How hosts differ is not calibrated" in note for note in verdict.notes)
+    assert any("The variation between hosts is unknown" in note for note in verdict.notes)
 
 
-def test_with_several_hosts_the_limit_allows_for_their_differences():
+def test_the_limit_includes_the_variation_between_several_hosts():
     hosts, level = tuple(f"host-{letter}" for letter in "bcdefg"), np.array([1.0, 1.01, 0.99, 1.02, 0.98, 1.0])
     factors = [*level * 1.001, *level * 0.999]
     baseline = runs(factors, hosts=hosts)
-    verdict = judge(baseline, runs([1.3, 1.301], hosts=("host-x",), hour=1))
+    verdict = gate(baseline, runs([1.3, 1.301], hosts=("host-x",), hour=1))
     assert verdict.kind == "regressed"
-    assert any("among the baseline's 6" in note for note in verdict.notes)
+    assert any("between the baseline's 6 hosts" in note for note in verdict.notes)
     found = next(one for one in verdict.comparisons if one.metric == "p50")
     logs = np.log(factors).reshape(2, 6)
     between = 2 * np.var(logs.mean(axis=0), ddof=1)
@@ -101,51 +99,49 @@ def test_with_several_hosts_the_limit_allows_for_their_differences():
     sigma = math.sqrt(2 * (between - np.square(logs - logs.mean(axis=0)).sum() / 6) / 2 + within * (1 / 12 + 1 / 2))
     shift = np.log([1.3, 1.301]).mean() - logs.mean()
     assert found.interval[1] == pytest.approx(math.exp(shift + 2.01505 * sigma), rel=1e-4)  # t at 6 - 1 degrees of freedom
-    assert judge(baseline, runs([1.02, 1.02], hosts=("host-x",), hour=1)).kind != "regressed"
+    assert gate(baseline, runs([1.02, 1.02], hosts=("host-x",), hour=1)).kind != "regressed"
 
 
-def test_of_a_baseline_of_several_hosts_the_candidates_own_is_taken():
+def test_only_the_baseline_runs_of_the_candidates_host_are_compared():
     baseline = runs([1.0, 2.0, 1.002, 2.004, 0.998, 1.996], hosts=("host-a", "host-b"))
-    verdict = judge(baseline, runs([1.001, 0.999], hour=1))
+    verdict = gate(baseline, runs([1.001, 0.999], hour=1))
     assert verdict.kind == "pass"
     assert next(one for one in verdict.comparisons if one.metric == "p50").estimate == pytest.approx(1.0, rel=2e-3)
 
 
-def test_the_output_says_what_this_mode_cannot_promise():
-    notes = " ".join(judge(runs(STEADY), runs([1.0], hour=1)).notes)
-    assert "cannot tell a slower server from a machine that changed in between" in notes
+def test_the_notes_say_what_a_stored_gate_cannot_promise():
+    notes = " ".join(gate(runs(STEADY), runs([1.0], hour=1)).notes)
+    assert "cannot tell a slower server from a machine that has changed in between" in notes
     assert "one host (host-a): 5 runs of the baseline, 1 run of the candidate" in notes
     assert "network" not in notes
 
 
-def test_a_target_over_a_network_is_said_to_be_unknown():
+def test_a_target_over_a_network_has_a_note():
     remote = changed(document(), "environment.target.protocols.http.path", "network")
     later = {**remote, "started_at": STARTED}
-    verdict = judge(baseline_from_result(Result.model_validate(remote)), baseline_from_result(Result.model_validate(later)))
-    assert any("nothing of the server's" in note for note in verdict.notes)
+    verdict = gate(baseline_from_result(Result.model_validate(remote)), baseline_from_result(Result.model_validate(later)))
+    assert any("not the server's" in note for note in verdict.notes)
 
 
-def test_a_metric_that_disappears_is_not_passed_over():
+def test_a_metric_that_the_candidate_lacks_is_incomparable():
     lacking = changed(document(started_at=STARTED), "summary.0.service_time_ns.p99", None)
-    verdict = judge(runs(STEADY), baseline_from_result(Result.model_validate(lacking)))
+    verdict = gate(runs(STEADY), baseline_from_result(Result.model_validate(lacking)))
     assert verdict.kind == "incomparable"
-    assert verdict.reasons == (
-        "p99 of http, concurrency 4 is in the baseline and missing in the candidate: a metric that disappears is not passed over",
-    )
+    assert verdict.reasons == ("p99 of http, concurrency 4 is in the baseline and missing in the candidate, so it cannot be compared",)
 
 
-def test_a_load_point_that_disappears_is_not_passed_over():
+def test_a_load_point_that_the_candidate_lacks_is_incomparable():
     both = [point(), point(load={"kind": "closed", "concurrency": 8})]
     baseline = baseline_from_result(result(points=both))
-    verdict = judge(baseline, baseline_from_result(result(points=both[:1], started_at=STARTED)))
+    verdict = gate(baseline, baseline_from_result(result(points=both[:1], started_at=STARTED)))
     assert verdict.kind == "incomparable"
     assert "throughput of http, concurrency 8 is in the baseline and missing in the candidate" in verdict.reasons[0]
 
 
-def test_a_metric_that_the_baseline_lacks_is_said_not_to_be_gated():
+def test_a_metric_that_a_baseline_run_lacks_is_noted_as_not_gated():
     lacking = changed(document(), "summary.0.service_time_ns.p99", None)
     baseline = merge_baselines([("a", baseline_from_result(Result.model_validate(lacking))), ("b", runs(STEADY[1:], hour=5))])
-    verdict = judge(baseline, runs([1.0], hour=7))
+    verdict = gate(baseline, runs([1.0], hour=7))
     assert "p99" not in {one.metric for one in verdict.comparisons}
     assert any("Not gated" in note and "p99 of http, concurrency 4" in note for note in verdict.notes)
 
@@ -160,40 +156,36 @@ def without(*names, at):
 EARLIER = [f"2026-01-0{day}T00:00:00.000+00:00" for day in (1, 2)]
 
 
-def test_a_metric_that_nobody_has_is_said_not_to_be_gated_and_refused_where_it_was_asked_for():
+def test_a_metric_that_no_run_has_is_noted_or_invalid_if_gate_metrics_names_it():
     baseline = merge_baselines([(at, without("p99", at=at)) for at in EARLIER])
-    verdict = judge(baseline, without("p99", at=STARTED))
+    verdict = gate(baseline, without("p99", at=STARTED))
     assert "p99" not in {one.metric for one in verdict.comparisons}
     assert any("Not gated" in note and "p99 of http, concurrency 4" in note for note in verdict.notes)
-    verdict = judge(baseline.model_copy(update={"metrics": ("p50", "p99")}), without("p99", at=STARTED))
+    verdict = gate(baseline.model_copy(update={"metrics": ("p50", "p99")}), without("p99", at=STARTED))
     assert verdict.kind == "invalid"
-    assert verdict.reasons == (
-        "gate.metrics asks for p99, which the baseline lacks at http, concurrency 4: too few requests carry it; measure longer",
-    )
+    assert verdict.reasons == ("gate.metrics names p99, which the baseline lacks at http, concurrency 4: too few requests; measure longer",)
 
 
-def test_a_gate_without_any_metric_is_invalid_rather_than_passed():
+def test_a_gate_without_any_metric_is_invalid():
     load = {"kind": "open", "rate_per_s": 100.0, "arrivals": "poisson"}
     made = [without("p50", "p95", "p99", at=at) for at in (EARLIER[0], STARTED)]
     made = [one.model_copy(update={"runs": (one.runs[0].model_copy(update={"points": (one.runs[0].points[0].model_copy(update={"load": baseline_from_result(result(load=load)).runs[0].points[0].load}),)}),)}) for one in made]  # fmt: skip
-    verdict = judge(*made)
+    verdict = gate(*made)
     assert verdict.kind == "invalid"
-    assert "holds no metric that has a say" in verdict.reasons[0]
+    assert "has no metric to gate" in verdict.reasons[0]
 
 
-def test_runs_that_agree_by_rounding_are_not_known_to_be_alike():
-    # two runs whose p50 fell into one bucket of the histogram say little: a third that is 3 % slower is no regression
-    verdict = judge(runs([1.0, 1.0]), runs([1.03], hour=1))
+def test_runs_that_agree_by_rounding_still_have_variance():
+    # two runs whose p50 falls into one bucket of the histogram say little: a third that is 3 % slower is not a regression
+    verdict = gate(runs([1.0, 1.0]), runs([1.03], hour=1))
     assert verdict.kind != "regressed"
     assert all(one.interval[0] < one.estimate < one.interval[1] for one in verdict.comparisons if one.scale == "ratio")
 
 
-def test_what_is_not_known_at_all_is_told_in_figures_that_can_be_read():
-    verdict = judge(runs([1.0, 30.0]), runs([4.0], hour=1))
+def test_an_excessive_variation_is_reported_as_unbounded():
+    verdict = gate(runs([1.0, 30.0]), runs([4.0], hour=1))
     found = next(one for one in verdict.comparisons if one.metric == "p99")
     assert (found.minimum_detectable_effect, found.interval) == (10.0, (None, None))
-    assert finding(found).endswith("n=1, MDE more than 1000 %")
-    assert share(found, found.minimum_detectable_effect) == ">1000%"
 
 
 @pytest.mark.parametrize(
@@ -201,61 +193,61 @@ def test_what_is_not_known_at_all_is_told_in_figures_that_can_be_read():
     [
         ("status", "interrupted", "the run is interrupted"),
         ("status", "incomplete", "the run is incomplete"),
-        ("summary.0.valid", False, "is not valid: its figures may be the load generator's own"),
+        ("summary.0.valid", False, "is not valid: its figures may be those of the load generator"),
         ("summary.0.warnings", [{"code": "not_steady", "message": "It drifted."}], "http, concurrency 4: It drifted."),
     ],
 )
-def test_a_run_that_cannot_be_relied_on_makes_the_gate_invalid(path, value, sentence):
-    verdict = judge(runs(STEADY), baseline_from_result(Result.model_validate(changed(document(started_at=STARTED), path, value))))
+def test_an_unreliable_run_makes_the_gate_invalid(path, value, sentence):
+    verdict = gate(runs(STEADY), baseline_from_result(Result.model_validate(changed(document(started_at=STARTED), path, value))))
     assert verdict.kind == "invalid"
     assert sentence in verdict.reasons[0]
     assert "reports/new" in verdict.reasons[0]
 
 
-def test_other_scenarios_are_told_by_their_keys():
+def test_different_scenarios_are_incomparable_and_the_keys_are_named():
     other = changed(document(started_at=STARTED), "scenario.load.closed.concurrency", [4, 8])
-    verdict = judge(runs(STEADY), baseline_from_result(Result.model_validate(other)))
+    verdict = gate(runs(STEADY), baseline_from_result(Result.model_validate(other)))
     assert (verdict.kind, verdict.reasons) == ("incomparable", ("scenario load.closed.concurrency differs: 4 against 4, 8",))
 
 
-def test_one_build_against_itself_is_incomparable_unless_that_is_meant():
+def test_equal_builds_are_incomparable_unless_allowed():
     built = [changed(document(started_at=at), "environment.target.build", "b1") for at in ("2026-01-01T00:00:00.000+00:00", STARTED)]
     sides = [baseline_from_result(Result.model_validate(one)) for one in built]
-    assert judge(*sides).kind == "incomparable"
-    assert judge(*sides, same_build_is_meant=True).kind == "inconclusive"
+    assert gate(*sides).kind == "incomparable"
+    assert gate(*sides, allow_same_build=True).kind == "inconclusive"
 
 
 def test_a_run_cannot_be_its_own_baseline():
-    verdict = judge(runs(STEADY), runs(STEADY[:1]))
+    verdict = gate(runs(STEADY), runs(STEADY[:1]))
     assert verdict.kind == "incomparable"
-    assert "is in the baseline and in the candidate" in verdict.reasons[0]
+    assert "is both in the baseline and in the candidate" in verdict.reasons[0]
 
 
-def test_errors_regress_and_many_requests_without_any_pass():
+def test_a_higher_error_rate_is_a_regression():
     requests = {**point()["requests"], "ok": 4900, "rejected": 100}
     failing = baseline_from_result(result(started_at=STARTED, requests=requests, error_rate=0.02))
-    found = {one.metric: one for one in judge(runs(STEADY), failing).comparisons}
+    found = {one.metric: one for one in gate(runs(STEADY), failing).comparisons}
     assert found["error_rate"].verdict == "regressed"
     assert found["error_rate"].estimate == pytest.approx(0.02)
 
 
-def test_the_scenario_names_the_metrics_that_have_a_say():
+def test_only_the_metrics_that_the_scenario_names_are_gated():
     baseline = runs(STEADY).model_copy(update={"metrics": ("p50",)})
     slower_tail = baseline_from_result(result(started_at=STARTED, p50_ms=2.0, p99_ms=9.0))
-    verdict = judge(baseline, slower_tail)
+    verdict = gate(baseline, slower_tail)
     assert {one.metric for one in verdict.gated} == {"p50", "error_rate"}
     assert verdict.kind != "regressed"
 
 
-def test_an_open_loops_throughput_has_no_say():
+def test_the_throughput_of_an_open_loop_is_not_gated():
     load = {"kind": "open", "rate_per_s": 100.0, "arrivals": "poisson"}
-    verdict = judge(
+    verdict = gate(
         *(merge_baselines([(at, baseline_from_result(result(started_at=f"2026-01-0{at}T00:00:00.000+00:00", load=load)))]) for at in "12")
     )
     assert {one.metric for one in verdict.gated} == {"p50", "p95", "p99", "error_rate"}
 
 
-def test_control_pairs_give_the_variance_of_one_run():
+def test_control_pairs_give_the_variance_of_a_run():
     pairs = np.random.default_rng(1).normal(0, 0.02, (2, 4000))
     made = Comparison(
         metric="p99", load_point="x", unit="ns", better="lower", baseline=1.0, candidate=1.0, estimate=1.0, interval=None, confidence=0.9, pairs=4000,
@@ -266,22 +258,22 @@ def test_control_pairs_give_the_variance_of_one_run():
     assert df == 3999
 
 
-def test_false_alarms_stay_below_one_per_cent_at_the_worst_null():
-    # a candidate slower by the whole noise band in all metrics, which move together: 400 gates, 4 alarms allowed for; more than 9 come
-    # with a chance of 0.8 %, and the rule's corrections leave room beside
+def test_false_alarms_stay_below_one_per_cent_for_a_slowdown_of_the_noise_band():
+    # a slowdown of the whole noise band in all metrics, which move together: of 400 gates 4 may alarm; more than 9 have a probability
+    # of 0.8 %, and the rule is conservative
     random = np.random.default_rng(11)
     kinds = []
     for _ in range(400):
         base, candidate = np.exp(random.normal(0, 0.03, 6)), 1.01 * np.exp(random.normal(0, 0.03, 3))
-        kinds.append(judge(runs(base), runs(candidate, hour=1)).kind)
+        kinds.append(gate(runs(base), runs(candidate, hour=1)).kind)
     assert kinds.count("regressed") <= 9
 
 
-def test_a_step_beyond_the_printed_effect_is_found_nine_times_in_ten():
+def test_a_slowdown_above_the_detectable_effect_is_detected():
     random, found, gates = np.random.default_rng(12), 0, 100
     for _ in range(gates):
         base = np.exp(random.normal(0, 0.02, 8))
         slower = 1.15 * np.exp(random.normal(0, 0.02, 4))
-        verdict = judge(runs(base), runs(slower, hour=1))
+        verdict = gate(runs(base), runs(slower, hour=1))
         found += verdict.kind == "regressed"
     assert found >= 85

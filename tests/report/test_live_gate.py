@@ -1,5 +1,5 @@
 from perfkit.report.live import LiveGate
-from tests.gate.conftest import make_pairs
+from tests.simulated_pairs import make_pairs
 
 
 def told(capsys):

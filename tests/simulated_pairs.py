@@ -1,0 +1,77 @@
+"""Runs and pairs of a gate with known figures, so that the right verdict is known."""
+
+import random
+from typing import Literal
+
+from perfkit.errors import MeasurementWarning
+from perfkit.gate.pairs import ArmRun, Pair, RunPoint, pair_seed, random_order
+
+CLOSED, OPEN = "http, concurrency 4", "http, 70/s poisson"
+LOAD_POINTS: tuple[tuple[str, Literal["closed", "open"]], ...] = ((CLOSED, "closed"), (OPEN, "open"))
+
+
+def make_run(factor=1.0, *, noise=lambda: 1.0, codes=(), failed=0, valid=True, without=()):
+    """A run of the standard profile whose times are `factor` times as long."""
+    times_ns = {"p50": 10e6, "p95": 15e6, "p99": 20e6, "p99_9": None}
+    warnings = tuple(MeasurementWarning(code=code, message=f"Said of {code}.") for code in codes)
+    points = []
+    for load_point, kind in LOAD_POINTS:
+        figures = {name: None if value is None or name in without else value * factor * noise() for name, value in times_ns.items()}
+        throughput = None if "throughput" in without else 100 / factor * noise()
+        points.append(
+            RunPoint(
+                load_point=load_point, kind=kind, valid=valid, warnings=warnings, scheduled=1000, failed=failed,
+                figures={"throughput": throughput, **figures},
+            )
+        )  # fmt: skip
+    return ArmRun(points=tuple(points))
+
+
+def make_pairs(count, candidate=1.0, *, seed=0, noise=0.002, kind="pair", **candidate_run):
+    """Pairs of a steady machine; the candidate's times are `candidate` times as long."""
+    rng = random.Random(seed)
+    return [
+        Pair(
+            number=number,
+            kind=kind,
+            seed=pair_seed(seed, number),
+            first=random_order(seed, number)[0],
+            baseline=make_run(noise=lambda: rng.lognormvariate(0, noise)),
+            candidate=make_run(candidate, noise=lambda: rng.lognormvariate(0, noise), **candidate_run),
+        )
+        for number in range(count)
+    ]
+
+
+class SimulatedMachine:
+    """Runs arms as a machine with known faults would; a `perfkit.gate.pairs.ArmRunner`.
+
+    The times of the second run of a pair are `second` times as long, and those of each run `drift` times those of the run before.
+    """
+
+    def __init__(self, *, before=None, seed=0, candidate=1.0, second=1.0, drift=1.0, noise=0.01, **candidate_run):
+        self._candidate, self._second, self._drift, self._noise = candidate, second, drift, noise
+        self._random, self._candidate_run = random.Random(seed), candidate_run
+        self._before, self.calls = before, []
+
+    async def __call__(self, arm, *, run, seed):
+        number = len(self.calls)
+        if self._before is not None:
+            await self._before(number)
+        factor = self._drift**number * (self._second if number % 2 else 1.0) * (self._candidate if arm == "candidate" else 1.0)
+        self.calls.append((arm, run, seed))
+        options = self._candidate_run if arm == "candidate" else {}
+        return make_run(factor, noise=lambda: self._random.lognormvariate(0, self._noise), **options)
+
+
+class RecordingObserver:
+    """Records the progress of a gate."""
+
+    def __init__(self):
+        self.started, self.finished = [], []
+
+    def pair_started(self, kind, usable, order, seconds_a_pair):
+        self.started.append((kind, usable, order, seconds_a_pair))
+
+    def pair_finished(self, pair):
+        self.finished.append(pair)
