@@ -106,8 +106,10 @@ def build_comparison(
 
 def with_reason(comparison: Comparison) -> Comparison:
     """The comparison with the sentence that explains its verdict."""
-    unit = "percentage points" if comparison.scale == "difference" else "%"
-    band, margin = (f"{100 * value:g} {unit}" for value in (comparison.noise_band, comparison.margin))
+    band, margin = (
+        f"{100 * value:g} {'%' if comparison.scale == 'ratio' else 'percentage point' + 's' * (value != 0.01)}"
+        for value in (comparison.noise_band, comparison.margin)
+    )
     if comparison.interval is None:
         ending = "; the variation from run to run is unknown"
     elif not comparison.gated:
