@@ -1,18 +1,21 @@
-# Every target makes the virtual environment it needs; nothing has to be typed before it.
+# Every target makes the virtual environment that it needs; no other setup is required.
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TESTS ?= tests
-# test processes: a test file stays with one of them, since its tests share servers
+# test processes; all tests of a file run in one of them, since they share servers
 JOBS ?= 2
 
-.PHONY: run test test-gpu check format proto constraints clean
+.PHONY: run test test-one test-gpu check format proto constraints clean
 
 run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, two to three minutes with set-up
 	$(BIN)/perfkit run scenarios/densenet.yaml
 
 test: check  ## everything that CI runs
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+
+test-one: .venv/dev.stamp  ## the tests whose names match K, without the checks: make test-one K=percentile
+	$(BIN)/python -m pytest -k '$(K)' $(TESTS)
 
 test-gpu: .venv-gpu/gpu.stamp  ## what needs an NVIDIA GPU, in an environment of its own
 	.venv-gpu/bin/python -m pytest -m gpu $(TESTS)

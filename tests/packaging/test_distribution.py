@@ -1,0 +1,79 @@
+"""The built sdist and wheel: installed outside the checkout, they measure and pass tests without its files."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from typing import NamedTuple
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+NOT_COPIED = shutil.ignore_patterns(".*", "build", "dist", "reports", "*.egg-info", "__pycache__")
+
+
+class Installed(NamedTuple):
+    python: pathlib.Path
+    perfkit: pathlib.Path
+    sdist: pathlib.Path
+    """The unpacked sdist, without its packages."""
+    folder: pathlib.Path
+
+
+def run(*command, cwd, **environment):
+    """Runs a command without the checkout on its path; fails with its output."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(
+        list(map(str, command)), cwd=cwd, env={**inherited, **environment}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, f"{command}:\n{ended.stdout}\n{ended.stderr}"
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """A virtual environment with the wheel; its dependencies are those of the environment that runs the tests."""
+    folder = tmp_path_factory.mktemp("distribution")
+    source, dist, environment = folder / "source", folder / "dist", folder / "venv"
+    shutil.copytree(ROOT, source, ignore=NOT_COPIED)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source, cwd=folder)  # the wheel is made from the sdist
+    shutil.rmtree(source)
+    run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=folder)
+    python = environment / "bin" / "python"
+    (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
+    packages = environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    dependencies = [path for path in map(pathlib.Path, sys.path) if path.name == "site-packages"] or [sysconfig.get_path("purelib")]
+    (packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in dependencies))
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (unpacked,) = folder.glob("perfkit-*")
+    for package in ("perfkit", "server_stub"):
+        shutil.rmtree(unpacked / package)
+    return Installed(python, environment / "bin" / "perfkit", unpacked, folder)
+
+
+def test_the_wheel_is_what_is_imported(installed):
+    found = run(installed.python, "-c", "import perfkit, server_stub; print(perfkit.__file__, server_stub.__file__)", cwd=installed.folder)
+    assert all(pathlib.Path(path).is_relative_to(installed.folder / "venv") for path in found.split())
+
+
+def test_the_wheel_measures_a_scenario_of_the_sdist(installed):
+    scenario = shutil.copy(installed.sdist / "scenarios" / "simple.yaml", installed.folder)
+    settings = ("measure.duration=1s", "measure.warmup=100ms", "measure.repetitions=1", "load.closed.concurrency=2")
+    options = [word for setting in settings for word in ("--set", setting)]
+    run(installed.perfkit, "run", scenario, *options, "--out", "result", cwd=installed.folder)
+    assert {path.name for path in (installed.folder / "result").iterdir()} >= {"result.json", "latency.hlog", "report.html", "report.md"}
+
+
+def test_the_wheel_passes_tests_of_the_sdist(installed):
+    shutil.copytree(installed.sdist / "tests", installed.folder / "tests")
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--import-mode=importlib", "-c", os.devnull]
+    parts = [f"tests/{name}" for name in ("protocol/test_rest.py", "result", "report/test_html.py")]
+    shown = run(
+        installed.python, *command, f"--rootdir={installed.folder}", *parts, cwd=installed.folder, PYTHONPATH=str(installed.folder)
+    )
+    assert " passed" in shown
