@@ -26,9 +26,7 @@ class Installed(NamedTuple):
 def run(*command, cwd, **environment):
     """Runs a command without the checkout on its path; fails with its output."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    ended = subprocess.run(
-        list(map(str, command)), cwd=cwd, env={**inherited, **environment}, capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run(list(map(str, command)), cwd=cwd, env={**inherited, **environment}, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, f"{command}:\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout
 
@@ -73,7 +71,5 @@ def test_the_wheel_passes_tests_of_the_sdist(installed):
     shutil.copytree(installed.sdist / "tests", installed.folder / "tests")
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--import-mode=importlib", "-c", os.devnull]
     parts = [f"tests/{name}" for name in ("protocol/test_rest.py", "result", "report/test_html.py")]
-    shown = run(
-        installed.python, *command, f"--rootdir={installed.folder}", *parts, cwd=installed.folder, PYTHONPATH=str(installed.folder)
-    )
+    shown = run(installed.python, *command, f"--rootdir={installed.folder}", *parts, cwd=installed.folder, PYTHONPATH=str(installed.folder))
     assert " passed" in shown
