@@ -44,7 +44,9 @@ def installed(tmp_path_factory):
     (wheel,), (sdist,) = dist.glob("*.whl"), dist.glob("*.tar.gz")
     run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=folder)
     packages = environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-    dependencies = [path for path in map(pathlib.Path, sys.path) if path.name == "site-packages"] or [sysconfig.get_path("purelib")]
+    dependencies = [path for path in map(pathlib.Path, sys.path) if path.name == "site-packages"] or [
+        pathlib.Path(sysconfig.get_path("purelib"))
+    ]
     (packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in dependencies))
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
