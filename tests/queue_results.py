@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.summary import PointMeasurement, point, pooled
+from perfkit.measurement.summary import LoadSummary, PointMeasurement, point
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
@@ -80,7 +80,7 @@ class Writer:
         }
         result = Result(
             scenario=scenario, environment={}, status="complete", started_at="2026-01-02T03:04:05.678+00:00",
-            points=tuple(point(one) for one in measured), summary=tuple(pooled(group) for group in groups.values()),
+            points=tuple(point(one) for one in measured), summary=tuple(LoadSummary(group).pooled() for group in groups.values()),
         )  # fmt: skip
         writer.save(result)
         writer.commit()

@@ -19,7 +19,7 @@ from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect, count_workers, describe_load, load_point_source, make_worker_spec
 from perfkit.measurement.observation import Observation, observe
 from perfkit.measurement.point_measurement import cut_window, make_point_measurement, undecided_warmup_s
-from perfkit.measurement.summary import PointMeasurement, point, pooled
+from perfkit.measurement.summary import LoadSummary, PointMeasurement
 from perfkit.measurement.target_probe import ProbeResult, Target, describe_protocol, describe_target, open_target, probe
 from perfkit.recorder.recording import Interval
 from perfkit.result.distribution import QUANTILES
@@ -112,8 +112,7 @@ class _Run:
         }
         self._probes: dict[Protocol, ProbeResult] = {}
         self._points: list[Point] = []
-        self._repetitions: dict[tuple[str, Load], list[PointMeasurement]] = {}
-        self._summary: dict[tuple[str, Load], Point] = {}
+        self._summaries: dict[tuple[str, Load], LoadSummary] = {}
         self._status: Status = "complete"
         self._status_reason = ""
         self._started_at, self._started_ns = utc_now(), clock.now_ns()
@@ -231,10 +230,10 @@ class _Run:
 
     def _add_point(self, measurement: PointMeasurement, took_s: float) -> None:
         """Adds a load point to the result and saves it."""
-        repetitions = self._repetitions.setdefault((measurement.protocol, measurement.load), [])
-        repetitions.append(measurement)
-        self._points.append(point(measurement))
-        self._summary[measurement.protocol, measurement.load] = pooled(repetitions, self._slo())
+        load = measurement.protocol, measurement.load
+        if load not in self._summaries:
+            self._summaries[load] = LoadSummary(slo=self._slo())
+        self._points.append(self._summaries[load].add(measurement))
         if self._status == "complete":
             self._source.record(measurement.window, self._points[-1], took_s)
         self._writer.save(self._result())
@@ -258,7 +257,7 @@ class _Run:
             status_reason=reason,
             started_at=self._started_at.isoformat(timespec="milliseconds"),
             points=tuple(self._points),
-            summary=tuple(self._summary.values()),
+            summary=tuple(summary.pooled() for summary in self._summaries.values()),
             search=search,
         )
 

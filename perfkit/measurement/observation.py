@@ -11,7 +11,7 @@ from perfkit.errors import MeasurementWarning, UsageError
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load
-from perfkit.measurement.resources import Resources
+from perfkit.measurement.resource_summary import Resources
 from perfkit.measurement.target_probe import Target
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recording import Interval

@@ -5,8 +5,8 @@ from perfkit.load.load_plan import ClosedPlan, LoadPoint
 from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load, max_connections, streams_per_connection
 from perfkit.measurement.observation import PointObservation
+from perfkit.measurement.steady_state import warm_up_ns
 from perfkit.measurement.summary import PointMeasurement
-from perfkit.measurement.window_course import warm_up_ns
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.window import Window, cut, cut_step_ns
 from perfkit.result.model import Connections, Generator

@@ -1,20 +1,20 @@
-"""From measured windows to the points of a result, and from repetitions to their summary."""
+"""From measured windows to the load points of a result: each repetition's own, and all repetitions pooled."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.resources import (
-    NOTHING_SEEN,
+from perfkit.measurement.resource_summary import (
+    NO_RESOURCES,
     Resources,
-    energy_per,
+    energy_per_inference_j,
     generator_figures,
     network_warnings,
     pooled_gpus,
     pooled_metrics,
     server_figures,
 )
-from perfkit.measurement.window_course import Course, course_warnings
+from perfkit.measurement.steady_state import target_warnings
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point, Protocol, Requests, SloJudgement
@@ -26,12 +26,12 @@ from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoop
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 
-_LATE_BURST_NS = 50_000_000
+_STALL_NS = 50_000_000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointMeasurement:
-    """One load point of one repetition as it was measured: what a `Point` is made from."""
+    """What was measured at one load point in one repetition."""
 
     protocol: Protocol
     load: Load
@@ -39,73 +39,142 @@ class PointMeasurement:
     repetition: int
     window: Window
     warmup_ns: int
-    """From the load's start to the window's."""
+    """From the start of the load to the start of the window."""
     connections: Connections
     generator: Generator
     warnings: tuple[MeasurementWarning, ...]
     think_time_ns: int = 0
     has_slo: bool = False
-    """Whether the window's `good` means anything."""
-    resources: Resources = NOTHING_SEEN
+    """Whether the window counted good answers."""
+    resources: Resources = NO_RESOURCES
     faults: tuple[MeasurementWarning, ...] = ()
-    """What makes it invalid beside its figures."""
+    """Events that make the point invalid, whatever its figures are."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it was an open loop."""
+        """Whether the load was an open loop."""
         return isinstance(self.load, OpenLoad)
 
 
 def point(measured: PointMeasurement) -> Point:
     """The point of one repetition."""
-    return _point([measured], measured.repetition, measured.window.finished_per_s)
+    pool = _Pool.of(measured)
+    return _make_point(pool, pool.percentile_intervals(), measured.repetition, measured.window.finished_per_s)
 
 
-def pooled(repetitions: Sequence[PointMeasurement], slo: Slo | None = None) -> Point:
-    """The point of all repetitions of one load: histograms and counts added, percentiles never averaged; judged by the SLO."""
-    found = _point(repetitions, None, None)
-    if found.valid and not all(point(one).valid for one in repetitions):
-        found = found.model_copy(update={"valid": False})
-    if slo is None:
-        return found
-    times = _pooled(repetitions, "response_time") or _pooled(repetitions, "service_time")
-    assert times is not None
-    codes = {warning.code for warning in found.warnings}
-    judged = judge_slo(
-        slo, times, _intervals(repetitions), found.error_rate, overloaded="overloaded" in codes, not_steady="not_steady" in codes
-    )
-    return found.model_copy(update={"slo": SloJudgement(verdict=judged.verdict, reason=judged.reason)})
+class LoadSummary:
+    """The repetitions of one load, pooled: counts and histograms are added, percentiles never averaged.
+
+    What a repetition alone decides is computed once, when it is added.
+    """
+
+    def __init__(self, repetitions: Iterable[PointMeasurement] = (), slo: Slo | None = None) -> None:
+        self._slo, self._are_all_valid = slo, True
+        self._pool: _Pool | None = None
+        self._pooled: Point | None = None
+        for repetition in repetitions:
+            self.add(repetition)
+
+    def add(self, measured: PointMeasurement) -> Point:
+        """Adds a repetition, and returns its own point."""
+        own = point(measured)
+        self._pool = _Pool.of(measured) if self._pool is None else self._pool + _Pool.of(measured)
+        self._are_all_valid &= own.valid
+        self._pooled = None
+        return own
+
+    def pooled(self) -> Point:
+        """The point of all repetitions, judged by the SLO; valid only if each repetition is. Needs a repetition."""
+        if self._pooled is None:
+            assert self._pool is not None
+            intervals = self._pool.percentile_intervals()
+            pooled = _make_point(self._pool, intervals, None, None)
+            changes = {"valid": pooled.valid and self._are_all_valid, "slo": self._judge(self._pool, pooled, intervals)}
+            self._pooled = pooled.model_copy(update=changes)
+        return self._pooled
+
+    def _judge(self, pool: "_Pool", pooled: Point, intervals: Mapping[float, PercentileInterval]) -> SloJudgement | None:
+        if self._slo is None:
+            return None
+        codes = {warning.code for warning in pooled.warnings}
+        judged = judge_slo(
+            self._slo,
+            pool.waiting_times,
+            intervals,
+            pooled.error_rate,
+            is_overloaded="overloaded" in codes,
+            is_not_steady="not_steady" in codes,
+        )
+        return SloJudgement(verdict=judged.verdict, reason=judged.reason)
 
 
-def _point(parts: Sequence[PointMeasurement], repetition: int | None, series: tuple[int, ...] | None) -> Point:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Pool:
+    """Repetitions of one load, with the costly sums over them."""
+
+    parts: tuple[PointMeasurement, ...]
+    times: Mapping[str, BucketCounts]
+    batches: tuple[BucketCounts, ...]
+    """Of all windows, one after the other."""
+    timer_lag: BucketCounts
+    target_warnings: Mapping[str, MeasurementWarning]
+    """By code, each once."""
+
+    @classmethod
+    def of(cls, measured: PointMeasurement) -> "_Pool":
+        window, load = measured.window, measured.load
+        burstiness = (load.burstiness or 1.0) if isinstance(load, OpenLoad) else 1.0
+        warnings = target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
+        return cls((measured,), window.times, window.batches, measured.resources.lag, {one.code: one for one in warnings})
+
+    def __add__(self, other: "_Pool") -> "_Pool":
+        return _Pool(
+            self.parts + other.parts,
+            {name: BucketCounts.merged((times, other.times[name])) for name, times in self.times.items()},
+            self.batches + other.batches,
+            BucketCounts.merged((self.timer_lag, other.timer_lag)),
+            {**self.target_warnings, **other.target_warnings, **self.target_warnings},  # of two with one code, the earlier
+        )
+
+    @property
+    def waiting_times(self) -> BucketCounts:
+        """How long a user waited: the response times; in a closed loop, which has none, the service times."""
+        return self.times.get("response_time", self.times["service_time"])
+
+    def percentile_intervals(self) -> dict[float, PercentileInterval]:
+        """95 % intervals of the percentiles."""
+        return percentile_intervals(self.batches, tuple(QUANTILES.values()))
+
+
+def _make_point(
+    pool: _Pool, intervals: Mapping[float, PercentileInterval], repetition: int | None, series: tuple[int, ...] | None
+) -> Point:
+    parts, waited, lag = pool.parts, pool.waiting_times, pool.times.get("lag")
     first, windows = parts[0], [part.window for part in parts]
-    service_time, failure_time = _pooled(parts, "service_time"), _pooled(parts, "failure_time")
-    response_time, start_delay, lag = (_pooled(parts, name) for name in ("response_time", "start_delay", "lag"))
-    assert service_time is not None
-    assert failure_time is not None
     outcomes = {outcome: sum(window.outcomes[outcome] for window in windows) for outcome in Outcome}
-    dropped, unsent = sum(window.dropped for window in windows), sum(window.unsent for window in windows)
-    sent, window_s = sum(outcomes.values()), sum(window.length_ns for window in windows) / NS_PER_S
-    scheduled, checked = sent + dropped, sum(window.checked for window in windows)
-    throughput = _rate(sum(window.finished for window in windows), window_s)
-    late = lag if lag is not None and lag.count else BucketCounts.merged(part.resources.lag for part in parts)
-    seen = [(part.resources, part.window.length_ns) for part in parts]
+    dropped, unsent = _sum(windows, "dropped"), _sum(windows, "unsent")
+    sent, window_s = sum(outcomes.values()), _sum(windows, "length_ns") / NS_PER_S
+    scheduled, checked, without_slot = sent + dropped, _sum(windows, "checked"), dropped - unsent
+    throughput = _rate(_sum(windows, "finished"), window_s)
+    late = lag if lag is not None and lag.count else pool.timer_lag
+    resources = [(part.resources, part.window.length_ns) for part in parts]
     generator = Generator(
         workers=max(part.generator.workers for part in parts),
         cpu_share=_mean(parts, "cpu_share"),
         event_loop_lag_ns=distribution(late) if late.count else None,
         steal_share=_mean(parts, "steal_share"),
         throttled_share=_mean(parts, "throttled_share"),
-        **generator_figures(seen),
+        **generator_figures(resources),
     )
-    inferences, gpus = throughput * window_s * first.batch_size, pooled_gpus(seen)
-    judged = _judge_generator(parts, generator, scheduled, dropped - unsent, unsent, lag, response_time or service_time, failure_time)
+    inferences, gpus = throughput * window_s * first.batch_size, pooled_gpus(resources)
+    judged = _judge_generator(pool, generator, scheduled, without_slot, unsent)
     errors = {
         outcome.value: tuple(dict.fromkeys(text for window in windows for text in window.errors.get(outcome, ())))
         for outcome in Outcome
         if outcomes[outcome] and any(outcome in window.errors for window in windows)
     }
-    intervals, faults = _intervals(parts), tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
+    faults = tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
+    distributions = {name: distribution(times) for name, times in pool.times.items()}
     return Point(
         protocol=first.protocol,
         load=first.load,
@@ -117,10 +186,10 @@ def _point(parts: Sequence[PointMeasurement], repetition: int | None, series: tu
             *judged.invalid,
             *judged.warnings,
             *network_warnings(generator),
-            *_load_warnings(dropped - unsent, scheduled, lag),
-            *(course_warnings([_course(part) for part in parts]) if judged.is_valid else ()),
+            *_schedule_warnings(without_slot, scheduled, lag),
+            *(pool.target_warnings.values() if judged.is_valid else ()),
             *_outcome_warnings(outcomes, errors, checked),
-            *_sample_warnings(response_time or service_time, outcomes, intervals),
+            *_sample_warnings(waited, outcomes, intervals),
         ),
         warmup_s=max(part.warmup_ns for part in parts) / NS_PER_S,
         duration_s=window_s,
@@ -133,40 +202,35 @@ def _point(parts: Sequence[PointMeasurement], repetition: int | None, series: tu
         error_rate=1 - outcomes[Outcome.OK] / scheduled if scheduled else 0.0,
         throughput_per_s=throughput,
         inferences_per_s=throughput * first.batch_size,
-        goodput_per_s=_rate(sum(window.good for window in windows), window_s) if first.has_slo else None,
-        service_time_ns=distribution(service_time),
-        response_time_ns=None if response_time is None else distribution(response_time),
-        start_delay_ns=None if start_delay is None else distribution(start_delay),
-        failure_time_ns=distribution(failure_time) if failure_time.count else None,
+        goodput_per_s=_rate(_sum(windows, "good"), window_s) if first.has_slo else None,
+        service_time_ns=distributions["service_time"],
+        response_time_ns=distributions.get("response_time"),
+        start_delay_ns=distributions.get("start_delay"),
+        failure_time_ns=distributions["failure_time"] if distributions["failure_time"].count else None,
         intervals={name: (one.low_ns, one.high_ns) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))},
         effective_samples={
             name: round(one.effective_samples, 1) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))
         },
         connections=Connections(
-            opened=sum(part.connections.opened for part in parts),
-            reconnects=sum(part.connections.reconnects for part in parts),
-            retried=sum(part.connections.retried for part in parts),
+            **{name: _sum([part.connections for part in parts], name) for name in ("opened", "reconnects", "retried")},
         ),
         generator=generator,
-        server=server_figures(seen),
+        server=server_figures(resources),
         gpus=gpus,
-        energy_per_inference_j=energy_per(inferences, gpus, "energy_j"),
-        energy_above_idle_per_inference_j=energy_per(inferences, gpus, "energy_above_idle_j"),
-        metrics=pooled_metrics(seen),
+        energy_per_inference_j=energy_per_inference_j(inferences, gpus, "energy_j"),
+        energy_above_idle_per_inference_j=energy_per_inference_j(inferences, gpus, "energy_above_idle_j"),
+        metrics=pooled_metrics(resources),
         throughput_series_per_s=series,
         errors=errors,
     )
 
 
+def _sum(values: Iterable[object], name: str) -> int:
+    return sum(getattr(value, name) for value in values)
+
+
 def _rate(count: int, seconds: float) -> float:
     return count / seconds if seconds else 0.0
-
-
-def _pooled(parts: Sequence[PointMeasurement], name: str) -> BucketCounts | None:
-    """All repetitions' histograms of that name added; None where the load has no such time."""
-    if name not in parts[0].window.times:
-        return None
-    return BucketCounts.merged(part.window.times[name] for part in parts)
 
 
 def _mean(parts: Sequence[PointMeasurement], share: str) -> float:
@@ -175,24 +239,16 @@ def _mean(parts: Sequence[PointMeasurement], share: str) -> float:
     return sum(float(getattr(part.generator, share)) * part.window.length_ns for part in parts) / total_ns if total_ns else 0.0
 
 
-def _judge_generator(
-    parts: Sequence[PointMeasurement],
-    generator: Generator,
-    scheduled: int,
-    without_room: int,
-    unsent: int,
-    lag: BucketCounts | None,
-    times: BucketCounts,
-    failure_time: BucketCounts,
-) -> GeneratorVerdict:
+def _judge_generator(pool: _Pool, generator: Generator, scheduled: int, without_slot: int, unsent: int) -> GeneratorVerdict:
+    parts, times, failure_time = pool.parts, pool.waiting_times, pool.times["failure_time"]
     load = parts[0].load
     loop: OpenLoopFigures | ClosedLoopFigures | None = None
-    if lag is not None:
+    if (lag := pool.times.get("lag")) is not None:
         loop = OpenLoopFigures(
             scheduled=scheduled,
-            sent=scheduled - without_room - unsent,
-            dropped=without_room,
-            lag=lag,  # the generator's own part of the start delay: waiting for a socket is the target's
+            sent=scheduled - without_slot - unsent,
+            dropped=without_slot,
+            lag=lag,  # the generator's own part of the start delay: waiting for a connection is due to the target
             response_p50_ns=times.values_at([0.5])[0],
         )
     elif isinstance(load, ClosedLoad) and (count := times.count + failure_time.count):
@@ -209,40 +265,34 @@ def _judge_generator(
     return judge_generator(busiest, generator.steal_share, throttled, loop)
 
 
-def _load_warnings(without_room: int, scheduled: int, lag: BucketCounts | None) -> list[MeasurementWarning]:
-    """What became of the schedule: arrivals without room, and bursts after the generator stood still."""
+def _schedule_warnings(without_slot: int, scheduled: int, lag: BucketCounts | None) -> list[MeasurementWarning]:
+    """Arrivals that were dropped, and bursts after the generator stalled."""
     warnings = []
-    if without_room:
-        message = f"{without_room:,} of {scheduled:,} arrivals were dropped: max_in_flight requests were in flight when they came."
+    if without_slot:
+        message = (
+            f"{without_slot:,} of {scheduled:,} arrivals were dropped because max_in_flight requests were in flight. Raise max_in_flight, "
+            "or lower the rate."
+        )
         warnings.append(MeasurementWarning(code="dropped", message=message))
-    if lag is not None and lag.count and lag.max_ns > _LATE_BURST_NS:
-        message = f"The load generator stood still once, for up to {format_duration_ns(lag.max_ns)}, and sent what was due in a burst then."
+    if lag is not None and lag.count and lag.max_ns > _STALL_NS:
+        message = f"The load generator stalled for up to {format_duration_ns(lag.max_ns)}, and then sent the overdue requests in a burst."
         warnings.append(MeasurementWarning(code="burst", message=message))
     return warnings
-
-
-def _intervals(parts: Sequence[PointMeasurement]) -> dict[float, PercentileInterval]:
-    """95 % intervals of the percentiles, from the parts' batches one behind another."""
-    return percentile_intervals([batch for part in parts for batch in part.window.batches], tuple(QUANTILES.values()))
-
-
-def _course(part: PointMeasurement) -> Course:
-    burstiness = part.load.burstiness if isinstance(part.load, OpenLoad) else None
-    return Course(part.window.series, part.is_open, burstiness or 1.0)
 
 
 def _outcome_warnings(outcomes: Mapping[Outcome, int], errors: Mapping[str, tuple[str, ...]], checked: int) -> list[MeasurementWarning]:
     warnings = []
     failed = {outcome.value: number for outcome, number in outcomes.items() if number and outcome is not Outcome.OK}
     if failed:
-        text = next((texts[0] for name in failed if (texts := errors.get(name)) and texts[0]), "")
+        example = next((texts[0] for name in failed if (texts := errors.get(name)) and texts[0]), "")
         listed = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in failed.items())
-        warnings.append(
-            MeasurementWarning(code="failed_requests", message=f"Some requests failed: {listed}{f'; for one: {text}' if text else ''}.")
-        )
+        message = f"Some requests failed: {listed}{f'; for example: {example}' if example else ''}."
+        warnings.append(MeasurementWarning(code="failed_requests", message=message))
     wrong, answered = outcomes[Outcome.INVALID_OUTPUT], outcomes[Outcome.INVALID_OUTPUT] + outcomes[Outcome.OK]
     if wrong and checked < answered:
-        message = f"{wrong:,} of the {checked:,} answers that were checked are wrong; the other {answered - checked:,} count as ok unseen."
+        message = (
+            f"{wrong:,} of the {checked:,} checked answers are wrong; the other {answered - checked:,} were not checked and count as ok."
+        )
         warnings.append(MeasurementWarning(code="invalid_output", message=message))
     return warnings
 
@@ -250,24 +300,26 @@ def _outcome_warnings(outcomes: Mapping[Outcome, int], errors: Mapping[str, tupl
 def _sample_warnings(
     times: BucketCounts, outcomes: Mapping[Outcome, int], intervals: Mapping[float, PercentileInterval]
 ) -> list[MeasurementWarning]:
+    """Percentiles with too few samples, with lower bounds in place of times, and times out of range."""
     count, censored = times.count, outcomes[Outcome.TIMED_OUT] + outcomes[Outcome.UNFINISHED]
     if not count:
         return [MeasurementWarning(code="no_samples", message="No request of this point succeeded.")]
     warnings = []
+    shown = {name: quantile for name, quantile in QUANTILES.items() if not is_withheld(quantile, count)}
     needed = {
-        name: one.needed_samples if (one := intervals.get(quantile)) else minimum_samples(quantile) for name, quantile in QUANTILES.items()
+        name: one.needed_samples if (one := intervals.get(quantile)) else minimum_samples(quantile) for name, quantile in shown.items()
     }
-    few = [name for name, quantile in QUANTILES.items() if not is_withheld(quantile, count) and count < needed[name]]
+    few = [name for name in shown if count < needed[name]]
     if few:
-        need = needed[few[-1]]
-        message = f"Too few samples for {few[-1].replace('_', '.')}: at least {need:,} are needed; measure longer."
+        message = f"Too few samples for {few[-1].replace('_', '.')}: at least {needed[few[-1]]:,} are needed; measure longer."
         warnings.append(MeasurementWarning(code="few_samples", message=message))
-    above = [
-        name for name, quantile in QUANTILES.items() if not is_withheld(quantile, count) and int(quantile * count + 0.5) > count - censored
-    ]
-    if above:
-        message = f"{above[0].replace('_', '.')} and above fall among {censored} requests that never came back: they are lower bounds."
+    bounds = [name for name, quantile in shown.items() if int(quantile * count + 0.5) > count - censored]
+    if bounds:
+        message = (
+            f"{bounds[0].replace('_', '.')} and higher percentiles are lower bounds: they fall among the {censored} requests that "
+            "were not answered in time."
+        )
         warnings.append(MeasurementWarning(code="censored", message=message))
     if times.clamped:
-        warnings.append(MeasurementWarning(code="clamped", message=f"{times.clamped} times lie above one hour and count as one hour."))
+        warnings.append(MeasurementWarning(code="clamped", message=f"{times.clamped} times are above one hour, and count as one hour."))
     return warnings

@@ -37,8 +37,8 @@ def judge_slo(
     intervals: Mapping[float, PercentileInterval],
     error_rate: float,
     *,
-    overloaded: bool = False,
-    not_steady: bool = False,
+    is_overloaded: bool = False,
+    is_not_steady: bool = False,
 ) -> SloVerdict:
     """The verdict on one load point, its repetitions pooled; `error_rate` is the share of scheduled requests.
 
@@ -52,8 +52,8 @@ def judge_slo(
     if slo.error_rate is not None:
         limits.append(_judge_errors(slo.error_rate, error_rate))
     found = {verdict for verdict, _ in limits}
-    if limits and (overloaded or not_steady):
-        cause = "overloaded" if overloaded else "not steady"
+    if limits and (is_overloaded or is_not_steady):
+        cause = "overloaded" if is_overloaded else "not steady"
         return SloVerdict("violated", tuple(limits), f"The SLO is violated: the target was {cause}, so no figure of it would last.")
     for verdict in ("violated", "inconclusive"):
         if verdict in found:

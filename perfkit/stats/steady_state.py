@@ -143,7 +143,7 @@ def drift(series: Series, confidence: float = 0.95, margin: float = DRIFT_MARGIN
     return Drift(total=slope * scale, low=low, high=high, margin=margin)
 
 
-def judge(series_by_name: Mapping[str, Series], confidence: float = 0.95, margin: float = DRIFT_MARGIN) -> SteadyState:
+def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float = 0.95, margin: float = DRIFT_MARGIN) -> SteadyState:
     """The verdict over a window's interval series, such as throughput, mean service time and requests in flight.
 
     Each has one value an interval, and all have the same intervals. The longest warm-up is cut off all. `not_steady`:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.summary import point, pooled
+from perfkit.measurement import summary
+from perfkit.measurement.steady_state import target_warnings
+from perfkit.measurement.summary import LoadSummary, point
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.stats.buckets import BucketCounts
 
@@ -21,7 +23,7 @@ EVERY_OUTCOME = {
 }
 
 
-def shown(found):
+def percentiles(found):
     return [getattr(found, name) for name in QUANTILES]
 
 
@@ -30,7 +32,7 @@ def test_percentiles_are_within_a_thousandth_of_numpy_s(seed):
     values = np.random.default_rng(seed).lognormal(np.log(20 * MS), 1, 20_000).astype(np.int64) + MS
     found = distribution(BucketCounts.of(values))
     expected = np.quantile(values, list(QUANTILES.values()), method="inverted_cdf")
-    assert shown(found) == pytest.approx(expected.tolist(), rel=0.001)
+    assert percentiles(found) == pytest.approx(expected.tolist(), rel=0.001)
     assert [found.min, found.max] == pytest.approx([values.min(), values.max()], rel=0.001)
     assert [found.mean, found.stddev] == pytest.approx([values.mean(), values.std()], rel=0.001)
     assert found.count == 20_000
@@ -40,13 +42,13 @@ def test_percentiles_are_within_a_thousandth_of_numpy_s(seed):
     ("count", "given"), [(1, 0), (2, 1), (9, 1), (10, 2), (20, 3), (99, 3), (100, 4), (1_000, 5), (9_999, 5), (10_000, 6)]
 )
 def test_a_percentile_that_too_few_samples_carry_is_none(count, given):
-    values = shown(distribution(BucketCounts.of([5 * MS] * count)))
+    values = percentiles(distribution(BucketCounts.of([5 * MS] * count)))
     assert [value is not None for value in values] == [True] * given + [False] * (6 - given)
 
 
 def test_no_percentile_lies_above_the_maximum():
     found = distribution(BucketCounts.of(np.linspace(MS, 777_777_777, 20_000)))
-    ascending = [found.min, *shown(found), found.max]
+    ascending = [found.min, *percentiles(found), found.max]
     assert ascending == sorted(ascending)
     assert found.max == pytest.approx(777_777_777, rel=0.001)
 
@@ -54,10 +56,10 @@ def test_no_percentile_lies_above_the_maximum():
 def test_a_distribution_of_nothing_is_zeros_without_percentiles():
     found = distribution(BucketCounts.of([]))
     assert (found.count, found.min, found.mean, found.stddev, found.max) == (0, 0, 0.0, 0.0, 0)
-    assert shown(found) == [None] * 6
+    assert percentiles(found) == [None] * 6
 
 
-def test_a_point_says_what_was_measured(measured):
+def test_a_point_has_what_was_measured(measured):
     warning = MeasurementWarning(code="shared_cpus", message="x")
     made = measured([10 * MS] * 100, window_s=4, finished=90, batch_size=8, repetition=2, concurrency=16, connections=(5, 1), cpu_share=0.3,
                     steal_share=0.01, warnings=(warning,))  # fmt: skip
@@ -91,7 +93,7 @@ def test_every_request_has_one_outcome_and_the_sums_agree(measured):
 def test_the_series_has_a_figure_for_every_second_of_the_window_and_none_after_it(measured):
     assert point(measured([MS], window_s=2.5, series={0: 7, 2: 3, 3: 9})).throughput_series_per_s == (7, 0, 3)
     assert point(measured([MS], window_s=1, series={})).throughput_series_per_s == (0,)
-    assert pooled([measured([MS], series={0: 1})]).throughput_series_per_s is None
+    assert LoadSummary([measured([MS], series={0: 1})]).pooled().throughput_series_per_s is None
 
 
 def test_a_point_without_requests_is_not_valid_and_has_no_error_rate(measured):
@@ -108,28 +110,31 @@ def test_a_window_without_length_has_no_throughput(measured):
 def test_pooled_percentiles_are_those_of_all_values_together(measured):
     random = np.random.default_rng(1)
     parts = [random.integers(MS, 50 * MS, 3_000), random.integers(20 * MS, 90 * MS, 9_000)]
-    found = pooled([measured(part) for part in parts])
+    found = LoadSummary([measured(part) for part in parts]).pooled()
     assert found.service_time_ns == distribution(BucketCounts.of(np.concatenate(parts)))
     expected = np.quantile(np.concatenate(parts), list(QUANTILES.values()), method="inverted_cdf")
-    assert shown(found.service_time_ns) == pytest.approx(expected.tolist(), rel=0.002)  # a rank may round to its neighbour
+    assert percentiles(found.service_time_ns) == pytest.approx(expected.tolist(), rel=0.002)  # a rank may round to its neighbour
 
 
-def test_what_rejected_requests_were_answered_with_is_counted(measured):
+def test_the_statuses_of_rejected_requests_are_counted(measured):
     parts = [measured([MS], statuses={"503": 2, "429": 1}), measured([MS], statuses={"503": 3})]
     assert point(parts[0]).rejected_by_status == {"429": 1, "503": 2}
-    assert pooled(parts).rejected_by_status == {"429": 1, "503": 5}
+    assert LoadSummary(parts).pooled().rejected_by_status == {"429": 1, "503": 5}
 
 
 def test_goodput_is_the_rate_of_good_answers_and_needs_an_slo(measured):
     assert point(measured([MS] * 10, good=8, window_s=4)).goodput_per_s is None
-    assert pooled([measured([MS] * 10, good=8, window_s=4, has_slo=True), measured([MS], good=1, has_slo=True)]).goodput_per_s == 1.5
+    assert (
+        LoadSummary([measured([MS] * 10, good=8, window_s=4, has_slo=True), measured([MS], good=1, has_slo=True)]).pooled().goodput_per_s
+        == 1.5
+    )
 
 
-def test_the_answers_that_were_checked_are_counted_and_wrong_ones_put_into_proportion(measured):
+def test_checked_answers_are_counted_and_wrong_ones_are_put_into_proportion(measured):
     found = point(measured([MS] * 990, others={"invalid_output": [MS] * 10}, checked=20))
     assert found.checked == 20
     assert {one.code: one.message for one in found.warnings}["invalid_output"] == (
-        "10 of the 20 answers that were checked are wrong; the other 980 count as ok unseen."
+        "10 of the 20 checked answers are wrong; the other 980 were not checked and count as ok."
     )
     assert "invalid_output" not in {one.code for one in point(measured(others={"invalid_output": [MS] * 10}, checked=10)).warnings}
 
@@ -143,22 +148,22 @@ def test_a_closed_loop_whose_throughput_and_times_disagree_is_warned_of(measured
 def test_percentiles_are_never_averaged(measured):
     parts = [measured([1 * MS] * 100), measured([10 * MS] * 300)]
     average = sum(point(part).service_time_ns.p50 or 0 for part in parts) / 2
-    found = pooled(parts).service_time_ns.p50 or 0
+    found = LoadSummary(parts).pooled().service_time_ns.p50 or 0
     assert found == pytest.approx(10 * MS, rel=0.001)
     assert abs(found - average) > 4 * MS
 
 
-def test_repetitions_too_short_for_a_percentile_carry_it_together(measured):
+def test_repetitions_too_short_for_a_percentile_have_enough_samples_together(measured):
     parts = [measured([5 * MS] * 60, repetition=index) for index in range(2)]
     assert [point(part).service_time_ns.p99 for part in parts] == [None, None]
-    assert pooled(parts).service_time_ns.p99 == pytest.approx(5 * MS, rel=0.001)
+    assert LoadSummary(parts).pooled().service_time_ns.p99 == pytest.approx(5 * MS, rel=0.001)
 
 
 def test_pooled_counts_and_windows_are_added_and_shares_weighted_by_the_windows(measured):
-    found = pooled([
+    found = LoadSummary([
         measured([MS] * 10, others={"broken": [MS] * 2}, window_s=1, finished=8, batch_size=2, cpu_share=0.8, steal_share=0.04, connections=(4, 1)),
         measured([MS] * 30, others={"broken": [MS] * 4}, window_s=3, finished=28, batch_size=2, cpu_share=0.4, steal_share=0.0, connections=(5, 0), repetition=1),
-    ])  # fmt: skip
+    ]).pooled()  # fmt: skip
     assert (found.repetition, found.duration_s) == (None, 4.0)
     assert (found.requests.sent, found.requests.ok, found.requests.broken) == (46, 40, 6)
     assert found.error_rate == pytest.approx(6 / 46)
@@ -169,16 +174,43 @@ def test_pooled_counts_and_windows_are_added_and_shares_weighted_by_the_windows(
     assert found.failure_time_ns.count == 6
 
 
-def test_of_repetitions_with_different_workers_the_most_count(measured):
+def test_the_pool_has_the_largest_number_of_workers(measured):
     parts = [measured([MS] * 10, repetition=index) for index in range(3)]
     several = [
         dataclasses.replace(part, generator=part.generator.model_copy(update={"workers": workers}))
         for part, workers in zip(parts, (2, 4, 3), strict=True)
     ]
-    assert (pooled(parts).generator.workers, pooled(several).generator.workers) == (1, 4)
+    assert (LoadSummary(parts).pooled().generator.workers, LoadSummary(several).pooled().generator.workers) == (1, 4)
 
 
-def test_making_a_point_leaves_the_recordings_as_they_were(measured):
+def test_making_a_point_leaves_the_windows_as_they_were(measured):
     parts = [measured([MS] * 10), measured([MS] * 20)]
-    assert pooled(parts) == pooled(parts)
+    assert LoadSummary(parts).pooled() == LoadSummary(parts).pooled()
     assert [part.window.times["service_time"].count for part in parts] == [10, 20]
+
+
+def test_adding_a_repetition_does_not_summarise_the_earlier_ones_again(measured, monkeypatch):
+    judged: list[object] = []
+
+    def judge(series, **options):
+        judged.append(series)
+        return target_warnings(series, **options)
+
+    monkeypatch.setattr(summary, "target_warnings", judge)
+    repetitions = [measured([MS] * 50, repetition=index) for index in range(10)]
+    load = summary.LoadSummary()
+    for number, repetition in enumerate(repetitions, 1):
+        assert load.add(repetition) == point(repetition)
+        judged.clear()
+        assert load.pooled().requests.ok == 50 * number
+        assert judged == []
+
+
+def test_pooling_one_by_one_equals_pooling_at_once(measured):
+    random = np.random.default_rng(4)
+    repetitions = [measured(random.integers(MS, 50 * MS, 2_000), repetition=index, statuses={"503": index}) for index in range(4)]
+    one_by_one = LoadSummary()
+    for repetition in repetitions:
+        one_by_one.add(repetition)
+        one_by_one.pooled()
+    assert one_by_one.pooled() == LoadSummary(repetitions).pooled()

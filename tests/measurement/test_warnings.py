@@ -3,7 +3,7 @@
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.summary import point, pooled
+from perfkit.measurement.summary import LoadSummary, point
 from perfkit.stats.sample_size import minimum_samples
 
 MS = 1_000_000
@@ -30,14 +30,14 @@ def texts(found):
         (minimum_samples(0.9999) - 1, "p99.99", f"{minimum_samples(0.9999):,}"),
     ],
 )
-def test_too_few_samples_are_said_with_the_number_needed(measured, count, percentile, needed):
+def test_a_percentile_with_too_few_samples_is_named_with_the_number_needed(measured, count, percentile, needed):
     assert texts(point(measured([MS] * count))) == {
         "few_samples": f"Too few samples for {percentile}: at least {needed} are needed; measure longer."
     }
 
 
 @pytest.mark.parametrize("count", [1, 662, 999, 6_636, 9_999, minimum_samples(0.9999)])
-def test_where_no_percentile_that_is_given_needs_more_nothing_is_said(measured, count):
+def test_enough_samples_for_each_percentile_give_no_warning(measured, count):
     assert texts(point(measured([MS] * count))) == {}
 
 
@@ -46,18 +46,23 @@ def test_where_no_percentile_that_is_given_needs_more_nothing_is_said(measured, 
     [(900, 101, "p90"), (994, 6, "p99.9"), (999, 1, None), (40, 1, None), (49, 51, "p50"), (50, 50, "p90"), (0, 2, "p50"), (9, 1, None), (8, 2, "p90"), (99, 1, None), (98, 2, "p99")],
 )  # fmt: skip
 @pytest.mark.parametrize("outcome", ["timed_out", "unfinished"])
-def test_a_percentile_among_requests_that_never_came_back_is_said_to_be_a_lower_bound(measured, outcome, ok, censored, first):
+def test_a_percentile_among_unanswered_requests_is_reported_as_a_lower_bound(measured, outcome, ok, censored, first):
     found = texts(point(measured([MS] * ok, others={outcome: [900 * MS] * censored}))).get("censored")
-    expected = first and f"{first} and above fall among {censored} requests that never came back: they are lower bounds."
+    expected = (
+        first
+        and f"{first} and higher percentiles are lower bounds: they fall among the {censored} requests that were not answered in time."
+    )
     assert found == expected
 
 
-def test_both_kinds_that_never_came_back_count_together(measured):
+def test_timed_out_and_unfinished_requests_are_unanswered_together(measured):
     found = point(measured([MS] * 90, others={"timed_out": [MS] * 5, "unfinished": [MS] * 6}))
-    assert texts(found)["censored"] == "p90 and above fall among 11 requests that never came back: they are lower bounds."
+    assert texts(found)["censored"] == (
+        "p90 and higher percentiles are lower bounds: they fall among the 11 requests that were not answered in time."
+    )
 
 
-def test_a_percentile_falls_among_them_where_its_value_is_one_of_theirs(measured):
+def test_a_percentile_is_a_lower_bound_if_its_value_is_that_of_an_unanswered_request(measured):
     for censored in range(1, 100):
         found = point(measured([MS] * (100 - censored), others={"timed_out": [900 * MS] * censored}))
         among = [name for name in ("p50", "p90", "p95", "p99") if getattr(found.service_time_ns, name) > 2 * MS]
@@ -65,11 +70,11 @@ def test_a_percentile_falls_among_them_where_its_value_is_one_of_theirs(measured
         assert (said.split()[0] if said else None) == (among[0] if among else None)
 
 
-def test_answers_that_are_wrong_are_not_censored(measured):
+def test_wrong_answers_are_not_lower_bounds(measured):
     assert "censored" not in texts(point(measured([MS] * 10, others={"invalid_output": [MS] * 90})))
 
 
-def test_failures_are_listed_with_one_of_their_sentences(measured):
+def test_failures_are_listed_with_an_example(measured):
     found = point(
         measured(
             [MS] * 700,
@@ -80,32 +85,32 @@ def test_failures_are_listed_with_one_of_their_sentences(measured):
     assert texts(found) == {"failed_requests": "Some requests failed: 1 timed out, 2 connect failed."}
     assert found.errors == {"connect_failed": ("", "refused"), "timed_out": ("",)}
     found = point(measured([MS] * 700, others={"rejected": [MS]}, errors={"rejected": ["model busy", "no"]}))
-    assert texts(found) == {"failed_requests": "Some requests failed: 1 rejected; for one: model busy."}
+    assert texts(found) == {"failed_requests": "Some requests failed: 1 rejected; for example: model busy."}
     assert found.valid
 
 
-def test_sentences_of_failures_stand_once_for_all_repetitions(measured):
+def test_equal_errors_of_several_repetitions_are_listed_once(measured):
     rejected = {"rejected": [MS]}
     parts = [measured([MS], others=rejected, errors={"rejected": texts}) for texts in (["a", "b"], ["b", "c"])]
-    assert pooled([*parts, measured([MS])]).errors == {"rejected": ("a", "b", "c")}
+    assert LoadSummary([*parts, measured([MS])]).pooled().errors == {"rejected": ("a", "b", "c")}
 
 
-def test_sentences_of_what_lies_in_the_warm_up_are_left_out(measured):
+def test_errors_of_the_warm_up_are_left_out(measured):
     found = point(measured([MS], others={"rejected": [MS]}, errors={"timed_out": ["too slow"], "rejected": ["no"]}))
     assert found.errors == {"rejected": ("no",)}
-    assert texts(found)["failed_requests"].endswith("for one: no.")
+    assert texts(found)["failed_requests"].endswith("for example: no.")
 
 
-def test_a_run_without_failures_does_not_speak_of_them(measured):
+def test_a_run_without_failures_has_no_warning_of_them(measured):
     found = point(measured([MS] * 700))
     assert found.warnings == ()
     assert found.errors == {}
 
 
-def test_where_no_request_was_answered_that_is_said(measured):
+def test_a_point_without_ok_requests_has_a_warning(measured):
     found = point(measured(others={"rejected": [MS] * 3}, errors={"rejected": ["no"]}))
     assert texts(found) == {
-        "failed_requests": "Some requests failed: 3 rejected; for one: no.",
+        "failed_requests": "Some requests failed: 3 rejected; for example: no.",
         "no_samples": "No request of this point succeeded.",
     }
     assert found.error_rate == 1.0
@@ -121,8 +126,8 @@ def test_a_busy_generator_makes_a_point_invalid(measured, cpu_share, bound):
     })  # fmt: skip
 
 
-def test_one_busy_repetition_makes_the_pool_invalid_and_is_the_one_that_is_named(measured):
-    found = pooled([measured([MS] * 700, cpu_share=0.9), measured([MS] * 700, cpu_share=0.4)])
+def test_one_busy_repetition_makes_the_pool_invalid_and_its_share_is_named(measured):
+    found = LoadSummary([measured([MS] * 700, cpu_share=0.9), measured([MS] * 700, cpu_share=0.4)]).pooled()
     assert not found.valid
     assert found.generator.cpu_share == pytest.approx(0.65)
     assert "kept its core 90% busy" in texts(found)["generator_bound"]
@@ -131,10 +136,13 @@ def test_one_busy_repetition_makes_the_pool_invalid_and_is_the_one_that_is_named
 def test_times_above_one_hour_are_counted(measured):
     assert texts(point(measured([HOUR_NS] * 700))) == {}
     assert texts(point(measured([MS] * 698 + [HOUR_NS + 1, 2 * HOUR_NS]))) == {
-        "clamped": "2 times lie above one hour and count as one hour."
+        "clamped": "2 times are above one hour, and count as one hour."
     }
 
 
-def test_a_warning_of_every_repetition_stands_once_in_the_pool(measured):
+def test_a_warning_of_every_repetition_is_in_the_pool_once(measured):
     one, other = MeasurementWarning(code="shared_cpus", message="a"), MeasurementWarning(code="shared_cpus", message="b")
-    assert pooled([measured([MS] * 400, warnings=(one,)), measured([MS] * 400, warnings=(one, other))]).warnings == (one, other)
+    assert LoadSummary([measured([MS] * 400, warnings=(one,)), measured([MS] * 400, warnings=(one, other))]).pooled().warnings == (
+        one,
+        other,
+    )

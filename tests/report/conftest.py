@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.summary import PointMeasurement, point, pooled
+from perfkit.measurement.summary import LoadSummary, PointMeasurement, point
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
@@ -85,7 +85,7 @@ class Synthetic:
             status_reason=self.status_reason,
             started_at="2026-01-02T03:04:05.678+00:00",
             points=tuple(point(one) for one in measured),
-            summary=tuple(pooled(group) for group in groups.values()),
+            summary=tuple(LoadSummary(group).pooled() for group in groups.values()),
         )
         writer.save(result)
         writer.commit()

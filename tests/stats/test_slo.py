@@ -79,10 +79,10 @@ def test_one_limit_violated_outweighs_one_inconclusive_and_that_one_satisfied():
 @pytest.mark.parametrize(("cause", "word"), [("overloaded", "overloaded"), ("not_steady", "not steady")])
 def test_an_overloaded_or_drifting_point_violates_whatever_its_figures_say(cause, word):
     for slo in (Slo({0.99: 1000 * MS}), Slo({0.9999: 1000 * MS}), Slo({}, 1.0)):
-        found = judge_slo(slo, times_of(10_000), {}, 0.0, **{cause: True})
+        found = judge_slo(slo, times_of(10_000), {}, 0.0, **{f"is_{cause}": True})
         assert found.verdict == "violated"
         assert f"the target was {word}" in found.reason
-    assert judge_slo(Slo({}), times_of(10), {}, 0.0, **{cause: True}).verdict == "satisfied"
+    assert judge_slo(Slo({}), times_of(10), {}, 0.0, **{f"is_{cause}": True}).verdict == "satisfied"
 
 
 def test_an_slo_without_limits_is_satisfied():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.stats.steady_state import Drift, drift, judge, mser5
+from perfkit.stats.steady_state import Drift, drift, judge_steady_state, mser5
 
 STATIONARY = ["independent", "ar 0.5", "ar 0.8", "queue 0.5", "queue 0.8"]
 
@@ -121,7 +121,7 @@ def test_a_ramp_that_a_tenth_between_windows_lets_pass_is_not_steady(windows):
     random = np.random.default_rng(36)
     for _ in range(50):
         series = (1 + 0.04 * np.arange(windows * 25) / 25) * (1 + random.normal(0, 0.02, windows * 25))
-        found = judge({"throughput": series})
+        found = judge_steady_state({"throughput": series})
         assert found.verdict == "not_steady"
         assert "throughput" in found.reason
 
@@ -131,7 +131,7 @@ def test_a_ramp_that_a_tenth_between_windows_lets_pass_is_not_steady(windows):
 def test_a_run_that_only_warms_up_is_never_called_steady(tau, variation):
     """60 intervals, half the level to begin with; in 100 of other seeds 96 and more were called not steady, none steady."""
     random = np.random.default_rng(43)
-    found = [judge({"throughput": rising(60, tau) + random.normal(0, variation, 60)}).verdict for _ in range(50)]
+    found = [judge_steady_state({"throughput": rising(60, tau) + random.normal(0, variation, 60)}).verdict for _ in range(50)]
     assert "steady" not in found
     assert found.count("not_steady") >= 44
 
@@ -159,7 +159,7 @@ def test_the_margin_is_the_callers():
 
 def test_the_longest_warm_up_is_cut_off_all_series():
     random = np.random.default_rng(38)
-    found = judge({
+    found = judge_steady_state({
         "throughput": 100 * rising(200, tau=3) + random.normal(0, 0.2, 200),
         "service_time": 2 - rising(200, tau=8) + random.normal(0, 0.005, 200),
         "in_flight": 16 + random.normal(0, 0.05, 200),
@@ -173,22 +173,22 @@ def test_the_longest_warm_up_is_cut_off_all_series():
 def test_one_series_that_drifts_makes_the_run_not_steady():
     random = np.random.default_rng(39)
     flat, tilted = random.normal(1, 0.01, 100), random.normal(1, 0.01, 100) * np.linspace(0.9, 1.1, 100)
-    found = judge({"throughput": flat, "service_time": tilted})
+    found = judge_steady_state({"throughput": flat, "service_time": tilted})
     assert found.verdict == "not_steady"
     assert found.reason.startswith("service_time drifts by +2")
 
 
 def test_a_warm_up_that_does_not_end_makes_the_run_not_steady():
     random = np.random.default_rng(40)
-    found = judge({"throughput": rising(60, tau=15) + random.normal(0, 0.005, 60), "in_flight": random.normal(1, 0.005, 60)})
+    found = judge_steady_state({"throughput": rising(60, tau=15) + random.normal(0, 0.005, 60), "in_flight": random.normal(1, 0.005, 60)})
     assert (found.verdict, found.warm_up_intervals) == ("not_steady", 0)
     assert found.reason == "the warm-up of throughput takes more than a third of the window"
 
 
 def test_a_noisy_or_short_run_is_undetermined():
     random = np.random.default_rng(41)
-    assert judge({"throughput": random.normal(1, 0.3, 60)}).verdict == "undetermined"
-    found = judge({"throughput": [1.0, 1.0], "in_flight": [2.0, 2.0]})
+    assert judge_steady_state({"throughput": random.normal(1, 0.3, 60)}).verdict == "undetermined"
+    found = judge_steady_state({"throughput": [1.0, 1.0], "in_flight": [2.0, 2.0]})
     assert found.verdict == "undetermined"
     assert found.reason == "throughput and in_flight may drift by more than 5%: the noise hides it"
 
@@ -196,7 +196,7 @@ def test_a_noisy_or_short_run_is_undetermined():
 def test_three_stationary_series_are_seldom_called_not_steady(stationary):
     """True rates are about 3.5 %: of 100, more than 10 are chance in less than 0.3 % of seeds."""
     random, kinds = np.random.default_rng(42), ("ar 0.5", "ar 0.8", "queue 0.8")
-    found = [judge({kind: stationary(random, kind, 120) for kind in kinds}) for _ in range(100)]
+    found = [judge_steady_state({kind: stationary(random, kind, 120) for kind in kinds}) for _ in range(100)]
     assert sum(each.verdict == "not_steady" for each in found) <= 10
     assert sum(each.warm_up_intervals > 12 for each in found) <= 10
 
@@ -204,4 +204,4 @@ def test_three_stationary_series_are_seldom_called_not_steady(stationary):
 @pytest.mark.parametrize("series", [{}, {"throughput": [1.0], "in_flight": [1.0, 2.0]}])
 def test_series_of_different_windows_are_refused(series):
     with pytest.raises(ValueError, match="the series of one window have one length"):
-        judge(series)
+        judge_steady_state(series)

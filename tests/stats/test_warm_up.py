@@ -7,7 +7,7 @@ from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
-from perfkit.measurement.window_course import warm_up_ns
+from perfkit.measurement.steady_state import warm_up_ns
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import cut
 from perfkit.target.address import Address

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perfkit.measurement.summary import PointMeasurement, point, pooled
-from perfkit.measurement.window_course import Course, course_warnings
+from perfkit.measurement.steady_state import target_warnings
+from perfkit.measurement.summary import LoadSummary, PointMeasurement, point
 from perfkit.recorder.recording import Recorder
 from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, Generator, OpenLoad
@@ -74,7 +74,7 @@ def test_a_backlog_is_told_also_where_a_number_of_requests_ends_the_window():
         reply.intended_ns = reply.paced_ns = index * 10 * MS
         recorder.add(reply)
     window = cut(recorder.finish(None), 0, is_open=True)
-    assert [warning.code for warning in course_warnings([Course(window.series, is_open=True)])] == ["overloaded"]
+    assert [warning.code for warning in target_warnings(window.series, is_open=True)] == ["overloaded"]
 
 
 def test_a_drift_is_told(open_point):
@@ -92,13 +92,13 @@ def test_a_drift_is_told(open_point):
     ],
 )
 def test_an_slo_is_judged_on_the_pooled_repetitions(open_point, respond, limit_ms, verdict):
-    found = pooled([open_point(respond, 0), open_point(respond, 1)], Slo({0.95: limit_ms * MS}))
+    found = LoadSummary([open_point(respond, 0), open_point(respond, 1)], Slo({0.95: limit_ms * MS})).pooled()
     assert found.slo.verdict == verdict
     assert point(open_point(respond)).slo is None
 
 
 def test_an_slo_that_too_few_samples_carry_is_inconclusive(open_point):
-    assert pooled([open_point(lambda _: 10 * MS)], Slo({0.9999: 20 * MS})).slo.verdict == "inconclusive"
+    assert LoadSummary([open_point(lambda _: 10 * MS)], Slo({0.9999: 20 * MS})).pooled().slo.verdict == "inconclusive"
 
 
 def test_a_generator_that_never_came_to_its_arrivals_makes_the_point_invalid_with_the_reason(open_point):

@@ -2,7 +2,14 @@
 
 import pytest
 
-from perfkit.measurement.resources import Resources, energy_per, generator_figures, network_warnings, pooled_gpus, pooled_metrics
+from perfkit.measurement.resource_summary import (
+    Resources,
+    energy_per_inference_j,
+    generator_figures,
+    network_warnings,
+    pooled_gpus,
+    pooled_metrics,
+)
 from perfkit.result.model import Generator, Tcp
 from perfkit.telemetry.gpu.figures import GpuFigures
 from perfkit.telemetry.host.generator import MachineFigures
@@ -35,14 +42,14 @@ def test_energy_that_is_not_known_of_all_windows_is_not_known():
 @pytest.mark.parametrize(("energies", "expected"), [([10.0, 30.0], 4.0), ([10.0, None], None), ([], None)])
 def test_energy_per_inference_is_of_all_gpus(energies, expected):
     gpus = [gpu(str(number), energy_j=energy, energy_above_idle_j=5.0) for number, energy in enumerate(energies)]
-    assert energy_per(10.0, gpus, "energy_j") == expected
-    assert energy_per(0.0, gpus, "energy_j") is None
-    assert energy_per(10.0, gpus, "energy_above_idle_j") == (0.5 * len(energies) or None)
+    assert energy_per_inference_j(10.0, gpus, "energy_j") == expected
+    assert energy_per_inference_j(0.0, gpus, "energy_j") is None
+    assert energy_per_inference_j(10.0, gpus, "energy_above_idle_j") == (0.5 * len(energies) or None)
 
 
 def test_energy_per_inference_leaves_out_gpus_that_the_server_does_not_use_and_counts_a_divided_one_once():
     mine, unknown, others = (gpu(str(used), energy_j=10.0, used_by_server=used) for used in (True, None, False))
-    assert energy_per(10.0, [mine, unknown, others, gpu("instance", mig=True)], "energy_j") == 2.0
+    assert energy_per_inference_j(10.0, [mine, unknown, others, gpu("instance", mig=True)], "energy_j") == 2.0
 
 
 def test_what_one_window_alone_shows_of_a_gpu_holds_for_all_of_them():
