@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
 from perfkit.clock import MonotonicClock
-from perfkit.telemetry.gpu.figures import GpuFigures
+from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.gpu.sampler import GpuSampler
 from perfkit.telemetry.sampler_thread import SamplerThread
 
@@ -106,23 +106,23 @@ def checks(rest: GpuFigures, loaded: GpuFigures, work: Work) -> list[Check]:
 def measure(seconds: float, size: int) -> tuple[GpuFigures, list[Check], Work, list[str]]:
     """The GPU that worked, what its figures show, the work, and what the sampler noted; raises NotTriedError."""
     clock = MonotonicClock()
-    driven = SamplerThread("gpus", GpuSampler(RATE_PER_S, clock), clock)
+    thread = SamplerThread("gpus", GpuSampler(RATE_PER_S, clock), clock)
     try:
-        if not driven.ask(lambda sampler: sampler.latest()).result(_START_WITHIN_S):
-            raise NotTriedError(" ".join(driven.take_notes().result(_START_WITHIN_S)))
+        if not thread.submit(lambda sampler: sampler.latest()).result(_START_WITHIN_S):
+            raise NotTriedError(" ".join(thread.take_notes().result(_START_WITHIN_S)))
         start_ns = clock.now_ns()
         threading.Event().wait(REST_S)
         end_ns = clock.now_ns()
-        at_rest = driven.ask(lambda sampler: sampler.window(start_ns, end_ns)).result().summary or ()
+        at_rest = thread.submit(lambda sampler: sampler.window(start_ns, end_ns)).result().summary or ()
         command = [sys.executable, "-m", "benchmarks.gpu_energy", "--multiply", f"--seconds={seconds}", f"--size={size}"]
         load = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, text=True)
         if load.returncode:
             raise NotTriedError(load.stdout.strip() or "the load could not be run")
         work = Work(**json.loads(load.stdout))
-        under_load = driven.ask(lambda sampler: sampler.window(work.start_ns, work.end_ns)).result().summary or ()
-        notes = driven.take_notes().result()
+        under_load = thread.submit(lambda sampler: sampler.window(work.start_ns, work.end_ns)).result().summary or ()
+        notes = thread.take_notes().result()
     finally:
-        driven.close(_START_WITHIN_S)
+        thread.close(_START_WITHIN_S)
     rest, loaded = max(zip(at_rest, under_load, strict=True), key=lambda pair: pair[1].utilization_mean or 0.0)
     return loaded, checks(rest, loaded, work), work, notes
 

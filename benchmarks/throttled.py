@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
-from perfkit.machine.host import usable_cpus
+from perfkit.machine.cpus import usable_cpus
 
 ROOT = pathlib.Path(__file__).parents[1]
 HIERARCHY = pathlib.Path("/sys/fs/cgroup")

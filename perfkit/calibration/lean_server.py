@@ -13,7 +13,7 @@ import sys
 from perfkit.calibration.lean_answers import GrpcAnswer, grpc_answers, http_answers
 from perfkit.calibration.lean_grpc import LeanGrpc
 from perfkit.calibration.lean_http import LeanHttp
-from perfkit.machine.host import pinned
+from perfkit.machine.cpus import pinned
 
 
 async def serve(stdin: asyncio.StreamReader) -> None:

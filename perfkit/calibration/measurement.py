@@ -18,7 +18,8 @@ from perfkit.errors import MeasurementError
 from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.pacer import make_pacer
-from perfkit.machine.host import describe_host, pinned, usable_cpus
+from perfkit.machine.cpus import pinned, usable_cpus
+from perfkit.machine.description import describe_host
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.window import Window, cut

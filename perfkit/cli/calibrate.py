@@ -34,7 +34,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.calibration.cache import calibration_path, read_calibration, write_calibration
     from perfkit.calibration.measurement import Lengths, calibrate
     from perfkit.clock import MonotonicClock
-    from perfkit.machine.host import describe_host
+    from perfkit.machine.description import describe_host
 
     def say(text: str) -> None:
         if not options.quiet:

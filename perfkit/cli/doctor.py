@@ -29,8 +29,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.calibration.cache import calibration_path, read_calibration
     from perfkit.clock import MonotonicClock
     from perfkit.doctor.findings import Severity, find
-    from perfkit.machine.conditions import observe_idle, read_machine_facts
-    from perfkit.machine.host import describe_host
+    from perfkit.machine.description import describe_host, read_machine_facts
+    from perfkit.machine.readings import observe_idle
 
     watched = asyncio.run(observe_idle(MonotonicClock(), options.seconds))
     machine, kept = read_machine_facts(), read_calibration(calibration_path(), describe_host())

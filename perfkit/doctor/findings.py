@@ -4,7 +4,8 @@ import dataclasses
 import enum
 
 from perfkit.calibration.cache import Kept
-from perfkit.machine.conditions import IdleObservation, MachineFacts
+from perfkit.machine.description import MachineFacts
+from perfkit.machine.readings import IdleObservation
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _GIB = 1 << 30
@@ -134,12 +135,12 @@ def _of_the_moment(machine: MachineFacts, watched: IdleObservation) -> list[Find
                 "end other work; in a virtual machine, give its CPUs cores of their own",
             )
         )
-    if machine.swap_used_bytes and (machine.memory_available_bytes or 0) < _GIB:
+    if machine.swap_used_bytes and machine.memory_available_bytes < _GIB:
         found.append(
             Finding(
                 Severity.SPOILS,
                 "memory",
-                f"{machine.swap_used_bytes / _GIB:.1f} GiB are swapped out and {(machine.memory_available_bytes or 0) / _GIB:.1f} GiB available",
+                f"{machine.swap_used_bytes / _GIB:.1f} GiB are swapped out and {machine.memory_available_bytes / _GIB:.1f} GiB available",
                 "end what takes the memory: a server that waits for its own pages is not what is to be measured",
             )
         )

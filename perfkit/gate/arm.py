@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError, TargetError, UsageError
-from perfkit.machine.host import usable_cpus
+from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.result.model import Result

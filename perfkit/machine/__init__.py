@@ -1,1 +1,1 @@
-"""Facts about this machine."""
+"""This machine: its description, CPUs, limits, and readings of how busy it is."""

@@ -14,7 +14,8 @@ from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Loop, StopCause
-from perfkit.machine.host import describe_host, pinned, usable_cpus
+from perfkit.machine.cpus import pinned, usable_cpus
+from perfkit.machine.description import describe_host
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect, count_workers, describe_load, load_point_source, make_worker_spec
 from perfkit.measurement.observation import Observation, observe

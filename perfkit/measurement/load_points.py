@@ -9,7 +9,7 @@ from perfkit.calibration.model import Calibration
 from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, LoadPoint, load_points
-from perfkit.machine.host import open_file_limit
+from perfkit.machine.limits import raise_open_file_limit
 from perfkit.measurement.target_probe import ProbeResult
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Load, OpenLoad, Point, Search
@@ -81,7 +81,7 @@ def describe_load(load: LoadPlan) -> Load:
 
 def max_connections(scenario: Scenario) -> int:
     """The scenario's limit of connections; by default 1,024, or less if this process may open fewer files."""
-    return scenario.target.max_connections or min(1024, open_file_limit() * 4 // 5)
+    return scenario.target.max_connections or min(1024, raise_open_file_limit() * 4 // 5)
 
 
 def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOptions:

@@ -23,18 +23,17 @@ from perfkit.scenario.model import Scenario
 from perfkit.stats.buckets import BucketCounts
 from perfkit.target.address import Address
 from perfkit.telemetry.client import TelemetryClient, open_telemetry
+from perfkit.telemetry.figures import MachineFigures, PageFigures
 from perfkit.telemetry.host.event_loop import EVENT_LOOP_LAG, GC_PAUSE
-from perfkit.telemetry.host.generator import MachineFigures
 from perfkit.telemetry.messages import (
     GpuConfig,
     IntervalTimes,
-    Metric,
+    LiveMetric,
     MetricsPageConfig,
     PublishMetrics,
     StatisticsConfig,
     TelemetryConfig,
 )
-from perfkit.telemetry.prometheus.figures import MetricsFigures
 from perfkit.telemetry.series import SamplerReport, Series
 from perfkit.telemetry.server.statistics import ServerStatisticsReader
 from perfkit.transport.base import Transport
@@ -122,10 +121,10 @@ class PointTelemetry:
             counts, warnings = await self._statistics.after(recorded.recording.sent)
             if recorded.lost:  # the server counted requests of lost workers, which the recording lacks
                 counts, warnings = None, ()
-        reports = (await self._client.window(window.start_ns, window.end_ns)).observed
+        reports = (await self._client.window(window.start_ns, window.end_ns)).samplers
         own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
         machine: SamplerReport[MachineFigures] = reports.get("generator", SamplerReport(None))
-        pages: list[SamplerReport[MetricsFigures]] = [report for name, report in reports.items() if name.startswith("metrics")]
+        pages: list[SamplerReport[PageFigures]] = [report for name, report in reports.items() if name.startswith("metrics")]
         gpus = reports["gpu"].summary if "gpu" in reports and reports["gpu"].summary else ()
         known = {gpu.uuid for gpu in gpus}
         reported = [gpu for page in pages if page.summary for gpu in page.summary.gpus if gpu.uuid not in known]
@@ -182,7 +181,7 @@ def telemetry_config(scenario: Scenario, target: Target, listen: tuple[str, int]
     )
 
 
-def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoint) -> list[Metric]:
+def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoint) -> list[LiveMetric]:
     labels = {
         "scenario": scenario,
         "protocol": load_point.protocol,
@@ -190,19 +189,19 @@ def _started_metrics(scenario: str, number: int, total: int, load_point: LoadPoi
         "repetition": str(load_point.repetition + 1),
     }
     return [
-        Metric("points", "Load points of the run, repetitions included.", "gauge", {"scenario": scenario}, total),
-        Metric("point_number", "Number of the current load point, from 1.", "gauge", {"scenario": scenario}, number),
-        Metric("point_info", "1 for the current load point.", "gauge", labels, 1),
+        LiveMetric("points", "Load points of the run, repetitions included.", "gauge", {"scenario": scenario}, total),
+        LiveMetric("point_number", "Number of the current load point, from 1.", "gauge", {"scenario": scenario}, number),
+        LiveMetric("point_info", "1 for the current load point.", "gauge", labels, 1),
     ]
 
 
-def _finished_metrics(scenario: str, point: Point) -> list[Metric]:
+def _finished_metrics(scenario: str, point: Point) -> list[LiveMetric]:
     """Times are in seconds, as is usual for Prometheus."""
     labels = {"scenario": scenario, "protocol": point.protocol, "load": point.load.title, "repetition": str((point.repetition or 0) + 1)}
     metrics = [
-        Metric("point_throughput_per_second", "Successful responses per second.", "gauge", labels, point.throughput_per_s),
-        Metric("point_error_ratio", "1 - ok / scheduled requests.", "gauge", labels, point.error_rate),
-        Metric(
+        LiveMetric("point_throughput_per_second", "Successful responses per second.", "gauge", labels, point.throughput_per_s),
+        LiveMetric("point_error_ratio", "1 - ok / scheduled requests.", "gauge", labels, point.error_rate),
+        LiveMetric(
             "point_valid", "1 if the figures are the target's, 0 if the load generator limited them.", "gauge", labels, int(point.valid)
         ),
     ]
@@ -212,6 +211,6 @@ def _finished_metrics(scenario: str, point: Point) -> list[Metric]:
             text = f"Percentiles of the {point.times_name}, as far as there are enough samples."
             quantile_labels = {**labels, "quantile": f"{quantile:g}"}
             metrics.append(
-                Metric(f"point_{point.times_name.replace(' ', '_')}_seconds", text, "gauge", quantile_labels, value_ns / NS_PER_S)
+                LiveMetric(f"point_{point.times_name.replace(' ', '_')}_seconds", text, "gauge", quantile_labels, value_ns / NS_PER_S)
             )
     return metrics

@@ -7,10 +7,8 @@ from typing import Any, Literal
 from perfkit.errors import MeasurementWarning
 from perfkit.result.model import ContextSwitches, GcPauses, Generator, Tcp
 from perfkit.stats.buckets import EMPTY, BucketCounts
-from perfkit.telemetry.gpu.figures import GpuFigures
-from perfkit.telemetry.host.generator import MachineFigures
-from perfkit.telemetry.prometheus.figures import MetricFigures
-from perfkit.telemetry.server.statistics import ServerCounts, ServerFigures
+from perfkit.telemetry.figures import GpuFigures, MachineFigures, MetricFigures, ServerFigures
+from perfkit.telemetry.server.statistics import ServerCounts
 
 _RETRANSMIT_SHARE, _FEWEST_RETRANSMITS = 0.001, 10
 

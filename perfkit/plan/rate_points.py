@@ -11,7 +11,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import energy_per_inference
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
 from perfkit.stats.slo import Slo
-from perfkit.telemetry.gpu.figures import GpuFigures
+from perfkit.telemetry.figures import GpuFigures
 
 KEPT_UP = "kept up"
 _GRAVEST = ("overloaded", "not steady", KEPT_UP, "not valid")

@@ -6,9 +6,7 @@ import pydantic
 from pydantic import ConfigDict, Field
 
 from perfkit.errors import MeasurementWarning
-from perfkit.telemetry.gpu.figures import GpuFigures
-from perfkit.telemetry.prometheus.figures import MetricFigures
-from perfkit.telemetry.server.statistics import ServerFigures
+from perfkit.telemetry.figures import GpuFigures, MetricFigures, ServerFigures
 
 SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1

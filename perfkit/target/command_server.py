@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 from perfkit.clock import Clock
 from perfkit.errors import TargetError, UsageError
-from perfkit.machine.host import pinned
+from perfkit.machine.cpus import pinned
 from perfkit.units import NS_PER_S
 
 PREFIX, PORT = "cmd:", "{port}"

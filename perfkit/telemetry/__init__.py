@@ -1,1 +1,1 @@
-"""The machine behind the figures."""
+"""Samples of the server, its GPUs and the load generator, on the requests' clock."""

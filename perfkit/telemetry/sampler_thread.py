@@ -1,4 +1,4 @@
-"""A sampler in a thread of its own: sampled when it wants to be, asked in between."""
+"""A sampler in a thread of its own, sampled when it is due and called in between."""
 
 import concurrent.futures
 import queue
@@ -11,66 +11,66 @@ from perfkit.clock import Clock
 from perfkit.telemetry.series import Sampler
 from perfkit.units import NS_PER_S
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 _Sampler = TypeVar("_Sampler", bound=Sampler[Any])
-_SHORTEST_NS = NS_PER_S // 1000
+_MIN_INTERVAL_NS = NS_PER_S // 1000
 
 
 class SamplerThread(Generic[_Sampler]):
-    """Starts the sampler at once. A sampler that fails, which is a bug, is noted and sampled no more; the run goes on."""
+    """Starts a sampler at once. If the sampler raises, which is a bug, it is noted and no longer sampled; the run continues."""
 
     def __init__(self, name: str, sampler: _Sampler, clock: Clock) -> None:
         self.name = name
         self._sampler, self._clock = sampler, clock
-        self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)  # one that hangs in a driver keeps nobody
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)  # a hanging driver must not keep the process
         self._thread.start()
 
-    def ask(self, call: Callable[[_Sampler], _Answer]) -> "concurrent.futures.Future[_Answer]":
-        """Has the sampler's thread make a call, after its start and what it was asked before."""
-        answer: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
+    def submit(self, call: Callable[[_Sampler], _Result]) -> "concurrent.futures.Future[_Result]":
+        """Calls a function with the sampler, in its thread, after its start and all earlier calls."""
+        future: concurrent.futures.Future[_Result] = concurrent.futures.Future()
 
-        def order() -> None:
+        def run_call() -> None:
             try:
-                answer.set_result(call(self._sampler))
-            except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
-                answer.set_exception(error)
+                future.set_result(call(self._sampler))
+            except Exception as error:  # noqa: BLE001 - raised where the result is awaited
+                future.set_exception(error)
 
-        self._orders.put(order)
-        return answer
+        self._calls.put(run_call)
+        return future
 
     def take_notes(self) -> "concurrent.futures.Future[list[str]]":
-        """What it noted since it was last asked."""
+        """The sampler's notes since the previous call."""
 
         def take(sampler: _Sampler) -> list[str]:
             notes, sampler.notes = sampler.notes, []
             return notes
 
-        return self.ask(take)
+        return self.submit(take)
 
-    def close(self, within_s: float) -> None:
-        """Ends the thread, or leaves it where it hangs."""
-        self._orders.put(None)
-        self._thread.join(within_s)
+    def close(self, timeout_s: float) -> None:
+        """Ends the thread; one that hangs is abandoned after the timeout."""
+        self._calls.put(None)
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         due_ns = self._clock.now_ns() if self._guarded(self._sampler.start) else None
         while True:
             try:
-                order = self._orders.get(timeout=None if due_ns is None else max(due_ns - self._clock.now_ns(), 0) / NS_PER_S)
+                call = self._calls.get(timeout=None if due_ns is None else max(due_ns - self._clock.now_ns(), 0) / NS_PER_S)
             except queue.Empty:
                 now_ns, due_ns = self._clock.now_ns(), self._guarded(self._sampler.sample)
-                due_ns = None if due_ns is None else max(due_ns, now_ns + _SHORTEST_NS)
+                due_ns = None if due_ns is None else max(due_ns, now_ns + _MIN_INTERVAL_NS)
                 continue
-            if order is None:
+            if call is None:
                 break
-            order()
+            call()
         self._guarded(self._sampler.close)
 
-    def _guarded(self, call: Callable[[], _Answer]) -> _Answer | None:
+    def _guarded(self, call: Callable[[], _Result]) -> _Result | None:
         try:
             return call()
-        except Exception:  # noqa: BLE001 - a bug in telemetry is no reason to lose a measurement
-            last = traceback.format_exc().strip().splitlines()[-1]
-            self._sampler.notes.append(f"Sampling of {self.name} failed, and was given up: {last}.")
+        except Exception:  # noqa: BLE001 - a bug in telemetry must not lose a measurement
+            reason = traceback.format_exc().strip().splitlines()[-1]
+            self._sampler.notes.append(f"Sampling of {self.name} failed and has ended: {reason}.")
             return None

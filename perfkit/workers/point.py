@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from perfkit.load.arrivals import count_worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.loop import Ending
-from perfkit.machine.host import BusyShares
+from perfkit.machine.readings import BusyShares
 from perfkit.recorder.merge import merge
 from perfkit.recorder.recording import Recording
 from perfkit.telemetry.series import Series

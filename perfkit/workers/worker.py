@@ -15,7 +15,7 @@ from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import Loop, Phases, StopCause
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import Pacer, make_pacer
-from perfkit.machine.host import BusyMeter, BusyShares
+from perfkit.machine.readings import BusyMeter, BusyShares
 from perfkit.recorder.recording import Interval, Recorder
 from perfkit.target.address import Address
 from perfkit.telemetry.host.event_loop import EventLoopMonitor
@@ -75,7 +75,7 @@ async def run_point(
         on_loop(loop)
         busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
         early = asyncio.ensure_future(_end_early(loop, phases, recorder))
-        late = asyncio.ensure_future(event_loop.watch(phases.start_ns))
+        late = asyncio.ensure_future(event_loop.measure_lag(phases.start_ns))
         abort = asyncio.ensure_future(_abort(loop, recorder, clock, spec.abort_error_rate))
         hopeless = asyncio.ensure_future(_give_up(loop, recorder, phases, clock, spec))
         try:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
 from perfkit.load.loop import Loop
-from perfkit.machine.host import pinned
+from perfkit.machine.cpus import pinned
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
 from perfkit.workers.worker_spec import WorkerSpec, execute

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks.gpu_energy import NotTriedError, Work, checks, measure
-from perfkit.telemetry.gpu.figures import GpuFigures
+from perfkit.telemetry.figures import GpuFigures
 from tests.telemetry.fake_nvml.library import ROOT
 
 WORK = Work(0, 10 * 10**9, 10**15, "torch")
@@ -37,7 +37,7 @@ def test_without_a_gpu_it_says_that_it_was_not_tried(tmp_path):
     command, environment = [sys.executable, "-m", "benchmarks.gpu_energy"], {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "**Not tried**: There is no NVIDIA driver here" in ended.stdout
+    assert "**Not tried**: There is no NVIDIA driver on this machine" in ended.stdout
 
 
 @pytest.mark.gpu

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.calibration.cache import calibration_path, identity, read_calibration, write_calibration
 from perfkit.errors import UsageError
-from perfkit.machine.host import describe_host
+from perfkit.machine.description import describe_host
 
 
 def test_what_is_kept_comes_back(tmp_path, calibration):

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.calibration.measurement import Lengths, calibrate, cost
 from perfkit.clock import MonotonicClock
-from perfkit.machine.host import describe_host
+from perfkit.machine.description import describe_host
 
 
 def test_a_cost_is_the_median_of_its_rounds():

@@ -6,7 +6,8 @@ import signal
 import pytest
 
 from perfkit.calibration.cache import identity
-from perfkit.machine.host import describe_host, usable_cpus
+from perfkit.machine.cpus import usable_cpus
+from perfkit.machine.description import describe_host
 from tests.conditions import until_ended
 
 SPREAD = {

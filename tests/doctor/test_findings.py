@@ -7,7 +7,8 @@ import pytest
 from perfkit.calibration.cache import Kept
 from perfkit.calibration.model import Calibration
 from perfkit.doctor.findings import Severity, find
-from perfkit.machine.conditions import IdleObservation, MachineFacts
+from perfkit.machine.description import MachineFacts
+from perfkit.machine.readings import IdleObservation
 
 CALIBRATED = Kept(object.__new__(Calibration))
 GOOD = MachineFacts(
@@ -38,7 +39,6 @@ def test_what_a_system_does_not_say_is_no_finding():
         clock_source=None,
         ephemeral_ports=None,
         time_wait_sockets=None,
-        memory_available_bytes=None,
     )
     assert find(silent, QUIET, CALIBRATED) == []
 

@@ -11,9 +11,7 @@ from perfkit.measurement.resource_summary import (
     pooled_metrics,
 )
 from perfkit.result.model import Generator, Tcp
-from perfkit.telemetry.gpu.figures import GpuFigures
-from perfkit.telemetry.host.generator import MachineFigures
-from perfkit.telemetry.prometheus.figures import MetricFigures
+from perfkit.telemetry.figures import GpuFigures, MachineFigures, MetricFigures
 
 S = 1_000_000_000
 

@@ -13,7 +13,7 @@ from perfkit.plan.model import plan_document
 from perfkit.plan.planner import plan_capacity
 from perfkit.report.plan_sentences import headline
 from perfkit.stats.usl import UslFit
-from perfkit.telemetry.gpu.figures import GpuFigures
+from perfkit.telemetry.figures import GpuFigures
 
 LIMIT_S = 0.3
 TRUTH = 100 - math.log(100) / LIMIT_S  # 84.6/s

@@ -1,33 +1,18 @@
-"""A clock that tests move, pages of metrics that a real HTTP server serves, and a fake NVML library."""
+"""A clock set by hand, pages of metrics served over HTTP, and a fake NVML library."""
 
 import dataclasses
-import pathlib
 import shutil
 
 import pytest
 
+from tests.clocks import SettableClock
 from tests.json_server import JsonHandler, serving
 from tests.telemetry.fake_nvml.library import FakeNvml, compile_into
 
-PAGES = pathlib.Path(__file__).with_name("pages")
-
-
-class Clock:
-    """Stands still until it is moved."""
-
-    def __init__(self):
-        self.ns = 0
-
-    def now_ns(self):
-        return self.ns
-
-    async def sleep_until_ns(self, instant_ns):
-        self.ns = max(self.ns, instant_ns)
-
 
 @dataclasses.dataclass
-class Served:
-    """What the page answers now, and with which headers it was asked last."""
+class ServedPage:
+    """What the page answers, and the headers of the last request."""
 
     url: str
     text: str = ""
@@ -37,7 +22,7 @@ class Served:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return SettableClock()
 
 
 @pytest.fixture
@@ -48,7 +33,7 @@ def page():
             self.answer_bytes(served.status, served.text.encode())
 
     with serving(Handler) as port:
-        served = Served(f"http://127.0.0.1:{port}/metrics")
+        served = ServedPage(f"http://127.0.0.1:{port}/metrics")
         yield served
 
 

@@ -9,7 +9,7 @@ import uvloop
 from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
 from perfkit.telemetry.client import TelemetryClient, open_telemetry
-from perfkit.telemetry.messages import Metric, MetricsPageConfig, PublishMetrics, TelemetryConfig
+from perfkit.telemetry.messages import LiveMetric, MetricsPageConfig, PublishMetrics, TelemetryConfig
 from tests.children import children_running
 from tests.conditions import passes, until
 
@@ -27,7 +27,7 @@ def test_a_window_has_what_each_sampler_saw(page):
             TelemetryConfig(metrics=(MetricsPageConfig(page.url, "", "m", (), S // 50),), listen=("127.0.0.1", 0))
         ) as watch:
             watch.follow([os.getpid()])
-            watch.publish(PublishMetrics("x", (Metric("points", "Some.", "gauge", {}, 2),)))
+            watch.publish(PublishMetrics("x", (LiveMetric("points", "Some.", "gauge", {}, 2),)))
             seen = await watch.window(start_ns, clock.now_ns() + 60 * S)
             reader, writer = await asyncio.open_connection("127.0.0.1", int(watch.url.split(":")[2].split("/")[0]))
             writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
@@ -38,10 +38,10 @@ def test_a_window_has_what_each_sampler_saw(page):
             return seen, watch.notes, text
 
     seen, notes, text = asyncio.run(go())
-    assert set(seen.observed) == {"generator", "metrics 1"}
-    assert seen.observed["metrics 1"].summary.metrics[0].mean == 3
-    assert seen.observed["generator"].summary.open_files_max >= 3
-    assert notes == [f"1 line of the metrics at {page.url} could not be read, and were passed over."]
+    assert set(seen.samplers) == {"generator", "metrics 1"}
+    assert seen.samplers["metrics 1"].summary.metrics[0].mean == 3
+    assert seen.samplers["generator"].summary.open_files_max >= 3
+    assert notes == [f"1 line of the metrics at {page.url} could not be parsed, and are ignored."]
     assert "perfkit_points 2.0\n" in text
     assert "perfkit_nv_pending 3.0\n" in text
     assert children_running(PROCESS) == []
@@ -71,7 +71,7 @@ def test_where_the_process_is_gone_nothing_is_seen_and_that_is_said_once(closes_
             return seen, watch.notes
 
     seen, notes = asyncio.run(go())
-    assert [one.observed for one in seen] == [{}, {}]
+    assert [one.samplers for one in seen] == [{}, {}]
     assert notes == ["The process that samples this run ended: there is no telemetry from then on."]
 
 
@@ -97,7 +97,7 @@ def test_without_telemetry_there_is_no_process():
     async def go():
         async with open_telemetry(None) as watch:
             watch.follow([1])
-            return (await watch.window(0, 1)).observed, watch.notes, children_running(PROCESS)
+            return (await watch.window(0, 1)).samplers, watch.notes, children_running(PROCESS)
 
     assert asyncio.run(go()) == ({}, [], [])
     assert TelemetryClient().url == ""

@@ -1,61 +1,66 @@
-"""The process that samples, in this one: orders and answers are bytes."""
+"""The sampler process, run within the test: its pipes are byte streams."""
 
-import concurrent.futures
 import io
 import pickle
-from typing import Any
+import threading
 
 import pytest
 
-from perfkit.telemetry import sampler_process as process
-from perfkit.telemetry.messages import Started, TelemetryConfig, WindowReport, WindowRequest
+from perfkit.telemetry import sampler_process
+from perfkit.telemetry.messages import GpuConfig, Started, TelemetryConfig, WindowReport, WindowRequest
 
-ORDERS = pickle.dumps(TelemetryConfig()) + pickle.dumps(WindowRequest(0, 1))
+REQUESTS = pickle.dumps(TelemetryConfig()) + pickle.dumps(WindowRequest(0, 1))
 
 
-class Broken(io.BytesIO):
-    """A pipe whose other end is gone."""
+class BrokenPipe(io.BytesIO):
+    """A pipe whose other end is closed."""
 
     def flush(self):
         raise BrokenPipeError
 
 
-@pytest.mark.parametrize("left", [0, 5])
-def test_orders_that_end_or_break_off_end_it_quietly(left):
+def serve(requests):
     answers = io.BytesIO()
-    process.serve(io.BytesIO(ORDERS + pickle.dumps(WindowRequest(1, 2))[:left]), answers)
+    sampler_process.serve(io.BytesIO(requests), answers)
     answers.seek(0)
-    found = [pickle.load(answers) for _ in range(2)]  # noqa: S301 - ours
-    assert [type(one) for one in found] == [Started, WindowReport]
+    return answers
+
+
+@pytest.mark.parametrize("length", [0, 5])
+def test_it_ends_when_its_requests_end_or_break_off(length):
+    answers = serve(REQUESTS + pickle.dumps(WindowRequest(1, 2))[:length])
+    received = [pickle.load(answers) for _ in range(2)]  # noqa: S301 - written by this process
+    assert [type(answer) for answer in received] == [Started, WindowReport]
     assert answers.read() == b""
 
 
-@pytest.mark.parametrize("orders", [b"", ORDERS[:9]])
-def test_one_that_is_never_told_what_to_sample_ends_quietly(orders):
-    answers = io.BytesIO()
-    process.serve(io.BytesIO(orders), answers)
-    assert answers.getvalue() == b""
+@pytest.mark.parametrize("requests", [b"", REQUESTS[:9]])
+def test_it_ends_if_it_receives_no_configuration(requests):
+    assert serve(requests).read() == b""
 
 
-def test_nobody_there_to_answer_ends_it_quietly():
-    process.serve(io.BytesIO(ORDERS), Broken())
+def test_it_ends_if_nobody_reads_its_answers():
+    sampler_process.serve(io.BytesIO(REQUESTS), BrokenPipe())
 
 
-class Begun:
-    """A sampler whose start noted this, or has not ended."""
+def test_a_sampler_that_hangs_at_its_start_is_noted(monkeypatch):
+    ended = threading.Event()
 
-    def __init__(self, name, notes=None):
-        self.name = name
-        self._notes: concurrent.futures.Future[list[str]] = concurrent.futures.Future()
-        if notes is not None:
-            self._notes.set_result(notes)
+    class HangingSampler:
+        """A GPU sampler whose driver does not answer."""
 
-    def take_notes(self):
-        return self._notes
+        def __init__(self, *_, **__):
+            self.notes = []
 
+        def start(self):
+            return not ended.wait()
 
-def test_a_sampler_that_hangs_at_its_start_is_said(monkeypatch):
-    monkeypatch.setattr(process, "_STARTS_WITHIN_S", 0.0)
-    driven: list[Any] = [Begun("generator", ["Some."]), Begun("gpu")]
-    notes = process._begun(driven)
-    assert notes == ("Some.", "Sampling of gpu had not begun after 0 s.")
+        def close(self):
+            pass
+
+    monkeypatch.setattr("perfkit.telemetry.gpu.sampler.GpuSampler", HangingSampler)
+    for timeout in ("_START_TIMEOUT_S", "_CLOSE_TIMEOUT_S"):
+        monkeypatch.setattr(sampler_process, timeout, 0.1)
+    started = pickle.load(serve(pickle.dumps(TelemetryConfig(gpus=GpuConfig(1.0, 0, ())))))  # noqa: S301 - written by this process
+    ended.set()
+    assert started.notes == ("Sampling of gpu had not started after 0.1 s.",)

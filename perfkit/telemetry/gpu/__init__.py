@@ -1,1 +1,1 @@
-"""GPUs sampled through NVML."""
+"""GPUs of this machine, sampled through NVML."""

@@ -1,6 +1,6 @@
-"""The sampler of this machine's GPUs: asks each question as often as its answer can change, and keeps what is new.
+"""The sampler of this machine's GPUs: reads each query as often as its value can change, and keeps new values.
 
-PCIe throughput is asked once a second in a thread of its own, since the driver holds each of those calls up for some 20 ms.
+PCIe throughput is read once a second in a thread of its own, because each of those calls blocks for about 20 ms.
 """
 
 import collections
@@ -8,18 +8,21 @@ import contextlib
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import psutil
+
 from perfkit.clock import Clock, wall_ns
-from perfkit.telemetry.gpu.figures import GpuFigures
-from perfkit.telemetry.gpu.nvml import Driver, Gpu, NoDriverError, open_driver
-from perfkit.telemetry.gpu.queries import Question, Stamped
-from perfkit.telemetry.gpu.window import Kept, gpu_figures, gpu_warnings, holding_from, uses
-from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
+from perfkit.target.address import Address
+from perfkit.telemetry.figures import GpuFigures
+from perfkit.telemetry.gpu.nvml import Gpu, NoDriverError, NvmlDriver, open_driver
+from perfkit.telemetry.gpu.queries import NvmlQuery, StampedValue
+from perfkit.telemetry.gpu.window import GpuWindow, gpu_figures, gpu_warnings, used_by_server
+from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, Span
 from perfkit.units import NS_PER_S
 
-_PROCESSES_EVERY_NS = NS_PER_S
-_PCIE_EVERY_S = 1.0
-_TRIES = 3
-_AT_REST = 0.05
+_PROCESSES_INTERVAL_NS = NS_PER_S
+_PCIE_INTERVAL_S = 1.0
+_CLOCK_READINGS = 3
+_IDLE_UTILIZATION = 0.05
 
 
 def _wait_s(seconds: float) -> None:
@@ -27,11 +30,10 @@ def _wait_s(seconds: float) -> None:
 
 
 class GpuSampler:
-    """See `perfkit.telemetry.series.Sampler`: its summary is one `GpuFigures` a GPU.
+    """A `Sampler` whose summary is one `GpuFigures` per GPU and MIG instance.
 
-    `start` takes `rest_ns` to measure what the GPUs draw without load. `server_pids` gives the processes of the target, none
-    where they are not known. `wall_ns` and `wait_s` are replaced in simulations, along with the clock; `pcie_thread=False`
-    leaves PCIe throughput to whoever calls `sample_pcie`.
+    `start` measures the power without load for `idle_ns`. `server_pids` returns the target's processes, empty if unknown.
+    Simulations replace `wall_ns` and `wait_s` along with the clock, and set `pcie_thread=False` to call `sample_pcie` themselves.
     """
 
     def __init__(
@@ -39,70 +41,70 @@ class GpuSampler:
         rate_per_s: float,
         clock: Clock,
         *,
-        rest_ns: int = 0,
+        idle_ns: int = 0,
         server_pids: Callable[[], Collection[int]] = tuple,
         wall_ns: Callable[[], int] = wall_ns,
         wait_s: Callable[[float], None] = _wait_s,
         pcie_thread: bool = True,
     ) -> None:
         self.notes: list[str] = []
-        self._tick_ns = round(NS_PER_S / rate_per_s)
+        self._interval_ns = round(NS_PER_S / rate_per_s)
         self._clock, self._wall_ns, self._wait_s = clock, wall_ns, wait_s
-        self._rest_ns, self._server_pids = rest_ns, server_pids
-        self._driver: Driver | None = None
-        self._watched: list[_Watched] = []
+        self._idle_ns, self._server_pids = idle_ns, server_pids
+        self._driver: NvmlDriver | None = None
+        self._gpus: list[_GpuSamples] = []
         self._pcie = _PcieThread(self) if pcie_thread else None
 
     def start(self) -> bool:
-        """Opens the driver, and takes a rest; False where there is no GPU to sample."""
+        """Opens the driver and measures idle power; False if there is no GPU to sample."""
         try:
             self._driver = open_driver(self._wall_ns)
         except NoDriverError as error:
             self.notes.append(str(error))
             return False
         self.notes += self._driver.notes
-        self._watched = [_Watched(gpu) for gpu in self._driver.gpus]
+        self._gpus = [_GpuSamples(gpu) for gpu in self._driver.gpus]
         self.sample()
-        self._server_pids()  # looking for them takes longest the first time, and there is no load yet
+        self._server_pids()  # the first search takes longest, and there is no load yet
         if self._pcie is not None:
             self._pcie.start()
-        if self._rest_ns:
-            self._rest()
+        if self._idle_ns:
+            self._measure_idle()
         return True
 
     def sample(self) -> int | None:
-        """Asks what is due."""
+        """Reads the queries that are due."""
         now_ns = self._sample(is_last=False)
-        return now_ns + self._tick_ns if any(not watched.gpu.is_lost for watched in self._watched) else None
+        return now_ns + self._interval_ns if any(not samples.gpu.is_lost for samples in self._gpus) else None
 
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[tuple[GpuFigures, ...]]:
-        """The GPUs' figures over that span, and their series, each beginning with the sample that held at the start."""
+        """The GPUs' figures over a span, and their series, each beginning with the sample in effect at its start."""
         self._sample(is_last=True)
         span, server_pids = (start_ns, end_ns), tuple(self._server_pids())
-        used = uses([watched.processes for watched in self._watched], server_pids)
-        kept = [watched.kept(start_ns, is_used) for watched, is_used in zip(self._watched, used, strict=True)]
-        observed = SamplerReport(
-            tuple(gpu_figures(one, span, watched.idle_w) for one, watched in zip(kept, self._watched, strict=True)),
-            tuple(series.between(0, end_ns) for one in kept for series in one.series.values()),
-            tuple(warning for one in kept for warning in gpu_warnings(one, span, server_pids)),
+        used = used_by_server([samples.processes for samples in self._gpus], server_pids)
+        windows = [samples.window(start_ns, is_used) for samples, is_used in zip(self._gpus, used, strict=True)]
+        report = SamplerReport(
+            tuple(gpu_figures(window, span, samples.idle_power_w) for window, samples in zip(windows, self._gpus, strict=True)),
+            tuple(series.between(0, end_ns) for window in windows for series in window.series.values()),
+            tuple(warning for window in windows for warning in gpu_warnings(window, span, server_pids)),
         )
-        for watched in self._watched:
-            watched.forget_before(end_ns)
-        return observed
+        for samples in self._gpus:
+            samples.forget_before(end_ns)
+        return report
 
     def latest(self) -> Sequence[Series]:
-        """The newest sample of each series."""
-        return [newest for watched in self._watched for track in watched.tracks.values() if (newest := track.whole().last()) is not None]
+        """See `Sampler.latest`."""
+        return [series for samples in self._gpus for buffer in samples.buffers.values() if (series := buffer.last())]
 
     def sample_pcie(self) -> None:
-        """Asks for PCIe throughput, which blocks; `sample` takes the answers in."""
-        for watched in self._watched:
-            for question in watched.gpu.slow_questions:
-                answer = watched.gpu.ask(question)
-                watched.slow_answers.append((question, self._clock.now_ns(), answer))
+        """Reads PCIe throughput, which blocks; the next `sample` stores the values."""
+        for samples in self._gpus:
+            for query in samples.gpu.slow_queries:
+                values = samples.gpu.read(query)
+                samples.slow_values.append((query, self._clock.now_ns(), values))
 
     def close(self) -> None:
-        """Ends the PCIe thread and lets go of the driver."""
+        """Ends the PCIe thread and closes the driver."""
         if self._pcie is not None:
             self._pcie.end()
         if self._driver is not None:
@@ -112,125 +114,154 @@ class GpuSampler:
     def _sample(self, *, is_last: bool) -> int:
         now_ns = self._clock.now_ns()
         wall_to_clock_ns = self._wall_to_clock_ns()
-        for watched in self._watched:
-            watched.sample(now_ns, wall_to_clock_ns, self._tick_ns, is_last=is_last)
-            self.notes += watched.gpu.take_notes()
+        for samples in self._gpus:
+            samples.sample(now_ns, wall_to_clock_ns, self._interval_ns, is_last=is_last)
+            self.notes += samples.gpu.take_notes()
         return now_ns
 
     def _wall_to_clock_ns(self) -> int:
-        """What is added to the driver's stamps; asked anew, since the wall clock may be put right."""
-        tries = []
-        for _ in range(_TRIES):  # the one between whose readings the least came
+        """The offset from the driver's timestamps to the clock; measured each time, since the wall clock may be adjusted."""
+        readings = []
+        for _ in range(_CLOCK_READINGS):  # the fastest pair of readings is the most exact
             before_ns, wall_ns = self._clock.now_ns(), self._wall_ns()
-            tries.append((self._clock.now_ns() - before_ns, before_ns - wall_ns))
-        return min(tries)[1]
+            readings.append((self._clock.now_ns() - before_ns, before_ns - wall_ns))
+        return min(readings)[1]
 
-    def _rest(self) -> None:
+    def _measure_idle(self) -> None:
         start_ns = self._clock.now_ns()
-        while (left_ns := start_ns + self._rest_ns - self._clock.now_ns()) > 0:
-            self._wait_s(min(left_ns, self._tick_ns) / NS_PER_S)
+        while (left_ns := start_ns + self._idle_ns - self._clock.now_ns()) > 0:
+            self._wait_s(min(left_ns, self._interval_ns) / NS_PER_S)
             self.sample()
         self._sample(is_last=True)
         span = (start_ns, self._clock.now_ns())
-        for watched in self._watched:
-            watched.rest(span)
-            self.notes += watched.gpu.take_notes()
+        for samples in self._gpus:
+            samples.take_idle(span)
+            self.notes += samples.gpu.take_notes()
 
 
-class _Watched:
-    """A GPU under watch: its series as they grow, and when each question is due."""
+class _GpuSamples:
+    """The samples of one GPU, and when each of its queries is due."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
-        self.idle_w: float | None = None
+        self.idle_power_w: float | None = None
         labels = {"gpu": gpu.uuid, "index": str(gpu.index)}
-        self.tracks = {
-            question.name: SeriesBuffer(question.name, question.unit, labels) for question in (*gpu.questions, *gpu.slow_questions)
-        }
-        self.slow_answers: collections.deque[tuple[Question, int, Sequence[Stamped]]] = collections.deque()
+        self.buffers = {query.name: SeriesBuffer(query.name, query.unit, labels) for query in (*gpu.fast_queries, *gpu.slow_queries)}
+        self.slow_values: collections.deque[tuple[NvmlQuery, int, Sequence[StampedValue]]] = collections.deque()
         self.processes: dict[int, int | None] | None = None
         self._due_ns: dict[str, int] = {}
         self._lost_ns: int | None = None
 
-    def sample(self, now_ns: int, wall_to_clock_ns: int, tick_ns: int, *, is_last: bool) -> None:
-        """Asks what is due, and everything at a window's end: buffers have its last part only then."""
-        for question in self.gpu.questions:
-            way = question.way
-            if way is None or (self._due_ns.get(question.name, now_ns) > now_ns + tick_ns // 2 and not is_last):
+    def sample(self, now_ns: int, wall_to_clock_ns: int, interval_ns: int, *, is_last: bool) -> None:
+        """Reads the queries that are due; all of them at a window's end, when buffers are read to their end."""
+        for query in self.gpu.fast_queries:
+            method = query.method
+            if method is None or (self._due_ns.get(query.name, now_ns) > now_ns + interval_ns // 2 and not is_last):
                 continue
-            self._take(question, now_ns, wall_to_clock_ns, self.gpu.ask(question))
-            self._due_ns[question.name] = now_ns + max(way.every_ns, tick_ns)
+            self._add(query, now_ns, wall_to_clock_ns, self.gpu.read(query))
+            self._due_ns[query.name] = now_ns + max(method.interval_ns, interval_ns)
         if self._due_ns.get("processes", now_ns) <= now_ns or is_last:
-            self._due_ns["processes"] = now_ns + _PROCESSES_EVERY_NS
-            self._take_processes(self.gpu.processes())
-        while self.slow_answers:
-            question, asked_ns, answer = self.slow_answers.popleft()
-            self._take(question, asked_ns, wall_to_clock_ns, answer)
+            self._due_ns["processes"] = now_ns + _PROCESSES_INTERVAL_NS
+            self._add_processes(self.gpu.processes())
+        while self.slow_values:
+            query, read_ns, values = self.slow_values.popleft()
+            self._add(query, read_ns, wall_to_clock_ns, values)
         if self.gpu.is_lost and self._lost_ns is None:
             self._lost_ns = now_ns
 
-    def rest(self, span: tuple[int, int]) -> None:
-        """Takes the span for one without load."""
-        kept = self.kept(span[0], None)
-        energy, utilization = kept.energy(span), kept.mean("gpu_utilization", span)
-        self.idle_w = None if energy is None else energy.joules * NS_PER_S / (span[1] - span[0])
-        if utilization is not None and utilization > _AT_REST:
+    def take_idle(self, span: Span) -> None:
+        """Takes idle power from a span without load."""
+        window = self.window(span[0], None)
+        energy, utilization = window.energy(span), window.mean("gpu_utilization", span)
+        self.idle_power_w = None if energy is None else energy.joules * NS_PER_S / (span[1] - span[0])
+        if utilization is not None and utilization > _IDLE_UTILIZATION:
             self.gpu.notes.append(
-                f"{self.gpu.title} was not at rest before the run, with a utilisation of {utilization:.0%}: "
-                "its power without load is less than was measured, and its energy above that more."
+                f"{self.gpu.title} was not idle before the run (utilisation {utilization:.0%}): the measured idle power is too high, "
+                "and the energy above idle too low."
             )
         self.processes = None if self.processes is None else {}
 
-    def kept(self, start_ns: int, used: bool | None) -> Kept:
-        """What there is from then on, with the samples that held at that instant."""
-        ways = {question.name: question.way for question in self.gpu.questions}
-        power = ways.get("gpu_power")
-        return Kept(
+    def window(self, start_ns: int, is_used: bool | None) -> GpuWindow:
+        """The samples in effect from an instant on."""
+        methods = {query.name: query.method for query in self.gpu.fast_queries}
+        power = methods.get("gpu_power")
+        return GpuWindow(
             gpu=self.gpu,
-            series={name: holding_from(track.whole(), start_ns) for name, track in self.tracks.items() if track.latest is not None},
-            precedes=frozenset(name for name, way in ways.items() if way and way.precedes),
+            series={name: buffer.whole().effective_from(start_ns) for name, buffer in self.buffers.items() if buffer.latest is not None},
+            preceding_means=frozenset(name for name, method in methods.items() if method and method.is_preceding_mean),
             power_source=power.name if power else "",
             lost_ns=self._lost_ns,
             processes=self.processes,
-            used=used,
+            used_by_server=is_used,
         )
 
     def forget_before(self, instant_ns: int) -> None:
-        """Lets go of what no later window needs."""
-        for track in self.tracks.values():
-            track.forget_before(instant_ns)
+        """Drops the samples that no later window needs."""
+        for buffer in self.buffers.values():
+            buffer.forget_before(instant_ns)
         self.processes = None if self.processes is None else {}
 
-    def _take_processes(self, found: Mapping[int, int | None] | None) -> None:
-        if found is None:
+    def _add_processes(self, processes: Mapping[int, int | None] | None) -> None:
+        if processes is None:
             return
         self.processes = self.processes or {}
-        for pid, size in found.items():
+        for pid, size in processes.items():
             self.processes[pid] = max(size or 0, self.processes.get(pid) or 0) or None
 
-    def _take(self, question: Question, now_ns: int, wall_to_clock_ns: int, answer: Sequence[Stamped]) -> None:
-        track, is_mean = self.tracks[question.name], question.way is not None and question.way.precedes
-        for stamp_us, value in answer:
-            if is_mean or value != track.latest:  # what is as it was is not new
-                track.add(now_ns if stamp_us is None else stamp_us * 1000 + wall_to_clock_ns, value)
+    def _add(self, query: NvmlQuery, now_ns: int, wall_to_clock_ns: int, values: Sequence[StampedValue]) -> None:
+        buffer, is_mean = self.buffers[query.name], query.method is not None and query.method.is_preceding_mean
+        for stamp_us, value in values:
+            if is_mean or value != buffer.latest:  # an unchanged value is not a new sample
+                buffer.add(now_ns if stamp_us is None else stamp_us * 1000 + wall_to_clock_ns, value)
 
 
 class _PcieThread:
     """Calls `sample_pcie` once a second until it is ended."""
 
     def __init__(self, sampler: GpuSampler) -> None:
-        self._sampler, self._over = sampler, threading.Event()
-        self._thread = threading.Thread(target=self._go, name="perfkit-pcie", daemon=True)
+        self._sampler, self._ended = sampler, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="perfkit-pcie", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def end(self) -> None:
-        self._over.set()
+        self._ended.set()
         with contextlib.suppress(RuntimeError):  # it was never started
             self._thread.join()
 
-    def _go(self) -> None:
-        while not self._over.is_set():
+    def _run(self) -> None:
+        while not self._ended.is_set():
             self._sampler.sample_pcie()
-            self._over.wait(_PCIE_EVERY_S)
+            self._ended.wait(_PCIE_INTERVAL_S)
+
+
+class ServerProcesses:
+    """The processes that listen at the target's addresses, and their descendants.
+
+    Not visible: processes of other users without permission, and servers behind a proxy or in a container.
+    """
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self._ports = {address.port for address in addresses if not address.socket_path}
+        self._paths = {address.socket_path for address in addresses if address.socket_path}
+        self._listeners: set[int] = set()
+
+    def __call__(self) -> set[int]:
+        """Their PIDs. Listeners are searched until found, descendants at every call."""
+        self._listeners = {pid for pid in self._listeners if psutil.pid_exists(pid)} or self._find_listeners()
+        pids = set(self._listeners)
+        for pid in self._listeners:
+            with contextlib.suppress(psutil.Error):
+                pids |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        return pids
+
+    def _find_listeners(self) -> set[int]:
+        pids: set[int] = set()
+        with contextlib.suppress(psutil.Error, OSError):
+            if self._ports:
+                listening = [connection for connection in psutil.net_connections("tcp") if connection.status == psutil.CONN_LISTEN]
+                pids |= {one.pid for one in listening if one.pid and one.laddr and one.laddr.port in self._ports}
+            if self._paths:  # a Unix socket's address is its path, which psutil's types do not declare
+                pids |= {one.pid for one in psutil.net_connections("unix") if one.pid and str(one.laddr) in self._paths}
+        return pids

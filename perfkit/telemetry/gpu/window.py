@@ -1,66 +1,60 @@
-"""One GPU over one span of time: from its series to its figures and what must be said of them; reads neither NVML nor clocks."""
+"""The figures and warnings of one GPU over a window, computed from its series; no access to NVML or clocks."""
 
-import bisect
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, cast
 
 from perfkit.errors import MeasurementWarning
-from perfkit.telemetry.gpu.figures import GpuFigures
+from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.gpu.nvml import Gpu
-from perfkit.telemetry.gpu.queries import THROTTLE_REASONS, THROTTLING
-from perfkit.telemetry.integrals import Span, counter_growth, held_mean, over_s, preceding_mean
-from perfkit.telemetry.series import Series
+from perfkit.telemetry.gpu.queries import THROTTLE_MASK, THROTTLE_REASONS
+from perfkit.telemetry.series import Series, Span, counter_growth, held_mean, preceding_mean, rate_integral
 
 _PowerSource = Literal["instant", "samples", "average"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Energy:
-    """What a GPU drew over a span, in joules, and whether its counter or integrated power says so."""
+    """The energy of a GPU over a span, and whether it comes from an energy counter or from integrated power."""
 
     joules: float
     source: Literal["counter", "power"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Kept:
-    """What was sampled of a GPU, by the name of the question; a span's series begin with the sample that holds at its start."""
+class GpuWindow:
+    """A GPU's samples of a window; each series begins with the sample in effect at the window's start."""
 
     gpu: Gpu
     series: Mapping[str, Series]
-    precedes: frozenset[str]
-    """The series whose values are means since the sample before."""
+    """By the names of the queries."""
+    preceding_means: frozenset[str]
+    """Names of the series whose values are means since the previous sample."""
     power_source: str = ""
     lost_ns: int | None = None
     processes: Mapping[int, int | None] | None = None
-    """Those that computed on it, and the most bytes of each; None where nobody says."""
-    used: bool | None = None
-    """Whether the server is among them; None where that cannot be told."""
+    """PIDs that computed on the GPU and the largest number of bytes each held; None if the driver lists none."""
+    used_by_server: bool | None = None
 
     def mean(self, name: str, span: Span) -> float | None:
-        """The mean of a series over the span, as far as it was sampled; None where it was not."""
+        """The mean of a series over the sampled part of a span; None if there is no such part."""
         series, start_ns, end_ns = self.series.get(name), span[0], min(span[1], self.lost_ns or span[1])
         if series is None or end_ns <= start_ns:
             return None
-        mean = preceding_mean if name in self.precedes else held_mean
+        mean = preceding_mean if name in self.preceding_means else held_mean
         return mean(series.times_ns, series.values, (start_ns, end_ns))
 
-    def most(self, name: str, span: Span) -> float | None:
-        """The largest value that held in the span; None where none did."""
-        series = self.series.get(name)
-        if series is None or self._is_lost_before(span[0]):
-            return None
-        return max((value for time_ns, value in zip(series.times_ns, series.values, strict=True) if time_ns <= span[1]), default=None)
+    def maximum(self, name: str, span: Span) -> float | None:
+        """The largest value in a span; None without values."""
+        return max(self._values_until(name, span), default=None)
 
     def growth(self, name: str, span: Span) -> int | None:
-        """By how much a count that is read now and then grew, from its last reading before the span on."""
-        series = self.series.get(name)
-        values = [value for time_ns, value in zip(series.times_ns, series.values, strict=True) if time_ns <= span[1]] if series else []
-        return max(int(values[-1] - values[0]), 0) if values and not self._is_lost_before(span[0]) else None
+        """How much a slowly sampled counter grew, from its last sample before the span; None without samples."""
+        values = self._values_until(name, span)
+        return max(int(values[-1] - values[0]), 0) if values else None
 
     def energy(self, span: Span) -> Energy | None:
-        """From the counter; from power where there is no counter, or it went back. None where neither covers the span."""
+        """From the energy counter, or from power if there is no counter or it fell; None if neither covers the span."""
         if self._is_lost_before(span[1]):
             return None
         counter, power = self.series.get("gpu_energy"), self.series.get("gpu_power")
@@ -69,106 +63,106 @@ class Kept:
         if power is None or not power.times_ns or power.times_ns[0] > span[0]:
             return None
         mean_w = self.mean("gpu_power", span)
-        return None if mean_w is None else Energy(over_s(mean_w, span), "power")
+        return None if mean_w is None else Energy(rate_integral(mean_w, span), "power")
 
-    def throttled(self, span: Span) -> dict[str, float]:
-        """The share of the span in which each reason held the clocks down; those that did at all."""
-        shares = {words: self._share_of_reasons(bit, span) for bit, words in THROTTLE_REASONS.items()}
-        return {words: share for words, share in shares.items() if share}
+    def throttled_shares(self, span: Span) -> dict[str, float]:
+        """The share of a span in which each reason lowered the clocks, without the reasons that did not occur."""
+        shares = {reason: self._masked_share(bit, span) for bit, reason in THROTTLE_REASONS.items()}
+        return {reason: share for reason, share in shares.items() if share}
 
     def throttled_share(self, span: Span) -> float | None:
-        """The share of the span in which any of the reasons held the clocks down."""
-        return self._share_of_reasons(THROTTLING, span)
+        """The share of a span in which any of the reasons lowered the clocks."""
+        return self._masked_share(THROTTLE_MASK, span)
 
-    def _share_of_reasons(self, bits: int, span: Span) -> float | None:
+    def _masked_share(self, mask: int, span: Span) -> float | None:
         reasons, end_ns = self.series.get("gpu_throttle_reasons"), min(span[1], self.lost_ns or span[1])
         if reasons is None:
             return None
-        return held_mean(reasons.times_ns, reasons.values, (span[0], end_ns), lambda value: int(value) & bits > 0)
+        return held_mean(reasons.times_ns, reasons.values, (span[0], end_ns), lambda value: int(value) & mask > 0)
+
+    def _values_until(self, name: str, span: Span) -> Sequence[float]:
+        if name not in self.series or self._is_lost_before(span[0]):
+            return ()
+        series = self.series[name]
+        return [value for time_ns, value in zip(series.times_ns, series.values, strict=True) if time_ns <= span[1]]
 
     def _is_lost_before(self, instant_ns: int) -> bool:
         return self.lost_ns is not None and self.lost_ns <= instant_ns
 
 
-def holding_from(series: Series, start_ns: int) -> Series:
-    """The samples from that instant on, and before them the one that holds then."""
-    first = max(bisect.bisect_right(series.times_ns, start_ns) - 1, 0)
-    return dataclasses.replace(series, times_ns=series.times_ns[first:], values=series.values[first:])
-
-
-def gpu_figures(kept: Kept, span: Span, idle_w: float | None) -> GpuFigures:
-    """A GPU's figures over the span; `idle_w` is its power at rest."""
-    gpu, energy = kept.gpu, kept.energy(span)
-    power_w, memory, hottest = kept.mean("gpu_power", span), kept.most("gpu_memory_used", span), kept.most("gpu_temperature", span)
-    corrected, uncorrected = kept.growth("gpu_ecc_corrected", span), kept.growth("gpu_ecc_uncorrected", span)
+def gpu_figures(window: GpuWindow, span: Span, idle_power_w: float | None) -> GpuFigures:
+    """The figures of a GPU over a span; `idle_power_w` is its power before the run, without load."""
+    gpu, energy = window.gpu, window.energy(span)
+    power_w, memory_bytes = window.mean("gpu_power", span), window.maximum("gpu_memory_used", span)
+    corrected, uncorrected = window.growth("gpu_ecc_corrected", span), window.growth("gpu_ecc_uncorrected", span)
     return GpuFigures(
         uuid=gpu.uuid,
         name=gpu.name,
         source="nvml",
-        utilization_mean=kept.mean("gpu_utilization", span),
-        memory_used_max_bytes=None if memory is None else int(memory),
-        power_mean_w=power_w if power_w is not None or energy is None else energy.joules / over_s(1.0, span),
+        utilization_mean=window.mean("gpu_utilization", span),
+        memory_used_max_bytes=None if memory_bytes is None else int(memory_bytes),
+        power_mean_w=power_w if power_w is not None or energy is None else energy.joules / rate_integral(1.0, span),
         energy_j=None if energy is None else energy.joules,
-        sm_clock_mean_mhz=kept.mean("gpu_sm_clock", span),
-        throttled_share=kept.throttled_share(span),
+        sm_clock_mean_mhz=window.mean("gpu_sm_clock", span),
+        throttled_share=window.throttled_share(span),
         index=gpu.index,
         mig=gpu.parent is not None,
         memory_total_bytes=gpu.memory_total_bytes,
-        memory_utilization_mean=kept.mean("gpu_memory_utilization", span),
-        temperature_max_celsius=hottest,
-        memory_clock_mean_mhz=kept.mean("gpu_memory_clock", span),
+        memory_utilization_mean=window.mean("gpu_memory_utilization", span),
+        temperature_max_celsius=window.maximum("gpu_temperature", span),
+        memory_clock_mean_mhz=window.mean("gpu_memory_clock", span),
         energy_source=None if energy is None else energy.source,
-        idle_power_w=idle_w,
+        idle_power_w=idle_power_w,
         ecc_errors=None if corrected is None and uncorrected is None else (corrected or 0) + (uncorrected or 0),
-        throttle_reasons=tuple(kept.throttled(span)),
+        throttle_reasons=tuple(window.throttled_shares(span)),
         driver_version=gpu.driver_version,
         parent_uuid=gpu.parent.uuid if gpu.parent else None,
-        power_source=cast("_PowerSource", kept.power_source) if power_w is not None else None,
-        energy_above_idle_j=None if energy is None or idle_w is None else energy.joules - over_s(idle_w, span),
+        power_source=cast("_PowerSource", window.power_source) if power_w is not None else None,
+        energy_above_idle_j=None if energy is None or idle_power_w is None else energy.joules - rate_integral(idle_power_w, span),
         ecc_uncorrected_errors=uncorrected,
-        pcie_sent_mean_bytes_per_s=kept.mean("gpu_pcie_sent", span),
-        pcie_received_mean_bytes_per_s=kept.mean("gpu_pcie_received", span),
-        used_by_server=kept.used,
+        pcie_sent_mean_bytes_per_s=window.mean("gpu_pcie_sent", span),
+        pcie_received_mean_bytes_per_s=window.mean("gpu_pcie_received", span),
+        used_by_server=window.used_by_server,
     )
 
 
-def gpu_warnings(kept: Kept, span: Span, server_pids: Collection[int]) -> list[MeasurementWarning]:
-    """What a reader of the window's figures must know of this GPU; `server_pids` are the target's processes, none where unknown."""
-    warnings, title = list[MeasurementWarning](), kept.gpu.title
-    if (share := kept.throttled_share(span)) and kept.used is not False:
-        listed = ", ".join(f"{words} {one:.1%}" for words, one in kept.throttled(span).items())
-        warnings.append(MeasurementWarning("gpu_throttled", f"{title} held its clocks down for {share:.1%} of the window: {listed}."))
-    if others := _others(kept, server_pids):
+def gpu_warnings(window: GpuWindow, span: Span, server_pids: Collection[int]) -> list[MeasurementWarning]:
+    """The warnings about a GPU over a span; `server_pids` are the target's processes, empty if unknown."""
+    warnings, title = list[MeasurementWarning](), window.gpu.title
+    if (share := window.throttled_share(span)) and window.used_by_server is not False:
+        reasons = ", ".join(f"{reason} {share:.1%}" for reason, share in window.throttled_shares(span).items())
+        warnings.append(MeasurementWarning("gpu_throttled", f"{title} lowered its clocks for {share:.1%} of the window: {reasons}."))
+    if others := _other_processes(window, server_pids):
         known = [size for size in others.values() if size is not None]
-        amount = f"{sum(known) / 2**20:,.0f} MiB" if known else "an amount that the driver does not tell"
-        who = f"{len(others)} {'process' if len(others) == 1 else 'processes'} (PID {', '.join(map(str, sorted(others)))})"
-        if kept.used:
-            message = f"{title} was shared: {who} beside the server held {amount} of its memory."
+        amount = f"{sum(known) / 2**20:,.0f} MiB" if known else "an unknown amount"
+        processes = f"{len(others)} {'process' if len(others) == 1 else 'processes'} (PID {', '.join(map(str, sorted(others)))})"
+        if window.used_by_server:
+            message = f"{title} was shared: besides the server, {processes} held {amount} of its memory."
         else:
-            message = f"{title} was used by {who}, which held {amount} of its memory; which of them is the server, if any, is not known."
+            message = f"{title} was used by {processes}, which held {amount} of its memory; whether one of them is the server is not known."
         warnings.append(MeasurementWarning("gpu_shared", message))
-    if errors := kept.growth("gpu_ecc_uncorrected", span):
-        warnings.append(MeasurementWarning("gpu_ecc", f"{title} had {errors:,} memory errors in the window that could not be corrected."))
-    if kept.lost_ns is not None and span[0] < kept.lost_ns <= span[1]:
-        after_s = over_s(1.0, (span[0], kept.lost_ns))
-        warnings.append(
-            MeasurementWarning("gpu_lost", f"{title} was lost {after_s:.1f} s into the window: its figures are of the time before.")
-        )
+    if errors := window.growth("gpu_ecc_uncorrected", span):
+        warnings.append(MeasurementWarning("gpu_ecc", f"{title} had {errors:,} uncorrectable memory errors in the window."))
+    if window.lost_ns is not None and span[0] < window.lost_ns <= span[1]:
+        after_s = rate_integral(1.0, (span[0], window.lost_ns))
+        message = f"{title} was lost {after_s:.1f} s into the window: its means cover only the time before that."
+        warnings.append(MeasurementWarning("gpu_lost", message))
     return warnings
 
 
-def uses(processes: Sequence[Mapping[int, int | None] | None], server_pids: Collection[int]) -> list[bool | None]:
-    """Of GPUs with those processes, whether the server computes on each; None where that cannot be told.
+def used_by_server(processes: Sequence[Mapping[int, int | None] | None], server_pids: Collection[int]) -> list[bool | None]:
+    """For each GPU, given the processes on it, whether the server computes on it; None where that is unknown.
 
-    The driver may count PIDs otherwise than this process does, as in a container: only where it names the server somewhere is
-    it known that the server is not elsewhere.
+    The driver may number processes differently, for example outside of a container. So a GPU counts as not used by the
+    server only if the server's PIDs appear on another one.
     """
-    found = [one is not None and not set(server_pids).isdisjoint(one) for one in processes]
-    return [None if one is None or not any(found) else is_found for one, is_found in zip(processes, found, strict=True)]
+    has_server = [pids is not None and not set(server_pids).isdisjoint(pids) for pids in processes]
+    return [None if pids is None or not any(has_server) else is_used for pids, is_used in zip(processes, has_server, strict=True)]
 
 
-def _others(kept: Kept, server_pids: Collection[int]) -> dict[int, int | None]:
-    """The processes beside the server's; where those are not known all of them, if there are several."""
-    if kept.processes is None or kept.used is False or (kept.used is None and len(kept.processes) < 2):
+def _other_processes(window: GpuWindow, server_pids: Collection[int]) -> dict[int, int | None]:
+    """The processes besides the server's. If it is unknown which are the server's: all, provided there are several."""
+    is_used = window.used_by_server
+    if window.processes is None or is_used is False or (is_used is None and len(window.processes) < 2):
         return {}
-    return {pid: size for pid, size in kept.processes.items() if pid not in server_pids}
+    return {pid: size for pid, size in window.processes.items() if pid not in server_pids}

@@ -1,1 +1,1 @@
-"""The load generator's own machine."""
+"""The load generator's own machine and event loops."""

@@ -1,6 +1,6 @@
-"""The load generator from outside: the CPU time of its workers and of the machine, context switches, TCP, sockets, files.
+"""The sampler of the load generator: CPU time of its workers and its machine, context switches, TCP, sockets, open files.
 
-Read from the system's own counters in another process, so that it costs the workers nothing.
+It reads the system's counters from another process, so that it costs the workers nothing.
 """
 
 import dataclasses
@@ -8,58 +8,38 @@ from collections.abc import Callable, Mapping, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
-from perfkit.machine.host import MachineCounters, ProcessCounters, open_file_limit, read_machine_counters, read_process_counters
+from perfkit.machine.limits import raise_open_file_limit
+from perfkit.machine.readings import MachineCounters, ProcessCounters, read_machine_counters, read_process_counters
+from perfkit.telemetry.figures import MachineFigures
 from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
 from perfkit.units import NS_PER_S
 
-_EVERY_NS = NS_PER_S // 2  # CPU times move in steps of 10 ms
-_NEARLY_ALL = 0.9
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MachineFigures:
-    """The generator's machine over a window; None where the system does not say, or the window was too short to tell."""
-
-    cpu_share: float | None = None
-    """Of all CPUs together."""
-    steal_share: float | None = None
-    worker_cpu_shares: tuple[float | None, ...] = ()
-    """Of one core each, as the workers are numbered."""
-    voluntary_switches: int | None = None
-    """All workers' main threads together: how often they waited."""
-    involuntary_switches: int | None = None
-    """How often another process took their CPU."""
-    tcp_segments_sent: int | None = None
-    tcp_retransmits: int | None = None
-    sockets_max: int | None = None
-    """TCP sockets of the machine, those in TIME_WAIT among them."""
-    open_files_max: int | None = None
-    """Of the worker that holds most."""
-    open_files_limit: int | None = None
+_INTERVAL_NS = NS_PER_S // 2  # CPU times have steps of 10 ms
+_NEAR_LIMIT_SHARE = 0.9
 
 
 class GeneratorSampler:
-    """Follows the processes that `follow` names; see `Sampler`."""
+    """A `Sampler` of the machine, and of the worker processes named by `follow`."""
 
     def __init__(
         self,
         clock: Clock,
-        processes: Callable[[int], ProcessCounters | None] = read_process_counters,
-        machine: Callable[[], MachineCounters] = read_machine_counters,
+        read_process: Callable[[int], ProcessCounters | None] = read_process_counters,
+        read_machine: Callable[[], MachineCounters] = read_machine_counters,
         file_limit: int | None = None,
     ) -> None:
         self.notes: list[str] = []
-        self._clock, self._process, self._machine_now = clock, processes, machine
-        self._file_limit = open_file_limit() if file_limit is None else file_limit
+        self._clock, self._read_process, self._read_machine = clock, read_process, read_machine
+        self._file_limit = raise_open_file_limit() if file_limit is None else file_limit
         self._pids: tuple[int, ...] = ()
         self._machine = {
-            name: SeriesBuffer(name, "count" if name.startswith("tcp") else "s")
-            for name in (field.name for field in dataclasses.fields(MachineCounters))
+            field.name: SeriesBuffer(field.name, "count" if field.name.startswith("tcp") else "s")
+            for field in dataclasses.fields(MachineCounters)
         }
         self._workers: list[dict[str, SeriesBuffer]] = []
 
     def follow(self, pids: Sequence[int]) -> None:
-        """From now on these are the workers; those before are forgotten, windows of theirs have been asked for."""
+        """Samples these worker processes from now on, instead of those before, whose windows have been reported."""
         self._pids = tuple(pids)
         names = [field.name for field in dataclasses.fields(ProcessCounters)]
         self._workers = [
@@ -75,94 +55,100 @@ class GeneratorSampler:
     def sample(self) -> int:
         """See `Sampler.sample`."""
         now_ns = self._clock.now_ns()
-        self._add(self._machine, now_ns, self._machine_now())
-        for pid, tracks in zip(self._pids, self._workers, strict=True):
-            reading = self._process(pid)
-            if reading is not None:
-                self._add(tracks, now_ns, reading)
-        return now_ns + _EVERY_NS
+        self._add(self._machine, now_ns, self._read_machine())
+        for pid, buffers in zip(self._pids, self._workers, strict=True):
+            counters = self._read_process(pid)
+            if counters is not None:
+                self._add(buffers, now_ns, counters)
+        return now_ns + _INTERVAL_NS
 
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[MachineFigures]:
-        """See `Sampler.window`; counters are read between samples on a straight line."""
+        """See `Sampler.window`; counters are linear between samples."""
         self.sample()
-        total_s = _risen(self._machine["total_s"], start_ns, end_ns)
-        seconds = (end_ns - start_ns) / NS_PER_S
-        shares = [_share(_risen(tracks["cpu_s"], start_ns, end_ns), seconds) for tracks in self._workers]
+
+        def machine_increase(name: str) -> float | None:
+            return _increase(self._machine[name], start_ns, end_ns)
+
+        total_s, seconds = machine_increase("total_s"), (end_ns - start_ns) / NS_PER_S
         figures = MachineFigures(
-            cpu_share=_share(_risen(self._machine["cpu_s"], start_ns, end_ns), total_s),
-            steal_share=_share(_risen(self._machine["steal_s"], start_ns, end_ns), total_s),
-            worker_cpu_shares=tuple(shares),
+            cpu_share=_share(machine_increase("cpu_s"), total_s),
+            steal_share=_share(machine_increase("steal_s"), total_s),
+            worker_cpu_shares=tuple(_share(_increase(buffers["cpu_s"], start_ns, end_ns), seconds) for buffers in self._workers),
             voluntary_switches=self._switches("voluntary_switches", start_ns, end_ns),
             involuntary_switches=self._switches("involuntary_switches", start_ns, end_ns),
-            tcp_segments_sent=_whole(_risen(self._machine["tcp_segments_sent"], start_ns, end_ns)),
-            tcp_retransmits=_whole(_risen(self._machine["tcp_retransmits"], start_ns, end_ns)),
-            sockets_max=_most([self._machine["tcp_sockets"]], start_ns, end_ns),
-            open_files_max=_most([tracks["open_files"] for tracks in self._workers], start_ns, end_ns),
+            tcp_segments_sent=_rounded(machine_increase("tcp_segments_sent")),
+            tcp_retransmits=_rounded(machine_increase("tcp_retransmits")),
+            sockets_max=_maximum([self._machine["tcp_sockets"]], start_ns, end_ns),
+            open_files_max=_maximum([buffers["open_files"] for buffers in self._workers], start_ns, end_ns),
             open_files_limit=self._file_limit,
         )
-        observed = SamplerReport(figures, tuple(self._series(start_ns, end_ns)), tuple(self._warnings(figures)))
-        for tracks in (self._machine, *self._workers):
-            for track in tracks.values():
-                track.forget_before(start_ns)
-        return observed
+        report = SamplerReport(figures, tuple(self._series(start_ns, end_ns)), tuple(self._warnings(figures)))
+        for buffers in (self._machine, *self._workers):
+            for buffer in buffers.values():
+                buffer.forget_before(start_ns)
+        return report
 
     def latest(self) -> Sequence[Series]:
         """See `Sampler.latest`."""
         now_ns = self._clock.now_ns()
-        return [one for series in self._series(now_ns - 3 * _EVERY_NS, now_ns) if (one := series.last())]
+        return [series.effective_from(series.times_ns[-1]) for series in self._series(now_ns - 3 * _INTERVAL_NS, now_ns)]
 
     def close(self) -> None:
-        """See `Sampler.close`; nothing is held."""
+        """See `Sampler.close`; there is nothing to close."""
 
     @staticmethod
-    def _add(tracks: Mapping[str, SeriesBuffer], now_ns: int, reading: MachineCounters | ProcessCounters) -> None:
-        for name, track in tracks.items():
-            value = getattr(reading, name)
+    def _add(buffers: Mapping[str, SeriesBuffer], now_ns: int, counters: MachineCounters | ProcessCounters) -> None:
+        for name, buffer in buffers.items():
+            value = getattr(counters, name)
             if value is not None:
-                track.add(now_ns, value)
+                buffer.add(now_ns, value)
 
     def _switches(self, name: str, start_ns: int, end_ns: int) -> int | None:
-        known = [risen for tracks in self._workers if (risen := _risen(tracks[name], start_ns, end_ns)) is not None]
-        return _whole(sum(known)) if known else None
+        known = [increase for buffers in self._workers if (increase := _increase(buffers[name], start_ns, end_ns)) is not None]
+        return round(sum(known)) if known else None
 
     def _series(self, start_ns: int, end_ns: int) -> list[Series]:
-        machine = {name: track.between(start_ns, end_ns) for name, track in self._machine.items()}
-        found = [
-            _quotient("machine_cpu_share", "share", machine["cpu_s"], machine["total_s"]),
-            _quotient("machine_steal_share", "share", machine["steal_s"], machine["total_s"]),
+        """Rates and shares between the samples of a span, without empty series."""
+        machine = {name: buffer.between(start_ns, end_ns) for name, buffer in self._machine.items()}
+        all_series = [
+            _ratio("machine_cpu_share", machine["cpu_s"], machine["total_s"]),
+            _ratio("machine_steal_share", machine["steal_s"], machine["total_s"]),
             _rate("tcp_retransmits_per_s", machine["tcp_retransmits"]),
             _rate("tcp_segments_sent_per_s", machine["tcp_segments_sent"]),
             machine["tcp_sockets"],
         ]
-        for tracks in self._workers:
-            worker = {name: track.between(start_ns, end_ns) for name, track in tracks.items()}
-            found += [
+        for buffers in self._workers:
+            worker = {name: buffer.between(start_ns, end_ns) for name, buffer in buffers.items()}
+            all_series += [
                 dataclasses.replace(_rate("worker_cpu_share", worker["cpu_s"]), unit="share"),
                 _rate("worker_voluntary_switches_per_s", worker["voluntary_switches"]),
                 _rate("worker_involuntary_switches_per_s", worker["involuntary_switches"]),
                 dataclasses.replace(worker["open_files"], name="worker_open_files"),
             ]
-        return [series for series in found if series.values]
+        return [series for series in all_series if series.values]
 
     @staticmethod
     def _warnings(figures: MachineFigures) -> list[MeasurementWarning]:
-        most, limit = figures.open_files_max, figures.open_files_limit
-        if most is None or limit is None or most < _NEARLY_ALL * limit:
+        open_files, limit = figures.open_files_max, figures.open_files_limit
+        if open_files is None or limit is None or open_files < _NEAR_LIMIT_SHARE * limit:
             return []
-        text = f"A worker held {most:,} open files and sockets of the {limit:,} it may have: raise the limit (ulimit -n), or take more workers."
-        return [MeasurementWarning("file_limit", text)]
+        message = (
+            f"A worker held {open_files:,} open files and sockets, close to its limit of {limit:,}: raise the limit (ulimit -n), or "
+            "increase measure.workers."
+        )
+        return [MeasurementWarning("file_limit", message)]
 
 
-def _risen(track: SeriesBuffer, start_ns: int, end_ns: int) -> float | None:
-    """By how much a counter rose, in proportion where up to half of the span was not seen; None where it was more.
+def _increase(counter: SeriesBuffer, start_ns: int, end_ns: int) -> float | None:
+    """How much a counter grew over a span, extrapolated if at least half the span was sampled; None otherwise.
 
     A worker's last sample may be half a second older than its end.
     """
-    seen, length_ns = track.span_ns, end_ns - start_ns
-    if seen is None or length_ns <= 0:
+    span_ns, length_ns = counter.span_ns, end_ns - start_ns
+    if span_ns is None or length_ns <= 0:
         return None
-    first_ns, last_ns = max(seen[0], start_ns), min(seen[1], end_ns)
-    before, after = track.at(first_ns), track.at(last_ns)
+    first_ns, last_ns = max(span_ns[0], start_ns), min(span_ns[1], end_ns)
+    before, after = counter.at(first_ns), counter.at(last_ns)
     if before is None or after is None or 2 * (last_ns - first_ns) < length_ns:
         return None
     return (after - before) * length_ns / (last_ns - first_ns)
@@ -172,28 +158,29 @@ def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _whole(value: float | None) -> int | None:
+def _rounded(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _most(tracks: Sequence[SeriesBuffer], start_ns: int, end_ns: int) -> int | None:
-    values = [value for track in tracks for value in track.between(start_ns, end_ns).values]
-    values = values or [track.latest for track in tracks if track.latest is not None]  # a window shorter than the samples are apart
+def _maximum(buffers: Sequence[SeriesBuffer], start_ns: int, end_ns: int) -> int | None:
+    values = [value for buffer in buffers for value in buffer.between(start_ns, end_ns).values]
+    # a window may be shorter than the interval between samples
+    values = values or [buffer.latest for buffer in buffers if buffer.latest is not None]
     return int(max(values)) if values else None
 
 
 def _rate(name: str, counter: Series) -> Series:
-    """A counter's rise per second between its samples, at the later of the two."""
+    """A counter's increase per second between samples, at the later sample."""
     times, values = counter.times_ns, counter.values
     rates = tuple((values[i] - values[i - 1]) * NS_PER_S / (times[i] - times[i - 1]) for i in range(1, len(times)))
     return Series(name, "per_s", counter.labels, times[1:], rates)
 
 
-def _quotient(name: str, unit: str, part: Series, whole: Series) -> Series:
-    """How much of one counter's rise is the other's, between samples; both were read together."""
+def _ratio(name: str, part: Series, whole: Series) -> Series:
+    """One counter's increase as a share of another's, between samples, which both counters have in common."""
     steps = [
         (part.times_ns[i], (part.values[i] - part.values[i - 1]) / (whole.values[i] - whole.values[i - 1]))
         for i in range(1, len(part.values))
         if whole.values[i] > whole.values[i - 1]
     ]
-    return Series(name, unit, part.labels, tuple(time_ns for time_ns, _ in steps), tuple(value for _, value in steps))
+    return Series(name, "share", part.labels, tuple(time_ns for time_ns, _ in steps), tuple(value for _, value in steps))

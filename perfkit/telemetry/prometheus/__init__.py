@@ -1,1 +1,1 @@
-"""Prometheus pages read and written."""
+"""Prometheus pages: those of the target are read, the run's live metrics are written."""

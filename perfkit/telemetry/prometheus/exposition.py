@@ -1,53 +1,110 @@
-"""The live run for Prometheus: text format 0.0.4 over HTTP, from the process that samples.
-
-https://prometheus.io/docs/instrumenting/exposition_formats/
-"""
+"""The run's live metrics for Prometheus, served over HTTP by the sampler process."""
 
 import http.server
 import re
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from perfkit.telemetry.messages import Metric
+import prometheus_client
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from perfkit.stats.buckets import BucketCounts
+from perfkit.telemetry.messages import IntervalTimes, LiveMetric
 from perfkit.telemetry.series import Series
+from perfkit.units import NS_PER_S
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "perfkit_"
-_NO_NAME, _NO_LABEL = re.compile(r"[^A-Za-z0-9_:]"), re.compile(r"[^A-Za-z0-9_]")
+# only the newest Prometheus servers accept other characters
+_INVALID_IN_NAME, _INVALID_IN_LABEL = re.compile(r"[^A-Za-z0-9_:]"), re.compile(r"[^A-Za-z0-9_]")
+_QUANTILES = (0.5, 0.9, 0.99)
 
 
-class PublishedRun:
-    """What is known of the run now: what it published itself, and the newest sample of each series."""
+class LiveRun(Collector):
+    """The live metrics of a run: those it published, request times of the newest second, and each series' newest sample."""
 
     def __init__(self, latest: Callable[[], Iterable[Series]]) -> None:
         self._latest = latest
-        self._published: dict[str, Sequence[Metric]] = {}
+        self._published: dict[str, Sequence[LiveMetric]] = {}
+        self._times = _LiveTimes()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
 
-    def publish(self, key: str, metrics: Sequence[Metric]) -> None:
-        """Puts figures in the place of those of the same key; those of one name are of one kind."""
+    def publish(self, key: str, metrics: Sequence[LiveMetric]) -> None:
+        """Replaces the metrics published under a key; metrics of one name have one kind."""
         self._published = {**self._published, key: metrics}
 
-    def text(self) -> str:
-        """The whole page."""
-        metrics = [metric for some in self._published.values() for metric in some]
-        return render([*metrics, *(_of_series(series) for series in self._latest())])
+    def add_times(self, interval: IntervalTimes) -> None:
+        """Adds one worker's times of one second."""
+        self._times.add(interval)
+        self.publish("times", self._times.metrics())
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of all metrics, as a `prometheus_client` registry asks for them."""
+        metrics = [metric for published in self._published.values() for metric in published]
+        families: dict[str, list[LiveMetric]] = {}
+        for metric in (*metrics, *map(_series_metric, self._latest())):
+            families.setdefault(_PREFIX + _INVALID_IN_NAME.sub("_", metric.name), []).append(metric)
+        for name, members in families.items():
+            kind = members[0].kind
+            # `generate_latest` adds the suffix of counters again
+            family = Metric(name.removesuffix("_total") if kind == "counter" else name, members[0].documentation, kind)
+            # a page with two samples of the same labels is not valid
+            samples = {tuple(sorted(_labels(member).items())): member.value for member in members}
+            for labels, value in samples.items():
+                family.add_sample(name, dict(labels), value)
+            yield family
+
+    def page(self) -> bytes:
+        """All metrics in the text format."""
+        return prometheus_client.generate_latest(self._registry)
+
+
+class _LiveTimes:
+    """Request times of the newest second, merged from the workers' parts."""
+
+    def __init__(self) -> None:
+        self._timed = 0
+        self._newest = (-1, -1)
+        self._parts: dict[str, list[BucketCounts]] = {}
+
+    def add(self, interval: IntervalTimes) -> None:
+        self._timed += interval.times["service_time"].count
+        if (interval.point, interval.index) > self._newest:
+            self._newest, self._parts = (interval.point, interval.index), {}
+        if (interval.point, interval.index) == self._newest:
+            for name, counts in interval.times.items():
+                self._parts.setdefault(name, []).append(counts)
+
+    def metrics(self) -> list[LiveMetric]:
+        documentation = "Requests of the measured windows whose times are recorded."
+        metrics = [LiveMetric("requests_timed_total", documentation, "counter", {}, self._timed)]
+        for name, parts in self._parts.items():
+            counts = BucketCounts.merged(parts)
+            if counts.count:
+                documentation = f"Percentiles of the {name.replace('_', ' ')} over the newest complete second."
+                for quantile, value_ns in zip(_QUANTILES, counts.values_at(_QUANTILES), strict=True):
+                    labels = {"quantile": f"{quantile:g}"}
+                    metrics.append(LiveMetric(f"{name}_seconds", documentation, "gauge", labels, value_ns / NS_PER_S))
+        return metrics
 
 
 class Exposition:
-    """Serves `/metrics` until it is closed; raises OSError where it cannot listen."""
+    """Serves a run's `/metrics` until it is closed; raises OSError if it cannot listen."""
 
-    def __init__(self, listen: tuple[str, int], run: PublishedRun) -> None:
+    def __init__(self, listen: tuple[str, int], run: LiveRun) -> None:
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             timeout = 30
 
             def do_GET(self) -> None:
-                known = self.path.partition("?")[0] in ("/metrics", "/")
-                body = (run.text() if known else "perfkit's figures are at /metrics\n").encode()
-                self.send_response(200 if known else 404)
-                self.send_header("Content-Type", CONTENT_TYPE if known else "text/plain; charset=utf-8")
+                is_metrics = self.path.partition("?")[0] in ("/metrics", "/")
+                body = run.page() if is_metrics else b"perfkit's metrics are at /metrics\n"
+                self.send_response(200 if is_metrics else 404)
+                self.send_header("Content-Type", CONTENT_TYPE if is_metrics else "text/plain; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -59,13 +116,14 @@ class Exposition:
             daemon_threads = True
 
             def server_bind(self) -> None:
-                """Without asking the network for the machine's name, as the library does, which may take seconds."""
+                """Binds without the library's look-up of the host name, which may take seconds."""
                 socketserver.TCPServer.server_bind(self)
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """A reader that leaves is no matter."""
+                """Ignores clients that disconnect."""
 
         Server.address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
+        self.run = run
         self._server = Server(listen, Handler)
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -78,39 +136,10 @@ class Exposition:
         self._thread.join()
 
 
-def render(metrics: Iterable[Metric]) -> str:
-    """Metrics as text, those of one name together under one head, as the format asks for."""
-    families: dict[str, list[Metric]] = {}
-    for metric in metrics:
-        families.setdefault(_PREFIX + _NO_NAME.sub("_", metric.name), []).append(metric)
-    lines: list[str] = []
-    for name, some in families.items():
-        lines += [f"# HELP {name} {_escaped(some[0].text)}", f"# TYPE {name} {some[0].kind}"]
-        values = {_labels(metric.labels): metric.value for metric in some}  # one line a set of labels, or the page is not valid
-        lines += [f"{name}{labels} {_number(value)}" for labels, value in values.items()]
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _of_series(series: Series) -> Metric:
+def _series_metric(series: Series) -> LiveMetric:
     unit = f" ({series.unit})" if series.unit else ""
-    return Metric(series.name, f"The newest sample of {series.name}{unit}", "gauge", series.labels, series.values[-1])
+    return LiveMetric(series.name, f"The newest sample of {series.name}{unit}", "gauge", series.labels, series.values[-1])
 
 
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{_NO_LABEL.sub("_", key)}="{_quoted(value)}"' for key, value in labels.items())
-    return "{" + ",".join(pairs) + "}"
-
-
-def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', '\\"')
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    text = repr(float(value))
-    return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(text, text)
+def _labels(metric: LiveMetric) -> dict[str, str]:
+    return {_INVALID_IN_LABEL.sub("_", name): value for name, value in metric.labels.items()}

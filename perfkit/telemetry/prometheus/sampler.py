@@ -1,158 +1,147 @@
-"""Metrics of a Prometheus server, sampled: GPUs told by their driver's exporters, and every figure that is known or asked for."""
+"""The sampler of a page of Prometheus metrics: GPUs as exporters describe them, and every known or listed metric."""
 
 import dataclasses
 import fnmatch
 import http.client
-import itertools
 import math
 import urllib.request
 from collections.abc import Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
+from perfkit.telemetry.figures import MetricFigures, PageFigures
 from perfkit.telemetry.messages import MetricsPageConfig
-from perfkit.telemetry.prometheus.figures import MetricFigures, MetricsFigures
-from perfkit.telemetry.prometheus.gpu import MetricsGpu, gpu_uuid
-from perfkit.telemetry.prometheus.page import Page, Sample, parse_page
-from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
+from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
+from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, falls
 from perfkit.units import NS_PER_S
 
-_KNOWN = ("nv_", "DCGM_FI_")
-_NO_SERIES = ("_bucket", "_created")
-_TIMEOUT_S, _LARGEST_BYTES, _MOST_SERIES = 5.0, 2**24, 500
+_KNOWN_PREFIXES = ("nv_", "DCGM_FI_")
+_IGNORED_SUFFIXES = ("_bucket", "_created")
+_TIMEOUT_S, _MAX_BYTES, _MAX_METRICS = 5.0, 2**24, 500
 
 
 @dataclasses.dataclass(slots=True)
-class _Kept:
-    track: SeriesBuffer
+class _Metric:
+    buffer: SeriesBuffer
     is_counter: bool
 
 
 class MetricsSampler:
-    """Reads one page every so often; see `Sampler`.
+    """A `Sampler` of one page.
 
-    Kept are Triton's metrics, of the target's model where they are of a model, the DCGM exporter's, and those whose names
-    match one of the scenario's.
+    It keeps Triton's metrics, except those of other models, the DCGM exporter's, and those that the scenario lists.
     """
 
-    def __init__(self, watched: MetricsPageConfig, clock: Clock) -> None:
+    def __init__(self, config: MetricsPageConfig, clock: Clock) -> None:
         self.notes: list[str] = []
-        self._watched, self._clock = watched, clock
-        headers = {"Accept": "text/plain;version=0.0.4"} | ({"Authorization": watched.authorization} if watched.authorization else {})
-        self._request = urllib.request.Request(watched.url, headers=headers)  # noqa: S310 - the scenario allows http and https alone
-        # the load goes straight to its target, and so does this
+        self._config, self._clock = config, clock
+        headers = {"Accept": "text/plain;version=0.0.4"} | ({"Authorization": config.authorization} if config.authorization else {})
+        self._request = urllib.request.Request(config.url, headers=headers)  # noqa: S310 - the scenario allows only http and https
+        # the load does not use a proxy either
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        self._kept: dict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = {}
-        self._gpus: dict[str, MetricsGpu] = {}
-        self._said: set[str] = set()
+        self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], _Metric] = {}
+        self._gpus: dict[str, PageGpu] = {}
+        self._noted: set[str] = set()
 
     def start(self) -> bool:
-        """See `Sampler.start`; a page that is not there yet may come."""
+        """See `Sampler.start`; a page that cannot be read yet may become available."""
         self.sample()
         return True
 
     def sample(self) -> int:
         """See `Sampler.sample`."""
-        began_ns = self._clock.now_ns()
+        start_ns = self._clock.now_ns()
         try:
             page = parse_page(self._fetch())
         except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            self._say("unreadable", f"The metrics at {self._watched.url} could not be read ({reason}); they are asked for again.")
+            self._note("unreadable", f"The metrics at {self._config.url} could not be read ({reason}); perfkit keeps trying.")
         else:
-            self._take(self._clock.now_ns(), page)
-        return began_ns + self._watched.interval_ns
+            self._add_page(self._clock.now_ns(), page)
+        return start_ns + self._config.interval_ns
 
-    def window(self, start_ns: int, end_ns: int) -> SamplerReport[MetricsFigures]:
-        """See `Sampler.window`; counters are read between samples on a straight line, the last one being taken now."""
+    def window(self, start_ns: int, end_ns: int) -> SamplerReport[PageFigures]:
+        """See `Sampler.window`; a last sample is taken now, and counters are linear between samples."""
         self.sample()
         figures, series, warnings = list[MetricFigures](), list[Series](), list[MeasurementWarning]()
-        for kept in self._kept.values():
-            part = kept.track.between(start_ns, end_ns)
+        for metric in self._metrics.values():
+            part = metric.buffer.between(start_ns, end_ns)
             if part.values:
                 series.append(part)
-                figures.append(one := self._figures(kept, part, start_ns, end_ns))
-                if one.kind == "counter" and _falls(kept.track, start_ns, end_ns):
-                    warnings.append(
-                        MeasurementWarning("metrics_reset", f"The counter {part.name} fell within the window: its server was restarted.")
-                    )
-        gpus = [told for gpu in self._gpus.values() if (told := gpu.figures(start_ns, end_ns))]
+                figures.append(self._figures(metric, part, start_ns, end_ns))
+                if metric.is_counter and falls(metric.buffer.around(start_ns, end_ns).values):
+                    message = f"The counter {part.name} fell within the window: its server restarted."
+                    warnings.append(MeasurementWarning("metrics_reset", message))
+            metric.buffer.forget_before(start_ns)
+        gpus = [gpu_figures for gpu in self._gpus.values() if (gpu_figures := gpu.figures(start_ns, end_ns))]
         for gpu in self._gpus.values():
             series += gpu.series(start_ns, end_ns)
             gpu.forget_before(start_ns)
-        for kept in self._kept.values():
-            kept.track.forget_before(start_ns)
         if not series:
-            warnings.append(
-                MeasurementWarning("metrics_missing", f"Nothing was read from the metrics at {self._watched.url} within the window.")
-            )
-        throttled = [f"{told.name or told.uuid} for {told.throttled_share:.0%} of the window" for told in gpus if told.throttled_share]
+            message = f"No sample of the metrics at {self._config.url} was read within the window."
+            warnings.append(MeasurementWarning("metrics_missing", message))
+        throttled = [f"{gpu.name or gpu.uuid} for {gpu.throttled_share:.0%} of the window" for gpu in gpus if gpu.throttled_share]
         if throttled:
             warnings.append(MeasurementWarning("gpu_throttled", f"GPUs lowered their clocks: {', '.join(throttled)}."))
-        return SamplerReport(MetricsFigures(tuple(gpus), tuple(figures)), tuple(series), tuple(dict.fromkeys(warnings)))
+        return SamplerReport(PageFigures(tuple(gpus), tuple(figures)), tuple(series), tuple(dict.fromkeys(warnings)))
 
     def latest(self) -> Sequence[Series]:
         """See `Sampler.latest`."""
-        found = [series for kept in self._kept.values() if (series := kept.track.whole().last())]
-        return [*found, *(series for gpu in self._gpus.values() for series in gpu.latest())]
+        metrics = [series for metric in self._metrics.values() if (series := metric.buffer.last())]
+        return [*metrics, *(series for gpu in self._gpus.values() for series in gpu.latest())]
 
     def close(self) -> None:
-        """See `Sampler.close`; nothing is held."""
+        """See `Sampler.close`; there is nothing to close."""
 
     def _fetch(self) -> str:
         with self._opener.open(self._request, timeout=_TIMEOUT_S) as answer:
-            body: bytes = answer.read(_LARGEST_BYTES + 1)
-        if len(body) > _LARGEST_BYTES:
-            raise ValueError(f"more than {_LARGEST_BYTES:,} bytes")
+            body: bytes = answer.read(_MAX_BYTES + 1)
+        if len(body) > _MAX_BYTES:
+            raise ValueError(f"more than {_MAX_BYTES:,} bytes")
         return body.decode("utf-8", errors="replace")
 
-    def _take(self, now_ns: int, page: Page) -> None:
-        if page.passed_over:
-            lines = "1 line" if page.passed_over == 1 else f"{page.passed_over} lines"
-            self._say("broken", f"{lines} of the metrics at {self._watched.url} could not be read, and were passed over.")
+    def _add_page(self, now_ns: int, page: Page) -> None:
+        if page.invalid_lines:
+            lines = "1 line" if page.invalid_lines == 1 else f"{page.invalid_lines} lines"
+            self._note("invalid", f"{lines} of the metrics at {self._config.url} could not be parsed, and are ignored.")
         for sample in page.samples:
-            if not math.isfinite(sample.value):  # an exporter's word for what it does not know
+            if not math.isfinite(sample.value):  # exporters write NaN for unknown values
                 continue
             uuid = gpu_uuid(sample)
             if uuid is not None:
-                self._gpus.setdefault(uuid, MetricsGpu(uuid, sample.labels)).take(now_ns, sample)
+                self._gpus.setdefault(uuid, PageGpu(uuid, sample.labels)).add(now_ns, sample)
             elif self._is_wanted(sample):
-                self._keep(now_ns, sample)
+                self._add_sample(now_ns, sample)
 
     def _is_wanted(self, sample: Sample) -> bool:
-        if sample.name.endswith(_NO_SERIES) or "quantile" in sample.labels:
+        if sample.name.endswith(_IGNORED_SUFFIXES) or "quantile" in sample.labels:
             return False
-        if any(fnmatch.fnmatchcase(sample.name, name) for name in self._watched.names):
+        if any(fnmatch.fnmatchcase(sample.name, name) for name in self._config.names):
             return True
-        return sample.name.startswith(_KNOWN) and sample.labels.get("model", self._watched.model) == self._watched.model
+        return sample.name.startswith(_KNOWN_PREFIXES) and sample.labels.get("model", self._config.model) == self._config.model
 
-    def _keep(self, now_ns: int, sample: Sample) -> None:
+    def _add_sample(self, now_ns: int, sample: Sample) -> None:
         key = (sample.name, tuple(sorted(sample.labels.items())))
-        if key not in self._kept and len(self._kept) >= _MOST_SERIES:
-            self._say("many", f"The metrics at {self._watched.url} are more than {_MOST_SERIES} series: those behind that are left out.")
+        if key not in self._metrics and len(self._metrics) >= _MAX_METRICS:
+            message = f"The metrics at {self._config.url} have more than {_MAX_METRICS} series: only the first {_MAX_METRICS} are kept."
+            self._note("maximum", message)
             return
         is_counter = sample.kind == "counter" or (sample.kind in ("histogram", "summary") and sample.name.endswith(("_sum", "_count")))
-        kept = self._kept.setdefault(key, _Kept(SeriesBuffer(sample.name, "", sample.labels), is_counter))
-        kept.track.add(now_ns, sample.value)
+        metric = self._metrics.setdefault(key, _Metric(SeriesBuffer(sample.name, "", sample.labels), is_counter))
+        metric.buffer.add(now_ns, sample.value)
 
-    def _figures(self, kept: _Kept, part: Series, start_ns: int, end_ns: int) -> MetricFigures:
-        labels = dict(part.labels)
-        if not kept.is_counter:
+    def _figures(self, metric: _Metric, part: Series, start_ns: int, end_ns: int) -> MetricFigures:
+        labels, buffer = dict(part.labels), metric.buffer
+        if not metric.is_counter:
             return MetricFigures(part.name, labels, "gauge", mean=part.mean, min=min(part.values), max=max(part.values))
-        before, after, seen = kept.track.at(start_ns), kept.track.at(end_ns), kept.track.span_ns
-        is_covered = seen is not None and seen[1] + self._watched.interval_ns >= end_ns
-        if not is_covered or before is None or after is None or _falls(kept.track, start_ns, end_ns):
+        before, after, span_ns = buffer.at(start_ns), buffer.at(end_ns), buffer.span_ns
+        is_covered = span_ns is not None and span_ns[1] + self._config.interval_ns >= end_ns
+        if not is_covered or before is None or after is None or falls(buffer.around(start_ns, end_ns).values):
             return MetricFigures(part.name, labels, "counter")
         rise = after - before
         return MetricFigures(part.name, labels, "counter", rise=rise, per_s=rise * NS_PER_S / max(end_ns - start_ns, 1))
 
-    def _say(self, what: str, sentence: str) -> None:
-        if what not in self._said:
-            self._said.add(what)
+    def _note(self, subject: str, sentence: str) -> None:
+        if subject not in self._noted:
+            self._noted.add(subject)
             self.notes.append(sentence)
-
-
-def _falls(counter: SeriesBuffer, start_ns: int, end_ns: int) -> bool:
-    """Whether it falls within the span, or on the way into it or out of it."""
-    values = counter.around(start_ns, end_ns).values
-    return any(later < earlier for earlier, later in itertools.pairwise(values))

@@ -1,1 +1,1 @@
-"""The server's own statistics."""
+"""The server's own v2 statistics."""

@@ -1,4 +1,4 @@
-"""The fake library: compiled with the machine's C compiler, and programs run against it."""
+"""The fake library, compiled with the machine's C compiler, and programs that run on it."""
 
 import dataclasses
 import json
@@ -17,10 +17,10 @@ _FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", 
 
 
 def compile_into(folder: pathlib.Path) -> pathlib.Path:
-    """The library, in that folder; raises FileNotFoundError where there is no compiler."""
+    """Compiles the library into a folder; raises FileNotFoundError without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        raise FileNotFoundError("the fake NVML library is compiled by a C compiler: install gcc and libc6-dev")
+        raise FileNotFoundError("the fake NVML library needs a C compiler: install gcc and libc6-dev")
     library = folder / "libnvidia-ml.so.1"
     subprocess.run([compiler, *_FLAGS, "-o", str(library), str(FOLDER / "fake_nvml.c"), "-lm"], check=True)
     return library
@@ -28,7 +28,7 @@ def compile_into(folder: pathlib.Path) -> pathlib.Path:
 
 @dataclasses.dataclass(frozen=True)
 class FakeNvml:
-    """The folder of the fake library, and programs run against it."""
+    """Runs programs on the fake library in a folder."""
 
     folder: pathlib.Path
 
@@ -41,17 +41,17 @@ class FakeNvml:
         windows: Sequence[tuple[float, float]] = ((1.0, 2.0),),
         *,
         rate_per_s: float = 20.0,
-        rest_s: float = 0.0,
+        idle_s: float = 0.0,
         server_pids: Sequence[int] = (),
         count_calls: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """What a sampler saw of a script, whose windows are seconds of the script's; see player.py."""
+        """What a sampler reports of a script, in windows given in the script's seconds; see player.py."""
         path = self.folder / "script.txt"
         path.write_text(EPOCH + script)
         order = {
             "windows": windows,
             "rate_per_s": rate_per_s,
-            "rest_s": rest_s,
+            "idle_s": idle_s,
             "server_pids": server_pids,
             "count_calls": count_calls,
         }
@@ -60,5 +60,5 @@ class FakeNvml:
             command, input=json.dumps(order), env=self.environment(path), capture_output=True, text=True, check=False, cwd=self.folder
         )
         assert played.returncode == 0, played.stderr
-        seen: dict[str, Any] = json.loads(played.stdout)
-        return seen
+        report: dict[str, Any] = json.loads(played.stdout)
+        return report

@@ -1,4 +1,4 @@
-"""A driven sampler on the fake library in the machine's own time, until it has seen everything; prints what that was."""
+"""Runs a sampler thread on the fake library in real time until it has sampled everything, and prints what it reported."""
 
 import json
 import sys
@@ -13,15 +13,15 @@ WANTED = {"gpu_power", "gpu_utilization", "gpu_memory_used", "gpu_pcie_sent", "g
 
 def main():
     clock = MonotonicClock()
-    driven = SamplerThread("gpus", GpuSampler(100.0, clock), clock)
+    thread = SamplerThread("gpus", GpuSampler(100.0, clock), clock)
     seen: set[str] = set()
     start_ns = clock.now_ns()
-    while not seen >= WANTED:  # the test's time-out ends it
-        seen = {one.name for one in driven.ask(lambda sampler: sampler.latest()).result()}
-    observed = driven.ask(lambda sampler: sampler.window(start_ns, clock.now_ns())).result()
-    driven.close(60)
+    while not seen >= WANTED:  # the test's timeout ends this loop
+        seen = {series.name for series in thread.submit(lambda sampler: sampler.latest()).result()}
+    report = thread.submit(lambda sampler: sampler.window(start_ns, clock.now_ns())).result()
+    thread.close(60)
     left = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
-    json.dump({"power_mean_w": observed.summary[0].power_mean_w if observed.summary else None, "threads": left}, sys.stdout)
+    json.dump({"power_mean_w": report.summary[0].power_mean_w if report.summary else None, "threads": left}, sys.stdout)
 
 
 if __name__ == "__main__":

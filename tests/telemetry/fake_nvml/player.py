@@ -1,6 +1,6 @@
-"""Plays a sampler of GPUs against the fake library, in virtual time: what to do is read from stdin, what was seen is printed.
+"""Runs a GPU sampler on the fake library in virtual time: reads an order from stdin, and prints what the sampler reported.
 
-In a process of its own, since a library stays loaded. Seconds are the script's; the monotonic clock is 1,000 s ahead of them.
+It is a process of its own because a library stays loaded. Seconds are the script's; the monotonic clock is 1,000 s ahead.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ EPOCH_NS, AHEAD_NS = 1_700_000_000 * 10**9, 1000 * 10**9
 
 
 class ScriptClock:
-    """The sampler's clock, the wall clock and the library's, all one."""
+    """The clock of the sampler and of the library, and the wall clock, in one."""
 
     def __init__(self):
         self.t_ns = 0
@@ -53,7 +53,7 @@ def main():
     sampler = GpuSampler(
         play["rate_per_s"],
         clock,
-        rest_ns=round(play["rest_s"] * 1e9),
+        idle_ns=round(play["idle_s"] * 1e9),
         server_pids=lambda: play["server_pids"],
         wall_ns=clock.wall_ns,
         wait_s=clock.wait_s,
@@ -67,17 +67,17 @@ def main():
             if clock.t_ns / 1e9 >= next_pcie_s:
                 sampler.sample_pcie()
                 next_pcie_s += 1
-        observed = sampler.window(AHEAD_NS + round(start_s * 1e9), AHEAD_NS + round(end_s * 1e9))
+        report = sampler.window(AHEAD_NS + round(start_s * 1e9), AHEAD_NS + round(end_s * 1e9))
         windows.append({
-            "figures": [dataclasses.asdict(one) for one in observed.summary],
-            "warnings": [dataclasses.asdict(one) for one in observed.warnings],
+            "figures": [dataclasses.asdict(figures) for figures in report.summary],
+            "warnings": [dataclasses.asdict(warning) for warning in report.warnings],
             "series": {
-                f"{one.name} {one.labels['gpu']}": [list(pair) for pair in zip(map(seconds_of, one.times_ns), one.values, strict=True)]
-                for one in observed.series
+                f"{series.name} {series.labels['gpu']}": [*zip(map(seconds_of, series.times_ns), series.values, strict=True)]
+                for series in report.series
             },
         })  # fmt: skip
     calls = {name: clock.calls(name) for name in play["count_calls"]}
-    latest = [[one.name, one.labels["gpu"], one.values[-1]] for one in sampler.latest()]
+    latest = [[series.name, series.labels["gpu"], series.values[-1]] for series in sampler.latest()]
     sampler.close()
     json.dump({"started": started, "notes": sampler.notes, "windows": windows, "calls": calls, "latest": latest}, sys.stdout)
 

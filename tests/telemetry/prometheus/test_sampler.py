@@ -1,13 +1,10 @@
-"""Pages as Triton and the DCGM exporter document them, and as the bundled server writes them."""
+"""The sampler of metrics pages, on pages as Triton and the DCGM exporter document them."""
 
 import pathlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfkit.telemetry.messages import MetricsPageConfig
-from perfkit.telemetry.prometheus.page import parse_page
 from perfkit.telemetry.prometheus.sampler import MetricsSampler
 
 PAGES = pathlib.Path(__file__).with_name("pages")
@@ -25,40 +22,11 @@ def sampler(page, clock):
 
 
 def sampled(sampler, page, clock, *texts):
-    """One page a second, and what there is of the time from the first one to the last."""
+    """Samples one page per second, and returns the report from the first to the last."""
     for second, text in enumerate(texts):
         clock.ns, page.text = second * S, text
         assert sampler.sample() == (second + 1) * S
     return sampler.window(0, (len(texts) - 1) * S)
-
-
-def test_names_and_kinds_are_those_of_the_page():
-    samples = {(one.name, *one.labels.values()): one for one in parse_page(TRITON).samples}
-    counter = samples["nv_inference_request_success", "simple", "1"]
-    assert (counter.value, counter.kind) == (120, "counter")
-    assert samples["nv_inference_pending_request_count", "simple", "1"].kind == "gauge"
-    assert samples["nv_inference_request_summary_us_count", "simple", "1"].kind == "summary"
-    assert [one.name for one in parse_page("# TYPE a_total counter\na_total 1\nb_total 2\n").samples] == ["a_total", "b_total"]
-
-
-@pytest.mark.parametrize("text", [TRITON, DCGM], ids=["triton", "dcgm"])
-def test_every_sample_of_a_documented_page_is_read(text):
-    page = parse_page(text)
-    assert (len(page.samples), page.passed_over) == (sum(not line.startswith("#") for line in text.splitlines()), 0)
-
-
-@given(st.lists(st.sampled_from(["<html>", "nv_x{", 'nv_y{a="1" 3', "%%%", "nv_z one", '{"json": 1}']), min_size=1), st.randoms())
-def test_lines_that_cannot_be_read_cost_nobody_else_anything(broken, random):
-    lines = DCGM.splitlines()
-    for line in broken:
-        lines.insert(random.randrange(len(lines)), line)
-    page = parse_page("\n".join(lines) + "\n")
-    assert (page.samples, page.passed_over) == (parse_page(DCGM).samples, len(broken))
-
-
-@given(st.text())
-def test_no_text_raises(text):
-    parse_page(text)
 
 
 def test_gpus_of_the_dcgm_exporter(sampler, page, clock):
@@ -81,62 +49,62 @@ def test_gpus_of_the_dcgm_exporter(sampler, page, clock):
     assert (gpus[f"{B}/7"].mig, gpus[f"{B}/7"].memory_used_max_bytes, gpus[f"{B}/7"].power_mean_w) == (True, 1234 * 2**20, None)
 
 
-def test_throttling_and_a_page_that_says_nothing_are_remarked(sampler, page, clock):
-    assert "gpu_throttled" in [one.code for one in sampled(sampler(), page, clock, DCGM).warnings]
-    assert [one.code for one in sampled(sampler(), page, clock, "").warnings] == ["metrics_missing"]
+def test_throttling_and_an_empty_page_are_warnings(sampler, page, clock):
+    assert "gpu_throttled" in [warning.code for warning in sampled(sampler(), page, clock, DCGM).warnings]
+    assert [warning.code for warning in sampled(sampler(), page, clock, "").warnings] == ["metrics_missing"]
 
 
-def test_triton_s_metrics_of_the_target_s_model_and_its_gpus(sampler, page, clock):
+def test_tritons_gpus_and_metrics_of_the_targets_model(sampler, page, clock):
     later = TRITON.replace('success{model="simple",version="1"} 120', 'success{model="simple",version="1"} 420').replace('count{model="simple",version="1"} 3\n', 'count{model="simple",version="1"} 9\n').replace("81234.5", "81737.5")  # fmt: skip
-    observed = sampled(sampler(), page, clock, TRITON, later, later.replace("81737.5", "82240.5"))
-    (gpu,) = observed.summary.gpus
+    report = sampled(sampler(), page, clock, TRITON, later, later.replace("81737.5", "82240.5"))
+    (gpu,) = report.summary.gpus
     assert (gpu.utilization_mean, gpu.memory_used_max_bytes, gpu.memory_total_bytes) == (0.87, 5 * 2**30, 40 * 2**30)
     assert (gpu.power_mean_w, gpu.energy_j, gpu.energy_source) == (251.5, pytest.approx(1006.0), "counter")
-    metrics = {(one.name, one.labels.get("reason", "")): one for one in observed.summary.metrics}
-    assert all(one.labels.get("model", "simple") == "simple" for one in observed.summary.metrics)
+    metrics = {(one.name, one.labels.get("reason", "")): one for one in report.summary.metrics}
+    assert all(one.labels.get("model", "simple") == "simple" for one in report.summary.metrics)
     success, pending = metrics["nv_inference_request_success", ""], metrics["nv_inference_pending_request_count", ""]
     assert (success.kind, success.rise, success.per_s) == ("counter", 300, 150)
     assert (pending.kind, pending.mean, pending.min, pending.max) == ("gauge", 7, 3, 9)
     assert metrics["nv_inference_request_summary_us_sum", ""].kind == "counter"
-    assert not any(name == "nv_inference_request_summary_us" for name, _ in metrics)  # its quantiles are of the server's whole life
-    assert {series.name for series in observed.series} >= {"gpu_utilization", "gpu_power", "nv_cpu_utilization"}
+    assert not any(name == "nv_inference_request_summary_us" for name, _ in metrics)  # quantiles cover the server's whole life
+    assert {series.name for series in report.series} >= {"gpu_utilization", "gpu_power", "nv_cpu_utilization"}
 
 
-def test_listed_names_are_kept_and_others_are_not(sampler, page, clock):
+def test_only_listed_names_are_kept_besides_the_known_ones(sampler, page, clock):
     text = "queue_depth 3\nqueue_age 1\nother 2\n# TYPE requests_total counter\nrequests_total 8\n"
-    observed = sampled(sampler("queue_*", "requests_total"), page, clock, text, text.replace("total 8", "total 18"))
-    assert {(one.name, one.kind) for one in observed.summary.metrics} == {
+    report = sampled(sampler("queue_*", "requests_total"), page, clock, text, text.replace("total 8", "total 18"))
+    assert {(one.name, one.kind) for one in report.summary.metrics} == {
         ("queue_depth", "gauge"),
         ("queue_age", "gauge"),
         ("requests_total", "counter"),
     }
-    assert [one.rise for one in observed.summary.metrics if one.kind == "counter"] == [10]
+    assert [one.rise for one in report.summary.metrics if one.kind == "counter"] == [10]
 
 
-def test_a_counter_that_falls_is_remarked_and_has_no_rise(sampler, page, clock):
+def test_a_counter_that_falls_is_a_warning_and_has_no_rise(sampler, page, clock):
     text = "# TYPE nv_inference_count counter\nnv_inference_count 5\n"
-    observed = sampled(sampler(), page, clock, text, text.replace("5", "2"))
-    assert ([one.code for one in observed.warnings], observed.summary.metrics[0].rise) == (["metrics_reset"], None)
+    report = sampled(sampler(), page, clock, text, text.replace("5", "2"))
+    assert ([warning.code for warning in report.warnings], report.summary.metrics[0].rise) == (["metrics_reset"], None)
 
 
-def test_a_page_that_is_not_there_is_said_once_and_asked_again(sampler, page, clock):
+def test_an_unreadable_page_is_noted_once_and_read_again(sampler, page, clock):
     one = sampler()
     page.status = 503
     assert one.start()
     sampled(one, page, clock, "x 1", "x 1")
-    assert one.notes == [f"The metrics at {page.url} could not be read (Service Unavailable); they are asked for again."]
+    assert one.notes == [f"The metrics at {page.url} could not be read (Service Unavailable); perfkit keeps trying."]
     page.status, clock.ns, page.text = 200, 5 * S, "nv_x 1\nbroken{\n"
     one.sample()
     assert [series.name for series in one.latest()] == ["nv_x"]
-    assert one.notes[1:] == [f"1 line of the metrics at {page.url} could not be read, and were passed over."]
+    assert one.notes[1:] == [f"1 line of the metrics at {page.url} could not be parsed, and are ignored."]
 
 
-def test_credentials_go_into_the_header(sampler, page, clock):
+def test_credentials_are_sent_in_the_header(sampler, page, clock):
     sampled(sampler(authorization="Basic dTpw"), page, clock, "")
     assert page.headers["Authorization"] == "Basic dTpw"
 
 
-def test_nobody_listening_is_said(clock):
+def test_a_refused_connection_is_noted(clock):
     one = MetricsSampler(MetricsPageConfig("http://127.0.0.1:1/metrics", "", "m", (), S), clock)
     one.sample()
     assert "could not be read" in one.notes[0]
@@ -145,17 +113,17 @@ def test_nobody_listening_is_said(clock):
 COUNTER = "# TYPE nv_inference_count counter\nnv_inference_count {}\n"
 
 
-def test_a_counter_s_rise_reaches_to_the_window_s_end_however_old_the_last_sample_is(sampler, page, clock):
+def test_a_counters_rise_extends_to_the_end_of_the_window(sampler, page, clock):
     one = sampler()
     for second, value in ((0, 100), (1, 200)):
         clock.ns, page.text = second * S, COUNTER.format(value)
         one.sample()
-    clock.ns, page.text = 2 * S, COUNTER.format(300)  # what it is when the window is asked for
+    clock.ns, page.text = 2 * S, COUNTER.format(300)  # the page when the window is requested
     (counter,) = one.window(S // 2, 19 * S // 10).summary.metrics
     assert (counter.rise, counter.per_s) == (pytest.approx(140), pytest.approx(100))
 
 
-def test_a_counter_whose_page_went_away_has_no_rise(sampler, page, clock):
+def test_a_counter_whose_page_became_unreadable_has_no_rise(sampler, page, clock):
     one = sampler()
     for second, value in ((0, 100), (1, 200)):
         clock.ns, page.text = second * S, COUNTER.format(value)
@@ -165,17 +133,17 @@ def test_a_counter_whose_page_went_away_has_no_rise(sampler, page, clock):
     assert (counter.kind, counter.rise, counter.per_s) == ("counter", None, None)
 
 
-def test_a_counter_that_falls_behind_the_window_s_last_sample_has_no_rise(sampler, page, clock):
+def test_a_counter_that_falls_after_the_windows_last_sample_has_no_rise(sampler, page, clock):
     one = sampler()
     clock.ns, page.text = S, COUNTER.format(900)
     one.sample()
     clock.ns, page.text = 2 * S, COUNTER.format(3)
-    observed = one.window(S // 2, 3 * S // 2)
-    assert ([warning.code for warning in observed.warnings], observed.summary.metrics[0].rise) == (["metrics_reset"], None)
+    report = one.window(S // 2, 3 * S // 2)
+    assert ([warning.code for warning in report.warnings], report.summary.metrics[0].rise) == (["metrics_reset"], None)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
-def test_what_an_exporter_does_not_know_is_left_out(sampler, page, clock, value):
+def test_values_that_are_not_finite_are_ignored(sampler, page, clock, value):
     text = (
         f'DCGM_FI_DEV_POWER_USAGE{{UUID="{A}"}} {value}\nDCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{A}"}} {value}\nnv_x {value}\nnv_y 1\n'
     )
@@ -184,6 +152,6 @@ def test_what_an_exporter_does_not_know_is_left_out(sampler, page, clock, value)
 
 
 @pytest.mark.parametrize(("reasons", "share"), [(0x1, 0), (0x2, 0), (0x10, 0), (0x100, 0), (0x4, 1), (0x40, 1), (0x82, 1)])
-def test_clocks_that_were_asked_for_are_no_throttling(sampler, page, clock, reasons, share):
+def test_clocks_set_by_the_user_are_not_throttling(sampler, page, clock, reasons, share):
     text = f'DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{A}"}} {reasons}\n'
     assert sampled(sampler(), page, clock, text, text).summary.gpus[0].throttled_share == share

@@ -1,4 +1,4 @@
-"""Statistics from a script: what the differences are, and what is noticed."""
+"""Differences of a server's statistics, and their warnings."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 def statistics(requests, *, version="1", queue_ms=5, infer_ms=10, batch=1, hits=0, failed=0):
-    """Counters after so many requests of the same kind, each with 1 ms of input and 2 ms of output."""
+    """Counters after some requests of one kind, each with 1 ms of input and 2 ms of output."""
     computed = requests - hits
     return ModelStatistics(
         version=version,
@@ -38,8 +38,8 @@ def codes(warnings):
     return [warning.code for warning in warnings]
 
 
-def test_a_difference_has_the_load_s_own_means():
-    # another 10 ms of queue a request before the load, which must not show
+def test_means_cover_only_the_requests_of_the_load():
+    # requests before the load have another queue time, which must not count
     before = ModelStatistics(
         "1",
         100,
@@ -63,7 +63,7 @@ def test_a_model_loaded_in_between_counts_from_zero():
     assert (counts.figures().requests, counts.versions, warnings) == (7, ("2",), ())
 
 
-def test_a_load_that_was_not_there_has_no_means():
+def test_a_load_without_requests_has_no_means():
     counts, warnings = difference([reading(statistics(3))], [reading(statistics(3))], AnswerTotals())
     found = counts.figures()
     assert (found.requests, found.success_ns, found.queue_ns, found.mean_batch, found.client_mean_ns, warnings) == (
@@ -76,7 +76,7 @@ def test_a_load_that_was_not_there_has_no_means():
     )
 
 
-def test_several_versions_are_noticed_and_add_up():
+def test_several_versions_are_a_warning_and_are_summed():
     before = reading(statistics(3), statistics(5, version="2"))
     counts, warnings = difference([before], [reading(statistics(13), statistics(10, version="2"))], AnswerTotals(15))
     assert (counts.figures().requests, counts.versions, codes(warnings)) == (15, ("1", "2"), ["server_versions"])
@@ -92,13 +92,13 @@ def test_counters_that_fell_have_no_difference(after):
     ("before", "after"),
     [([5, 900, 5], [910]), ([5], [910, 10, 910]), ([7, 3], [9])],
 )
-def test_replicas_show_themselves_while_nothing_is_sent(before, after):
+def test_counters_that_change_while_nothing_is_sent_mean_replicas(before, after):
     quiet, loaded = ([reading(statistics(count)) for count in some] for some in (before, after))
     counts, warnings = difference(quiet, loaded, AnswerTotals(5))
     assert (counts, codes(warnings)) == (None, ["server_replicas"])
 
 
-def test_cache_hits_are_warned_of_and_compute_times_leave_them_out():
+def test_cache_hits_are_a_warning_and_have_no_compute_time():
     counts, warnings = difference([reading(statistics(0))], [reading(statistics(10, hits=4))], AnswerTotals(10))
     assert codes(warnings) == ["cache_hits"]
     assert "4 of 10 requests" in warnings[0].message
@@ -115,13 +115,13 @@ def test_cache_hits_are_warned_of_and_compute_times_leave_them_out():
         (10, AnswerTotals(0, 0, 20), True),
     ],
 )
-def test_both_sides_must_have_counted_the_same(counted, sent, fits):
+def test_different_counts_of_server_and_client_are_a_warning(counted, sent, fits):
     counts, warnings = difference([reading(statistics(0))], [reading(statistics(counted))], sent)
     assert codes(warnings) == ([] if fits else ["server_counts_differ"])
     assert counts.figures().requests == counted
 
 
-def test_load_points_add_up_to_the_means_of_all():
+def test_counts_of_several_load_points_are_summed():
     parts = [
         difference([reading(statistics(0))], [reading(statistics(count, queue_ms=ms))], AnswerTotals(count, count * 30 * MS))[0]
         for count, ms in ((10, 2), (30, 6))
@@ -136,22 +136,22 @@ def test_load_points_add_up_to_the_means_of_all():
     )
 
 
-class Script:
-    """A server that gives these readings one after the other, the last one for ever; None does not answer."""
+class ScriptedServer:
+    """Returns its readings one after another, and then the last one again; None stands for no answer."""
 
     def __init__(self, *readings):
-        self.readings, self.asked = list(readings), 0
+        self.readings, self.reads = list(readings), 0
 
     async def read(self):
-        answer = self.readings[min(self.asked, len(self.readings) - 1)]
-        self.asked += 1
+        answer = self.readings[min(self.reads, len(self.readings) - 1)]
+        self.reads += 1
         if answer is None:
             raise TargetError("gone")
         return answer
 
 
-def around(script, sent):
-    """What is seen of a load around which the script answers, in virtual time."""
+def measure_around(script, sent):
+    """The counts of a load around which the script answers, in virtual time, and the time at the end."""
     clock = ManualClock()
 
     async def go():
@@ -162,53 +162,53 @@ def around(script, sent):
     return clock.run(go()), clock.now_ns()
 
 
-def test_counts_that_come_behind_the_answers_are_awaited():
+def test_counts_that_arrive_after_the_answers_are_awaited():
     three, ten = (statistics(3),), (statistics(13),)
-    script = Script(three, three, three, (statistics(8),), (statistics(11),), ten)
-    (counts, warnings), _ = around(script, AnswerTotals(10))
+    script = ScriptedServer(three, three, three, (statistics(8),), (statistics(11),), ten)
+    (counts, warnings), _ = measure_around(script, AnswerTotals(10))
     assert (counts.figures().requests, warnings) == (10, ())
 
 
-def test_counts_that_never_come_are_awaited_for_two_seconds_and_said():
-    (counts, warnings), now_ns = around(Script((statistics(3),)), AnswerTotals(10))
+def test_counts_that_never_arrive_are_a_warning_after_two_seconds():
+    (counts, warnings), now_ns = measure_around(ScriptedServer((statistics(3),)), AnswerTotals(10))
     assert (counts.figures().requests, codes(warnings)) == (0, ["server_counts_differ"])
     assert 2000 * MS <= now_ns < 2100 * MS
 
 
 @pytest.mark.parametrize("readings", [[()], [None]])
-def test_a_server_without_statistics_is_asked_once_and_nothing_is_said(readings):
-    script = Script(*readings)
-    assert around(script, AnswerTotals(10))[0] == (None, ())
-    assert script.asked == 1
+def test_a_server_without_statistics_is_read_once_without_a_warning(readings):
+    script = ScriptedServer(*readings)
+    assert measure_around(script, AnswerTotals(10))[0] == (None, ())
+    assert script.reads == 1
 
 
-def test_a_server_that_does_not_answer_afterwards_is_said():
+def test_a_server_that_does_not_answer_after_the_load_is_a_warning():
     one = (statistics(3),)
-    (counts, warnings), _ = around(Script(one, one, one, None), AnswerTotals(10))
+    (counts, warnings), _ = measure_around(ScriptedServer(one, one, one, None), AnswerTotals(10))
     assert (counts, codes(warnings)) == (None, ["server_statistics"])
 
 
-def test_a_point_without_a_reading_before_it_has_none():
+def test_a_point_without_a_reading_before_it_has_no_counts():
     async def go():
-        return await ServerStatisticsReader(Script((statistics(3),)).read, ManualClock()).after(AnswerTotals(3))
+        return await ServerStatisticsReader(ScriptedServer((statistics(3),)).read, ManualClock()).after(AnswerTotals(3))
 
     assert asyncio.run(go()) == (None, ())
 
 
-def test_counts_still_on_their_way_before_the_load_are_awaited():
+def test_counts_that_still_change_before_the_load_are_awaited():
     late = [(statistics(count),) for count in (3, 5, 6, 8, 9)]
-    (counts, warnings), _ = around(Script(*late, (statistics(9),), (statistics(19),)), AnswerTotals(10))
+    (counts, warnings), _ = measure_around(ScriptedServer(*late, (statistics(9),), (statistics(19),)), AnswerTotals(10))
     assert (counts.figures().requests, warnings) == (10, ())
 
 
-def test_a_server_that_others_use_is_awaited_for_two_seconds_before_the_load():
-    script = Script(*((statistics(count),) for count in range(10_000)))
+def test_a_server_in_use_by_others_is_awaited_for_two_seconds():
+    script = ScriptedServer(*((statistics(count),) for count in range(10_000)))
     clock = ManualClock()
     clock.run(ServerStatisticsReader(script.read, clock).before())
     assert 2000 * MS <= clock.now_ns() < 2100 * MS
 
 
 def test_replicas_are_not_awaited():
-    script, clock = Script(*((statistics(count),) for count in [5, 900] * 5_000)), ManualClock()
+    script, clock = ScriptedServer(*((statistics(count),) for count in [5, 900] * 5_000)), ManualClock()
     clock.run(ServerStatisticsReader(script.read, clock).before())
-    assert (script.asked, clock.now_ns()) == (3, 0)
+    assert (script.reads, clock.now_ns()) == (3, 0)

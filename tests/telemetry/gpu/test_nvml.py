@@ -1,4 +1,4 @@
-"""A driver that is absent, refuses, or loses a GPU: each is said once, in words, and the rest goes on."""
+"""A driver that is absent, refuses access, or loses a GPU: each is one note, and the rest is still sampled."""
 
 import json
 import os
@@ -10,80 +10,80 @@ import pytest
 from tests.telemetry.fake_nvml.library import FOLDER, ROOT
 
 HEALTHY = "gpu\nname Fake A100\nuuid GPU-a\npower_mw 100000\nutilization 50\n"
-SAID_ONCE = "fail {} {}\n" + HEALTHY
+FAILING = "fail {} {}\n" + HEALTHY
 
 
 def play_without_gpus(environment):
-    order = {"windows": [[1.0, 2.0]], "rate_per_s": 20, "rest_s": 1, "server_pids": [], "count_calls": []}
+    order = {"windows": [[1.0, 2.0]], "rate_per_s": 20, "idle_s": 1, "server_pids": [], "count_calls": []}
     command = [sys.executable, str(FOLDER / "player.py")]
     played = subprocess.run(command, input=json.dumps(order), env=environment, capture_output=True, text=True, check=False)
     assert played.returncode == 0, played.stderr
     return json.loads(played.stdout)
 
 
-def test_without_a_driver_that_is_said_and_there_is_nothing_to_sample(tmp_path):
-    (tmp_path / "libnvidia-ml.so.1").touch()  # no library, and it hides the machine's own, if there is one
+def test_a_missing_driver_is_noted_and_nothing_is_sampled(tmp_path):
+    (tmp_path / "libnvidia-ml.so.1").touch()  # not a library, and it hides the machine's own, if any
     environment = {name: value for name, value in os.environ.items() if name != "FAKE_NVML_SCRIPT"}
     played = play_without_gpus({**environment, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)})
     assert not played["started"]
-    assert played["notes"] == ["There is no NVIDIA driver here (libnvidia-ml.so.1 was not found): no GPU is sampled."]
+    assert played["notes"] == ["There is no NVIDIA driver on this machine (libnvidia-ml.so.1 was not found): no GPU is sampled."]
     assert played["windows"] == [{"figures": [], "warnings": [], "series": {}}]
 
 
 @pytest.mark.parametrize(
     ("script", "note"),
     [
-        (SAID_ONCE.format("nvmlInitWithFlags", 9), "The NVIDIA driver is installed, and not loaded: no GPU is sampled."),
-        (SAID_ONCE.format("nvmlInitWithFlags", 4), "The NVIDIA driver does not let this user in: no GPU is sampled."),
+        (FAILING.format("nvmlInitWithFlags", 9), "The NVIDIA driver is installed but not loaded: no GPU is sampled."),
+        (FAILING.format("nvmlInitWithFlags", 4), "The NVIDIA driver denies access to this user: no GPU is sampled."),
         (
-            SAID_ONCE.format("nvmlInitWithFlags", 18),
-            "The NVIDIA driver and its library are of different versions, as after an update: no GPU is sampled.",
+            FAILING.format("nvmlInitWithFlags", 18),
+            "The NVIDIA driver and its library have different versions, as after an update without reboot: no GPU is sampled.",
         ),
-        (SAID_ONCE.format("nvmlInitWithFlags", 999), "NVML cannot be opened (Unknown Error): no GPU is sampled."),
+        (FAILING.format("nvmlInitWithFlags", 999), "NVML cannot be opened (Unknown Error): no GPU is sampled."),
         (
-            SAID_ONCE.format("nvmlDeviceGetCount_v2", 999),
-            "NVML does not say which GPUs there are (Unknown Error): no GPU is sampled.",
+            FAILING.format("nvmlDeviceGetCount_v2", 999),
+            "NVML cannot list the GPUs (Unknown Error): no GPU is sampled.",
         ),
-        ("driver 550\n", "There is an NVIDIA driver, and no GPU that it shows."),
+        ("driver 550\n", "The NVIDIA driver reports no GPU: no GPU is sampled."),
         (
-            SAID_ONCE.format("nvmlDeviceGetHandleByIndex_v2", 4),
-            "There is an NVIDIA driver, and no GPU that it shows. GPU 0 cannot be opened (Insufficient Permissions): it is left out.",
+            FAILING.format("nvmlDeviceGetHandleByIndex_v2", 4),
+            "The NVIDIA driver reports no GPU: no GPU is sampled. GPU 0 cannot be opened (Insufficient Permissions), and is not sampled.",
         ),
     ],
 )
-def test_a_driver_that_cannot_be_used_is_said_once_and_there_is_nothing_to_sample(fake_nvml, script, note):
+def test_an_unusable_driver_is_noted_and_nothing_is_sampled(fake_nvml, script, note):
     played = fake_nvml.play(script)
     assert not played["started"]
     assert played["notes"] == [note]
     assert played["windows"][0]["figures"] == []
 
 
-def test_a_gpu_that_cannot_be_opened_is_left_out(fake_nvml):
+def test_a_gpu_that_cannot_be_opened_is_noted_and_left_out(fake_nvml):
     played = fake_nvml.play("fail nvmlDeviceGetHandleByIndex_v2:0 4\n" + HEALTHY + HEALTHY.replace("GPU-a", "GPU-b"))
-    assert played["notes"] == ["GPU 0 cannot be opened (Insufficient Permissions): it is left out."]
+    assert played["notes"] == ["GPU 0 cannot be opened (Insufficient Permissions), and is not sampled."]
     assert [one["uuid"] for one in played["windows"][0]["figures"]] == ["GPU-b"]
 
 
-def test_a_gpu_goes_by_its_index_where_the_driver_does_not_tell_its_name(fake_nvml):
+def test_a_gpu_without_name_and_uuid_is_identified_by_its_index(fake_nvml):
     refused = "fail nvmlDeviceGetName 999\nfail nvmlDeviceGetUUID 3\n"
     played = fake_nvml.play("fail nvmlSystemGetDriverVersion 4\ngpu\npower_mw 100000\n" + refused)
     assert [(one["uuid"], one["name"], one["driver_version"]) for one in played["windows"][0]["figures"]] == [("index 0", "unnamed", None)]
     assert played["notes"] == [
-        "GPU 0 (unnamed): the driver failed to tell its name (Unknown Error).",
-        "GPU 0 (unnamed): its driver does not tell its UUID; the rest is sampled.",
-        "GPU 0 (unnamed): this user has no permission to read its driver's version; the rest is sampled.",
+        "GPU 0 (unnamed): reading its name failed (Unknown Error).",
+        "GPU 0 (unnamed): the driver does not report its UUID; everything else is sampled.",
+        "GPU 0 (unnamed): this user has no permission to read its driver version; everything else is sampled.",
     ]
 
 
-def test_an_instance_that_cannot_be_opened_is_left_out(fake_nvml):
+def test_a_mig_instance_that_cannot_be_opened_is_noted_and_left_out(fake_nvml):
     script = "gpu\nname H100\nuuid GPU-a\nmig\nuuid MIG-0\nmig\nuuid MIG-1\n"
     played = fake_nvml.play(script.replace("H100", "H100\nfail nvmlDeviceGetMigDeviceHandleByIndex:0 4"))
     assert [one["uuid"] for one in played["windows"][0]["figures"]] == ["GPU-a", "MIG-1"]
-    assert played["notes"][0] == "GPU 0 (H100): its instance 0 cannot be opened (Insufficient Permissions), and is left out."
+    assert played["notes"][0] == "GPU 0 (H100): MIG instance 0 cannot be opened (Insufficient Permissions), and is not sampled."
     assert played["notes"][1].startswith("GPU 0 (H100) is divided (MIG) into 1 instance: ")
 
 
-def test_fields_without_support_or_permission_are_said_once_and_not_asked_again(fake_nvml):
+def test_unsupported_and_forbidden_quantities_are_noted_once_and_not_read_again(fake_nvml):
     refused = ["nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetTemperature"]
     script = HEALTHY + "".join(f"fail {call} 3\n" for call in refused)
     script += (
@@ -91,9 +91,9 @@ def test_fields_without_support_or_permission_are_said_once_and_not_asked_again(
     )
     played = fake_nvml.play(script, [(1, 5), (5, 10)], count_calls=refused)
     assert sorted(played["notes"]) == [
-        "GPU 0 (Fake A100): its driver does not tell PCIe bytes sent, PCIe bytes received; the rest is sampled.",
-        "GPU 0 (Fake A100): its driver does not tell temperature, corrected ECC errors, uncorrected ECC errors; the rest is sampled.",
-        "GPU 0 (Fake A100): this user has no permission to read the SM clock, the processes on it; the rest is sampled.",
+        "GPU 0 (Fake A100): the driver does not report PCIe bytes sent, PCIe bytes received; everything else is sampled.",
+        "GPU 0 (Fake A100): the driver does not report temperature, corrected ECC errors, uncorrected ECC errors; everything else is sampled.",
+        "GPU 0 (Fake A100): this user has no permission to read the SM clock, its processes; everything else is sampled.",
     ]
     assert played["calls"] == {"nvmlDeviceGetTotalEccErrors": 2, "nvmlDeviceGetPcieThroughput": 2, "nvmlDeviceGetTemperature": 1}
     figures = played["windows"][1]["figures"][0]
@@ -103,7 +103,7 @@ def test_fields_without_support_or_permission_are_said_once_and_not_asked_again(
     assert figures["utilization_mean"] == pytest.approx(0.5)
 
 
-def test_an_old_driver_is_asked_in_its_own_way(fake_nvml):
+def test_an_old_driver_is_read_with_older_calls(fake_nvml):
     newer = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetFieldValues", "nvmlDeviceGetMigMode"]
     newer += ["nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetSamples"]
     script = HEALTHY + "memory_used 5\nmemory_reserved 600\nthrottle_reasons 0x40\nprocess 7 1\nprocess 8\n"
@@ -116,35 +116,35 @@ def test_an_old_driver_is_asked_in_its_own_way(fake_nvml):
     assert [one["code"] for one in window["warnings"]] == ["gpu_throttled", "gpu_shared"]
 
 
-def test_a_gpu_that_is_lost_in_the_middle_is_said_once_and_the_other_one_goes_on(fake_nvml):
+def test_a_gpu_lost_during_the_run_is_noted_and_the_other_is_still_sampled(fake_nvml):
     script = HEALTHY + "lost_at 4.02\n" + HEALTHY.replace("GPU-a", "GPU-b")
     played = fake_nvml.play(script, [(1, 3), (3, 6), (6, 8)])
-    assert played["notes"] == ["GPU 0 (Fake A100) is lost to the driver (GPU is lost): nothing more is sampled of it."]
+    assert played["notes"] == ["GPU 0 (Fake A100): the driver lost it (GPU is lost); it is no longer sampled."]
     before, within, after = (window["figures"][0] for window in played["windows"])
     assert before["energy_j"] == pytest.approx(200)
     assert (within["energy_j"], within["power_mean_w"], within["utilization_mean"]) == (None, 100, 0.5)
     assert (after["uuid"], after["power_mean_w"], after["utilization_mean"], after["memory_used_max_bytes"]) == ("GPU-a", None, None, None)
     assert [[one["message"] for one in window["warnings"]] for window in played["windows"]] == [
-        [], ["GPU 0 (Fake A100) was lost 1.1 s into the window: its figures are of the time before."], [],
+        [], ["GPU 0 (Fake A100) was lost 1.1 s into the window: its means cover only the time before that."], [],
     ]  # fmt: skip
     assert [window["figures"][1]["energy_j"] for window in played["windows"]] == pytest.approx([200, 300, 200])
 
 
-def test_a_driver_that_fails_for_a_while_is_said_once_and_asked_again(fake_nvml):
+def test_a_temporary_failure_is_noted_once_and_reading_continues(fake_nvml):
     script = HEALTHY + "sm_clock steps 0:1000 5:1400\nfail nvmlDeviceGetClockInfo:1 999 2 4\n"
     played = fake_nvml.play(script, [(1, 8)])
-    assert played["notes"] == ["GPU 0 (Fake A100): the driver failed to tell the SM clock (Unknown Error)."]
+    assert played["notes"] == ["GPU 0 (Fake A100): reading the SM clock failed (Unknown Error)."]
     assert played["windows"][0]["figures"][0]["sm_clock_mean_mhz"] == pytest.approx((4 * 1000 + 3 * 1400) / 7, rel=0.01)
 
 
-def test_a_buffer_that_nobody_fills_any_more_is_left_for_the_rates(fake_nvml):
+def test_a_sample_buffer_that_stops_filling_is_replaced_by_rates(fake_nvml):
     script = "gpu\nuuid GPU-a\nutilization steps 0:20 10:80\nfail nvmlDeviceGetSamples:1 6 3\n"
     played = fake_nvml.play(script, [(1, 3), (8, 12)])
     assert played["notes"] == []
     assert played["windows"][1]["figures"][0]["utilization_mean"] == pytest.approx(0.5, abs=0.6 * 0.3 / 4)
 
 
-def test_memory_held_by_others_is_a_warning(fake_nvml):
+def test_other_processes_on_the_servers_gpu_are_a_warning(fake_nvml):
     shared = HEALTHY + "process 4242 1073741824\nprocess 77 3145728\nprocess 78\n"
     script = shared + HEALTHY.replace("GPU-a", "GPU-b") + "process 77 5\nprocess 79 5\n" + HEALTHY.replace("GPU-a", "GPU-c")
     played = fake_nvml.play(script, server_pids=[4242, 4243])
@@ -153,23 +153,23 @@ def test_memory_held_by_others_is_a_warning(fake_nvml):
     assert window["warnings"] == [
         {
             "code": "gpu_shared",
-            "message": "GPU 0 (Fake A100) was shared: 2 processes (PID 77, 78) beside the server held 3 MiB of its memory.",
+            "message": "GPU 0 (Fake A100) was shared: besides the server, 2 processes (PID 77, 78) held 3 MiB of its memory.",
         }
     ]
 
 
-def test_whose_memory_it_is_may_not_be_known(fake_nvml):
+def test_the_servers_processes_may_be_unknown(fake_nvml):
     played = fake_nvml.play(HEALTHY + "process 7 1048576\nprocess 8\n" + HEALTHY.replace("GPU-a", "GPU-b") + "process 7\n")
     (window,) = played["windows"]
     assert [one["used_by_server"] for one in window["figures"]] == [None, None]
     (warning,) = window["warnings"]
     assert warning["message"] == (
         "GPU 0 (Fake A100) was used by 2 processes (PID 7, 8), which held 1 MiB of its memory; "
-        "which of them is the server, if any, is not known."
+        "whether one of them is the server is not known."
     )
 
 
-def test_memory_errors_that_could_not_be_corrected_are_a_warning(fake_nvml):
+def test_uncorrectable_memory_errors_are_a_warning(fake_nvml):
     script = HEALTHY + "ecc_corrected steps 0:100 3:107\necc_uncorrected steps 0:4 4:5\n"
     window = fake_nvml.play(script, [(1, 6)])["windows"][0]
     assert (window["figures"][0]["ecc_errors"], window["figures"][0]["ecc_uncorrected_errors"]) == (8, 1)

@@ -1,4 +1,4 @@
-"""The real pynvml on the fake library: what a script says is what the sampler sees."""
+"""The real pynvml on the fake library: the sampler must report the curves of the script."""
 
 import itertools
 import json
@@ -8,9 +8,11 @@ import sys
 
 import pytest
 
+from perfkit.target.address import Address
+from perfkit.telemetry.gpu.sampler import ServerProcesses
 from tests.telemetry.fake_nvml.library import FOLDER
 
-MIG = "the driver tells their memory alone, and power, energy, clocks and temperature of the whole GPU, whoever works on it."
+MIG = "the driver reports memory per instance, but power, energy, clocks and temperature only for the whole GPU."
 LINE, SINE = [(0, 100_000), (5, 300_000), (10, 200_000), (40, 260_000)], (200.0, 80.0, 7.0)
 TWO_GPUS = f"""
 gpu
@@ -59,24 +61,24 @@ def two_gpus(fake_nvml):
     return fake_nvml.play(TWO_GPUS, [(1.013, 9.377)])
 
 
-def test_power_comes_back_within_one_sample(two_gpus):
+def test_every_change_of_power_is_reported_at_its_instant(two_gpus):
     (window,) = two_gpus["windows"]
     series = window["series"]["gpu_power GPU-a"]
     assert [value for _, value in series] == pytest.approx([watts(at_s) for at_s, _ in series], abs=0.001)
-    # it changes every tenth of a second, and every change is there with its own instant
+    # power changes every tenth of a second
     assert [at_s for at_s, _ in series] == pytest.approx([i / 10 for i in range(10, 94)], abs=1e-5)
 
 
-def test_utilisation_comes_from_the_drivers_buffer_with_the_instant_of_each_value(two_gpus):
+def test_utilisation_is_read_from_the_drivers_buffer_with_its_timestamps(two_gpus):
     (window,) = two_gpus["windows"]
     series = window["series"]["gpu_utilization GPU-a"]
     assert [at_s for at_s, _ in series] == pytest.approx([i / 6 for i in range(6, 57)], abs=1e-5)
-    # a value is the mean of the sixth of a second before it, and 3 s and 7 s are ends of such
+    # each value is the mean of the sixth of a second before it, and 3 s and 7 s are ends of such spans
     expected = [0.0 if at_s < 3.01 else 1.0 if at_s < 7.01 else 0.4 for at_s, _ in series]
     assert [value for _, value in series] == pytest.approx(expected)
 
 
-def test_changes_of_what_is_polled_are_seen_within_one_sample(two_gpus):
+def test_changes_of_polled_values_are_reported_within_one_interval(two_gpus):
     (window,) = two_gpus["windows"]
     changes: dict[str, list[tuple[float, float]]] = {
         "gpu_memory_used GPU-a": [(4.03, 5000), (6, 2000)],
@@ -84,9 +86,9 @@ def test_changes_of_what_is_polled_are_seen_within_one_sample(two_gpus):
         "gpu_memory_used MIG-0": [(5, 888)],
     }
     for name, expected in changes.items():
-        seen = window["series"][name][1:]  # the first one holds at the start
-        assert [value for _, value in seen] == [value for _, value in expected]
-        assert all(0 <= at_s - when_s < 0.05 + 1e-6 for (at_s, _), (when_s, _) in zip(seen, expected, strict=True))
+        changed = window["series"][name][1:]  # the first sample was in effect at the start
+        assert [value for _, value in changed] == [value for _, value in expected]
+        assert all(0 <= at_s - when_s < 0.05 + 1e-6 for (at_s, _), (when_s, _) in zip(changed, expected, strict=True))
 
 
 def test_the_figures_of_a_whole_gpu_are_those_of_its_curves(two_gpus):
@@ -96,7 +98,7 @@ def test_the_figures_of_a_whole_gpu_are_those_of_its_curves(two_gpus):
     assert figures["energy_source"] == "counter"
     assert figures["power_source"] == "instant"
     assert figures["power_mean_w"] == pytest.approx(joules(1.013, 9.377) / length_s, rel=0.005)
-    # a sixth of a second is not over at the window's end
+    # the last sixth of a second has not ended at the window's end
     assert figures["utilization_mean"] == pytest.approx((4 * 1.0 + 2.377 * 0.4) / length_s, abs=0.01)
     assert figures["memory_utilization_mean"] == pytest.approx(5.377 * 0.5 / length_s, abs=0.01)
     assert figures["sm_clock_mean_mhz"] == pytest.approx((3.987 * 1410 + 4.377 * 1000) / length_s, abs=410 * 0.05 / length_s)
@@ -109,21 +111,21 @@ def test_the_figures_of_a_whole_gpu_are_those_of_its_curves(two_gpus):
     assert (figures["pcie_sent_mean_bytes_per_s"], figures["pcie_received_mean_bytes_per_s"]) == (500_000, 20_000)
 
 
-def test_throttling_is_a_warning_and_idling_is_none(two_gpus):
+def test_throttling_is_a_warning_but_idling_is_not(two_gpus):
     (window,) = two_gpus["windows"]
     (warning,) = window["warnings"]
     assert warning["code"] == "gpu_throttled"
-    assert warning["message"].startswith("GPU 0 (Fake A100) held its clocks down for 23.")
+    assert warning["message"].startswith("GPU 0 (Fake A100) lowered its clocks for 23.")
     assert "software thermal slowdown 1" in warning["message"]
 
 
-def test_instances_of_a_divided_gpu_tell_their_memory_alone_and_that_is_said_once(fake_nvml):
+def test_mig_instances_report_memory_only_and_one_note_says_so(fake_nvml):
     played = fake_nvml.play(TWO_GPUS, [(1, 2), (2, 6)])
     whole, first, second = played["windows"][1]["figures"][1:]
     assert (whole["mig"], whole["utilization_mean"], whole["power_mean_w"]) == (False, None, 90.0)
     assert (first["uuid"], first["mig"], first["parent_uuid"], first["memory_total_bytes"]) == ("MIG-0", True, "GPU-b", 10737418240)
     assert (first["memory_used_max_bytes"], second["memory_used_max_bytes"]) == (888, 5)
-    told = {
+    reported = {
         "driver_version",
         "uuid",
         "name",
@@ -135,15 +137,15 @@ def test_instances_of_a_divided_gpu_tell_their_memory_alone_and_that_is_said_onc
         "memory_used_max_bytes",
         "throttle_reasons",
     }
-    assert all(value is None for name, value in first.items() if name not in told)
+    assert all(value is None for name, value in first.items() if name not in reported)
     assert played["notes"] == [
         f"GPU 1 (Fake H100) is divided (MIG) into 2 instances: {MIG}",
-        "GPU 1 (Fake H100): its driver does not tell utilisation, memory-controller utilisation; the rest is sampled.",
+        "GPU 1 (Fake H100): the driver does not report utilisation, memory-controller utilisation; everything else is sampled.",
     ]
 
 
 FIELDS, COUNTER = "fail nvmlDeviceGetFieldValues", "fail nvmlDeviceGetTotalEnergyConsumption 3"
-WAYS = {
+METHODS = {
     "GPU-counter": ("counter", "instant", f"{FIELDS}:83 3"),
     "GPU-instant": ("power", "instant", f"{FIELDS}:83 3\n{COUNTER}"),
     "GPU-samples": ("power", "samples", f"{FIELDS} 13\n{COUNTER}"),
@@ -151,10 +153,10 @@ WAYS = {
 }
 
 
-def test_energy_is_within_half_a_percent_of_the_integral_whichever_way_it_is_read(fake_nvml):
+def test_energy_is_within_half_a_percent_of_the_integral_with_every_method(fake_nvml):
     mean, amplitude, period = SINE
     script = "".join(
-        f"gpu\nuuid {name}\npower_mw sine {mean * 1000} {amplitude * 1000} {period}\n{rest}\n" for name, (_, _, rest) in WAYS.items()
+        f"gpu\nuuid {name}\npower_mw sine {mean * 1000} {amplitude * 1000} {period}\n{rest}\n" for name, (_, _, rest) in METHODS.items()
     )
     windows = [(2.0, 22.03), (22.03, 22.03 + 3 * period)]
     played = fake_nvml.play(script, windows)
@@ -162,19 +164,19 @@ def test_energy_is_within_half_a_percent_of_the_integral_whichever_way_it_is_rea
         turns = [2 * math.pi * at_s / period for at_s in (start_s, end_s)]
         expected = mean * (end_s - start_s) + amplitude * period / (2 * math.pi) * (math.cos(turns[0]) - math.cos(turns[1]))
         for figures in window["figures"]:
-            source, power_source, _ = WAYS[figures["uuid"]]
+            source, power_source, _ = METHODS[figures["uuid"]]
             assert (figures["energy_source"], figures["power_source"]) == (source, power_source)
-            # a mean over the second before lags by half of that, which full turns of the sine hide
+            # a mean over the last second lags by half a second, which full periods of the sine hide
             if power_source != "average" or start_s > 22:
                 assert figures["energy_j"] == pytest.approx(expected, rel=0.005), figures["uuid"]
     assert played["notes"] == [
-        f"GPU {index} (Fake GPU): its driver does not tell the energy counter; the rest is sampled." for index in (1, 2, 3)
+        f"GPU {index} (Fake GPU): the driver does not report the energy counter; everything else is sampled." for index in (1, 2, 3)
     ]
 
 
-def test_what_a_gpu_draws_at_rest_is_measured_before_and_taken_off(fake_nvml):
+def test_idle_power_is_measured_before_the_run_and_subtracted(fake_nvml):
     script = "gpu\nuuid GPU-a\npower_mw steps 0:60000 3:250000\nmig\n"
-    played = fake_nvml.play(script, [(4.0, 14.0)], rest_s=2.0)
+    played = fake_nvml.play(script, [(4.0, 14.0)], idle_s=2.0)
     whole, instance = played["windows"][0]["figures"]
     assert whole["idle_power_w"] == pytest.approx(60, rel=0.005)
     assert whole["energy_j"] == pytest.approx(2500, rel=0.005)
@@ -182,13 +184,13 @@ def test_what_a_gpu_draws_at_rest_is_measured_before_and_taken_off(fake_nvml):
     assert (instance["idle_power_w"], instance["energy_above_idle_j"]) == (None, None)
 
 
-def test_a_gpu_that_works_for_others_before_the_run_is_not_at_rest(fake_nvml):
-    played = fake_nvml.play("gpu\nname A100\nutilization 30\npower_mw 100000\n", [(4.0, 5.0)], rest_s=2.0)
+def test_a_gpu_that_is_busy_before_the_run_is_noted(fake_nvml):
+    played = fake_nvml.play("gpu\nname A100\nutilization 30\npower_mw 100000\n", [(4.0, 5.0)], idle_s=2.0)
     (note,) = played["notes"]
-    assert note.startswith("GPU 0 (A100) was not at rest before the run, with a utilisation of 30%: its power without load is less")
+    assert note.startswith("GPU 0 (A100) was not idle before the run (utilisation 30%): the measured idle power is too high")
 
 
-def test_a_driven_sampler_sees_everything_in_the_machines_own_time_and_leaves_no_thread(fake_nvml):
+def test_a_sampler_thread_samples_everything_in_real_time_and_leaves_no_thread(fake_nvml):
     script = fake_nvml.folder / "live.txt"
     script.write_text("gpu\npower_mw 100000\nutilization 50\npcie_blocks_s 0.02\npcie_sent_kb_per_s 3\nmemory_used 5\n")
     command = [sys.executable, str(FOLDER / "live.py")]
@@ -197,22 +199,52 @@ def test_a_driven_sampler_sees_everything_in_the_machines_own_time_and_leaves_no
     assert json.loads(live.stdout) == {"power_mean_w": 100.0, "threads": []}
 
 
-def test_questions_are_asked_no_more_often_than_their_answers_change(fake_nvml):
+def test_queries_run_no_more_often_than_their_values_change(fake_nvml):
     names = ["nvmlDeviceGetTemperature", "nvmlDeviceGetSamples", "nvmlDeviceGetPcieThroughput", "nvmlDeviceGetClockInfo"]
     played = fake_nvml.play("gpu\nuuid GPU-a\ntemperature 50\n", [(1, 10)], rate_per_s=100, count_calls=names)
     calls = played["calls"]
     assert 10 <= calls["nvmlDeviceGetTemperature"] <= 12  # once a second
-    assert 2 * 2 * 20 <= calls["nvmlDeviceGetSamples"] <= 2 * 2 * 22  # two buffers, each read twice a second in two calls
+    assert 2 * 2 * 20 <= calls["nvmlDeviceGetSamples"] <= 2 * 2 * 22  # two buffers, each read twice a second with two calls
     assert 2 * 10 <= calls["nvmlDeviceGetPcieThroughput"] <= 2 * 11  # sent and received
     assert calls["nvmlDeviceGetClockInfo"] >= 2 * 1000
 
 
-def test_a_value_that_stays_is_kept_once(fake_nvml):
+def test_an_unchanged_value_is_one_sample(fake_nvml):
     (window,) = fake_nvml.play("gpu\nuuid GPU-a\ntemperature 50\nmemory_used 7\n", [(5, 10)])["windows"]
-    assert window["series"]["gpu_memory_used GPU-a"] == [[0.0, 7.0]]  # since it was new
+    assert window["series"]["gpu_memory_used GPU-a"] == [[0.0, 7.0]]  # from when it was new
 
 
-def test_the_newest_values_are_there_for_who_watches(fake_nvml):
+def test_the_newest_values_are_available_for_live_metrics(fake_nvml):
     latest = {(name, uuid): value for name, uuid, value in fake_nvml.play(TWO_GPUS, [(1, 8)])["latest"]}
     assert latest["gpu_power", "GPU-a"] == pytest.approx(watts(8.0))
     assert latest["gpu_memory_used", "MIG-0"] == 888
+
+
+SERVER = """
+import socket, subprocess, sys
+listener = socket.socket(socket.AF_UNIX if sys.argv[1] == "unix" else socket.AF_INET)
+listener.bind(sys.argv[2] if sys.argv[1] == "unix" else ("127.0.0.1", 0))
+listener.listen()
+child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+print(child.pid, listener.getsockname() if sys.argv[1] == "unix" else listener.getsockname()[1], flush=True)
+sys.stdin.read()
+child.stdin.close()
+child.wait()
+"""
+
+
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+def test_the_servers_processes_are_its_listener_and_descendants(tmp_path, kind):
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SERVER, kind, str(tmp_path / "s")], stdin=pipe, stdout=pipe, text=True) as server:
+        child, where = server.stdout.readline().split()
+        address = Address.parse(f"unix:{where}" if kind == "unix" else f"http://127.0.0.1:{where}")
+        processes = ServerProcesses([address])
+        assert processes() == {server.pid, int(child)}
+        server.stdin.close()
+        server.wait()
+        assert processes() == set()
+
+
+def test_a_server_elsewhere_has_no_processes_on_this_machine(tmp_path):
+    assert ServerProcesses([Address.parse(f"http+unix:{tmp_path}/nobody")])() == set()

@@ -1,4 +1,4 @@
-"""The course of the server's statistics over one connection, its readings from a script."""
+"""The server's statistics over time, with readings from a script."""
 
 import pytest
 
@@ -16,19 +16,19 @@ def statistics(requests, infer_ms):
     return (ModelStatistics("1", 2 * requests, requests, **times),)
 
 
-class Scripted(ServerStatisticsSampler):
-    """Readings come from a list, the first of them at the start; None does not answer."""
+class ScriptedSampler(ServerStatisticsSampler):
+    """Takes its readings from a list, the first at the start; None stands for no answer."""
 
     def __init__(self, clock, *readings):
         super().__init__(StatisticsConfig(Address.parse("http://127.0.0.1:1"), "m", "", S), clock)
         self.readings = list(readings)
 
     async def _connect(self):
-        course = self
+        sampler = self
 
         class Transport:
             async def model_statistics(self, model, version):
-                reading = course.readings.pop(0)
+                reading = sampler.readings.pop(0)
                 if reading is None:
                     raise TargetError("gone")
                 return reading
@@ -40,11 +40,11 @@ class Scripted(ServerStatisticsSampler):
 
 
 @pytest.fixture
-def course(clock):
+def sampler(clock):
     made = []
 
     def make(*readings):
-        made.append(Scripted(clock, *readings))
+        made.append(ScriptedSampler(clock, *readings))
         return made[-1]
 
     yield make
@@ -58,8 +58,8 @@ def sampled(one, clock, times):
         assert one.sample() == clock.ns + S
 
 
-def test_each_step_has_the_means_of_what_ended_in_it(course, clock):
-    one = course(statistics(0, 0), statistics(0, 0), statistics(10, 100), statistics(30, 500), statistics(30, 500))
+def test_means_cover_the_requests_between_two_readings(sampler, clock):
+    one = sampler(statistics(0, 0), statistics(0, 0), statistics(10, 100), statistics(30, 500), statistics(30, 500))
     assert one.start()
     sampled(one, clock, 4)
     series = {series.name: series for series in one.window(0, 9 * S).series}
@@ -68,24 +68,24 @@ def test_each_step_has_the_means_of_what_ended_in_it(course, clock):
     assert series["server_mean_batch"].values == (2, 2)
 
 
-def test_a_server_that_does_not_answer_at_first_is_asked_again(course, clock):
-    one = course(None, statistics(0, 0), statistics(4, 20))
+def test_a_server_that_does_not_answer_at_first_is_read_again(sampler, clock):
+    one = sampler(None, statistics(0, 0), statistics(4, 20))
     assert one.start()
     sampled(one, clock, 2)
-    assert one.notes == ["The server's statistics could not be read at times: their course has gaps."]
+    assert one.notes == ["Some readings of the server's statistics failed: their series have gaps."]
     assert {series.name for series in one.window(0, 9 * S).series} >= {"server_compute_infer"}
 
 
-def test_a_server_without_statistics_is_said_and_not_asked_again(course):
-    one = course(())
+def test_a_server_without_statistics_is_noted_and_not_read_again(sampler):
+    one = sampler(())
     assert not one.start()
     assert one.notes == ["The server has no v2 statistics: its queue and compute times are not known."]
 
 
-def test_counters_that_fall_in_the_load_are_remarked(course, clock):
-    one = course(statistics(9, 9), statistics(9, 9), statistics(2, 2), statistics(3, 5))
+def test_counters_that_fall_during_the_load_are_a_warning(sampler, clock):
+    one = sampler(statistics(9, 9), statistics(9, 9), statistics(2, 2), statistics(3, 5))
     assert one.start()
     sampled(one, clock, 3)
-    seen = one.window(0, 9 * S)
-    assert [warning.code for warning in seen.warnings] == ["server_counters_reset"]
-    assert [series.values for series in seen.series if series.name == "server_compute_infer"] == [(3 * MS,)]
+    report = one.window(0, 9 * S)
+    assert [warning.code for warning in report.warnings] == ["server_counters_reset"]
+    assert [series.values for series in report.series if series.name == "server_compute_infer"] == [(3 * MS,)]

@@ -1,4 +1,4 @@
-"""`perfkit run` with GPUs under it: what the driver says stands in the result, beside the requests."""
+"""`perfkit run` on a machine with GPUs: the result holds what the driver reports."""
 
 import json
 import shutil
@@ -46,9 +46,9 @@ def result(compiled_nvml, tmp_path_factory):
     scenario.write_text(yaml.safe_dump(SCENARIO))
     command = [sys.executable, "-m", "perfkit", "run", str(scenario), "--quiet", "--out", str(fake_nvml.folder / "out")]
     ended = subprocess.run(command, env=fake_nvml.environment(script), capture_output=True, text=True, check=False)
-    # 5: a busy machine may find that the generator was the bottleneck, which is not what this is about
-    assert ended.returncode in {0, 5}, ended.stderr
-    return json.loads((fake_nvml.folder / "out" / "result.json").read_text())
+    result = fake_nvml.folder / "out" / "result.json"
+    assert result.exists(), ended.stderr  # on a busy machine its points may be invalid, which does not matter here
+    return json.loads(result.read_text())
 
 
 def test_the_result_has_each_gpus_figures_per_repetition_and_pooled(result):
@@ -69,22 +69,22 @@ def test_the_result_has_each_gpus_figures_per_repetition_and_pooled(result):
     assert pooled["gpus"][0]["energy_j"] == pytest.approx(first["gpus"][0]["energy_j"] + second["gpus"][0]["energy_j"])
 
 
-def test_what_is_said_of_the_gpus_is_said_once(result):
+def test_each_note_about_the_gpus_is_reported_once(result):
     notes = result["environment"]["telemetry"]["notes"]
-    assert [note[:24] for note in notes if "GPU 1" in note] == ["GPU 1 (Fake GPU) is divi", "GPU 1 (Fake GPU): its dr"]
+    assert [note[:24] for note in notes if "GPU 1" in note] == ["GPU 1 (Fake GPU) is divi", "GPU 1 (Fake GPU): the dr"]
 
 
 @pytest.mark.parametrize(
     ("url", "is_read"),
     [("http://127.0.0.1:8000", True), ("unix:/run/v2.sock", True), ("grpc://10.0.0.7:8001", False), ("https://models.example", False)],
 )
-def test_the_driver_is_read_where_the_target_is_this_machine(url, is_read):
+def test_nvml_is_used_only_for_a_target_on_this_machine(url, is_read):
     scenario, address = Scenario.model_validate({**SCENARIO, "target": {"model": "simple", "url": url}}), Address.parse(url)
     wanted = telemetry_config(scenario, Target({address.protocol: address}, None))
     gpus = wanted.gpus
     assert (gpus is not None) == wanted.may_see_gpus == is_read
     if gpus is not None:
-        assert (gpus.rate_per_s, gpus.rest_ns, gpus.addresses) == (50.0, 200_000_000, (address,))
+        assert (gpus.rate_per_s, gpus.idle_ns, gpus.addresses) == (50.0, 200_000_000, (address,))
 
 
 def test_the_gpus_of_a_server_elsewhere_may_be_in_its_metrics():

@@ -1,18 +1,15 @@
-"""The generator from outside: counters of a machine whose readings are known."""
-
-import os
-import pathlib
+"""The generator's figures, computed from known counters."""
 
 import pytest
 
-from perfkit.machine.host import MachineCounters, ProcessCounters, read_machine_counters, read_process_counters
+from perfkit.machine.readings import MachineCounters, ProcessCounters
 from perfkit.telemetry.host.generator import GeneratorSampler
 
 S = 1_000_000_000
 
 
 class Machine:
-    """Four CPUs: two are busy, a fifth of one is stolen; each worker runs for as many seconds a second as it is told."""
+    """Four CPUs, of which two are busy and a fifth of one is stolen; `busy` is each worker's share of a core."""
 
     def __init__(self, clock, busy):
         self.clock, self.busy = clock, busy
@@ -54,7 +51,7 @@ def test_shares_and_counts_of_a_window(sampler, clock):
     assert (figures.sockets_max, figures.open_files_max, figures.open_files_limit) == (13, 42, 1000)
 
 
-def test_a_window_between_two_samples_is_read_on_a_straight_line(sampler, clock):
+def test_counters_are_linear_between_samples(sampler, clock):
     one = sampler({1: 0.5})
     run(one, clock, 3)
     figures = one.window(int(1.1 * S), int(1.3 * S)).summary
@@ -75,7 +72,7 @@ def test_series_are_rates_between_samples(sampler, clock):
     assert {one.name for one in one.latest()} == set(series)
 
 
-def test_a_worker_that_ended_is_counted_as_far_as_it_was_seen(sampler, clock):
+def test_a_worker_that_ended_counts_while_half_the_window_was_sampled(sampler, clock):
     busy = {1: 0.5, 2: 0.5}
     one = sampler(busy)
     run(one, clock, 4)
@@ -86,47 +83,16 @@ def test_a_worker_that_ended_is_counted_as_far_as_it_was_seen(sampler, clock):
     assert one.window(5 * S, 9 * S).summary.worker_cpu_shares == (pytest.approx(0.5), None)
 
 
-def test_nearly_all_files_open_is_remarked(sampler, clock):
+def test_nearly_all_files_open_is_a_warning(sampler, clock):
     one = sampler({60: 0.1}, file_limit=110)
     run(one, clock, 1)
     assert [warning.code for warning in one.window(0, S).warnings] == ["file_limit"]
-    assert "100 open files and sockets of the 110" in one.window(0, S).warnings[0].message
+    assert "100 open files and sockets, close to its limit of 110" in one.window(0, S).warnings[0].message
 
 
-def test_other_workers_take_the_place_of_those_before(sampler, clock):
+def test_following_other_workers_replaces_those_before(sampler, clock):
     one = sampler({1: 0.5})
     run(one, clock, 2)
     one.follow([])
     run(one, clock, 4)
     assert one.window(2 * S, 4 * S).summary.worker_cpu_shares == ()
-
-
-SNMP = "Ip: Forwarding DefaultTTL\nIp: 1 64\nTcp: RtoAlgorithm OutSegs RetransSegs InErrs\nTcp: 1 1234567 89 0\nUdp: InDatagrams\nUdp: 5\n"
-
-
-def test_tcp_counters_are_read_by_their_names(tmp_path):
-    (tmp_path / "net").mkdir()
-    (tmp_path / "net" / "snmp").write_text(SNMP)
-    (tmp_path / "net" / "sockstat").write_text("sockets: used 300\nTCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1\nUDP: inuse 3 mem 2\n")
-    (tmp_path / "net" / "sockstat6").write_text("TCP6: inuse 4\nUDP6: inuse 0\n")
-    found = read_machine_counters(tmp_path)
-    assert (found.tcp_segments_sent, found.tcp_retransmits, found.tcp_sockets) == (1234567, 89, 11)
-
-
-@pytest.mark.parametrize("text", [None, "", "Tcp: OutSegs\n", "Tcp: OutSegs\nTcp: many\n"])
-def test_a_system_that_does_not_count_tcp_has_none(tmp_path, text):
-    (tmp_path / "net").mkdir()
-    if text is not None:
-        (tmp_path / "net" / "snmp").write_text(text)
-        (tmp_path / "net" / "sockstat").write_text("TCP: inuse\n" if text else "")
-    found = read_machine_counters(tmp_path)
-    assert (found.tcp_segments_sent, found.tcp_retransmits, found.tcp_sockets) == (None, None, None)
-
-
-def test_this_process_and_machine_are_read():
-    own, machine = read_process_counters(os.getpid()), read_machine_counters(pathlib.Path("/proc"))
-    assert own.cpu_s > 0
-    assert own.open_files >= 3
-    assert 0 < machine.cpu_s <= machine.total_s
-    assert read_process_counters(os.getpid()).cpu_s >= own.cpu_s
-    assert read_process_counters(2**22 + 1) is None

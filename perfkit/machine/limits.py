@@ -1,0 +1,69 @@
+"""The limits of this process: CPU quota, open files, ports."""
+
+import contextlib
+import pathlib
+import resource
+from collections.abc import Sequence
+
+from perfkit.machine.cpus import ROOT, read_system_file
+
+_UNLIMITED_FILES = 1 << 20
+
+
+def cpu_cgroups(root: pathlib.Path = ROOT) -> Sequence[pathlib.Path]:
+    """The folders of the control groups whose CPU quotas apply to this process, of either version, parents included."""
+    folders: list[pathlib.Path] = []
+    with contextlib.suppress(ValueError):
+        for line in (read_system_file(root / "proc/self/cgroup") or "").splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers and "cpu" not in controllers.split(","):
+                continue
+            hierarchy = root / ("sys/fs/cgroup/cpu" if controllers else "sys/fs/cgroup")
+            own = hierarchy / group.lstrip("/")
+            folders += [folder for folder in (own, *own.parents) if folder.is_relative_to(hierarchy)]
+    return folders
+
+
+def cpu_quota(cgroups: Sequence[pathlib.Path]) -> float | None:
+    """The smallest quota of some control groups, in CPUs; None without a quota."""
+    quotas = []
+    for folder in cgroups:
+        fields = (read_system_file(folder / "cpu.max") or "").split()
+        fields = fields or [read_system_file(folder / name) or "" for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        with contextlib.suppress(ValueError, ZeroDivisionError):  # "max" is not a number: no quota
+            quota_us, period_us = map(int, fields)
+            quotas += [quota_us / period_us] if quota_us > 0 else []  # -1 means no quota
+    return min(quotas, default=None)
+
+
+def throttled_ns(cgroups: Sequence[pathlib.Path]) -> list[int]:
+    """How long quotas have stopped each control group, summed over its CPUs; 0 if unknown."""
+    times = []
+    for folder in cgroups:
+        counts: dict[str, str] = {}
+        with contextlib.suppress(ValueError):
+            counts = dict(line.split() for line in (read_system_file(folder / "cpu.stat") or "").splitlines())
+        times.append(int(counts.get("throttled_time", 0)) or int(counts.get("throttled_usec", 0)) * 1000)
+    return times
+
+
+def raise_open_file_limit() -> int:
+    """Raises the number of files and sockets that this process may open as far as allowed, and returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return _UNLIMITED_FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def hard_open_file_limit() -> int:
+    """The most files and sockets that this process may open after raising its limit."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return _UNLIMITED_FILES if hard == resource.RLIM_INFINITY else hard
+
+
+def count_ephemeral_ports(root: pathlib.Path = ROOT) -> int | None:
+    """The number of local ports for outgoing connections to one address; None if unknown."""
+    ports = (read_system_file(root / "proc/sys/net/ipv4/ip_local_port_range") or "").split()
+    return int(ports[1]) - int(ports[0]) + 1 if len(ports) == 2 else None

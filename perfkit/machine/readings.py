@@ -1,0 +1,182 @@
+"""Readings of how busy this machine and its processes are: CPU time, steal, throttling, context switches, TCP, timers."""
+
+import asyncio
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import psutil
+
+from perfkit.clock import Clock, cpu_ns
+from perfkit.machine.cpus import ROOT, read_system_file
+from perfkit.machine.limits import cpu_cgroups, throttled_ns
+from perfkit.units import NS_PER_S
+
+_SLEEP_NS = NS_PER_S // 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """CPU time since the machine started, in seconds, all CPUs together."""
+
+    cpu_s: float
+    """Without idle time, waiting for disks, and steal."""
+    steal_s: float
+    """Taken by the machine's host for others."""
+    total_s: float
+
+
+def read_cpu_times() -> CpuTimes:
+    """Reads the machine's CPU times."""
+    times = psutil.cpu_times()
+    total_s, steal_s = sum(times), getattr(times, "steal", 0.0)
+    # user and nice time already include that of guests
+    total_s -= getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    idle_s = times.idle + getattr(times, "iowait", 0.0)
+    return CpuTimes(total_s - idle_s - steal_s, steal_s, total_s)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BusyShares:
+    """How busy this process was over a span, and what limited it."""
+
+    cpu: float = 0.0
+    """The share of one core that it used; above 1 if several threads were busy."""
+    steal: float = 0.0
+    """The share of the machine that its host gave to others."""
+    throttled: float = 0.0
+    """The share of time in which a CPU quota stopped it."""
+
+
+class BusyMeter:
+    """Measures `BusyShares` from its creation on; `cgroups` are the folders of this process's control groups."""
+
+    def __init__(self, clock: Clock, cgroups: Sequence[pathlib.Path] | None = None) -> None:
+        self._clock = clock
+        self._cgroups = cpu_cgroups() if cgroups is None else cgroups
+        self._start = (clock.now_ns(), cpu_ns(), read_cpu_times(), throttled_ns(self._cgroups))
+
+    def read(self) -> BusyShares:
+        """The shares since the meter was created."""
+        start_ns, used_ns, before, throttled_before_ns = self._start
+        elapsed_ns = max(self._clock.now_ns() - start_ns, 1)
+        now = read_cpu_times()
+        steal_share = (now.steal_s - before.steal_s) / (now.total_s - before.total_s) if now.total_s > before.total_s else 0.0
+        throttled = zip(throttled_ns(self._cgroups), throttled_before_ns, strict=True)
+        stopped_ns = max((after_ns - before_ns for after_ns, before_ns in throttled), default=0)
+        return BusyShares((cpu_ns() - used_ns) / elapsed_ns, steal_share, min(stopped_ns / elapsed_ns, 1.0))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessCounters:
+    """What a process has used since it started."""
+
+    cpu_s: float
+    voluntary_switches: int
+    """Context switches of its main thread because it waited."""
+    involuntary_switches: int
+    """Context switches of its main thread because another process took the CPU."""
+    open_files: int
+
+
+def read_process_counters(pid: int) -> ProcessCounters | None:
+    """Reads a process's counters; None if it has ended, or may not be read."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            times, switches = process.cpu_times(), process.num_ctx_switches()
+            return ProcessCounters(times.user + times.system, switches.voluntary, switches.involuntary, process.num_fds())
+    except psutil.Error:
+        return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MachineCounters:
+    """What the machine has used since it started, and its TCP sockets; None where the system does not report it."""
+
+    cpu_s: float
+    steal_s: float
+    total_s: float
+    tcp_segments_sent: int | None
+    tcp_retransmits: int | None
+    tcp_sockets: int | None
+    """In use or in TIME_WAIT."""
+
+
+def read_machine_counters(root: pathlib.Path = ROOT) -> MachineCounters:
+    """Reads the machine's counters; the TCP ones are of this process's network namespace."""
+    cpu, tcp, sockets = read_cpu_times(), _read_tcp_counters(root), read_tcp_sockets(root)
+    known = [count for count in (sockets.in_use, sockets.time_wait) if count is not None]
+    return MachineCounters(
+        cpu_s=cpu.cpu_s,
+        steal_s=cpu.steal_s,
+        total_s=cpu.total_s,
+        tcp_segments_sent=tcp.get("OutSegs"),
+        tcp_retransmits=tcp.get("RetransSegs"),
+        tcp_sockets=sum(known) if known else None,
+    )
+
+
+def _read_tcp_counters(root: pathlib.Path) -> dict[str, int]:
+    """The two `Tcp:` lines of /proc/net/snmp, the first with names and the second with values."""
+    lines = (read_system_file(root / "proc/net/snmp") or "").splitlines()
+    with contextlib.suppress(ValueError):
+        names, values = (line.split()[1:] for line in lines if line.startswith("Tcp:"))
+        return dict(zip(names, map(int, values), strict=True))
+    return {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TcpSockets:
+    """TCP sockets of this process's network namespace, IPv4 and IPv6; None where the system does not report them."""
+
+    in_use: int | None
+    time_wait: int | None
+    """Closed connections that still hold their local port."""
+
+
+def read_tcp_sockets(root: pathlib.Path = ROOT) -> TcpSockets:
+    """Reads /proc/net/sockstat, with `TCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1`, and sockstat6, with `TCP6: inuse 1`."""
+    counts: dict[str, list[int]] = {"inuse": [], "tw": []}
+    for name in ("sockstat", "sockstat6"):
+        for line in (read_system_file(root / "proc/net" / name) or "").splitlines():
+            kind, *fields = line.split()
+            if kind in ("TCP:", "TCP6:"):
+                with contextlib.suppress(ValueError):
+                    for key, count in dict(zip(fields[::2], map(int, fields[1::2]), strict=True)).items():
+                        counts.get(key, []).append(count)
+    in_use, time_wait = (sum(values) if values else None for values in counts.values())
+    return TcpSockets(in_use, time_wait)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IdleObservation:
+    """How the machine behaved while perfkit only slept; shares of the whole machine."""
+
+    busy_share: float
+    steal_share: float
+    throttled_share: float
+    late_p50_ns: int
+    """How much later than requested sleeps of 1 ms ended."""
+    late_p99_ns: int
+
+
+async def observe_idle(clock: Clock, seconds: float, read_times: Callable[[], CpuTimes] = read_cpu_times) -> IdleObservation:
+    """Sleeps in steps of 1 ms for some seconds, and reports how late the sleeps ended and what else the machine did."""
+    meter, before = BusyMeter(clock), read_times()
+    late_ns: list[int] = []
+    end_ns = clock.now_ns() + round(seconds * NS_PER_S)
+    while (now_ns := clock.now_ns()) < end_ns or not late_ns:
+        await asyncio.sleep(_SLEEP_NS / NS_PER_S)
+        late_ns.append(max(clock.now_ns() - now_ns - _SLEEP_NS, 0))
+    late_ns.sort()
+    shares, after = meter.read(), read_times()
+    busy_s, total_s = after.cpu_s + after.steal_s - before.cpu_s - before.steal_s, after.total_s - before.total_s
+    return IdleObservation(
+        busy_share=busy_s / total_s if total_s > 0 else 0.0,
+        steal_share=shares.steal,
+        throttled_share=shares.throttled,
+        late_p50_ns=late_ns[len(late_ns) // 2],
+        late_p99_ns=late_ns[len(late_ns) * 99 // 100],
+    )

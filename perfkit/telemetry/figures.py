@@ -1,0 +1,119 @@
+"""What a load point's window reports of the server, its GPUs, pages of metrics and the generator's machine.
+
+Plain values for `result.json`. Shares are fractions of one; None means that the source does not report the figure.
+"""
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GpuFigures:
+    """One GPU over a window."""
+
+    uuid: str
+    name: str
+    source: Literal["nvml", "metrics"]
+    utilization_mean: float | None = None
+    memory_used_max_bytes: int | None = None
+    power_mean_w: float | None = None
+    energy_j: float | None = None
+    sm_clock_mean_mhz: float | None = None
+    throttled_share: float | None = None
+    index: int | None = None
+    mig: bool = False
+    """A MIG instance, for which the driver reports memory only."""
+    memory_total_bytes: int | None = None
+    memory_utilization_mean: float | None = None
+    """The share of time in which its memory was read or written."""
+    temperature_max_celsius: float | None = None
+    memory_clock_mean_mhz: float | None = None
+    energy_source: Literal["counter", "power"] | None = None
+    """Whether the energy comes from an energy counter or from integrated power."""
+    idle_power_w: float | None = None
+    """Mean power before the run, without load."""
+    ecc_errors: int | None = None
+    """New ECC errors in the window, corrected and uncorrected."""
+    throttle_reasons: tuple[str, ...] = ()
+    driver_version: str | None = None
+    parent_uuid: str | None = None
+    """The UUID of the GPU that a MIG instance belongs to."""
+    power_source: Literal["instant", "samples", "average"] | None = None
+    """How the driver reports power: an instant value, its sample buffer, or a mean over a second."""
+    energy_above_idle_j: float | None = None
+    """The energy minus what `idle_power_w` adds up to over the window."""
+    ecc_uncorrected_errors: int | None = None
+    pcie_sent_mean_bytes_per_s: float | None = None
+    pcie_received_mean_bytes_per_s: float | None = None
+    used_by_server: bool | None = None
+    """Whether a process of the target computed on it; None where that is unknown."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MetricFigures:
+    """One metric of a page over a window: `rise` and `per_s` of a counter; mean, minimum and maximum of anything else."""
+
+    name: str
+    labels: dict[str, str]
+    kind: Literal["counter", "gauge"]
+    rise: float | None = None
+    per_s: float | None = None
+    mean: float | None = None
+    min: float | None = None
+    max: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PageFigures:
+    """A page of metrics over a window: its GPUs and its other metrics."""
+
+    gpus: tuple[GpuFigures, ...]
+    metrics: tuple[MetricFigures, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MachineFigures:
+    """The generator's machine over a window; None also where the window was too short for a figure."""
+
+    cpu_share: float | None = None
+    """Of all CPUs together."""
+    steal_share: float | None = None
+    worker_cpu_shares: tuple[float | None, ...] = ()
+    """Of one core each, in the order of the workers."""
+    voluntary_switches: int | None = None
+    """Context switches of all workers' main threads because they waited."""
+    involuntary_switches: int | None = None
+    """Context switches of the same threads because another process took the CPU."""
+    tcp_segments_sent: int | None = None
+    tcp_retransmits: int | None = None
+    sockets_max: int | None = None
+    """TCP sockets of the machine, including those in TIME_WAIT."""
+    open_files_max: int | None = None
+    """Of the worker with the most open files."""
+    open_files_limit: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerFigures:
+    """The server's own statistics of a load point. Times are means per request; None where nothing was counted."""
+
+    requests: int
+    """Successful requests of the whole load point, warm-up and drain included."""
+    failed: int
+    success_ns: float | None
+    """From entering the server's queue to the end of the answer, without network and parsing."""
+    queue_ns: float | None
+    compute_input_ns: float | None
+    compute_infer_ns: float | None
+    compute_output_ns: float | None
+    executions: int
+    mean_batch: float | None
+    """Inferences per execution."""
+    inferences: int = 0
+    cache_hits: int = 0
+    client_requests: int = 0
+    """Requests that perfkit saw answered over the same span."""
+    client_mean_ns: float | None = None
+    """Mean service time of `client_requests`."""
+    versions: tuple[str, ...] = ()
+    """Versions of the model that executed requests."""

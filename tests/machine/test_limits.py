@@ -1,0 +1,64 @@
+"""The limits of this process, read from files as Linux has them."""
+
+import resource
+
+import pytest
+
+from perfkit.machine.limits import (
+    count_ephemeral_ports,
+    cpu_cgroups,
+    cpu_quota,
+    hard_open_file_limit,
+    raise_open_file_limit,
+    throttled_ns,
+)
+
+
+def test_the_smallest_quota_of_either_version_counts(write):
+    root = write({
+        "second/cpu.max": "400000 100000\n",
+        "free/cpu.max": "max 100000\n",
+        "broken/cpu.max": "100000\n",
+        "first/cpu.cfs_quota_us": "150000\n",
+        "first/cpu.cfs_period_us": "100000\n",
+        "unlimited/cpu.cfs_quota_us": "-1\n",
+        "unlimited/cpu.cfs_period_us": "100000\n",
+    })  # fmt: skip
+    second, free, broken, first, unlimited, missing = (
+        root / name for name in ("second", "free", "broken", "first", "unlimited", "missing")
+    )
+    assert cpu_quota([second, free, broken, first, unlimited, missing]) == 1.5
+    assert cpu_quota([second, free]) == 4.0
+    assert cpu_quota([free, broken, unlimited, missing]) is None
+
+
+def test_the_control_groups_are_the_processs_own_and_their_parents(write):
+    root = write({"proc/self/cgroup": "4:cpu,cpuacct:/x\n2:memory:/y\n0::/a/b\n"})
+    first, second = root / "sys/fs/cgroup/cpu", root / "sys/fs/cgroup"
+    assert list(cpu_cgroups(root)) == [first / "x", first, second / "a/b", second / "a", second]
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ns"),
+    [
+        ("nr_periods 9\nnr_throttled 3\nthrottled_time 7000000\n", 7_000_000),
+        ("usage_usec 9\nnr_periods 9\nthrottled_usec 7000\nburst_usec 0\n", 7_000_000),
+        ("", 0),
+        ("throttled_time\n", 0),
+        ("nr_periods 3\n", 0),
+    ],
+)
+def test_throttled_time_is_read_in_both_versions(write, text, time_ns):
+    root = write({"cpu.stat": text})
+    assert throttled_ns([root, root / "missing"]) == [time_ns, 0]
+
+
+@pytest.mark.parametrize(("text", "ports"), [("32768\t60999\n", 28_232), ("", None)])
+def test_ephemeral_ports_are_counted(write, text, ports):
+    assert count_ephemeral_ports(write({"proc/sys/net/ipv4/ip_local_port_range": text})) == ports
+
+
+def test_the_open_file_limit_is_raised_to_the_hard_limit():
+    limit = raise_open_file_limit()
+    assert limit == hard_open_file_limit()
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] in (limit, resource.RLIM_INFINITY)

@@ -1,0 +1,107 @@
+"""A run's live metrics, read with Prometheus' own parser."""
+
+import http.client
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from perfkit.stats.buckets import BucketCounts
+from perfkit.telemetry.messages import IntervalTimes, LiveMetric
+from perfkit.telemetry.prometheus.exposition import CONTENT_TYPE, Exposition, LiveRun
+from perfkit.telemetry.series import Series
+
+MS = 1_000_000
+
+
+def published(metrics):
+    run = LiveRun(list)
+    run.publish("key", metrics)
+    return run
+
+
+def families_of(page):
+    return list(text_string_to_metric_families(page.decode()))
+
+
+def samples_of(page):
+    samples = [sample for family in families_of(page) for sample in family.samples]
+    values = {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
+    assert len(values) == len(samples)
+    return values
+
+
+labels = st.dictionaries(st.sampled_from(["gpu", "load", "worker"]), st.text(st.characters(exclude_categories=["Cs"])), max_size=3)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b_per_s"]), labels, st.floats(allow_nan=False)), max_size=6))
+def test_the_parser_reads_back_every_sample(metrics):
+    page = published([LiveMetric(name, "A \\ and\na line.", "gauge", own, value) for name, own, value in metrics]).page()
+    assert samples_of(page) == {(f"perfkit_{name}", tuple(sorted(own.items()))): value for name, own, value in metrics}
+    families = families_of(page)
+    assert len({family.name for family in families}) == len(families)
+    assert {(family.type, family.documentation) for family in families} <= {("gauge", "A \\ and\na line.")}
+
+
+def test_counters_keep_their_name_and_gauges_theirs():
+    metrics = [LiveMetric("requests_timed_total", "", "counter", {}, 3), LiveMetric("nv_x_total", "", "gauge", {}, 4)]
+    page = published(metrics).page()
+    assert samples_of(page) == {("perfkit_requests_timed_total", ()): 3, ("perfkit_nv_x_total", ()): 4}
+    assert "# TYPE perfkit_requests_timed_total counter\n" in page.decode()
+    assert "# TYPE perfkit_nv_x_total gauge\n" in page.decode()
+
+
+def test_characters_that_prometheus_does_not_allow_in_names_are_replaced():
+    page = published([LiveMetric("DCGM x.y", "", "gauge", {"model-name": "m"}, 1)]).page()
+    assert samples_of(page) == {("perfkit_DCGM_x_y", (("model_name", "m"),)): 1}
+
+
+def test_the_page_has_the_last_published_metrics_and_the_newest_samples():
+    run = LiveRun(lambda: [Series("gpu_power", "W", {"gpu": "GPU-1"}, (1, 2), (3.0, 4.5))])
+    run.publish("started", [LiveMetric("point_number", "The number.", "gauge", {}, 1)])
+    run.publish("started", [LiveMetric("point_number", "The number.", "gauge", {}, 2)])
+    assert samples_of(run.page()) == {("perfkit_point_number", ()): 2, ("perfkit_gpu_power", (("gpu", "GPU-1"),)): 4.5}
+
+
+def fetch(port, path):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read()
+    finally:
+        connection.close()
+
+
+def test_the_page_is_served_on_a_free_port_until_it_is_closed():
+    server = Exposition(("127.0.0.1", 0), LiveRun(lambda: [Series("x", "", {}, (1,), (math.pi,))]))
+    try:
+        status, content_type, page = fetch(server.port, "/metrics")
+        assert (status, content_type, samples_of(page)) == (200, CONTENT_TYPE, {("perfkit_x", ()): math.pi})
+        assert fetch(server.port, "/nothing")[0] == 404
+        with pytest.raises(OSError, match="in use"):
+            Exposition(("127.0.0.1", server.port), LiveRun(list))
+    finally:
+        server.close()
+    with pytest.raises(ConnectionRefusedError):
+        fetch(server.port, "/metrics")
+
+
+def counts(*times_ms):
+    return BucketCounts.of(np.array(times_ms, dtype=np.int64) * MS)
+
+
+def test_percentiles_are_of_the_newest_second_and_the_count_is_of_all():
+    run = LiveRun(list)
+    run.add_times(IntervalTimes(1, 0, {"service_time": counts(1, 2, 3)}))
+    run.add_times(IntervalTimes(1, 1, {"service_time": counts(10, 10)}))
+    run.add_times(IntervalTimes(1, 1, {"service_time": counts(10, 10)}))  # another worker's part
+    run.add_times(IntervalTimes(1, 0, {"service_time": counts(99)}))  # a late part of an earlier second
+    samples = samples_of(run.page())
+    assert samples["perfkit_requests_timed_total", ()] == 8
+    assert samples["perfkit_service_time_seconds", (("quantile", "0.99"),)] == pytest.approx(0.01, rel=1e-3)
+    run.add_times(IntervalTimes(2, 0, {"service_time": counts(20), "response_time": counts(30)}))
+    assert samples_of(run.page())["perfkit_response_time_seconds", (("quantile", "0.5"),)] == pytest.approx(0.03, rel=1e-3)
