@@ -1,44 +1,72 @@
-"""A calibration as people read it."""
+"""A calibration as people read it: on the terminal, in a page's facts, and in a sentence."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfkit.calibration.model import Calibration, Cost, parse_calibration
+from perfkit.report.table import MISSING, Column, Table
+from perfkit.report.text import render_text
 from perfkit.result.model import Distribution
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 
-def read_kept(generator: Mapping[str, Any]) -> Calibration | None:
-    """The calibration in a result's `environment.generator`; None without one, and where this perfkit cannot read it."""
+def stored_calibration(generator: Mapping[str, Any]) -> Calibration | None:
+    """The calibration in a result's `environment.generator`; None without one that this perfkit can read."""
     try:
         return parse_calibration(generator.get("calibration"))
     except ValueError:
         return None
 
 
+def calibration_table(calibration: Calibration) -> Table:
+    """One row per protocol and tensor size."""
+    columns = (
+        Column("protocol", "protocol"),
+        Column("tensors", "tensors", is_right=True),
+        Column("cpu_ns_per_request", "CPU per request", "duration_ns"),
+        Column("ceiling_per_s", "ceiling of a worker", "rate_per_s"),
+        Column("service_time_p50_ns", "p50", "duration_ns"),
+        Column("bare_p50_ns", "bare p50", "duration_ns"),
+        Column("overhead_p50_ns", "overhead", "duration_ns"),
+    )
+    rows = tuple((cost.protocol, _size(cost), *(getattr(cost, column.key) for column in columns[2:])) for cost in calibration.costs)
+    note = "ceiling in a closed loop; overhead of p50 against a bare blocking socket, one request in flight"
+    return Table("calibration", "Calibration", columns, rows, note)
+
+
+def print_calibration(calibration: Calibration) -> None:
+    """Prints the costs, the start delay and the timers' precision on stdout."""
+    lines = [
+        f"start delay at {format_rate_per_s(calibration.start_delay_rate_per_s)}: {_percentiles(calibration.start_delay_ns)}",
+        f"timers late by: {_percentiles(calibration.timer_late_ns)}",
+        f"resolution of the clock: {format_duration_ns(calibration.clock_resolution_ns)}",
+    ]
+    sys.stdout.write("\n".join([f"\n{render_text(calibration_table(calibration))}", *lines, ""]))
+    sys.stdout.flush()
+
+
 def calibration_facts(calibration: Calibration) -> Iterator[tuple[str, str]]:
-    """Names and values, for a page."""
+    """Names and values for a page."""
     for cost in calibration.costs:
         cpu, overhead = format_duration_ns(cost.cpu_ns_per_request), format_duration_ns(cost.overhead_p50_ns)
-        ceiling = format_rate_per_s(cost.ceiling_per_s)
-        yield f"{cost.protocol}, {size(cost)}", f"at most {ceiling} a worker: {cpu} of CPU time a request; overhead in p50 {overhead}"
-    yield f"start delay at {format_rate_per_s(calibration.start_delay_rate_per_s)}", spread(calibration.start_delay_ns)
-    yield "timer late by", spread(calibration.timer_late_ns)
+        ceiling = f"at most {format_rate_per_s(cost.ceiling_per_s)} per worker"
+        yield f"{cost.protocol}, {_size(cost)}", f"{ceiling}: {cpu} of CPU time per request; overhead of p50 {overhead}"
+    yield f"start delay at {format_rate_per_s(calibration.start_delay_rate_per_s)}", _percentiles(calibration.start_delay_ns)
+    yield "timers late by", _percentiles(calibration.timer_late_ns)
     yield "measured at", calibration.measured_at
 
 
-def ceilings(calibration: Calibration) -> str:
-    """The ceilings in a sentence."""
-    listed = "; ".join(f"{cost.protocol}, {size(cost)}: {format_rate_per_s(cost.ceiling_per_s)}" for cost in calibration.costs)
-    return f"Calibrated ceiling of one worker in a closed loop: {listed}."
+def ceilings_sentence(calibration: Calibration) -> str:
+    """The ceiling of one worker for each protocol and tensor size."""
+    ceilings = "; ".join(f"{cost.protocol}, {_size(cost)}: {format_rate_per_s(cost.ceiling_per_s)}" for cost in calibration.costs)
+    return f"Calibrated ceiling of one worker in a closed loop: {ceilings}."
 
 
-def size(cost: Cost) -> str:
-    """The tensors' size."""
+def _size(cost: Cost) -> str:
     return f"{cost.tensor_bytes:,} bytes"
 
 
-def spread(found: Distribution) -> str:
-    """A distribution in a few figures."""
-    shown = (("p50", found.p50), ("p99", found.p99), ("max", found.max))
-    return ", ".join(f"{name} {'–' if value is None else format_duration_ns(value)}" for name, value in shown)
+def _percentiles(distribution: Distribution) -> str:
+    figures = (("p50", distribution.p50), ("p99", distribution.p99), ("max", distribution.max))
+    return ", ".join(f"{name} {MISSING if value_ns is None else format_duration_ns(value_ns)}" for name, value_ns in figures)

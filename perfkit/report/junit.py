@@ -4,17 +4,15 @@ import re
 from xml.etree import ElementTree
 
 from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.report.gate import figure
-from perfkit.report.verdict import OUTCOMES, finding
+from perfkit.report.verdict import OUTCOMES, describe_change, format_figure
 
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
 
 
 def render_junit(verdict: Verdict) -> str:
-    """The document. A regression is a failure, what cannot be told is skipped, incomparable or invalid an error.
+    """The document: a regression is a failure, an inconclusive metric is skipped, incomparable or invalid is an error.
 
-    Metrics without a say in the verdict are skipped where they would otherwise fail; what concerns the gate as a whole stands in
-    a test case of its own, so that no verdict but a pass shows as passed.
+    Metrics that do not gate are skipped. A gate that failed as a whole has a test case of its own, so that only a pass shows as passed.
     """
     cases = [_case(verdict, one) for one in verdict.comparisons]
     if verdict.kind in ("incomparable", "invalid") or not cases:
@@ -56,17 +54,17 @@ def render_junit(verdict: Verdict) -> str:
 
 def _case(verdict: Verdict, one: Comparison) -> ElementTree.Element:
     case = _element("testcase", name=one.title, classname=_class(verdict), time="0")
-    whole = verdict.kind in ("incomparable", "invalid")
-    if whole:
+    is_whole = verdict.kind in ("incomparable", "invalid")
+    if is_whole:
         kind, message = "error", verdict.reasons[0] if verdict.reasons else verdict.kind
     elif one.gated and one.verdict == "regressed":
-        kind, message = "failure", finding(one)
+        kind, message = "failure", describe_change(one)
     elif not one.gated or one.verdict == "inconclusive":
-        kind, message = "skipped", finding(one) if one.gated else f"for information: {finding(one)}"
+        kind, message = "skipped", describe_change(one) if one.gated else f"for information: {describe_change(one)}"
     else:
         return case
-    outcome = _element(kind, message=message, **({} if kind == "skipped" else {"type": verdict.kind if whole else one.verdict}))
-    outcome.text = _text(f"{one.reason}\nbaseline {figure(one, one.baseline)}, candidate {figure(one, one.candidate)}")
+    outcome = _element(kind, message=message, **({} if kind == "skipped" else {"type": verdict.kind if is_whole else one.verdict}))
+    outcome.text = _text(f"{one.reason}\nbaseline {format_figure(one, one.baseline)}, candidate {format_figure(one, one.candidate)}")
     case.append(outcome)
     return case
 
@@ -80,5 +78,5 @@ def _element(tag: str, /, **attributes: str) -> ElementTree.Element:
 
 
 def _text(text: str) -> str:
-    """Without the characters that XML 1.0 has no form for."""
+    """The text without the characters that XML 1.0 cannot express."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,6 +1,6 @@
-"""What a run or a gate tells while it goes on, on stderr: a line a load point or pair, and on a terminal the point under way.
+"""Progress of a run or a gate on stderr: a line per finished load point or pair, and on a terminal the point under way.
 
-Nothing is drawn while a point is measured, since drawing would take time from the loop that measures.
+Nothing is printed while a point is measured, since that would take time from the loop that sends requests.
 """
 
 import pathlib
@@ -8,14 +8,14 @@ import sys
 
 from perfkit.gate.pairs import ArmName, Pair, PairKind
 from perfkit.measurement.control import RunObserver
-from perfkit.report.text import describe_point
+from perfkit.report.run import describe_point
 from perfkit.result.model import Point
 
 _PAIRS: dict[PairKind, str] = {"pair": "pair", "control": "control pair"}
 
 
 class LiveReport(RunObserver):
-    """Tells people."""
+    """Prints the progress of a run."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -56,19 +56,19 @@ class LiveReport(RunObserver):
         self.say(f"the load points that were measured are in {folder}")
 
     def say(self, text: str) -> None:
-        """A line of its own, such as that the run was interrupted; also when quiet."""
+        """Prints a line, such as that the run was interrupted, even when quiet."""
         if self._shows_progress:
             print("\r\033[K", end="", file=sys.stderr)
         print(text, file=sys.stderr, flush=True)
 
     def note(self, text: str) -> None:
-        """A line of its own, unless quiet."""
+        """Prints a line unless quiet."""
         if not self._quiet:
             self.say(text)
 
 
 class LiveGate:
-    """An observer of `perfkit.gate.paired_gate` for people: a line a pair."""
+    """Prints the progress of a paired gate, a line per pair."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -84,7 +84,7 @@ class LiveGate:
         """See `GateObserver.gate_started`."""
         self._looks, self._control_pairs = looks, control_pairs
         if done:
-            self.message(f"going on after {done} pair{'s' * (done > 1)} that are there already")
+            self.message(f"continuing after {done} completed pair{'s' * (done > 1)}")
 
     def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_a_pair: float | None) -> None:
         """See `PairObserver.pair_started`."""

@@ -1,95 +1,108 @@
-"""A sweep as one table over all its cases: text, Markdown, CSV and HTML."""
+"""A sweep: one table over all its cases, as text, Markdown, HTML and CSV."""
 
-import csv
-import io
 import pathlib
-from collections.abc import Sequence
-from typing import NamedTuple
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from perfkit.errors import ResultError
-from perfkit.report.html import page
-from perfkit.report.markdown import WITHHELD, markdown_table
-from perfkit.result.atomic_write import write_whole
+from perfkit.report.page import Bullets, Item, Page, Section, write_files
+from perfkit.report.table import Cell, Column, Mark, Table, render_csv
+from perfkit.report.text import render_text
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
 from perfkit.result.sweep import SweepCase, SweepDocument, read_sweep, shown_value
-from perfkit.units import format_duration_ns, format_rate_per_s
 
-_POINT = ("protocol", "load", "throughput", "inferences", "p50", "p95", "p99", "errors", "SLO")
-_CSV = (
+_POINT_COLUMNS = (
+    Column("protocol", "protocol"), Column("load", "load"), Column("throughput_per_s", "throughput", "rate_per_s"),
+    Column("inferences_per_s", "inferences", "rate_per_s"), Column("p50_ns", "p50", "duration_ns"), Column("p95_ns", "p95", "duration_ns"),
+    Column("p99_ns", "p99", "duration_ns"), Column("error_rate", "errors", "error_rate"), Column("slo", "SLO", "prose"),
+)  # fmt: skip
+_SEARCH_COLUMNS = (
+    Column("protocol", "protocol"), Column("capacity_per_s", "capacity", "rate_per_s"), Column("capacity_low_per_s", "from", "rate_per_s"),
+    Column("capacity_high_per_s", "to", "rate_per_s"), Column("probes", "probes", "count"),
+    Column("stopped_because", "stopped because", "prose"),
+)  # fmt: skip
+_CSV_KEYS = (
     "protocol", "load", "level", "throughput_per_s", "inferences_per_s", "p50_ns", "p95_ns", "p99_ns", "error_rate", "slo", "valid",
     "capacity_low_per_s", "capacity_high_per_s",
 )  # fmt: skip
-_SEARCH = ("protocol", "capacity", "from", "to", "probes", "stopped because")
+_NOTE = (
+    "One row per load point of each case, repetitions pooled; a search has one row. – marks a percentile with too few samples, or a figure "
+    "that was not measured."
+)
 
 
-class SweepTable(NamedTuple):
-    """Headings, and rows of texts; the first `keys` columns are the swept ones."""
-
-    headings: list[str]
-    rows: list[list[str]]
-    keys: int
-
-
-def sweep_table(folder: pathlib.Path, sweep: SweepDocument) -> SweepTable:
-    """A row a load point, or a search, of every case; a case without figures says why."""
-    keys = list(dict.fromkeys(key for case in sweep.cases for key in case.values))
-    results = [(case, _result(folder, case)) for case in sweep.cases]
-    searches = any(result is not None and result.search is not None for _, result in results)
-    rows = []
+def sweep_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
+    """The table for people: a row per load point, or per search, of every case; a case without figures gives its reason."""
+    results = [(case, _read_result(folder, case)) for case in sweep.cases]
+    is_search = any(result is not None and result.search is not None for _, result in results)
+    columns = _SEARCH_COLUMNS if is_search else _POINT_COLUMNS
+    rows: list[tuple[Any, ...]] = []
+    marks: list[Mark] = []
     for case, result in results:
-        values = [shown_value(case.values[key]) if key in case.values else "" for key in keys]
-        found = _rows(result, searches=searches) if result is not None else []
-        width = len(_SEARCH if searches else _POINT)
-        rows += [[*values, *cells] for cells in found or [[WITHHELD] * (width - 1) + [case.reason or case.status]]]
-    return SweepTable([*keys, *(_SEARCH if searches else _POINT)], rows, len(keys))
+        values = _swept_values(sweep, case)
+        found = list((_search_rows if is_search else _point_rows)(result)) if result is not None else []
+        for mark, cells in found or [("", (*[None] * (len(columns) - 1), case.reason or case.status))]:
+            rows.append((*values, *cells))
+            marks.append(mark)
+    return Table("sweep", "Cases", (*_swept_columns(sweep), *columns), tuple(rows), _NOTE, tuple(marks))
+
+
+def sweep_values_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
+    """The table for programs: a row per load point, and for a search one with its capacity as throughput."""
+    rows: list[tuple[Any, ...]] = []
+    for case in sweep.cases:
+        result, values = _read_result(folder, case), _swept_values(sweep, case)
+        for point in result.summary if result else ():
+            times, slo = point.times, point.slo.verdict if point.slo else None
+            figures = (point.throughput_per_s, point.inferences_per_s, times.p50, times.p95, times.p99, point.error_rate, slo, point.valid)
+            rows.append((*values, point.protocol, point.load.kind, point.load.level, *figures, None, None))
+        if result and (search := result.search):
+            is_valid = search.stopped_because != "generator"
+            figures = (search.capacity_per_s, *[None] * 6, is_valid, search.low_per_s, search.high_per_s)
+            rows.append((*values, None, "search", None, *figures))
+    return Table("sweep", "Cases", (*_swept_columns(sweep), *(Column(key, key) for key in _CSV_KEYS)), tuple(rows))
 
 
 def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes `report.md`, `report.html` and `sweep.csv` into a sweep's folder; raises ResultError."""
+    from perfkit.report.html import render_html
+    from perfkit.report.markdown import render_markdown
+
     sweep = read_sweep(folder)
-    table = sweep_table(folder, sweep)
-    markdown = [f"# {sweep.name}", "", _state(sweep), "", *markdown_table(table.headings, table.rows), ""]
-    texts = {"report.md": "\n".join(markdown), "report.html": _html(sweep, table), "sweep.csv": sweep_csv(folder, sweep)}
-    try:
-        for name, text in texts.items():
-            write_whole(folder / name, text)
-    except OSError as error:
-        raise ResultError(f"{folder}: the report cannot be written there: {error.strerror}") from None
-    return [folder / name for name in texts]
-
-
-def sweep_csv(folder: pathlib.Path, sweep: SweepDocument) -> str:
-    """The table for programs: nanoseconds, rates per second; a row a load point, and for a search one with its capacity."""
-    keys = list(dict.fromkeys(key for case in sweep.cases for key in case.values))
-    written = io.StringIO()
-    lines = csv.writer(written, lineterminator="\n")
-    lines.writerow([*keys, *_CSV])
-    for case in sweep.cases:
-        result, values = _result(folder, case), [shown_value(case.values[key]) if key in case.values else "" for key in keys]
-        for point in result.summary if result else ():
-            times, slo = point.times, point.slo
-            figures = [point.throughput_per_s, point.inferences_per_s, times.p50, times.p95, times.p99, point.error_rate]
-            lines.writerow([*values, point.protocol, point.load.kind, point.load.level, *figures, slo and slo.verdict, point.valid])
-        if result and result.search:
-            found = result.search
-            cells = ["", "search", found.capacity_per_s, *[""] * 7, found.stopped_because != "generator", found.low_per_s, found.high_per_s]
-            lines.writerow([*values, *cells])
-    return written.getvalue()
-
-
-def _html(sweep: SweepDocument, table: SweepTable) -> str:
-    links = [case.folder for case in sweep.cases if case.status != "pending"]
-    return page("sweep.html.j2", name=sweep.name, state=_state(sweep), table=table, links=links)
-
-
-def _state(sweep: SweepDocument) -> str:
+    cases = Section("Cases", (sweep_table(folder, sweep),))
+    links = tuple(Item(case.folder, link=f"{case.folder}/report.html") for case in sweep.cases if case.status != "pending")
     done = sum(case.status == "complete" for case in sweep.cases)
-    return f"{done} of {len(sweep.cases)} cases are complete."
+    page = Page(sweep.name, (cases, Section("Reports of the cases", (Bullets(links),))), f"{done} of {len(sweep.cases)} cases are complete.")
+    texts = {
+        folder / "report.md": render_markdown(Page(page.title, (cases,), page.subtitle)),
+        folder / "report.html": render_html(page),
+        folder / "sweep.csv": render_csv(sweep_values_table(folder, sweep)),
+    }
+    write_files(texts, replacing=(), place=str(folder))
+    return list(texts)
 
 
-def _result(folder: pathlib.Path, case: SweepCase) -> Result | None:
-    if case.status in ("pending", "failed"):  # what may lie there is of another scenario
+def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
+    """Prints the table over all cases on stdout."""
+    sys.stdout.write(f"\n{render_text(sweep_table(folder, sweep))}\n")
+
+
+def _swept_keys(sweep: SweepDocument) -> list[str]:
+    return list(dict.fromkeys(key for case in sweep.cases for key in case.values))
+
+
+def _swept_columns(sweep: SweepDocument) -> list[Column]:
+    return [Column(key, key) for key in _swept_keys(sweep)]
+
+
+def _swept_values(sweep: SweepDocument, case: SweepCase) -> list[str]:
+    return [shown_value(case.values[key]) if key in case.values else "" for key in _swept_keys(sweep)]
+
+
+def _read_result(folder: pathlib.Path, case: SweepCase) -> Result | None:
+    if case.status in ("pending", "failed"):  # a result there would be of an earlier scenario
         return None
     try:
         return read_result(folder / case.folder)[0]
@@ -97,18 +110,21 @@ def _result(folder: pathlib.Path, case: SweepCase) -> Result | None:
         return None
 
 
-def _rows(result: Result, *, searches: bool) -> Sequence[list[str]]:
-    if not searches:
-        return [_point_row(point) for point in result.summary]
-    if result.search is None or not result.points:
-        return []
-    found = result.search
-    rates = [WITHHELD if rate is None else format_rate_per_s(rate) for rate in (found.capacity_per_s, found.low_per_s, found.high_per_s)]
-    return [[result.points[0].protocol, *rates, str(len(found.probes)), found.stopped_because.replace("_", " ")]]
+def _point_rows(result: Result) -> Iterator[tuple[Mark, Sequence[Any]]]:
+    for point in result.summary:
+        times = (point.times.p50, point.times.p95, point.times.p99)
+        figures = (point.throughput_per_s, point.inferences_per_s, *times, point.error_rate)
+        yield ("" if point.valid else "invalid"), (point.protocol, Cell(point.load.level, point.load.title), *figures, _slo(point))
 
 
-def _point_row(point: Point) -> list[str]:
-    times = [WITHHELD if value is None else format_duration_ns(value) for value in (point.times.p50, point.times.p95, point.times.p99)]
-    verdict = "not valid" if not point.valid else point.slo.verdict if point.slo else WITHHELD
-    rates = (format_rate_per_s(point.throughput_per_s), format_rate_per_s(point.inferences_per_s))
-    return [point.protocol, point.load.title, *rates, *times, f"{point.error_rate:.2%}" if point.error_rate else "0", verdict]
+def _slo(point: Point) -> str | None:
+    if not point.valid:
+        return "not valid"
+    return point.slo.verdict if point.slo else None
+
+
+def _search_rows(result: Result) -> Iterator[tuple[Mark, Sequence[Any]]]:
+    search = result.search
+    if search is not None and result.points:
+        rates = (search.capacity_per_s, search.low_per_s, search.high_per_s)
+        yield "", (result.points[0].protocol, *rates, len(search.probes), search.stopped_because.replace("_", " "))

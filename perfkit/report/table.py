@@ -1,104 +1,153 @@
-"""A table: values by column, which Markdown, HTML, CSV and JSON show each in its way."""
+"""Tables: values by column, which the terminal, Markdown, HTML, CSV and JSON all render."""
 
-import csv
 import dataclasses
-import io
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-NOTHING = "–"
-Format = Callable[[Any], str]
+if TYPE_CHECKING:
+    import pandas as pd
+
+MISSING = "–"
+Kind = Literal[
+    "text", "prose", "code", "yes_no", "duration_ns", "rate_per_s", "share", "error_rate", "signed_share", "power_w", "energy_j", "cost",
+    "count", "number",
+]  # fmt: skip
+"""How a column's values are written for people; `prose` may wrap."""
+Mark = Literal["", "invalid", "pass", "regressed", "inconclusive", "information"]
+"""What sets a row apart; the renderers show it by colour or in italics."""
 
 
-def _number(value: float) -> str:
+def format_error_rate(value: float) -> str:
+    """A share as a percentage; a small one is told apart from none at all."""
+    if 0 < value < 0.0001:
+        return "<0.01%"
+    return f"{value:.2%}" if value else "0"
+
+
+def _format_number(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:.3g}%"
-
-
-def _signed(value: float) -> str:
-    return f"{100 * value:+.1f}%"
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"
-
-
-FORMATS: dict[str, Format] = {
-    "_ns": format_duration_ns,
-    "_s": lambda value: format_duration_ns(value * 1e9),
-    "_per_s": format_rate_per_s,
-    "share": _share,
-    "error": _signed,
-    "_w": lambda value: f"{value:,.4g} W",
-    "_j": lambda value: f"{value:,.3g} J",
+_FORMATS: dict[Kind, Callable[[Any], str]] = {
+    "text": str,
+    "prose": str,
+    "code": str,
+    "yes_no": lambda value: "yes" if value else "no",
+    "duration_ns": format_duration_ns,
+    "rate_per_s": format_rate_per_s,
+    "share": lambda value: f"{100 * value:.3g}%",
+    "error_rate": format_error_rate,
+    "signed_share": lambda value: f"{100 * value:+.1f}%",
+    "power_w": lambda value: f"{value:,.4g} W",
+    "energy_j": lambda value: f"{value:,.3g} J",
     "cost": lambda value: f"{value:,.2f}",
     "count": lambda value: f"{value:,}",
-    "number": _number,
-    "yes": _yes,
-    "text": str,
+    "number": _format_number,
 }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Cell:
+    """A value whose text is not that of its column's kind, or that has a note (a tooltip in HTML)."""
+
+    value: Any
+    text: str | None = None
+    note: str = ""
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Cell) else value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its key in CSV and JSON, its heading for people, and how its values are written for them."""
+    """A column: its key in CSV and JSON, its heading for people, and the kind of its values."""
 
     key: str
     heading: str
-    kind: str = "text"
+    kind: Kind = "text"
+    is_right: bool | None = None
+    """Whether the values are aligned to the right; None: by the kind."""
 
     @property
     def is_figure(self) -> bool:
-        """Whether it stands on the right."""
-        return self.kind not in ("text", "yes")
+        """Whether the values are aligned to the right."""
+        return self.kind not in ("text", "prose", "code", "yes_no") if self.is_right is None else self.is_right
 
-    def text(self, value: Any) -> str:
-        """A value for people; a dash for None."""
-        return NOTHING if value is None else FORMATS[self.kind](value)
+    def cell(self, value: Any) -> Cell:
+        """A value with its text for people; None becomes a dash."""
+        cell = value if isinstance(value, Cell) else Cell(value)
+        if cell.text is not None:
+            return cell
+        return dataclasses.replace(cell, text=MISSING if cell.value is None else _FORMATS[self.kind](cell.value))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Table:
-    """A table; `name` is its file's, `note` says what it rests on."""
+    """A table. `name` is its file's name, `note` the caption that explains its figures."""
 
     name: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
+    """Values or `Cell`s, one a column; None is a missing value."""
     note: str = ""
-    shown: int | None = None
-    """How many of the rows people are shown; None all of them."""
+    marks: tuple[Mark, ...] = ()
+    """One a row, or none at all."""
+    shown_rows: int | None = None
+    """The number of rows shown to people; None: all. CSV and JSON hold all of them."""
+
+    @property
+    def headings(self) -> list[str]:
+        """The columns' headings."""
+        return [column.heading for column in self.columns]
+
+    @property
+    def cells(self) -> list[tuple[Mark, list[Cell]]]:
+        """The rows shown to people: the mark, and the cells with their texts."""
+        marks = self.marks or ("",) * len(self.rows)
+        rows = list(zip(marks, self.rows, strict=True))[: self.shown_rows]
+        return [(mark, [column.cell(value) for column, value in zip(self.columns, row, strict=True)]) for mark, row in rows]
 
     @property
     def texts(self) -> list[list[str]]:
-        """The rows as people read them."""
-        return [[column.text(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows[: self.shown]]
+        """The texts of the rows shown to people."""
+        return [[cell.text or "" for cell in cells] for _, cells in self.cells]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The rows by key."""
-        return [{column.key: value for column, value in zip(self.columns, row, strict=True)} for row in self.rows]
+        """All rows as values by key."""
+        keys = [column.key for column in self.columns]
+        return [dict(zip(keys, map(_plain, row), strict=True)) for row in self.rows]
+
+    def without_empty_columns(self) -> "Table":
+        """The table without the columns that hold no value."""
+        filled = [index for index in range(len(self.columns)) if any(_plain(row[index]) is not None for row in self.rows)]
+        return dataclasses.replace(
+            self,
+            columns=tuple(self.columns[index] for index in filled),
+            rows=tuple(tuple(row[index] for index in filled) for row in self.rows),
+        )
 
 
-def csv_text(table: Table) -> str:
-    """The table as CSV, with its keys for a heading; what is not known is empty."""
-    written = io.StringIO()
-    writer = csv.writer(written, lineterminator="\n")
-    writer.writerow([column.key for column in table.columns])
-    writer.writerows(
-        [["" if value is None else f"{value:.6g}" if isinstance(value, float) else value for value in row] for row in table.rows]
-    )
-    return written.getvalue()
+def render_csv(table: Table, digits: int | None = None) -> str:
+    """The table as CSV, with its keys as header; missing values are empty. `digits` are the significant digits of floats."""
+    return _frame(table).to_csv(index=False, lineterminator="\n", float_format=None if digits is None else f"%.{digits}g")
 
 
-def without_empty(table: Table) -> Table:
-    """The table without the columns that no row fills."""
-    kept = [place for place in range(len(table.columns)) if any(row[place] is not None for row in table.rows)]
-    return dataclasses.replace(
-        table, columns=tuple(table.columns[place] for place in kept), rows=tuple(tuple(row[place] for place in kept) for row in table.rows)
-    )
+def _frame(table: Table) -> "pd.DataFrame":
+    import pandas as pd
+
+    records = table.records
+    columns = {column.key: [record[column.key] for record in records] for column in table.columns}
+    return pd.DataFrame({key: pd.Series(values, dtype=_dtype(values)) for key, values in columns.items()})
+
+
+def _dtype(values: list[Any]) -> str:
+    """Integers stay integers beside missing values; pandas alone would make them floats."""
+    types = {type(value) for value in values if value is not None}
+    if types == {int}:
+        return "Int64"
+    return "float64" if types and types <= {int, float} else "object"

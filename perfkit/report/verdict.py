@@ -1,39 +1,161 @@
-"""A verdict in words: what its views share."""
+"""A gate's verdict: its table, what stdout shows, and Markdown for pull requests with the pairs drawn in characters."""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
 
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict, format_change
+from perfkit.report.markdown import escape, render_table
+from perfkit.report.table import MISSING, Cell, Column, Mark, Table
+from perfkit.report.text import render_text
+from perfkit.units import format_duration_ns, format_rate_per_s
 
 OUTCOMES = {
     "pass": "pass: no metric is worse than its margin allows",
     "regressed": "regressed: the candidate is slower",
     "inconclusive": "inconclusive: neither a regression nor its absence is shown",
-    "incomparable": "incomparable: the two sides were not measured alike",
+    "incomparable": "incomparable: baseline and candidate were measured under different conditions",
     "invalid": "invalid: this measurement cannot be relied on",
 }
+"""What each verdict means."""
+_SYMBOLS = {"pass": "✅", "regressed": "❌", "inconclusive": "❔", "incomparable": "🚫", "invalid": "⚠️"}
+_MDE = "minimum detectable effect: the smallest worsening that 9 of 10 gates as noisy as this one detect"
+_STRIP_WIDTH = 49  # odd, so that "no change" has the character in the middle
+_DENSITY = "·∘○●"
+_REACHES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-def finding(one: Comparison) -> str:
-    """A line: `p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %`; of a share in percentage points."""
+def metrics_table(comparisons: Sequence[Comparison], note: str = "") -> Table:
+    """One row per metric and load point; those that do not gate have neither margin nor verdict."""
+    columns = (
+        Column("metric", "metric"),
+        Column("load_point", "load point"),
+        Column("baseline", "baseline", "number"),
+        Column("candidate", "candidate", "number"),
+        Column("change", "change [interval]", is_right=True),
+        Column("adjusted_p", "adjusted p", "number"),
+        Column("margin", "margin", "share"),
+        Column("minimum_detectable_effect", "minimum detectable effect", "share"),
+        Column("verdict", "verdict"),
+    )
+    marks: tuple[Mark, ...] = tuple(one.verdict if one.gated else "information" for one in comparisons)
+    return Table("metrics", "Metrics", columns, tuple(map(_row, comparisons)), note, marks)
+
+
+def _row(one: Comparison) -> tuple[object, ...]:
+    figures = (Cell(value, format_figure(one, value)) for value in (one.baseline, one.candidate))
+    p = Cell(one.adjusted_p, MISSING if one.adjusted_p is None else f"{one.adjusted_p:.2g}")
+    effects = (one.margin, one.minimum_detectable_effect) if one.gated else (None, None)
+    verdict = one.verdict if one.gated else "for information"
+    name = one.metric.replace("_", " " if one.metric == "error_rate" else ".")
+    return (name, one.load_point, *figures, format_change(one), p, *(Cell(effect, format_effect(one, effect)) for effect in effects), verdict)
+
+
+def print_verdict(verdict: Verdict) -> None:
+    """Prints the verdict on stdout: the notes, the metrics, the control, and the reasons."""
+    lines = [f"note: {note}" for note in verdict.notes]
+    if verdict.comparisons:
+        confidence = f"{verdict.comparisons[0].confidence:.1%} intervals; {_MDE}"
+        lines += ["", render_text(metrics_table(verdict.comparisons, f"{describe_sides(verdict)}\n{confidence}"))]
+    if verdict.control:
+        caption = f"control: baseline {verdict.baseline} against itself; {verdict.control_pairs} pairs"
+        lines += ["", render_text(metrics_table(verdict.control, caption))]
+    lines += [f"{verdict.kind.upper()}: {verdict.reasons[0] if verdict.reasons else ''}", *verdict.reasons[1:]]
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def render_verdict_markdown(verdict: Verdict) -> str:
+    """GitHub Markdown: the outcome, what was compared, the metrics, and the distribution of the pairs."""
+    lines = [f"## {_SYMBOLS[verdict.kind]} perfkit gate: {escape(verdict.scenario)}", "", f"**{escape(_headline(verdict))}**", ""]
+    lines += [f"{escape(f"B{describe_sides(verdict)[1:]}")}.", "", *(f"> {escape(note)}\n" for note in verdict.notes)]
+    if verdict.kind == "regressed" or not verdict.comparisons:
+        lines += [*(f"- {escape(reason)}" for reason in verdict.reasons), ""]
+    if verdict.comparisons:
+        lines += [render_table(metrics_table(verdict.comparisons)), ""]
+        lines += [
+            f"Intervals: {verdict.comparisons[0].confidence:.1%}. The adjusted p accounts for all metrics and looks; "
+            f"below {verdict.false_alarm_rate:g} it means a regression. {_MDE[0].upper()}{_MDE[1:]}. Rows in italics do not affect the verdict."
+        ]
+        if verdict.mode == "paired":
+            lines += _pair_strips(verdict.comparisons)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def format_figure(one: Comparison, value: float | None) -> str:
+    """A metric's figure in its unit."""
+    if value is None:
+        return MISSING
+    if one.unit == "share":
+        return f"{value:.3%}"
+    return format_duration_ns(value) if one.unit == "ns" else format_rate_per_s(value)
+
+
+def format_effect(one: Comparison, value: float | None) -> str:
+    """A margin or an effect on the metric's scale."""
+    if value is None:
+        return MISSING
+    if one.scale == "difference":
+        return f"{100 * value:.2g} points"
+    return f">{MAXIMUM_EFFECT:.0%}" if value >= MAXIMUM_EFFECT else f"{value:.1%}"
+
+
+def describe_change(one: Comparison) -> str:
+    """The change in one line: `p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %`; of a share in percentage points."""
     effect = one.minimum_detectable_effect
     mde = "" if effect is None else f", MDE {f'{100 * effect:.2g} points' if one.scale == 'difference' else _per_cent(effect)}"
     return f"{one.metric} {format_change(one).replace(', ', ',')}, n={one.pairs}{mde}"
 
 
-def counts(verdict: Verdict) -> str:
-    """How much was measured."""
+def describe_sides(verdict: Verdict) -> str:
+    """Baseline and candidate, and how much was measured of them."""
+    sides = f"baseline {verdict.baseline}, candidate {verdict.candidate}"
     if verdict.mode == "stored":
-        sides = [verdict.environment.get(name) for name in ("baseline", "candidate")]
-        runs = [str(side.get("runs", "?")) if isinstance(side, dict) else "?" for side in sides]
-        return f"stored results, {runs[0]} against {runs[1]} runs"
-    discarded = f", {verdict.discarded_pairs} measured again" if verdict.discarded_pairs else ""
-    return f"{verdict.pairs} pairs{discarded}"
+        stored = [verdict.environment.get(name) for name in ("baseline", "candidate")]
+        runs = [str(side.get("runs", "?")) if isinstance(side, dict) else "?" for side in stored]
+        return f"{sides}; stored results, {runs[0]} against {runs[1]} runs"
+    repeated = f", {verdict.discarded_pairs} measured again" if verdict.discarded_pairs else ""
+    return f"{sides}; {verdict.pairs} pairs{repeated}"
 
 
-def headline_of(verdict: Verdict) -> str:
-    """One line: the outcome, and how small a change would have been found."""
+def _headline(verdict: Verdict) -> str:
     effect = verdict.minimum_detectable_effect
-    found = "" if effect is None else f"; a slowdown of {_per_cent(effect)} would have been found in 9 of 10 such gates"
-    return f"{OUTCOMES[verdict.kind]}{found}"
+    return OUTCOMES[verdict.kind] + ("" if effect is None else f"; minimum detectable effect {_per_cent(effect)}")
 
 
 def _per_cent(effect: float) -> str:
     return f"more than {100 * MAXIMUM_EFFECT:.0f} %" if effect >= MAXIMUM_EFFECT else f"{100 * effect:.2g} %"
+
+
+def _pair_strips(comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """A strip per metric with the changes of its pairs, slower to the right; all strips share one scale."""
+    strips = [(one, slowdowns) for one in comparisons if one.gated and len(slowdowns := _pair_slowdowns(one)) > 1]
+    if not strips:
+        return
+    largest = max(max(abs(value) for value in slowdowns) for _, slowdowns in strips)
+    reach = next((step for step in _REACHES if math.log1p(step) >= largest), math.expm1(largest))
+    width = max(len(one.title) for one, _ in strips)
+    yield from ("", "<details><summary>Pairs: candidate against baseline, slower to the right</summary>", "", "```text")
+    ends = f"{-100 * (1 - 1 / (1 + reach)):.0f} %", f"{100 * reach:+.0f} %"
+    yield " " * (width + 2) + ends[0] + "0".center(_STRIP_WIDTH - len(ends[0]) - len(ends[1])) + ends[1]
+    for one, slowdowns in strips:
+        yield f"{one.title.ljust(width)}  {_strip(slowdowns, math.log1p(reach))}"
+    yield from ("```", "", f"`{_DENSITY[0]}` is one pair, `{_DENSITY[-1]}` {len(_DENSITY)} or more; `|` is no change.", "", "</details>")
+
+
+def _pair_slowdowns(one: Comparison) -> list[float]:
+    """Logarithms of the slowdown in each pair; none for shares, and none without both sides' values."""
+    if one.scale != "ratio" or len(one.baseline_values) != len(one.candidate_values):
+        return []
+    pairs = [(base, other) for base, other in zip(one.baseline_values, one.candidate_values, strict=True) if base and other]
+    return [math.log(other / base) * (1 if one.better == "lower" else -1) for base, other in pairs]
+
+
+def _strip(slowdowns: Sequence[float], reach: float) -> str:
+    counts = [0] * _STRIP_WIDTH
+    for value in slowdowns:
+        counts[round((max(-1.0, min(value / reach, 1.0)) + 1) / 2 * (_STRIP_WIDTH - 1))] += 1
+    cells = [_DENSITY[min(count, len(_DENSITY)) - 1] if count else " " for count in counts]
+    if not counts[_STRIP_WIDTH // 2]:
+        cells[_STRIP_WIDTH // 2] = "|"
+    return "".join(cells).rstrip()

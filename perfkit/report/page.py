@@ -1,0 +1,100 @@
+"""Pages of reports, which Markdown and HTML render, and the writing of a report's files."""
+
+import dataclasses
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from perfkit.errors import ResultError
+from perfkit.report.table import Table
+from perfkit.result.atomic_write import write_whole
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph of plain text."""
+
+    text: str
+    is_strong: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Item:
+    """An item of a list: an optional subject in bold, a sentence, an optional code behind it, and an optional link."""
+
+    text: str
+    subject: str = ""
+    code: str = ""
+    link: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bullets:
+    """A list of items."""
+
+    items: tuple[Item, ...]
+    is_numbered: bool = False
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "Bullets":
+        """A list of plain sentences."""
+        return cls(tuple(map(Item, texts)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figure:
+    """A picture with its title and the sentence that says how to read it."""
+
+    title: str
+    caption: str
+    svg: str
+    label: str = ""
+    """The picture's name for screen readers; by default its title."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values; several groups stand beside each other, each under its title."""
+
+    groups: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Code:
+    """Preformatted text."""
+
+    text: str
+
+
+Block = Paragraph | Bullets | Figure | Facts | Code | Table
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Section:
+    """A heading and what stands under it; without a title it follows the page's heading."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Page:
+    """A page. The banner warns the reader before any figure; backticks in the footer mark code."""
+
+    title: str
+    sections: tuple[Section, ...]
+    subtitle: str = ""
+    banner: str = ""
+    footer: str = ""
+
+
+def write_files(texts: Mapping[pathlib.Path, str], replacing: Iterable[pathlib.Path], place: str) -> None:
+    """Writes a report's files, each atomically, and deletes those of an earlier report that it lacks; raises ResultError."""
+    earlier = set(replacing)
+    try:
+        for file, text in texts.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(file, text)
+        for file in earlier - set(texts):
+            file.unlink()
+    except OSError as error:
+        raise ResultError(f"{place}: the report cannot be written there: {error.strerror}") from None

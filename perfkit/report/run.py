@@ -1,0 +1,280 @@
+"""The report of a run: its page, its Markdown, and what the terminal shows."""
+
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration
+from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section, write_files
+from perfkit.report.run_tables import (
+    failures_table,
+    gpu_table,
+    grouped_warnings,
+    repetitions_table,
+    server_table,
+    summary_table,
+    terminal_table,
+    warnings_table,
+)
+from perfkit.report.search import probes_table
+from perfkit.report.table import MISSING
+from perfkit.report.text import console, render_text
+from perfkit.result.file import read_result
+from perfkit.result.model import Point, Result
+from perfkit.stats.validity import BUSY_CORE_SHARE
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+_STATUSES = {
+    "complete": "",
+    "interrupted": "This run was interrupted; the figures cover what was measured until then.",
+    "incomplete": "This run is incomplete; the figures cover what was measured before it broke off.",
+    "invalid": "This measurement is not valid; do not rely on its figures.",
+}
+_PLOTS = {
+    "search": (
+        "The search for the capacity",
+        (
+            "Each mark is a probe: the measured figure as a multiple of its limit, against the arrival rate. A triangle at the top lies above the plot. "
+            "The capacity is where the fitted line crosses 1. The hollow mark is the probe that confirms the interval's lower end."
+        ),
+    ),
+    "load": (
+        "Throughput and {times} against {load}",
+        "Where throughput stops rising while the {times} keeps rising, the server is saturated: additional requests only wait.",
+    ),
+    "percentiles": (
+        "{Times} by percentile",
+        (
+            "Each line is a load point: that share of its requests took at most the time on the left. A steep end is a long tail. "
+            "A line ends where less than one sample is expected beyond it."
+        ),
+    ),
+    "resources": (
+        "Server, GPUs and generator during the requests",
+        (
+            "Whatever moves together with the {times} may be its cause: a growing queue, a throttling GPU, a late generator. "
+            "The server's times are its own means per request."
+        ),
+    ),
+    "timeline": (
+        "Over time",
+        (
+            "Level lines mean a steady system. A slope within a repetition is a drift; a step between two repetitions is a change of the machine or the server."
+        ),
+    ),
+}
+"""Each plot's title, and the sentence that says how to read it."""
+_DEFINITIONS = (
+    ("closed loop", "A fixed number of requests, the concurrency, is in flight; the next is sent when one is answered. A slower server is therefore sent fewer requests."),
+    ("service time", "Finished − started, on the client: from handing the request to a ready connection to the end of its answer. Requests that timed out or were unfinished count with their age, a lower bound; other failures do not count."),
+    ("open loop", "Requests start on schedule, independently of earlier ones. A request sent late is counted from its intended start."),
+    ("response time", "Finished − intended start: what a user would have waited. A closed loop has no intended starts and therefore omits the response time: its figures do not include the wait that users of an overloaded server would see."),
+    ("throughput", "Ok answers that arrived within the measured window ÷ the window's length. Inferences are throughput × batch size."),
+    ("percentiles", "From HDR histograms with three significant digits. A percentile q is withheld, and shown as –, below 1/(1−q) samples: 10 for p90, 20 for p95, 100 for p99, 1,000 for p99.9."),
+    ("errors", "1 − ok ÷ scheduled requests."),
+    ("generator CPU", f"The share of one core that the load generator kept busy. Above {BUSY_CORE_SHARE:.0%} the figures may be limited by the generator, and the point is not valid."),
+)  # fmt: skip
+_ENVIRONMENT_TITLES = {"generator": "Load generator", "target": "Target", "bundled_server": "Bundled server", "telemetry": "Telemetry"}
+_SCHEMA_KEYS = ("schema", "schema_version")
+
+
+def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Writes `report.html`, `report.md` and `plots/*.svg` into a result folder; raises ResultError."""
+    from perfkit.report.html import render_html
+    from perfkit.report.markdown import render_markdown
+    from perfkit.report.run_plots import render_plots
+    from perfkit.report.timeline import read_timeline
+
+    result, folder = read_result(folder)
+    plots = render_plots(result, read_timeline(folder, result))
+    texts = {folder / "plots" / f"{name}.svg": svg for name, svg in plots.items()}
+    texts[folder / "report.md"] = render_markdown(run_summary_page(result))
+    texts[folder / "report.html"] = render_html(run_page(result, plots))
+    write_files(texts, replacing=folder.glob("plots/*.svg"), place=str(folder))
+    return list(texts)
+
+
+def run_page(result: Result, plots: Mapping[str, str]) -> Page:
+    """The whole report; `plots` is SVG by name."""
+    points = result.summary
+    order = [(point.protocol, point.load) for point in points]
+    repetitions = sorted(result.points, key=lambda point: (order.index((point.protocol, point.load)), point.repetition or 0))
+    environment = tuple(_environment(result.environment))
+    tables = [table for table in (failures_table(points), server_table(points), gpu_table(points)) if table.rows]
+    sections = (
+        *_capacity_sections(result),
+        _summary_section(points),
+        *([Section("Warnings", (table,))] if (table := warnings_table(points)).rows else []),
+        *_slo_sections(points),
+        *(Section(table.title, (table,)) for table in tables),
+        *([Section("Plots", tuple(_figure(name, svg, points[0]) for name, svg in plots.items()))] if plots else []),
+        *([Section("Repetitions", (repetitions_table(repetitions),))] if repetitions else []),
+        Section("Environment", (Facts(environment) if environment else Paragraph("No environment was recorded."),)),
+        Section("Scenario", (Code(_yaml(result.scenario)),)),
+        Section("How the figures are defined", (Facts((("", _DEFINITIONS),)),)),
+    )
+    subject = "".join(f"{text}, " for text in _subject(result))
+    overrides = f", overrides: {', '.join(result.overrides)}" if result.overrides else ""
+    return Page(
+        title=_name(result),
+        subtitle=f"{subject}started {result.started_at}{overrides}",
+        banner=_status_sentence(result),
+        sections=sections,
+        footer=f"Made from the files beside this page: `result.json` ({result.schema_version}), `latency.hlog`, and telemetry if there is any.",
+    )
+
+
+def run_summary_page(result: Result) -> Page:
+    """The part of the report that Markdown holds: the summary, the warnings and the SLO."""
+    calibration = _calibration(result.environment.get("generator"))
+    warnings = tuple(Item(warning.message, warning.load_points, warning.code) for warning in grouped_warnings(result.summary))
+    sections = (
+        *_capacity_sections(result),
+        _summary_section(result.summary),
+        *([Section("Calibration", (Paragraph(ceilings_sentence(calibration)),))] if calibration else []),
+        *([Section("Warnings", (Bullets(warnings),))] if warnings else []),
+        *_slo_sections(result.summary),
+    )
+    return Page(_name(result), sections, banner=_status_sentence(result))
+
+
+def print_summary(result: Result) -> None:
+    """Prints the load points, or the probes of a search and its outcome, on stdout."""
+    search = result.search
+    if result.summary:
+        sys.stdout.write(f"\n{render_text(terminal_table(result.summary) if search is None else probes_table(result))}\n")
+    if search is not None:
+        sys.stdout.write(f"{search.reason}\n")
+
+
+def print_warnings(result: Result) -> None:
+    """Prints the warnings, the SLO's verdicts and the run's status, unless complete, on stderr."""
+    output = console(sys.stderr)
+    for warning in grouped_warnings(result.summary):
+        output.print(Text.assemble(("warning ", "yellow"), f"({warning.load_points}) {warning.message}"))
+    for point in result.summary:
+        if point.slo is not None:
+            style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
+            output.print(Text.assemble((f"SLO {point.slo.verdict} ", style), f"({_title(point)}) {point.slo.reason}"))
+    if result.status != "complete":
+        output.print(Text(f"status: {result.status}{f': {result.status_reason}' if result.status_reason else ''}", style="bold red"))
+
+
+def describe_point(point: Point) -> str:
+    """A finished load point in one line: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
+    known = [(name, value_ns) for name in ("p50", "p99") if (value_ns := getattr(point.times, name)) is not None]
+    percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in known)
+    failed = f", {point.error_rate:.2%} failed" if point.error_rate else ""
+    return f"{_title(point)}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
+
+
+def _capacity_sections(result: Result) -> list[Section]:
+    if result.search is None:
+        return []
+    return [Section("Capacity", (Paragraph(result.search.reason, is_strong=True), probes_table(result)))]
+
+
+def _summary_section(points: Sequence[Point]) -> Section:
+    block: Block = summary_table(points) if points else Paragraph("No load point was measured.")
+    return Section("Summary", (block,))
+
+
+def _slo_sections(points: Sequence[Point]) -> list[Section]:
+    items = tuple(Item(point.slo.reason, _title(point)) for point in points if point.slo is not None)
+    return [Section("SLO", (Bullets(items),))] if items else []
+
+
+def _figure(name: str, svg: str, point: Point) -> Figure:
+    """A plot as the page shows it; `resources-2` continues `resources`."""
+    words = {
+        "times": point.times_name,
+        "Times": point.times_name.capitalize(),
+        "load": "concurrency" if point.load.kind == "closed" else "arrival rate",
+    }
+    kind, _, number = name.partition("-")
+    title, caption = (text.format(**words) for text in _PLOTS[kind])
+    return Figure(f"{title}, continued", "", svg, f"{title}, {number}") if number else Figure(title, caption, svg)
+
+
+def _name(result: Result) -> str:
+    return str(result.scenario.get("name") or "result")
+
+
+def _title(point: Point) -> str:
+    return f"{point.protocol}, {point.load.title}"
+
+
+def _subject(result: Result) -> list[str]:
+    """The model and the target's URL, as far as they are known."""
+    model = (result.scenario.get("target") or {}).get("model")
+    url = (result.environment.get("target") or {}).get("url")
+    return [text for text in (model, url) if text]
+
+
+def _status_sentence(result: Result) -> str:
+    """What the status means for the figures; empty for a complete run."""
+    if result.status == "complete":
+        return ""
+    has_reason = result.status_reason and result.status_reason != result.status
+    return _STATUSES[result.status] + (f" Reason: {result.status_reason.rstrip('.')}." if has_reason else "")
+
+
+def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Groups of facts: the generator's machine and its calibration, the target, the bundled server, and the rest."""
+    for key, value in environment.items():
+        facts = value if isinstance(value, Mapping) else {key: value}
+        own = {name: fact for name, fact in facts.items() if name not in ("bundled_server", "calibration")}
+        yield _ENVIRONMENT_TITLES.get(key, key), tuple(_facts(own))
+        if calibration := stored_calibration(facts):
+            yield "Calibration", tuple(calibration_facts(calibration))
+        if server := facts.get("bundled_server"):
+            facts = server if isinstance(server, Mapping) else {"description": server}
+            yield _ENVIRONMENT_TITLES["bundled_server"], tuple(_facts({name: fact for name, fact in facts.items() if name != "event"}))
+
+
+def _calibration(generator: object) -> Any:
+    return stored_calibration(generator) if isinstance(generator, Mapping) else None
+
+
+def _facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in facts.items():
+        is_size = name.endswith("_bytes") and isinstance(value, int)
+        yield name.removesuffix("_bytes").replace("_", " "), f"{value / 2**30:.1f} GiB" if is_size else _fact(value)
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_fact(part)}" for name, part in value.items())
+    if isinstance(value, list | tuple):
+        if value and all(isinstance(part, int) and not isinstance(part, bool) for part in value):
+            return _ranges(value)
+        return ", ".join(map(_fact, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return MISSING if value in (None, "") else str(value)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """The numbers of CPUs in their order: `0–3, 8`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def _yaml(scenario: Mapping[str, Any]) -> str:
+    """The scenario as its file would show it: mappings indented, lists on one line."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes lists on one line."""
+
+    Dumper.add_representer(list, lambda dumper, values: dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=True))
+    own = {key: value for key, value in scenario.items() if key not in _SCHEMA_KEYS}
+    return yaml.dump(own, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)

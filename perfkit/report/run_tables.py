@@ -1,0 +1,246 @@
+"""The tables of a run: load points, repetitions, server, GPUs, warnings and failed requests."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from perfkit.report.table import MISSING, Cell, Column, Kind, Table
+from perfkit.result.model import Point, Requests
+from perfkit.result.distribution import QUANTILES
+from perfkit.stats.sample_size import is_withheld
+from perfkit.units import NS_PER_S, format_duration_ns
+
+TIMES = {"service time": "service times, finished − started", "response time": "response times, finished − intended start"}
+"""What a point's times are, for captions."""
+_GIB = 2.0**30
+_OUTCOMES = tuple(name for name in Requests.model_fields if name not in ("scheduled", "sent", "ok"))
+_NO_ANSWERS = "no request of this load point was answered"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _PointColumn:
+    """A column of a table of points, with its value at a point."""
+
+    column: Column
+    value: Callable[[Point], Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GroupedWarning:
+    """One warning, and the load points that it concerns, in words."""
+
+    code: str
+    message: str
+    load_points: str
+
+
+def summary_table(points: Sequence[Point]) -> Table:
+    """The pooled load points with their figures, as the report shows them."""
+    goodput = (_GOODPUT,) if any(point.goodput_per_s is not None for point in points) else ()
+    columns = (*_load_columns(points), _THROUGHPUT, _INFERENCES, *goodput, *_PERCENTILES.values(), _MAXIMUM, _ERRORS, _CPU, _VALID)
+    note = "repetitions pooled. – marks a percentile with too few samples"
+    return _table("summary", "Summary", columns, points, f"p50 to max are {_times(points)}, {note}; its tooltip says how many it needs.")
+
+
+def terminal_table(points: Sequence[Point]) -> Table:
+    """The pooled load points with the figures that fit on a terminal."""
+    is_batched = any(point.inferences_per_s != point.throughput_per_s for point in points)
+    has_goodput = any(point.goodput_per_s is not None for point in points)
+    optional = (*([_INFERENCES] if is_batched else []), *([_GOODPUT] if has_goodput else []))
+    columns = (*_load_columns(points), _THROUGHPUT, *optional, *_PERCENTILES.values(), _MAXIMUM, _ERRORS, _SAMPLES)
+    return _table("summary", "Summary", columns, points, f"{_times(points)}; – marks percentiles with too few samples")
+
+
+def repetitions_table(points: Sequence[Point]) -> Table:
+    """Each repetition of each load point."""
+    percentiles = (_PERCENTILES[name] for name in ("p50", "p90", "p99"))
+    columns = (*_load_columns(points), _REPETITION, _WINDOW, _SENT, _THROUGHPUT, *percentiles, _MAXIMUM, _ERRORS, _CPU, _VALID)
+    note = "Each repetition by itself. The summary adds up their histograms and counts; it averages no percentiles."
+    return _table("repetitions", "Repetitions", columns, points, note)
+
+
+def server_table(points: Sequence[Point]) -> Table:
+    """The server's own figures, means per request; no rows where it reported none."""
+    stages = (("queue", "queue_ns"), ("input", "compute_input_ns"), ("infer", "compute_infer_ns"), ("output", "compute_output_ns"))
+    columns = (
+        *_load_columns(points),
+        _column("requests", "requests", "count", _server_requests),
+        *(_server_time(heading, key) for heading, key in (*stages, ("server, total", "success_ns"), ("client", "client_mean_ns"))),
+        _column("mean_batch", "mean batch", "number", lambda point: _cell(point.server and point.server.mean_batch, "{:.2f}")),
+    )
+    note = (
+        "Means per request from the server's v2 statistics, over the whole load point with its warm-up. Client is the mean service time of "
+        "the same requests; the difference is the network, parsing, and waiting before the server's own queue."
+    )
+    return _table("server", "Server", columns, points if any(point.server for point in points) else (), note)
+
+
+def gpu_table(points: Sequence[Point]) -> Table:
+    """One row per load point and GPU."""
+    columns = (
+        Column("load_point", "load point"),
+        Column("gpu", "GPU"),
+        Column("source", "source"),
+        Column("utilization_mean", "busy", "share"),
+        Column("memory_used_max_bytes", "memory", "number"),
+        Column("power_mean_w", "power", "power_w"),
+        Column("energy_j", "energy", "energy_j"),
+        Column("sm_clock_mean_mhz", "SM clock", "number"),
+        Column("throttled_share", "throttled", "share"),
+        Column("energy_per_inference_j", "energy per inference", "energy_j"),
+    )
+    rows = tuple(
+        (
+            _title(point),
+            f"{gpu.name or 'GPU'} {gpu.uuid[:12]}",
+            {"nvml": "driver", "metrics": "metrics"}[gpu.source],
+            _cell(gpu.utilization_mean, "{:.0%}"),
+            _cell(None if gpu.memory_used_max_bytes is None else gpu.memory_used_max_bytes / _GIB, "{:.1f} GiB"),
+            _cell(gpu.power_mean_w, "{:.0f} W"),
+            _cell(gpu.energy_j, "{:,.0f} J" + (" (from power)" if gpu.energy_source == "power" else "")),
+            _cell(gpu.sm_clock_mean_mhz, "{:,.0f} MHz"),
+            _cell(gpu.throttled_share, "{:.0%}"),
+            point.energy_per_inference_j,
+        )
+        for point in points
+        for gpu in point.gpus
+    )
+    return Table("gpus", "GPUs", columns, rows)
+
+
+def warnings_table(points: Sequence[Point]) -> Table:
+    """Each warning once, with the load points that it concerns."""
+    columns = (Column("code", "warning", "code"), Column("message", "message", "prose"), Column("load_points", "load points", "prose"))
+    rows = tuple((warning.code, warning.message, warning.load_points) for warning in grouped_warnings(points))
+    return Table("warnings", "Warnings", columns, rows)
+
+
+def failures_table(points: Sequence[Point]) -> Table:
+    """Failed requests by load point and outcome, with examples of their messages."""
+    columns = (
+        Column("load_point", "load point"), Column("outcome", "outcome"), Column("requests", "requests", "count"),
+        Column("messages", "examples of the messages", "prose"),
+    )  # fmt: skip
+    rows = tuple(
+        (_title(point), outcome.replace("_", " "), count, "\n".join(filter(None, point.errors.get(outcome, ()))) or None)
+        for point in points
+        for outcome in _OUTCOMES
+        if (count := getattr(point.requests, outcome))
+    )
+    return Table("failures", "Failed requests", columns, rows)
+
+
+def grouped_warnings(points: Sequence[Point]) -> list[GroupedWarning]:
+    """Each warning once, with the load points that it concerns; warnings of one code stand together."""
+    grouped: dict[str, dict[str, list[Point]]] = {}
+    for point in points:
+        for warning in dict.fromkeys(point.warnings):
+            grouped.setdefault(warning.code, {}).setdefault(warning.message, []).append(point)
+    return [
+        GroupedWarning(code, message, _load_points(concerned, points))
+        for code, messages in grouped.items()
+        for message, concerned in messages.items()
+    ]
+
+
+def _load_points(concerned: Sequence[Point], points: Sequence[Point]) -> str:
+    """Load points by protocol: `http, concurrency 1, 4; grpc, concurrency 8`."""
+    if len(concerned) == len(points) > 1:
+        return "all load points"
+    by_protocol: dict[str, list[str]] = {}
+    for point in concerned:
+        by_protocol.setdefault(point.protocol, []).append(point.load.amount)
+    kind = "concurrency " if points[0].load.kind == "closed" else ""
+    return "; ".join(f"{protocol}, {kind}{', '.join(amounts)}" for protocol, amounts in by_protocol.items())
+
+
+def _table(name: str, title: str, columns: Sequence[_PointColumn], points: Sequence[Point], note: str) -> Table:
+    rows = tuple(tuple(column.value(point) for column in columns) for point in points)
+    return Table(name, title, tuple(column.column for column in columns), rows, note, tuple("" if point.valid else "invalid" for point in points))
+
+
+def _column(key: str, heading: str, kind: Kind, value: Callable[[Point], Any]) -> _PointColumn:
+    return _PointColumn(Column(key, heading, kind), value)
+
+
+def _load_columns(points: Sequence[Point]) -> tuple[_PointColumn, _PointColumn]:
+    is_closed = not points or points[0].load.kind == "closed"
+    level = Column("level", "concurrency" if is_closed else "rate", is_right=True)
+    return _column("protocol", "protocol", "text", lambda point: point.protocol), _PointColumn(
+        level, lambda point: Cell(point.load.level, point.load.amount)
+    )
+
+
+def _percentile_column(name: str) -> _PointColumn:
+    return _column(f"{name}_ns", name.replace("_", "."), "duration_ns", lambda point: _percentile(point, name))
+
+
+def _percentile(point: Point, name: str) -> Cell:
+    """The percentile with its interval, or the reason why it is withheld."""
+    times, quantile = point.times, QUANTILES[name]
+    value_ns = getattr(times, name)
+    if not times.count:
+        return Cell(None, note=_NO_ANSWERS)
+    if value_ns is None:
+        needs = f": needs at least {round(1 / (1 - quantile)):,} samples, this point has {times.count:,}"
+        return Cell(None, note=f"withheld{needs if is_withheld(quantile, times.count) else ''}")
+    low_ns, high_ns = point.intervals.get(name, (None, None))
+    if low_ns is None:
+        return Cell(value_ns)
+    return Cell(value_ns, note=f"95% interval: {format_duration_ns(low_ns)} to {'above' if high_ns is None else format_duration_ns(high_ns)}")
+
+
+def _maximum(point: Point) -> Cell:
+    return Cell(point.times.max) if point.times.count else Cell(None, note=_NO_ANSWERS)
+
+
+def _errors(point: Point) -> Cell:
+    failed, scheduled = point.requests.scheduled - point.requests.ok, point.requests.scheduled
+    return Cell(point.error_rate, note=f"{failed:,} of {scheduled:,} requests")
+
+
+def _cpu(point: Point) -> Cell:
+    share = point.generator.cpu_share
+    return Cell(share, f"{share:.{0 if share >= 0.1 else 1}%}", "of one core")
+
+
+def _server_requests(point: Point) -> Cell:
+    if point.server is None:
+        return Cell(None, note="the server reported no statistics for this load point: the warnings say why")
+    return Cell(point.server.requests, note=f"perfkit counted {point.server.client_requests:,} answers, including the warm-up's")
+
+
+def _server_time(heading: str, key: str) -> _PointColumn:
+    def value(point: Point) -> Cell:
+        value_ns = getattr(point.server, key, None)
+        return Cell(value_ns, "0" if value_ns == 0 else None)
+
+    return _column(key, heading, "duration_ns", value)
+
+
+def _cell(value: float | None, form: str) -> Cell:
+    return Cell(value, MISSING if value is None else form.format(value))
+
+
+def _title(point: Point) -> str:
+    return f"{point.protocol}, {point.load.title}"
+
+
+def _times(points: Sequence[Point]) -> str:
+    return TIMES[points[0].times_name] if points else ""
+
+
+_THROUGHPUT = _column("throughput_per_s", "throughput", "rate_per_s", lambda point: point.throughput_per_s)
+_INFERENCES = _column("inferences_per_s", "inferences", "rate_per_s", lambda point: point.inferences_per_s)
+_GOODPUT = _column(
+    "goodput_per_s", "goodput", "rate_per_s", lambda point: Cell(point.goodput_per_s or 0.0, note="ok answers per second within the SLO's limit on times")
+)  # fmt: skip
+_PERCENTILES = {name: _percentile_column(name) for name in ("p50", "p90", "p95", "p99", "p99_9")}
+_MAXIMUM = _column("max_ns", "max", "duration_ns", _maximum)
+_ERRORS = _column("error_rate", "errors", "error_rate", _errors)
+_CPU = _column("cpu_share", "generator CPU", "share", _cpu)
+_VALID = _column("valid", "valid", "yes_no", lambda point: point.valid)
+_SAMPLES = _column("samples", "samples", "count", lambda point: point.times.count)
+_REPETITION = _column("repetition", "repetition", "count", lambda point: None if point.repetition is None else point.repetition + 1)
+_WINDOW = _column("duration_ns", "window", "duration_ns", lambda point: point.duration_s * NS_PER_S)
+_SENT = _column("sent", "sent", "count", lambda point: point.requests.sent)

@@ -1,0 +1,92 @@
+"""The time series of a result: each load point's times in slices of its window, and what telemetry sampled beside them."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from perfkit.recorder.histogram import Histogram
+from perfkit.result.interval_log import read_times
+from perfkit.result.model import Point, Result
+from perfkit.result.telemetry_file import read_telemetry
+from perfkit.result.distribution import QUANTILES
+from perfkit.stats.sample_size import is_withheld
+from perfkit.telemetry.series import Series
+
+_SLICES = 240  # about as many as a panel of the timeline can show
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slice:
+    """The times of the requests in one slice of a repetition's window."""
+
+    start_s: float
+    """Since the window's start."""
+    length_s: float
+    times_ns: Mapping[str, int]
+    """By name: `p50`, `p90` and `p99` where there are enough samples, and `max`."""
+
+    @property
+    def middle_s(self) -> float:
+        """The middle of the slice, since the window's start."""
+        return self.start_s + self.length_s / 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Timeline:
+    """A result's time series; points are numbered as in its summary."""
+
+    histograms: tuple[Histogram, ...]
+    """One a point, over all its repetitions."""
+    slices: Mapping[tuple[int, int], tuple[Slice, ...]]
+    """By point and repetition, ascending."""
+    slice_s: int
+    """The length of a slice; a window's last one may be shorter."""
+    telemetry: Mapping[tuple[int, int], Sequence[Series]]
+    """By point and repetition; times are nanoseconds since the window's start."""
+
+
+def repetitions_of(result: Result, point: Point) -> list[Point]:
+    """The repetitions of a point of the summary, in order."""
+    repetitions = [one for one in result.points if (one.protocol, one.load) == (point.protocol, point.load)]
+    return sorted(repetitions, key=lambda one: one.repetition or 0)
+
+
+def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:
+    """Reads the time series in a result folder; raises ResultError.
+
+    Seconds stay encoded until they are added up into slices, so that a long run fits into memory.
+    """
+    index_of = {(point.protocol, point.load): index for index, point in enumerate(result.summary)}
+    window_s = {
+        (index_of[load], one.repetition or 0): one.duration_s for one in result.points if (load := (one.protocol, one.load)) in index_of
+    }
+    histograms = tuple(Histogram() for _ in result.summary)
+    seconds: dict[tuple[int, int], dict[float, list[str]]] = {key: {} for key in window_s}
+    for key, start_s, histogram in read_times(folder, result):
+        if key in window_s:  # a point that was cut short is in the log, but not in the result
+            histograms[key[0]].add(histogram)
+            seconds[key].setdefault(start_s, []).append(histogram.encode())
+    longest_s = max((sum(length for key, length in window_s.items() if key[0] == index) for index in range(len(histograms))), default=0.0)
+    slice_s = max(1, math.ceil(longest_s / _SLICES))
+    telemetry = {key: series for key, series in read_telemetry(folder).items() if key in window_s}
+    slices = {key: _slices(texts, slice_s, window_s[key]) for key, texts in seconds.items()}
+    return Timeline(histograms, slices, slice_s, telemetry)
+
+
+def _slices(seconds: Mapping[float, Sequence[str]], slice_s: int, window_s: float) -> tuple[Slice, ...]:
+    """Slices from the encoded histograms of each second."""
+    parts: dict[int, list[str]] = {}
+    for start_s, texts in seconds.items():
+        parts.setdefault(round(start_s - min(seconds)) // slice_s * slice_s, []).extend(texts)
+    return tuple(Slice(start_s, max(min(slice_s, window_s - start_s), 0.0), _times_ns(texts)) for start_s, texts in sorted(parts.items()))
+
+
+def _times_ns(texts: Sequence[str]) -> dict[str, int]:
+    histogram = Histogram()
+    for text in texts:
+        histogram.add(Histogram.decode(text))
+    names = [name for name in ("p50", "p90", "p99") if not is_withheld(QUANTILES[name], histogram.count)]
+    values_ns = histogram.values_at([QUANTILES[name] for name in names])
+    times_ns = {name: min(value_ns, histogram.max_ns) for name, value_ns in zip(names, values_ns, strict=True)}
+    return {**times_ns, "max": histogram.max_ns}
