@@ -10,7 +10,7 @@ import uvloop
 from perfkit.errors import MeasurementError, ResultError, UsageError
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
-from perfkit.report.folder import write_reports
+from perfkit.report.run import write_reports
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_scenario
 

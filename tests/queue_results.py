@@ -107,3 +107,13 @@ class Writer:
             warnings=tuple(MeasurementWarning(code=code, message=f"It was {code}.") for code in codes),
             faults=tuple(MeasurementWarning(code="fault", message="It was not valid.") for level in invalid if level == load.level),
         )  # fmt: skip
+
+
+def write_mm1_results(folder):
+    """Three restarts of M/M/1 with a service time of 10 ms, 2 % apart in speed, up to an overload, and its closed loop."""
+    write = Writer(folder)
+    rates = (20, 35, 50, 60, 70, 75, 80, 110)
+    folders = [write(rates, seed=seed, restart=restart, seconds=40, overloaded_from=100) for seed, restart in enumerate((0.02, -0.02, 0.0))]
+    numbers = (1, 2, 4, 8, 16, 32, 64, 96)
+    throughputs = [100 * n / (1 + 0.03 * (n - 1) + 0.0003 * n * (n - 1)) for n in numbers]
+    return [*folders, write((), concurrencies=numbers, throughputs=throughputs)]

@@ -74,7 +74,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
 def _show(calibration: "Calibration", *, as_json: bool) -> None:
     from perfkit.calibration.model import calibration_document
-    from perfkit.report.text import print_calibration
+    from perfkit.report.calibration import print_calibration
 
     try:
         if as_json:

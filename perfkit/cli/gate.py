@@ -147,7 +147,7 @@ def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
 
 def _print(verdict: "Verdict", written: str, *, as_json: bool) -> None:
     from perfkit.gate.verdict import verdict_document
-    from perfkit.report.gate import print_verdict
+    from perfkit.report.verdict import print_verdict
 
     try:
         if as_json:

@@ -71,9 +71,9 @@ def _trends(options: argparse.Namespace) -> "list[Trend]":
 def _plot(options: argparse.Namespace) -> ExitCode:
     from perfkit.errors import UsageError
     from perfkit.history.trend import find_steps
-    from perfkit.report.trend import draw_trends
+    from perfkit.report.history import render_trends
 
-    svg = draw_trends([(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)])
+    svg = render_trends([(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)])
     try:
         options.out.write_text(svg, encoding="utf-8")
     except OSError as error:
@@ -84,8 +84,8 @@ def _plot(options: argparse.Namespace) -> ExitCode:
 
 def _steps(options: argparse.Namespace) -> ExitCode:
     from perfkit.history.trend import find_steps, steps_json
-    from perfkit.report.trend_text import steps_text
+    from perfkit.report.history import render_steps
 
     found = [(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)]
-    print(steps_json(found) if options.format == "json" else steps_text(found), end="")
+    print(steps_json(found) if options.format == "json" else render_steps(found), end="")
     return ExitCode.DONE

@@ -57,8 +57,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.plan.inputs import PlanInputs, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
     from perfkit.plan.model import plan_document
     from perfkit.plan.planner import plan_capacity
-    from perfkit.report.plan_folder import check_plan_folder, write_plan
-    from perfkit.report.plan_sentences import headline, predicted, remarks
+    from perfkit.report.plan import CAVEATS, check_plan_folder, headline, plan_remarks, predictions, write_plan
 
     if options.zones == 1:
         raise UsageError("--zones 1: nothing survives the loss of the only zone; give at least 2")
@@ -90,14 +89,14 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     plan = plan_capacity(gather(read_sources(options.results)), inputs)
     write_plan(plan, folder)
     if not options.quiet:
-        for title, sentences in remarks(plan):
-            if title in ("Left out", "Extrapolated", "To be known"):
+        for title, sentences in plan_remarks(plan):
+            if title in CAVEATS:
                 for sentence in sentences:
                     print(f"perfkit: {title.lower()}: {sentence}", file=sys.stderr)
     if options.format == "json":
         print(json.dumps(plan_document(plan), indent=1))
     else:
-        for sentence in [*headline(plan), *predicted(plan)]:
+        for sentence in [*headline(plan), *predictions(plan)]:
             print(sentence)
         print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
     return ExitCode.DONE

@@ -17,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    from perfkit.report.folder import write_reports
+    from perfkit.report.run import write_reports
     from perfkit.report.sweep import write_sweep_report
     from perfkit.result.file import read_result
     from perfkit.result.sweep import SWEEP_FILE, result_folders

@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
-    from perfkit.report.text import print_warnings
+    from perfkit.report.run import print_warnings
     from perfkit.scenario.file import read_cases
 
     cases = read_cases(options.scenario, options.settings)
@@ -120,7 +120,7 @@ class _Session:
 def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, options: argparse.Namespace) -> ExitCode:
     """Measures the cases that are not complete yet, and prints the table of all."""
     from perfkit.errors import PerfkitError
-    from perfkit.report.text import print_sweep
+    from perfkit.report.sweep import print_sweep
     from perfkit.result.file import read_result
     from perfkit.result.sweep import SweepFolder, shown_value, sweep_document
     from perfkit.scenario.document import scenario_document
@@ -164,7 +164,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 
 def _print_result(result: "Result", folder: pathlib.Path, *, as_json: bool) -> None:
-    from perfkit.report.text import print_summary
+    from perfkit.report.run import print_summary
     from perfkit.result.model import result_document
 
     try:

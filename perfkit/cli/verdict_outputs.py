@@ -42,7 +42,7 @@ def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> No
     """Write the requested outputs; annotations go to stdout, or to stderr if stdout is JSON. Raises UsageError."""
     from perfkit.report.github import append_summary, render_annotations
     from perfkit.report.junit import render_junit
-    from perfkit.report.verdict_markdown import render_verdict_markdown
+    from perfkit.report.verdict import render_verdict_markdown
 
     for name, render in (("junit", render_junit), ("markdown", render_verdict_markdown)):
         path = getattr(options, name)

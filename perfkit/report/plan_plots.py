@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,31 +10,26 @@ from matplotlib.lines import Line2D
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
 from perfkit.plan.rate_points import KEPT_UP
-from perfkit.report.plot_style import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, PURPLE, STYLE, VERMILLION, WIDTH_IN, scale_times, svg
+from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, VERMILLION, WIDTH_IN, render_svgs, scale_times
 from perfkit.stats.usl import FURTHEST, UslFit
 
-_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE)
 _BY_PERCENTILE = {"p50": BLUE, "p95": GREEN, "p99": VERMILLION}
 _PANELS_A_ROW, _PANEL_IN = 2, 3.5
 _FAN_DAYS_AT_LEAST = 30
 
 
-def draw_plan_plots(plan: CapacityPlan) -> dict[str, str]:
-    """SVG by name, in the order to show them; what there are no values for is left out."""
-    figures: dict[str, Callable[[], Figure | None]] = {
-        "rate": lambda: rate_figure(plan),
-        "front": lambda: front_figure(plan),
-        "throughput": lambda: throughput_figure(plan),
-        "latency-throughput": lambda: latency_throughput_figure(plan),
-        "gpu": lambda: gpu_figure(plan),
-        "forecast": lambda: forecast_figure(plan),
-        "held-out": lambda: held_out_figure(plan),
-    }
-    with mpl.rc_context():
-        mpl.rcdefaults()  # a matplotlibrc of the user must not change the picture
-        mpl.rcParams.update(STYLE)
-        drawn = {name: draw() for name, draw in figures.items()}
-        return {name: svg(figure, name) for name, figure in drawn.items() if figure is not None}
+def render_plan_plots(plan: CapacityPlan) -> dict[str, str]:
+    """SVG by name, in the order of the page; plots without values are left out."""
+    figures: tuple[tuple[str, Callable[[CapacityPlan], Figure | None]], ...] = (
+        ("rate", rate_figure),
+        ("front", front_figure),
+        ("throughput", throughput_figure),
+        ("latency-throughput", latency_throughput_figure),
+        ("gpu", gpu_figure),
+        ("forecast", forecast_figure),
+        ("held-out", held_out_figure),
+    )
+    return render_svgs(lambda: ((name, figure(plan)) for name, figure in figures))
 
 
 def rate_figure(plan: CapacityPlan) -> Figure | None:
@@ -60,9 +54,9 @@ def rate_figure(plan: CapacityPlan) -> Figure | None:
         panel.set_ylabel("response time (ms)")
         panel.set_xlim(0, max(point.rate_per_s for point in one.points) * 1.06)
         panel.xaxis.set_major_formatter(NUMBERS)
-    keys = [Line2D([], [], color=colour, marker="o", ms=4, label=name) for name, colour in _BY_PERCENTILE.items()]
+    keys = [Line2D([], [], color=colour, marker="o", label=name) for name, colour in _BY_PERCENTILE.items()]
     keys += [Line2D([], [], color=INK, lw=1, ls="--", label="SLO"), Line2D([], [], color=MUTED, lw=6, alpha=0.3, label="capacity")]
-    keys.append(Line2D([], [], color=MUTED, marker="o", mfc="white", ls="", ms=4, label="did not keep up"))
+    keys.append(Line2D([], [], color=MUTED, marker="o", mfc="white", ls="", label="did not keep up"))
     figure.legend(handles=keys, loc="outside right upper")
     return figure
 
@@ -77,7 +71,7 @@ def _draw_curve(panel: Axes, one: ConfigurationPlan, name: str, colour: str) -> 
     for kept_up, face in ((True, colour), (False, "white")):
         some = [(rate, value) for rate, value, kept in measured if kept is kept_up]
         if some:
-            panel.plot(*zip(*some, strict=True), color=colour, marker="o", mfc=face, ms=4, ls="", gid=f"measured-{name}-{kept_up}")
+            panel.plot(*zip(*some, strict=True), color=colour, marker="o", mfc=face, ls="", gid=f"measured-{name}-{kept_up}")
     curve = one.curves.get(name)
     values = [value for _, value, kept in measured if kept]
     if curve is None:
@@ -99,7 +93,7 @@ def throughput_figure(plan: CapacityPlan) -> Figure | None:
     figure, panels = _panels(len(shown))
     for one, panel in zip(shown, panels, strict=True):
         concurrencies = [point.concurrency for point in one.closed]
-        panel.plot(concurrencies, [point.throughput_per_s for point in one.closed], color=BLUE, marker="o", ms=4, ls="", gid="measured")
+        panel.plot(concurrencies, [point.throughput_per_s for point in one.closed], color=BLUE, marker="o", ls="", gid="measured")
         highest = max(point.throughput_per_s for point in one.closed)
         if isinstance(one.usl, UslFit):
             for low, high, style in (
@@ -120,7 +114,7 @@ def throughput_figure(plan: CapacityPlan) -> Figure | None:
         panel.set_xlim(0, None)
         panel.yaxis.set_major_formatter(NUMBERS)
     keys = [
-        Line2D([], [], color=BLUE, marker="o", ls="", ms=4, label="measured"),
+        Line2D([], [], color=BLUE, marker="o", ls="", label="measured"),
         Line2D([], [], color=VERMILLION, label="scalability law"),
         Line2D([], [], color=VERMILLION, ls=":", label="extrapolated"),
         Line2D([], [], color=MUTED, lw=0.8, ls="--", label="bound min(N/R₁, X_max)"),
@@ -135,15 +129,15 @@ def latency_throughput_figure(plan: CapacityPlan) -> Figure | None:
     figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
     panel, known, keys = figure.subplots(), [], []
     for place, one in enumerate(plan.configurations):
-        colour = _COLOURS[place % len(_COLOURS)]
+        colour = f"C{place}"
         for name, style in (("p50", "-"), ("p99", "--")):
             some = [
                 (point.throughput_per_s, point.percentiles_ns[name] / NS_PER_MS) for point in one.points if name in point.percentiles_ns
             ]
             if some:
-                panel.plot(*zip(*some, strict=True), color=colour, ls=style, marker="o", ms=4, gid=f"{name}-{one.name}")
+                panel.plot(*zip(*some, strict=True), color=colour, ls=style, marker="o", gid=f"{name}-{one.name}")
                 known += [value for _, value in some]
-        keys.append(Line2D([], [], color=colour, marker="o", ms=4, label=one.name))
+        keys.append(Line2D([], [], color=colour, marker="o", label=one.name))
     if not known:
         return None
     scale_times(panel, min(known), max(known))
@@ -166,7 +160,7 @@ def gpu_figure(plan: CapacityPlan) -> Figure | None:
     figure = Figure(figsize=(WIDTH_IN, 3.2), layout="constrained")
     busy, power, energy = figure.subplots(1, 3)
     for place, one in enumerate(shown):
-        colour = _COLOURS[place % len(_COLOURS)]
+        colour = f"C{place}"
         series = (
             (busy, [(p.rate_per_s, 100 * p.gpu_utilization) for p in one.points if p.gpu_utilization is not None], "-", "utilization"),
             (power, [(p.rate_per_s, p.power_w) for p in one.points if p.power_w is not None], "-", "power"),
@@ -180,13 +174,13 @@ def gpu_figure(plan: CapacityPlan) -> Figure | None:
         )
         for panel, some, style, name in series:
             if some:
-                panel.plot(*zip(*some, strict=True), color=colour, marker="o", ms=4, ls=style, gid=f"{name}-{one.name}")
+                panel.plot(*zip(*some, strict=True), color=colour, marker="o", ls=style, gid=f"{name}-{one.name}")
     for panel, title in ((busy, "GPU busy (% of time)"), (power, "power (W)"), (energy, "energy an inference (J)")):
         panel.set_title(title)
         panel.set_xlabel("arrival rate (requests per second)")
         panel.set_xlim(0, None)
         panel.set_ylim(0, None)
-    keys = [Line2D([], [], color=_COLOURS[place % len(_COLOURS)], marker="o", ms=4, label=one.name) for place, one in enumerate(shown)]
+    keys = [Line2D([], [], color=f"C{place}", marker="o", label=one.name) for place, one in enumerate(shown)]
     if any(p.energy and p.energy.above_idle_j is not None for one in shown for p in one.points):
         keys.append(Line2D([], [], color=MUTED, ls="--", label="above idle"))
     figure.legend(handles=keys, loc="outside right upper")
@@ -244,7 +238,7 @@ def held_out_figure(plan: CapacityPlan) -> Figure | None:
         for figure_name, colour, marker, allowed in (("mean", BLUE, "o", 10), ("p99", VERMILLION, "s", 15)):
             some = [(held.rate_per_s, 100 * held.error) for held in validation.errors if held.figure == figure_name]
             if some:
-                panel.plot(*zip(*some, strict=True), color=colour, marker=marker, ms=4, ls="", gid=f"error-{figure_name}")
+                panel.plot(*zip(*some, strict=True), color=colour, marker=marker, ls="", gid=f"error-{figure_name}")
                 for side in (-allowed, allowed):
                     panel.axhline(side, color=colour, lw=0.8, ls=":")
         panel.axhline(0, color=INK, lw=0.8)
@@ -252,8 +246,8 @@ def held_out_figure(plan: CapacityPlan) -> Figure | None:
         panel.set_xlabel("arrival rate (requests per second)")
         panel.set_ylabel("predicted − measured (%)")
     keys = [
-        Line2D([], [], color=BLUE, marker="o", ls="", ms=4, label="mean"),
-        Line2D([], [], color=VERMILLION, marker="s", ls="", ms=4, label="p99"),
+        Line2D([], [], color=BLUE, marker="o", ls="", label="mean"),
+        Line2D([], [], color=VERMILLION, marker="s", ls="", label="p99"),
     ]
     keys.append(Line2D([], [], color=MUTED, lw=0.8, ls=":", label="allowed"))
     figure.legend(handles=keys, loc="outside right upper")
@@ -267,7 +261,7 @@ def front_figure(plan: CapacityPlan) -> Figure | None:
     for place, one in enumerate(plan.configurations):
         if not one.operations:
             continue
-        colour = _COLOURS[place % len(_COLOURS)]
+        colour = f"C{place}"
         for it in one.operations:
             amount = it.cost_per_hour if plan.compares_costs and it.cost_per_hour is not None else float(it.replicas)
             is_on = (one.name, it.headroom) in plan.front

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from perfkit.plan.model import CapacityPlan
-from perfkit.report.table import Column, Table, without_empty
+from perfkit.report.table import Column, Table
 from perfkit.stats.usl import UslFit
 from perfkit.units import format_rate_per_s
 
@@ -34,17 +34,17 @@ def _tables(plan: CapacityPlan) -> Iterator[Table]:
 def _configurations(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
-        Column("capacity_per_s", "capacity", "_per_s"),
-        Column("capacity_low_per_s", "from", "_per_s"),
-        Column("capacity_high_per_s", "to", "_per_s"),
+        Column("capacity_per_s", "capacity", "rate_per_s"),
+        Column("capacity_low_per_s", "from", "rate_per_s"),
+        Column("capacity_high_per_s", "to", "rate_per_s"),
         Column("replicas", "replicas", "count"),
         Column("decided_by", "decided by"),
-        Column("rate_per_replica_per_s", "each", "_per_s"),
+        Column("rate_per_replica_per_s", "each", "rate_per_s"),
         Column("fleet_headroom", "headroom", "share"),
         Column("cost_per_hour", f"per hour{money(plan)}", "cost"),
         Column("cost_per_million", f"per million{money(plan)}", "cost"),
-        Column("energy_j", "energy an inference", "_j"),
-        Column("energy_above_idle_j", "above idle", "_j"),
+        Column("energy_j", "energy an inference", "energy_j"),
+        Column("energy_above_idle_j", "above idle", "energy_j"),
         Column("target_concurrency", "in flight", "number"),
         Column("refusal", "why not"),
     )
@@ -61,26 +61,26 @@ def _configurations(plan: CapacityPlan) -> Table:
         "Capacity is that of one replica in requests a second, with its 90 % interval; fleets are planned with the lower end, the 95 % lower limit. "
         "Each: what a replica is sent. In flight: the concurrency that an autoscaler holds each to, λ·E[R] at that limit less the headroom (Little's law)."
     )
-    return without_empty(Table("configurations", "Configurations", columns, tuple(rows), note))
+    return Table("configurations", "Configurations", columns, tuple(rows), note).without_empty_columns()
 
 
 def _points(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
-        Column("rate_per_s", "rate", "_per_s"),
+        Column("rate_per_s", "rate", "rate_per_s"),
         Column("state", "target"),
         Column("repetitions", "repetitions", "count"),
         Column("samples", "samples", "count"),
-        Column("throughput_per_s", "throughput", "_per_s"),
-        Column("goodput_per_s", "goodput", "_per_s"),
+        Column("throughput_per_s", "throughput", "rate_per_s"),
+        Column("goodput_per_s", "goodput", "rate_per_s"),
         Column("error_rate", "errors", "share"),
-        Column("mean_ns", "mean", "_ns"),
-        *(Column(f"{name}_ns", name, "_ns") for name in ("p50", "p95", "p99")),
+        Column("mean_ns", "mean", "duration_ns"),
+        *(Column(f"{name}_ns", name, "duration_ns") for name in ("p50", "p95", "p99")),
         Column("gpu_utilization", "GPU busy", "share"),
-        Column("power_w", "power", "_w"),
-        Column("energy_j", "energy an inference", "_j"),
-        Column("energy_above_idle_j", "above idle", "_j"),
-        Column("meets_slo", "meets the SLO", "yes"),
+        Column("power_w", "power", "power_w"),
+        Column("energy_j", "energy an inference", "energy_j"),
+        Column("energy_above_idle_j", "above idle", "energy_j"),
+        Column("meets_slo", "meets the SLO", "yes_no"),
     )
     rows = tuple(
         (
@@ -92,19 +92,19 @@ def _points(plan: CapacityPlan) -> Table:
         for point in one.points
     )  # fmt: skip
     note = "Measured, repetitions pooled. Goodput counts ok answers within the limit of the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
-    return without_empty(Table("points", "What was measured", columns, rows, note))
+    return Table("points", "What was measured", columns, rows, note).without_empty_columns()
 
 
 def _predictions(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
-        Column("rate_per_s", "rate", "_per_s"),
+        Column("rate_per_s", "rate", "rate_per_s"),
         Column("percentile", "percentile"),
-        Column("expected_ns", "expected", "_ns"),
-        Column("low_ns", "90 % interval from", "_ns"),
-        Column("high_ns", "to", "_ns"),
+        Column("expected_ns", "expected", "duration_ns"),
+        Column("low_ns", "90 % interval from", "duration_ns"),
+        Column("high_ns", "to", "duration_ns"),
         Column("half_width", "half-width", "share"),
-        Column("is_extrapolated", "extrapolated", "yes"),
+        Column("is_extrapolated", "extrapolated", "yes_no"),
     )
     rows = tuple(
         (one.name, p.rate_per_s, named.percentile.replace("_", "."), p.value, p.low, p.high, p.half_width, p.is_extrapolated)
@@ -119,7 +119,7 @@ def _predictions(plan: CapacityPlan) -> Table:
 def _fleet_table(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
-        Column("demand_per_s", "demand", "_per_s"),
+        Column("demand_per_s", "demand", "rate_per_s"),
         Column("headroom", "headroom", "share"),
         Column("redundancy", "redundancy", "count"),
         Column("replicas", "replicas", "count"),
@@ -134,7 +134,7 @@ def _fleet_table(plan: CapacityPlan) -> Table:
     note = f"Redundancy is how many replicas may be down while {plan.inputs.failure_headroom:.0%} of headroom are kept."
     others = " The other configurations' are in tables/fleets.csv." if len({row[0] for row in rows}) > 1 else ""
     title = f"Replicas of {plan.cheapest} by demand, headroom and redundancy"
-    return without_empty(Table("fleets", title, columns, rows, note + others, len(plan.chosen.table)))
+    return Table("fleets", title, columns, rows, note + others, shown_rows=len(plan.chosen.table)).without_empty_columns()
 
 
 def _operations(plan: CapacityPlan) -> Table:
@@ -144,10 +144,10 @@ def _operations(plan: CapacityPlan) -> Table:
         Column("replicas", "replicas", "count"),
         Column("cost_per_hour", f"per hour{money(plan)}", "cost"),
         Column("cost_per_million", f"per million{money(plan)}", "cost"),
-        Column("rate_per_replica_per_s", "each is sent", "_per_s"),
+        Column("rate_per_replica_per_s", "each is sent", "rate_per_s"),
         Column("percentile", "percentile"),
-        Column("expected_ns", "expected", "_ns"),
-        Column("is_on_front", "on the front", "yes"),
+        Column("expected_ns", "expected", "duration_ns"),
+        Column("is_on_front", "on the front", "yes_no"),
     )
     rows = tuple(
         (
@@ -161,7 +161,7 @@ def _operations(plan: CapacityPlan) -> Table:
     note = (
         f"For the demand of {format_rate_per_s(plan.inputs.demand_per_s)}. On the front: no other has a lower {what} without a longer time."
     )
-    return without_empty(Table("front", "Cost against response time", columns, rows, note))
+    return Table("front", "Cost against response time", columns, rows, note).without_empty_columns()
 
 
 def _laws(plan: CapacityPlan) -> Table:
@@ -202,11 +202,11 @@ def _held_out(plan: CapacityPlan) -> Table:
     columns = (
         Column("configuration", "configuration"),
         Column("model", "model"),
-        Column("rate_per_s", "rate", "_per_s"),
+        Column("rate_per_s", "rate", "rate_per_s"),
         Column("figure", "figure"),
-        Column("measured_ns", "measured", "_ns"),
-        Column("predicted_ns", "predicted", "_ns"),
-        Column("error", "error", "error"),
+        Column("measured_ns", "measured", "duration_ns"),
+        Column("predicted_ns", "predicted", "duration_ns"),
+        Column("error", "error", "signed_share"),
     )
     rows = tuple(
         (one.name, validation.model, held.rate_per_s, held.figure, held.measured, held.predicted, held.error)
@@ -223,10 +223,10 @@ def _what_if(plan: CapacityPlan) -> Table:
         Column("configuration", "configuration"),
         Column("model", "model"),
         Column("change", "change"),
-        Column("saturation_per_s", "saturated at", "_per_s"),
-        Column("capacity_per_s", "capacity", "_per_s"),
-        Column("mean_ns", "mean at the planned rate", "_ns"),
-        Column("p99_ns", "p99 at the planned rate", "_ns"),
+        Column("saturation_per_s", "saturated at", "rate_per_s"),
+        Column("capacity_per_s", "capacity", "rate_per_s"),
+        Column("mean_ns", "mean at the planned rate", "duration_ns"),
+        Column("p99_ns", "p99 at the planned rate", "duration_ns"),
     )
     rows = tuple(
         (one.name, row.model, row.change, row.saturation_per_s, row.capacity_per_s, row.mean_ns, row.p99_ns)
@@ -234,7 +234,7 @@ def _what_if(plan: CapacityPlan) -> Table:
         for row in one.what_if
     )
     note = "By models that held on points they were not fitted to. That of batches knows means alone, and no largest batch: where there is one, less is served."
-    return without_empty(Table("what_if", "What if", columns, rows, note))
+    return Table("what_if", "What if", columns, rows, note).without_empty_columns()
 
 
 def _forecast(plan: CapacityPlan) -> Table:

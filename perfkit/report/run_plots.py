@@ -100,7 +100,15 @@ def load_figure(points: Sequence[Point]) -> Figure:
         rates = [point.throughput_per_s for point in own]
         throughput.plot(levels, rates, color=colour, marker=marker, ms=4.5, gid=f"throughput-{protocol}")
         for name, style in (("p50", "-"), ("p99", "--")):
-            times.plot(levels, [_milliseconds(point, name) for point in own], color=colour, marker=marker, ms=4.5, ls=style, gid=f"{name}-{protocol}")
+            times.plot(
+                levels,
+                [_milliseconds(point, name) for point in own],
+                color=colour,
+                marker=marker,
+                ms=4.5,
+                ls=style,
+                gid=f"{name}-{protocol}",
+            )
         _mark_invalid(throughput, own, rates, colour, marker)
     for panel in (throughput, times):
         panel.set_xlabel("concurrency (requests in flight)" if points[0].load.kind == "closed" else "offered rate (requests per second)")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfkit.report.table import MISSING, Cell, Column, Kind, Table
-from perfkit.result.model import Point, Requests
 from perfkit.result.distribution import QUANTILES
+from perfkit.result.model import Point, Requests
 from perfkit.stats.sample_size import is_withheld
 from perfkit.units import NS_PER_S, format_duration_ns
 
@@ -66,7 +66,7 @@ def server_table(points: Sequence[Point]) -> Table:
         *_load_columns(points),
         _column("requests", "requests", "count", _server_requests),
         *(_server_time(heading, key) for heading, key in (*stages, ("server, total", "success_ns"), ("client", "client_mean_ns"))),
-        _column("mean_batch", "mean batch", "number", lambda point: _cell(point.server and point.server.mean_batch, "{:.2f}")),
+        _column("mean_batch", "mean batch", "number", lambda point: _cell(point.server.mean_batch if point.server else None, "{:.2f}")),
     )
     note = (
         "Means per request from the server's v2 statistics, over the whole load point with its warm-up. Client is the mean service time of "
@@ -156,7 +156,9 @@ def _load_points(concerned: Sequence[Point], points: Sequence[Point]) -> str:
 
 def _table(name: str, title: str, columns: Sequence[_PointColumn], points: Sequence[Point], note: str) -> Table:
     rows = tuple(tuple(column.value(point) for column in columns) for point in points)
-    return Table(name, title, tuple(column.column for column in columns), rows, note, tuple("" if point.valid else "invalid" for point in points))
+    return Table(
+        name, title, tuple(column.column for column in columns), rows, note, tuple("" if point.valid else "invalid" for point in points)
+    )
 
 
 def _column(key: str, heading: str, kind: Kind, value: Callable[[Point], Any]) -> _PointColumn:
@@ -187,7 +189,9 @@ def _percentile(point: Point, name: str) -> Cell:
     low_ns, high_ns = point.intervals.get(name, (None, None))
     if low_ns is None:
         return Cell(value_ns)
-    return Cell(value_ns, note=f"95% interval: {format_duration_ns(low_ns)} to {'above' if high_ns is None else format_duration_ns(high_ns)}")
+    return Cell(
+        value_ns, note=f"95% interval: {format_duration_ns(low_ns)} to {'above' if high_ns is None else format_duration_ns(high_ns)}"
+    )
 
 
 def _maximum(point: Point) -> Cell:

@@ -60,8 +60,8 @@ def sweep_values_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
             rows.append((*values, point.protocol, point.load.kind, point.load.level, *figures, None, None))
         if result and (search := result.search):
             is_valid = search.stopped_because != "generator"
-            figures = (search.capacity_per_s, *[None] * 6, is_valid, search.low_per_s, search.high_per_s)
-            rows.append((*values, None, "search", None, *figures))
+            ends = (search.low_per_s, search.high_per_s)
+            rows.append((*values, None, "search", None, search.capacity_per_s, *[None] * 6, is_valid, *ends))
     return Table("sweep", "Cases", (*_swept_columns(sweep), *(Column(key, key) for key in _CSV_KEYS)), tuple(rows))
 
 
@@ -74,7 +74,9 @@ def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
     cases = Section("Cases", (sweep_table(folder, sweep),))
     links = tuple(Item(case.folder, link=f"{case.folder}/report.html") for case in sweep.cases if case.status != "pending")
     done = sum(case.status == "complete" for case in sweep.cases)
-    page = Page(sweep.name, (cases, Section("Reports of the cases", (Bullets(links),))), f"{done} of {len(sweep.cases)} cases are complete.")
+    page = Page(
+        sweep.name, (cases, Section("Reports of the cases", (Bullets(links),))), f"{done} of {len(sweep.cases)} cases are complete."
+    )
     texts = {
         folder / "report.md": render_markdown(Page(page.title, (cases,), page.subtitle)),
         folder / "report.html": render_html(page),

@@ -107,7 +107,7 @@ class Table:
     @property
     def cells(self) -> list[tuple[Mark, list[Cell]]]:
         """The rows shown to people: the mark, and the cells with their texts."""
-        marks = self.marks or ("",) * len(self.rows)
+        marks: tuple[Mark, ...] = self.marks or tuple("" for _ in self.rows)
         rows = list(zip(marks, self.rows, strict=True))[: self.shown_rows]
         return [(mark, [column.cell(value) for column, value in zip(self.columns, row, strict=True)]) for mark, row in rows]
 

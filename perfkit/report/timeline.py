@@ -6,10 +6,10 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from perfkit.recorder.histogram import Histogram
+from perfkit.result.distribution import QUANTILES
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import Point, Result
 from perfkit.result.telemetry_file import read_telemetry
-from perfkit.result.distribution import QUANTILES
 from perfkit.stats.sample_size import is_withheld
 from perfkit.telemetry.series import Series
 

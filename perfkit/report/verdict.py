@@ -48,7 +48,15 @@ def _row(one: Comparison) -> tuple[object, ...]:
     effects = (one.margin, one.minimum_detectable_effect) if one.gated else (None, None)
     verdict = one.verdict if one.gated else "for information"
     name = one.metric.replace("_", " " if one.metric == "error_rate" else ".")
-    return (name, one.load_point, *figures, format_change(one), p, *(Cell(effect, format_effect(one, effect)) for effect in effects), verdict)
+    return (
+        name,
+        one.load_point,
+        *figures,
+        format_change(one),
+        p,
+        *(Cell(effect, format_effect(one, effect)) for effect in effects),
+        verdict,
+    )
 
 
 def print_verdict(verdict: Verdict) -> None:
@@ -68,15 +76,17 @@ def print_verdict(verdict: Verdict) -> None:
 def render_verdict_markdown(verdict: Verdict) -> str:
     """GitHub Markdown: the outcome, what was compared, the metrics, and the distribution of the pairs."""
     lines = [f"## {_SYMBOLS[verdict.kind]} perfkit gate: {escape(verdict.scenario)}", "", f"**{escape(_headline(verdict))}**", ""]
-    lines += [f"{escape(f"B{describe_sides(verdict)[1:]}")}.", "", *(f"> {escape(note)}\n" for note in verdict.notes)]
+    sides = describe_sides(verdict)
+    lines += [f"{escape(sides[0].upper() + sides[1:])}.", "", *(f"> {escape(note)}\n" for note in verdict.notes)]
     if verdict.kind == "regressed" or not verdict.comparisons:
         lines += [*(f"- {escape(reason)}" for reason in verdict.reasons), ""]
     if verdict.comparisons:
         lines += [render_table(metrics_table(verdict.comparisons)), ""]
-        lines += [
+        footnote = (
             f"Intervals: {verdict.comparisons[0].confidence:.1%}. The adjusted p accounts for all metrics and looks; "
             f"below {verdict.false_alarm_rate:g} it means a regression. {_MDE[0].upper()}{_MDE[1:]}. Rows in italics do not affect the verdict."
-        ]
+        )
+        lines.append(footnote)
         if verdict.mode == "paired":
             lines += _pair_strips(verdict.comparisons)
     return "\n".join(lines).rstrip() + "\n"

@@ -43,7 +43,7 @@ def test_the_answer_is_printed_and_the_folder_written(plan, tmp_path):
     assert "replicas of m serve 1,000/s within p99 < 300 ms" in stdout
     assert "m at 55.0/s: p99 " in stdout
     assert "(half-width " in stdout
-    assert "perfkit: to be known: The server was started once" in stderr
+    assert "perfkit: notes: The server was started once" in stderr
     assert {entry.name for entry in (tmp_path / "out").iterdir()} == {"plan.html", "plan.md", "plan.json", "tables", "plots"}
 
 

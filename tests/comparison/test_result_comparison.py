@@ -52,7 +52,7 @@ def test_what_differs_stands_before_the_figures():
 
 
 def test_results_that_differ_in_nothing_recorded_say_so():
-    assert "Nothing recorded differs." in comparison_text(compare_results([("a", result()), ("b", result())]))
+    assert "No recorded settings differ." in comparison_text(compare_results([("a", result()), ("b", result())]))
 
 
 def test_a_metric_that_one_lacks_is_named():

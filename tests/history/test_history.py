@@ -8,8 +8,7 @@ import pytest
 from perfkit.errors import ResultError
 from perfkit.history.file import open_history
 from perfkit.history.trend import Entry, Trend, find_steps
-from perfkit.report.trend import draw_trends
-from perfkit.report.trend_text import steps_text
+from perfkit.report.history import render_steps, render_trends
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, point, result
 
@@ -84,7 +83,7 @@ def test_what_else_changed_at_a_step_is_said(path):
             history.add(Result.model_validate(changed(moved, "environment.generator.kernel", "6" if index < 8 else "7")), "r")
     (step,) = find_steps(trends(path, metrics=("p50",))[0])
     assert step.environment == ("the kernel differs: 6 against 7", "it was measured on another host")
-    text = steps_text([(trends(path, metrics=("p50",))[0], [step])])
+    text = render_steps([(trends(path, metrics=("p50",))[0], [step])])
     assert "the same commit c0ffeec0ff as before" in text
     assert "at the same time: the kernel differs" in text
 
@@ -106,7 +105,7 @@ def test_trends_are_chosen_by_scenario_load_point_and_metric(filled):
 
 def test_a_picture_marks_steps_with_their_commits(filled):
     (trend,) = trends(filled, metrics=("p50",))
-    svg = draw_trends([(trend, find_steps(trend))])
+    svg = render_trends([(trend, find_steps(trend))])
     assert f'id="step-0-{STEP_AT}"' in svg
     assert 'id="trend-0"' in svg
     assert [place for place in range(len(trend.values)) if f'id="level-0-{place}"' in svg] == [0, STEP_AT]
@@ -118,10 +117,10 @@ def test_a_history_that_is_too_short_for_steps_says_so():
         values = [1.0 + index / 1000 + (index >= count // 2) for index in range(count)]
         entries = tuple(Entry(f"2026-01-{index + 1:02}", "", "", {}, "") for index in range(count))
         trend = Trend("smoke", "http, concurrency 4", "p50", "ns", entries, tuple(values))
-        return steps_text([(trend, find_steps(trend))])
+        return render_steps([(trend, find_steps(trend))])
 
-    assert said(9).startswith("1 of 1 trends have no step. 1 of them have fewer than 10 results")
-    assert said(12).splitlines()[-2] == "0 of 1 trends have no step."
+    assert said(9).startswith("1 of 1 time series have no step. 1 have fewer than 10 results")
+    assert said(12).splitlines()[-2] == "0 of 1 time series have no step."
 
 
 def test_files_that_are_no_history_are_refused_and_left_as_they_are(tmp_path, path):

@@ -11,7 +11,7 @@ from perfkit.plan.evidence import gather, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_prices, parse_slo
 from perfkit.plan.model import plan_document
 from perfkit.plan.planner import plan_capacity
-from perfkit.report.plan_sentences import headline
+from perfkit.report.plan import headline
 from perfkit.stats.usl import UslFit
 from perfkit.telemetry.figures import GpuFigures
 

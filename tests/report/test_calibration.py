@@ -4,6 +4,7 @@ import pytest
 
 from perfkit.report.html import render_html
 from perfkit.report.markdown import render_markdown
+from perfkit.report.run import run_page, run_summary_page
 
 SPREAD = {
     "count": 900, "min": 1, "mean": 2.0, "stddev": 1.0, "p50": 21_000, "p90": 3, "p95": 4, "p99": 150_000, "p99_9": None, "p99_99": None, "max": 1_200_000,
@@ -35,10 +36,12 @@ def with_calibration(result, calibration):
 
 def test_ceilings_overhead_and_delays_are_shown(synthetic):
     result = with_calibration(synthetic().write(), CALIBRATION)
-    assert "\nCalibrated ceiling of one worker in a closed loop: grpc, 602,112 bytes: 4,250/s.\n" in render_markdown(result)
-    page = render_html(result, {})
+    assert "\nCalibrated ceiling of one worker in a closed loop: grpc, 602,112 bytes: 4,250/s.\n" in render_markdown(
+        run_summary_page(result)
+    )
+    page = render_html(run_page(result, {}))
     assert "<h3>Calibration</h3>" in page
-    assert "at most 4,250/s a worker: 200 µs of CPU time a request; overhead in p50 -10.0 µs" in page
+    assert "at most 4,250/s per worker: 200 µs of CPU time per request; overhead of p50 -10.0 µs" in page
     assert "p50 21.0 µs, p99 150 µs, max 1.20 ms" in page
     assert "schema" not in page.split("<h3>Calibration</h3>")[1].split("</dl>")[0]
 
@@ -46,5 +49,5 @@ def test_ceilings_overhead_and_delays_are_shown(synthetic):
 @pytest.mark.parametrize("calibration", [None, {}, "of a later version", {"schema": "perfkit.calibration/2"}, {**CALIBRATION, "costs": 1}])
 def test_without_one_that_can_be_read_nothing_is_said(synthetic, calibration):
     result = with_calibration(synthetic().write(), calibration)
-    assert "alibrat" not in render_markdown(result)
-    assert "alibrat" not in render_html(result, {})
+    assert "alibrat" not in render_markdown(run_summary_page(result))
+    assert "alibrat" not in render_html(run_page(result, {}))

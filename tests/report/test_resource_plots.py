@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from perfkit.report.folder import read_recorded
 from perfkit.report.html import render_html
-from perfkit.report.plots import draw_plots
-from perfkit.report.resource_plots import _Line, _stepped, resource_figures
+from perfkit.report.resource_plots import SeriesLine, resource_figures, step_values
+from perfkit.report.run import run_page
+from perfkit.report.run_plots import render_plots
+from perfkit.report.timeline import read_timeline
 from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
 from perfkit.telemetry.series import Series
 
@@ -24,13 +25,13 @@ def sampled(synthetic):
             for repetition in range(2):
                 log.add(SampledPoint(index, repetition, "http", "x", 0), 0, series)
         log.finish()
-        return result, read_recorded(maker.folder, result)
+        return result, read_timeline(maker.folder, result)
 
     return make
 
 
 def drawn(figures):
-    return {line.get_gid(): line for figure in figures.values() for axes in figure.axes for line in axes.lines if line.get_gid()}
+    return {line.get_gid(): line for _, figure in figures for axes in figure.axes for line in axes.lines if line.get_gid()}
 
 
 QUEUE = Series("server_queue", "ns", {}, (S, 2 * S, 4 * S), (1e6, 3e6, 2e6))
@@ -38,8 +39,8 @@ POWER = Series("gpu_power", "W", {"gpu": "GPU-1"}, (S,), (70.0,))
 
 
 def test_samples_stand_at_their_seconds_repetition_behind_repetition(sampled):
-    result, recorded = sampled(QUEUE, POWER)
-    lines = drawn(resource_figures(result, recorded))
+    result, timeline = sampled(QUEUE, POWER)
+    lines = drawn(resource_figures(result, timeline))
     for repetition, offset_s in ((0, 0), (1, 5)):
         (line,) = [line for gid, line in lines.items() if gid.startswith("server_queue") and gid.endswith(f"-1-r{repetition}")]
         np.testing.assert_allclose(line.get_xdata(), [offset_s + 1, offset_s + 2, offset_s + 4])
@@ -48,44 +49,44 @@ def test_samples_stand_at_their_seconds_repetition_behind_repetition(sampled):
 
 
 def test_only_what_was_sampled_has_a_row(sampled):
-    result, recorded = sampled(POWER)
-    (figure,) = resource_figures(result, recorded).values()
+    result, timeline = sampled(POWER)
+    ((_, figure),) = resource_figures(result, timeline)
     assert [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()] == ["service time,\nms", "GPU power, W"]
-    result, recorded = sampled()
-    assert resource_figures(result, recorded) == {}
+    result, timeline = sampled()
+    assert list(resource_figures(result, timeline)) == []
 
 
 def test_many_samples_are_drawn_in_steps_lateness_by_its_greatest(sampled):
     times = tuple(range(0, 5 * S, S // 1000))
     lag = Series("event_loop_lag", "ns", {"worker": "1"}, times, tuple(5e6 if time == 2 * S else 0.0 for time in times))
-    result, recorded = sampled(lag)
-    (line, *_) = [line for gid, line in drawn(resource_figures(result, recorded)).items() if gid.startswith("event_loop_lag")]
+    result, timeline = sampled(lag)
+    (line, *_) = [line for gid, line in drawn(resource_figures(result, timeline)).items() if gid.startswith("event_loop_lag")]
     assert len(line.get_xdata()) <= 241
     assert max(line.get_ydata()) == 5.0
 
 
 def test_more_than_four_load_points_go_on_in_another_figure_and_the_page_has_both(sampled):
-    result, recorded = sampled(QUEUE, concurrencies=(1, 2, 4, 8, 16))
-    plots = draw_plots(result, recorded)
+    result, timeline = sampled(QUEUE, concurrencies=(1, 2, 4, 8, 16))
+    plots = render_plots(result, timeline)
     assert [name for name in plots if name.startswith("resources")] == ["resources", "resources-2"]
-    page = render_html(result, plots)
-    assert "Server, GPUs and generator beside the requests, continued" in page
+    page = render_html(run_page(result, plots))
+    assert "Server, GPUs and generator during the requests, continued" in page
 
 
 def test_a_value_that_holds_is_drawn_until_the_next_one_and_to_the_windows_end():
     series = Series("gpu_power", "W", {}, (-2 * S, 4 * S), (100.0, 250.0))
-    drawn = _stepped(series, _Line("gpu_power", "", holds=True), 10.0)
+    drawn = step_values(series, SeriesLine("gpu_power", "", is_held=True), 10.0)
     assert [value for at_s, value in drawn if at_s < 4] == [100.0] * 96
     assert [value for at_s, value in drawn if at_s > 4] == [250.0] * 144
     assert (drawn[0][0], drawn[-1][0]) == pytest.approx((10 / 480, 10 - 10 / 480))
 
 
 def test_nothing_is_drawn_before_the_first_value():
-    drawn = _stepped(Series("gpu_power", "W", {}, (5 * S,), (100.0,)), _Line("gpu_power", "", holds=True), 10.0)
+    drawn = step_values(Series("gpu_power", "W", {}, (5 * S,), (100.0,)), SeriesLine("gpu_power", "", is_held=True), 10.0)
     assert min(at_s for at_s, _ in drawn) > 5
 
 
 def test_of_means_those_before_the_window_are_left_out():
     series = Series("gpu_utilization", "share", {}, (-S // 6, S // 6, S // 2), (0.1, 0.2, 0.3))
-    assert _stepped(series, _Line("gpu_utilization", "", 100), 10.0) == [(pytest.approx(1 / 6), 0.2), (0.5, 0.3)]
-    assert _stepped(Series("gpu_utilization", "share", {}, (-1,), (0.1,)), _Line("gpu_utilization", ""), 10.0) == []
+    assert step_values(series, SeriesLine("gpu_utilization", "", 100), 10.0) == [(pytest.approx(1 / 6), 0.2), (0.5, 0.3)]
+    assert step_values(Series("gpu_utilization", "share", {}, (-1,), (0.1,)), SeriesLine("gpu_utilization", ""), 10.0) == []

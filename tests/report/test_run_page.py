@@ -1,13 +1,15 @@
 """The page: well-formed, complete, escaped, and with nothing from elsewhere."""
 
+import html
 import html.parser
 import re
 
 import pytest
+import yaml
 
 from perfkit.errors import MeasurementWarning
-from perfkit.report.folder import write_reports
 from perfkit.report.html import render_html
+from perfkit.report.run import run_page, write_reports
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
@@ -122,8 +124,8 @@ def test_a_warning_stands_once_with_its_points(synthetic):
 @pytest.mark.parametrize(
     ("status", "reason", "sentence"),
     [
-        ("interrupted", "interrupted", "This run was interrupted; the figures hold what was measured until then."),
-        ("incomplete", "the target was lost", "the figures hold what was measured until it broke off. Reason: the target was lost."),
+        ("interrupted", "interrupted", "This run was interrupted; the figures cover what was measured until then."),
+        ("incomplete", "the target was lost", "the figures cover what was measured before it broke off. Reason: the target was lost."),
         ("invalid", "some points are not valid", "do not rely on its figures. Reason: some points are not valid."),
     ],
 )
@@ -135,14 +137,14 @@ def test_a_status_other_than_complete_is_told_first(synthetic, status, reason, s
 
 def test_a_complete_run_has_no_banner(synthetic):
     maker = synthetic(concurrencies=(1,))
-    assert 'class="banner"' not in render_html(maker.write(), {})
+    assert 'class="banner"' not in render_html(run_page(maker.write(), {}))
 
 
 def test_a_result_without_points_or_environment_is_a_page_too(synthetic):
     result = synthetic(protocols=(), status="interrupted").write().model_copy(update={"environment": {}, "scenario": {}})
-    found = Page(render_html(result, {}))
+    found = Page(render_html(run_page(result, {})))
     assert "No load point was measured." in found.text
-    assert "Nothing was recorded of it." in found.text
+    assert "No environment was recorded." in found.text
     assert found.tables == []
 
 
@@ -161,9 +163,8 @@ def test_values_that_yaml_would_read_otherwise_are_quoted(synthetic):
         "name": "x",
         "target": {"version": "1", "model": "a: b", "on": "yes", "empty": "", "none": None, "flag": True, "url": "http://h:1"},
     }
-    found = Page(render_html(result.model_copy(update={"scenario": scenario}), {}))
-    expected = 'target:\n  version: "1"\n  model: "a: b"\n  "on": "yes"\n  empty: ""\n  none: null\n  flag: true\n  url: http://h:1'
-    assert expected in found.text
+    text = render_html(run_page(result.model_copy(update={"scenario": scenario}), {}))
+    assert yaml.safe_load(html.unescape(text.split("<pre>")[1].split("</pre>")[0])) == scenario
 
 
 def test_failed_requests_are_listed_by_outcome(synthetic):

@@ -9,8 +9,8 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 from perfkit.recorder.histogram import Histogram
-from perfkit.report.folder import read_recorded
-from perfkit.report.plots import draw_plots, load_figure, percentile_curve, percentile_figure, timeline_figure
+from perfkit.report.run_plots import load_figure, percentile_curve, percentile_figure, render_plots, timeline_figure
+from perfkit.report.timeline import read_timeline
 from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -20,7 +20,7 @@ def drawn(synthetic, **options):
     """A written result, what its log holds, and the maker, which knows the values that went in."""
     maker = synthetic(**options)
     result = maker.write()
-    return result, read_recorded(maker.folder, result), maker
+    return result, read_timeline(maker.folder, result), maker
 
 
 def by_library(values_ns):
@@ -39,20 +39,20 @@ def lines(figure, prefix):
 
 
 def test_the_percentile_curve_gives_the_librarys_own_values(synthetic):
-    result, recorded, maker = drawn(synthetic)
-    for index, histogram in enumerate(recorded.pooled):
+    result, timeline, maker = drawn(synthetic)
+    for index, histogram in enumerate(timeline.histograms):
         theirs = by_library(maker.values[index])
         steps, values_ns = percentile_curve(histogram)
         expected = [theirs.get_value_at_percentile(100 * (1 - 1 / step)) for step in steps]
         assert values_ns == [min(value, theirs.get_max_value()) for value in expected]
-    assert len(result.summary) == len(recorded.pooled) == 8
+    assert len(result.summary) == len(timeline.histograms) == 8
 
 
 def test_the_lines_of_the_percentile_figure_are_the_curves(synthetic):
-    result, recorded, _ = drawn(synthetic)
-    found = lines(percentile_figure(result.summary, recorded.pooled), "percentiles-")
+    result, timeline, _ = drawn(synthetic)
+    found = lines(percentile_figure(result.summary, timeline.histograms), "percentiles-")
     assert list(found) == [f"percentiles-{protocol}-{concurrency}" for protocol in ("http", "grpc") for concurrency in (1, 2, 4, 8)]
-    for line, histogram in zip(found.values(), recorded.pooled, strict=True):
+    for line, histogram in zip(found.values(), timeline.histograms, strict=True):
         steps, values_ns = percentile_curve(histogram)
         np.testing.assert_array_equal(line.get_xdata(), steps)
         np.testing.assert_allclose(line.get_ydata(), np.array(values_ns) / 1e6)
@@ -95,8 +95,8 @@ def test_a_withheld_percentile_leaves_a_gap_in_the_load_figure(synthetic):
 
 
 def test_the_timeline_shows_each_second_of_each_repetition(synthetic):
-    result, recorded, maker = drawn(synthetic, protocols=("http",), concurrencies=(1, 2), samples=200)
-    figure = timeline_figure(result, recorded)
+    result, timeline, maker = drawn(synthetic, protocols=("http",), concurrencies=(1, 2), samples=200)
+    figure = timeline_figure(result, timeline)
     assert len(lines(figure, "p50-")) == len(lines(figure, "p99-")) == len(lines(figure, "throughput-")) == 4
     second = lines(figure, "p99-")["p99-http-2-r1"]
     assert list(second.get_xdata()) == [5.5, 6.5, 7.5, 8.5, 9.5]  # after the five seconds of the first
@@ -112,25 +112,25 @@ def test_the_timeline_shows_each_second_of_each_repetition(synthetic):
 
 @pytest.mark.parametrize(("samples", "upper"), [(200, "p99"), (40, "p90"), (5, "max")])
 def test_the_timeline_shows_the_highest_percentile_that_a_second_carries(synthetic, samples, upper):
-    result, recorded, _ = drawn(synthetic, concurrencies=(1,), samples=samples)
-    assert f"{upper}-http-1-r0" in lines(timeline_figure(result, recorded), upper)
+    result, timeline, _ = drawn(synthetic, concurrencies=(1,), samples=samples)
+    assert f"{upper}-http-1-r0" in lines(timeline_figure(result, timeline), upper)
 
 
 def test_a_long_run_is_drawn_in_steps_of_several_seconds(synthetic):
-    result, recorded, maker = drawn(synthetic, protocols=("http",), concurrencies=(1,), repetitions=1, seconds=500, samples=10)
-    assert recorded.slice_s == 3
-    slices = recorded.slices[0, 0]
+    result, timeline, maker = drawn(synthetic, protocols=("http",), concurrencies=(1,), repetitions=1, seconds=500, samples=10)
+    assert timeline.slice_s == 3
+    slices = timeline.slices[0, 0]
     assert [one.start_s for one in slices] == list(range(0, 500, 3))
-    assert slices[0].times["p90"] == by_library(maker.values[0][:30]).get_value_at_percentile(90)
-    rates = lines(timeline_figure(result, recorded), "throughput-")["throughput-http-1-r0"]
+    assert slices[0].times_ns["p90"] == by_library(maker.values[0][:30]).get_value_at_percentile(90)
+    rates = lines(timeline_figure(result, timeline), "throughput-")["throughput-http-1-r0"]
     series = result.points[0].throughput_series_per_s or ()
     assert rates.get_ydata()[0] == sum(series[:3]) / 3
     assert rates.get_xdata()[-1] == 499  # the last step has two seconds
 
 
 def test_labels_name_quantity_and_unit(synthetic):
-    result, recorded, _ = drawn(synthetic)
-    plots = draw_plots(result, recorded)
+    result, timeline, _ = drawn(synthetic)
+    plots = render_plots(result, timeline)
     assert list(plots) == ["load", "percentiles", "timeline"]
     assert {"concurrency (requests in flight)", "service time (ms)", "ok answers per second", "http", "grpc", "p50", "p99"} <= set(
         texts(plots["load"])
@@ -140,35 +140,35 @@ def test_labels_name_quantity_and_unit(synthetic):
 
 
 def test_the_percentile_axis_goes_as_far_as_the_samples(synthetic):
-    result, recorded, _ = drawn(synthetic, protocols=("http",), concurrencies=(1,), samples=1000)
-    found = texts(draw_plots(result, recorded)["percentiles"])
+    result, timeline, _ = drawn(synthetic, protocols=("http",), concurrencies=(1,), samples=1000)
+    found = texts(render_plots(result, timeline)["percentiles"])
     assert "99.99%" in found
     assert "99.999%" not in found
 
 
 def test_the_same_result_gives_the_same_bytes_whatever_the_user_set(synthetic):
-    result, recorded, _ = drawn(synthetic, concurrencies=(1, 2))
-    first = draw_plots(result, recorded)
+    result, timeline, _ = drawn(synthetic, concurrencies=(1, 2))
+    first = render_plots(result, timeline)
     with mpl.rc_context({"font.size": 20, "svg.fonttype": "path", "lines.linewidth": 9}):
-        assert draw_plots(result, recorded) == first
+        assert render_plots(result, timeline) == first
         assert mpl.rcParams["font.size"] == 20
     assert not any("<dc:date>" in svg or "<metadata" in svg for svg in first.values())
 
 
 def test_a_pictures_ids_are_its_own(synthetic):
-    result, recorded, _ = drawn(synthetic)
-    found = [name for svg in draw_plots(result, recorded).values() for name in re.findall(r'\bid="([^"]+)"', svg)]
+    result, timeline, _ = drawn(synthetic)
+    found = [name for svg in render_plots(result, timeline).values() for name in re.findall(r'\bid="([^"]+)"', svg)]
     assert len(found) == len(set(found))
 
 
 def test_pictures_stay_small(synthetic):
-    result, recorded, _ = drawn(synthetic, seconds=30)
-    assert sum(map(len, draw_plots(result, recorded).values())) < 250_000
+    result, timeline, _ = drawn(synthetic, seconds=30)
+    assert sum(map(len, render_plots(result, timeline).values())) < 250_000
 
 
 def test_an_invalid_point_is_drawn_hollow_and_explained(synthetic):
-    result, recorded, _ = drawn(synthetic, cpu_share=0.95)
-    assert "not valid" in texts(draw_plots(result, recorded)["load"])
+    result, timeline, _ = drawn(synthetic, cpu_share=0.95)
+    assert "not valid" in texts(render_plots(result, timeline)["load"])
 
 
 @pytest.mark.parametrize(
@@ -183,5 +183,5 @@ def test_an_invalid_point_is_drawn_hollow_and_explained(synthetic):
     ],
 )
 def test_what_has_nothing_to_show_is_left_out(synthetic, options, names):
-    result, recorded, _ = drawn(synthetic, **options)
-    assert list(draw_plots(result, recorded)) == names
+    result, timeline, _ = drawn(synthetic, **options)
+    assert list(render_plots(result, timeline)) == names

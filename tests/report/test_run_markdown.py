@@ -3,7 +3,9 @@
 import re
 
 from perfkit.errors import MeasurementWarning
-from perfkit.report.markdown import render_markdown, share
+from perfkit.report.markdown import render_markdown
+from perfkit.report.run import run_summary_page
+from perfkit.report.table import format_error_rate
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 
@@ -15,7 +17,7 @@ def table(text):
 
 def test_the_table_has_a_row_a_load_point_and_all_figures(synthetic):
     result = synthetic(samples=1000).write()
-    heading, rule, *rows = table(render_markdown(result))
+    heading, rule, *rows = table(render_markdown(run_summary_page(result)))
     assert len(rows) == len(result.summary) == 8
     assert {len(row) for row in (heading, rule, *rows)} == {13}
     assert all(re.fullmatch(r"---:?", cell) for cell in rule)
@@ -33,29 +35,29 @@ def test_the_table_has_a_row_a_load_point_and_all_figures(synthetic):
 
 
 def test_withheld_percentiles_are_dashes(synthetic):
-    _, _, first, *_ = table(render_markdown(synthetic(samples=5).write()))
+    _, _, first, *_ = table(render_markdown(run_summary_page(synthetic(samples=5).write())))
     assert first[6] != "–"
     assert first[7:9] == ["–", "–"]
 
 
 def test_markup_in_names_and_messages_is_escaped(synthetic):
     warning = MeasurementWarning(code="a`b", message="<script>\n| a | [x](y) *z*")
-    text = render_markdown(synthetic(name="a_b<c>|d", warnings=(warning,)).write())
+    text = render_markdown(run_summary_page(synthetic(name="a_b<c>|d", warnings=(warning,)).write()))
     assert text.startswith("# a\\_b\\<c\\>\\|d\n")
     assert "- **all load points**: \\<script\\> \\| a \\| \\[x\\](y) \\*z\\* (`ab`)\n" in text
 
 
 def test_a_warning_of_some_points_names_them(synthetic):
-    text = render_markdown(synthetic(seconds=10).write())
+    text = render_markdown(run_summary_page(synthetic(seconds=10).write()))
     assert "- **http, concurrency 1; grpc, concurrency 1**: Too few samples for p99: at least 662 are needed" in text
 
 
 def test_a_result_without_points_says_so(synthetic):
-    text = render_markdown(synthetic(protocols=(), status="interrupted", status_reason="interrupted").write())
-    assert "> **This run was interrupted; the figures hold what was measured until then.**" in text
+    text = render_markdown(run_summary_page(synthetic(protocols=(), status="interrupted", status_reason="interrupted").write()))
+    assert "> **This run was interrupted; the figures cover what was measured until then.**" in text
     assert "No load point was measured." in text
     assert "|" not in text
 
 
 def test_a_small_share_stays_apart_from_none():
-    assert [share(value) for value in (0.0, 0.00001, 0.0001, 0.1234, 1.0)] == ["0", "<0.01%", "0.01%", "12.34%", "100.00%"]
+    assert [format_error_rate(value) for value in (0.0, 0.00001, 0.0001, 0.1234, 1.0)] == ["0", "<0.01%", "0.01%", "12.34%", "100.00%"]

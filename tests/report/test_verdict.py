@@ -9,7 +9,7 @@ from perfkit.errors import UsageError
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.github import append_summary, render_annotations
 from perfkit.report.junit import render_junit
-from perfkit.report.verdict_markdown import render_verdict_markdown
+from perfkit.report.verdict import render_verdict_markdown
 
 
 def comparison(metric="p99", verdict="regressed", **changes):
@@ -150,9 +150,7 @@ def test_an_error_rate_is_told_in_points():
 
 def test_markdown_has_a_row_a_metric_and_escapes_names():
     text = render_verdict_markdown(verdict("regressed", *ALL, baseline="cmd:a|b"))
-    assert text.startswith(
-        "## ❌ perfkit gate: smoke\n\n**regressed: the candidate is slower; a slowdown of 6 % would have been found in 9 of 10 such gates**"
-    )
+    assert text.startswith("## ❌ perfkit gate: smoke\n\n**regressed: the candidate is slower; minimum detectable effect 6 %**")
     assert "cmd:a\\|b" in text
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
     assert [len(re.findall(r"(?<!\\)\|", row)) for row in rows] == [10] * 4
