@@ -1,4 +1,4 @@
-"""A sweep: one table over all its cases, as text, Markdown, HTML and CSV."""
+"""A sweep: one table over all its cases, as text, Markdown and HTML, and its load points as CSV."""
 
 import pathlib
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 
 from perfkit.errors import ResultError
 from perfkit.report.page import Bullets, Item, Page, Section, write_files
-from perfkit.report.table import Cell, Column, Mark, Table, render_csv
+from perfkit.report.table import Cell, Column, Mark, Table
 from perfkit.report.text import render_text
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
@@ -23,10 +23,6 @@ _SEARCH_COLUMNS = (
     Column("capacity_high_per_s", "to", "rate_per_s"), Column("probes", "probes", "count"),
     Column("stopped_because", "stopped because", "prose"),
 )  # fmt: skip
-_CSV_KEYS = (
-    "protocol", "load", "level", "throughput_per_s", "inferences_per_s", "p50_ns", "p95_ns", "p99_ns", "error_rate", "slo", "valid",
-    "capacity_low_per_s", "capacity_high_per_s",
-)  # fmt: skip
 _NOTE = (
     "One row per load point of each case, repetitions pooled; a search has one row. – marks a percentile with too few samples, or a figure "
     "that was not measured."
@@ -34,7 +30,7 @@ _NOTE = (
 
 
 def sweep_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
-    """The table for people: a row per load point, or per search, of every case; a case without figures gives its reason."""
+    """A row per load point, or per search, of every case; a case without figures gives its reason."""
     results = [(case, _read_result(folder, case)) for case in sweep.cases]
     is_search = any(result is not None and result.search is not None for _, result in results)
     columns = _SEARCH_COLUMNS if is_search else _POINT_COLUMNS
@@ -49,26 +45,11 @@ def sweep_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
     return Table("sweep", "Cases", (*_swept_columns(sweep), *columns), tuple(rows), _NOTE, tuple(marks))
 
 
-def sweep_values_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
-    """The table for programs: a row per load point, and for a search one with its capacity as throughput."""
-    rows: list[tuple[Any, ...]] = []
-    for case in sweep.cases:
-        result, values = _read_result(folder, case), _swept_values(sweep, case)
-        for point in result.summary if result else ():
-            times, slo = point.times, point.slo.verdict if point.slo else None
-            figures = (point.throughput_per_s, point.inferences_per_s, times.p50, times.p95, times.p99, point.error_rate, slo, point.valid)
-            rows.append((*values, point.protocol, point.load.kind, point.load.level, *figures, None, None))
-        if result and (search := result.search):
-            is_valid = search.stopped_because != "generator"
-            ends = (search.low_per_s, search.high_per_s)
-            rows.append((*values, None, "search", None, search.capacity_per_s, *[None] * 6, is_valid, *ends))
-    return Table("sweep", "Cases", (*_swept_columns(sweep), *(Column(key, key) for key in _CSV_KEYS)), tuple(rows))
-
-
 def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes `report.md`, `report.html` and `sweep.csv` into a sweep's folder; raises ResultError."""
     from perfkit.report.html import render_html
     from perfkit.report.markdown import render_markdown
+    from perfkit.result.frames import csv_text, sweep_frame
 
     sweep = read_sweep(folder)
     cases = Section("Cases", (sweep_table(folder, sweep),))
@@ -80,7 +61,7 @@ def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
     texts = {
         folder / "report.md": render_markdown(Page(page.title, (cases,), page.subtitle)),
         folder / "report.html": render_html(page),
-        folder / "sweep.csv": render_csv(sweep_values_table(folder, sweep)),
+        folder / "sweep.csv": csv_text(sweep_frame([(case.values, _read_result(folder, case)) for case in sweep.cases])),
     }
     write_files(texts, replacing=(), place=str(folder))
     return list(texts)

@@ -85,5 +85,5 @@ def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
     (tmp_path / "out" / "mine").write_text("x")
     code, _, stderr = plan()
     assert code == 2
-    assert "is no plan; give another one" in stderr
+    assert "is not a plan; give another folder" in stderr
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["mine"]
