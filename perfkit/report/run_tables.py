@@ -39,7 +39,7 @@ def summary_table(points: Sequence[Point]) -> Table:
     goodput = (_GOODPUT,) if any(point.goodput_per_s is not None for point in points) else ()
     columns = (*_load_columns(points), _THROUGHPUT, _INFERENCES, *goodput, *_PERCENTILES.values(), _MAXIMUM, _ERRORS, _CPU, _VALID)
     note = "repetitions pooled. – marks a percentile with too few samples"
-    return _table("summary", "Summary", columns, points, f"p50 to max are {_times(points)}, {note}; its tooltip says how many it needs.")
+    return _table("summary", "Summary", columns, points, f"p50 to max are {_times(points)}, {note}.")
 
 
 def terminal_table(points: Sequence[Point]) -> Table:
