@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.search.decision import Next, Probe, SearchSettings, Stop, decide
+from perfkit.search.decision import NextProbe, Probe, SearchSettings, Stop, decide
 from perfkit.stats.autocorrelation import indicator_time
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.sample_size import is_limit_shown_met
@@ -82,7 +82,7 @@ def batch_p99_s(rate_per_s: float, seed: int) -> float:
     return float(np.quantile(batched_times(poisson(rate_per_s, 4e6 / rate_per_s, random)), QUANTILE))
 
 
-def measure(law: Law, step: Next, random: np.random.Generator, requests: int = REQUESTS) -> Probe:
+def measure(law: Law, step: NextProbe, random: np.random.Generator, requests: int = REQUESTS) -> Probe:
     """One probe: a window of as long as `requests` take at the true capacity."""
     window_s = requests / law.capacity_per_s
     from_s = WARM_UP * window_s
@@ -100,16 +100,16 @@ def measure(law: Law, step: Next, random: np.random.Generator, requests: int = R
         stage=step.stage,
         margins={"p99": math.log(value_s / law.p99_s)},
         is_overloaded=judge_overload(scheduled, answered).is_overloaded,
-        carries=is_limit_shown_met(QUANTILE, waited.size, int((waited > law.p99_s).sum()), indicator_time(above, counts)),
+        has_enough_samples=is_limit_shown_met(QUANTILE, waited.size, int((waited > law.p99_s).sum()), indicator_time(above, counts)),
     )
 
 
-def noisy(step: Next, random: np.random.Generator, *, truth: float, noise: float) -> Probe:
+def noisy(step: NextProbe, random: np.random.Generator, *, truth: float, noise: float) -> Probe:
     """M/M/1 as a curve with declared noise; at its service rate and above it is overloaded."""
     if step.rate_per_s >= 1:
         return Probe(step.rate_per_s, step.stage, {}, is_overloaded=True)
     margin = math.log((1 - truth) / (1 - step.rate_per_s)) + random.normal() * noise
-    return Probe(step.rate_per_s, step.stage, {"p99": margin}, carries=True)
+    return Probe(step.rate_per_s, step.stage, {"p99": margin}, has_enough_samples=True)
 
 
 class Found(NamedTuple):
@@ -123,13 +123,13 @@ class Found(NamedTuple):
     confirmation: str
 
 
-def search(probe: Callable[[Next, np.random.Generator], Probe], truth: float, seed: int, max_probes: int = 16) -> Found:
+def search(probe: Callable[[NextProbe, np.random.Generator], Probe], truth: float, seed: int, max_probes: int = 16) -> Found:
     """One search from a first rate between 1/16 of the truth and the truth; rates as shares of it."""
     random = np.random.default_rng(seed)
     settings = SearchSettings(start_per_s=truth * 2 ** -random.uniform(0, 4), max_probes=max_probes)
     probes: list[Probe] = []
-    step: Next | Stop = decide(probes, settings)
-    while isinstance(step, Next):
+    step: NextProbe | Stop = decide(probes, settings)
+    while isinstance(step, NextProbe):
         probes.append(probe(step, random))
         step = decide(probes, settings)
     found = step.estimate

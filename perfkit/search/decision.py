@@ -1,8 +1,8 @@
-"""The capacity search: told what the probes found, it says which rate to probe next, or that it is over, and why.
+"""The decisions of the capacity search: which rate to probe next, and when and why to stop.
 
-It holds no state and knows no clock: `decide` is a function of the probes so far. Bracketing by factors of two, two geometric
-bisections, then probes at 0.94, 1.03, 0.97 and 1.06 of an estimate that moves with every fit, until its interval is narrow
-enough; and a last probe at the interval's lower end, which must keep to the SLO by itself.
+`decide` is a pure function of the probes so far. The search brackets the capacity by factors of two, bisects the bracket twice
+(geometrically), and then probes at 0.94, 1.03, 0.97 and 1.06 times the estimate, which is fitted again after each probe, until its
+interval is narrow enough. A last probe confirms that the interval's lower end meets the SLO.
 """
 
 import dataclasses
@@ -18,51 +18,51 @@ StopReason: TypeAlias = Literal[
     "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "max_probes", "budget"
 ]
 
-_STEP = 2.0
-_AROUND, _FURTHER = (0.94, 1.03, 0.97, 1.06), (0.7, 1.3, 0.85, 1.15)
-_BISECTIONS, _NARROW = 2, 1.14
-_FEWEST_FITTED = 6
-_FIT_BY = 4  # probes around the estimate; where no line goes through them, look for a cliff, and further away
-_CLIFF = math.log(2)
-_LOWEST = 2.0**-10  # of the first rate, where no lowest one is given
-_FLAT = 0.05
-_CONFIRMATIONS = 3
-_INVALID, _TRIES = 5, 2
+_BRACKET_FACTOR = 2.0
+_NEAR_FACTORS, _FAR_FACTORS = (0.94, 1.03, 0.97, 1.06), (0.7, 1.3, 0.85, 1.15)
+_BISECTIONS, _NARROW_RATIO = 2, 1.14
+_MIN_FITTED_POINTS = 6
+_NEAR_PROBES = 4  # if no line fits after so many refining probes, check for a cliff and probe further away
+_CLIFF_MARGIN_STEP = math.log(2)
+_FLOOR_RATIO = 2.0**-10  # lowest probed rate ÷ first rate, if the scenario sets no min_rate
+_FLAT_MARGIN = 0.05
+_MAX_MISSED_CONFIRMATIONS = 3
+_MAX_INVALID_IN_A_ROW, _TRIES_PER_RATE = 5, 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Probe:
-    """What one probe found: for each limit of the SLO, by name, ln(measured ÷ limit)."""
+    """One probe; `margins` holds ln(measured ÷ limit) for each limit of the SLO, by name."""
 
     rate_per_s: float
     stage: Stage
     margins: Mapping[str, float]
     is_overloaded: bool = False
-    """The backlog grew: the margins hold for the probe's length alone, and the SLO is missed whatever they say."""
+    """The backlog grew during the probe, so the SLO is missed whatever the margins are."""
     is_valid: bool = True
-    """Otherwise the load generator was the bottleneck, and nothing is known of the target at that rate."""
+    """False if the load generator was the bottleneck: then nothing is known about the target at that rate."""
     is_steady: bool = True
-    """Otherwise the times still rose or fell: over a longer window they might be others."""
-    carries: bool = False
-    """Whether it has samples enough to show by itself that the SLO is kept; see `stats.sample_bound`."""
+    """False if the times still drifted: a longer window might give others."""
+    has_enough_samples: bool = False
+    """Whether the probe alone shows that the SLO is met; see `stats.sample_size.is_limit_shown_met`."""
     took_s: float = 0.0
 
     @property
     def margin(self) -> float:
-        """That of the limit that is worst off; above 0 the SLO is missed."""
+        """The largest margin; above 0 the SLO is missed."""
         if self.is_overloaded or not self.margins:
             return math.inf
         return max(self.margins.values())
 
     @property
     def is_met(self) -> bool:
-        """Whether the SLO was kept."""
+        """Whether the probe is valid and met the SLO."""
         return self.is_valid and self.margin <= 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """Where to begin, and when to stop."""
+    """Where the search begins, and when it stops."""
 
     start_per_s: float
     min_rate_per_s: float = 0.0
@@ -73,13 +73,13 @@ class SearchSettings:
     confidence: float = 0.9
 
     def clipped(self, rate_per_s: float) -> float:
-        """The rate, or the nearest that may be probed."""
+        """The rate, limited to the range that may be probed."""
         return min(max(rate_per_s, self.min_rate_per_s), self.max_rate_per_s)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Next:
-    """Probe this rate, with arrivals of its own; one to confirm needs samples enough to stand alone."""
+class NextProbe:
+    """The rate to probe next, with fresh arrivals; a probe to confirm needs more samples."""
 
     rate_per_s: float
     stage: Stage
@@ -87,182 +87,193 @@ class Next:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """The capacity as far as it is known; None and the open ends are what is not."""
+    """What is known about the capacity; None where nothing is."""
 
     capacity_per_s: float | None
     low_per_s: float | None
     high_per_s: float | None
     fit: RootFit | None = None
     limit: str | None = None
-    """The limit that is missed first, where a line was fitted to it."""
+    """The limit that is missed first, if a line was fitted to it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stop:
-    """The end: why, what is known, and what the last probe to confirm it came to."""
+    """The end of the search: why, the estimate, and the outcome of the last confirming probe."""
 
     reason: StopReason
     estimate: Estimate
     confirmation: Confirmation | None = None
     missed_below_per_s: float | None = None
-    """A rate far below the capacity at which the SLO is missed as well: the capacity is that of the rates above it."""
+    """A rate far below the capacity at which the SLO is missed, too; the capacity holds for the rates above it."""
 
 
-def decide(probes: Sequence[Probe], settings: SearchSettings, takes_s: Callable[[Next], float] | None = None) -> Next | Stop:
-    """The next rate, or the end; `takes_s` says how long a probe will take, for the budget, and is left out where all take as long as the last.
+def decide(
+    probes: Sequence[Probe], settings: SearchSettings, probe_length_s: Callable[[NextProbe], float] | None = None
+) -> NextProbe | Stop:
+    """The next probe, or the end of the search.
 
-    Several limits are fitted each by itself, and the lowest crossing is the capacity. Where no rising line goes through the
-    probes around the estimate, the curve has a cliff there: what is left is bisection by verdicts, and the interval lies between the highest
-    rate that kept to the SLO and the lowest above it that missed. Verdicts that contradict each other there end the
-    search. Rates at which the generator was the bottleneck bound it from above, and are no evidence of the target.
+    `probe_length_s` gives the time that a probe will take, which counts against the budget; by default that of the last probe.
+
+    Each limit of the SLO is fitted by itself, and the lowest crossing is the capacity. If no rising line fits the probes around
+    the estimate, the curve may have a cliff: then rates are bisected by whether they meet the SLO, and the interval lies between
+    the highest rate that meets it and the lowest rate above that misses it. If those outcomes contradict each other, the search
+    ends. A rate at which the load generator was the bottleneck bounds the search from above but says nothing about the target.
     """
     if not probes:
-        return Next(settings.clipped(settings.start_per_s), "bracket")
-    step = _step(probes, settings)
-    if isinstance(step, Next):
-        spent_s, ahead_s = sum(probe.took_s for probe in probes), takes_s(step) if takes_s else probes[-1].took_s
-        if len(probes) >= settings.max_probes or spent_s + ahead_s > settings.budget_s:
-            known = estimate(probes, settings)
-            if known.fit is not None and _is_precise(known.fit, settings):  # it was the confirmation that had no room
-                return _stop("precision", known, probes)
+        return NextProbe(settings.clipped(settings.start_per_s), "bracket")
+    step = _next_step(probes, settings)
+    if isinstance(step, NextProbe):
+        spent_s, needed_s = sum(probe.took_s for probe in probes), probe_length_s(step) if probe_length_s else probes[-1].took_s
+        if len(probes) >= settings.max_probes or spent_s + needed_s > settings.budget_s:
+            current = estimate(probes, settings)
+            is_contradicted = _last_confirmation(probes) == "missed"
+            if current.fit is not None and _is_precise(current.fit, settings) and not is_contradicted:
+                return _stop("precision", current, probes)  # only the confirming probe is left out
             if not any(probe.is_valid for probe in probes):
-                return _stop("generator", known, probes)
-            return _stop("max_probes" if len(probes) >= settings.max_probes else "budget", known, probes)
+                return _stop("generator", current, probes)
+            return _stop("max_probes" if len(probes) >= settings.max_probes else "budget", current, probes)
     return step
 
 
-def _step(probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
-    if len(probes) >= _INVALID and not any(probe.is_valid for probe in probes[-_INVALID:]):
+def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
+    """The next probe or the end, regardless of `max_probes` and the budget."""
+    if len(probes) >= _MAX_INVALID_IN_A_ROW and not any(probe.is_valid for probe in probes[-_MAX_INVALID_IN_A_ROW:]):
         return _stop("generator", estimate(probes, settings), probes)
     last = probes[-1]
-    if not last.is_valid and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES:  # it may have been a mishap
-        return Next(last.rate_per_s, last.stage)
+    if not last.is_valid and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES_PER_RATE:  # it may pass
+        return NextProbe(last.rate_per_s, last.stage)
     low, high = _bracket([probe for probe in probes if probe.stage in ("bracket", "bisect")])
     if low is None or high is None:
         return _widen(probes, settings, low)
-    known, around = estimate(probes, settings), sum(probe.stage == "refine" for probe in probes)
-    if not around and high / low > _NARROW and sum(probe.stage == "bisect" for probe in probes) < _BISECTIONS:
-        return Next(math.sqrt(low * high), "bisect")
-    if not any(probe.is_valid and not probe.is_met for probe in probes):  # only the generator is in the way
-        return _stop("generator", known, probes) if high / low <= _NARROW else Next(math.sqrt(low * high), "bisect")
-    fit = known.fit
+    current, refined = estimate(probes, settings), sum(probe.stage == "refine" for probe in probes)
+    if not refined and high / low > _NARROW_RATIO and sum(probe.stage == "bisect" for probe in probes) < _BISECTIONS:
+        return NextProbe(math.sqrt(low * high), "bisect")
+    if not any(probe.is_valid and not probe.is_met for probe in probes):  # only the generator's limit bounds the bracket
+        return _stop("generator", current, probes) if high / low <= _NARROW_RATIO else NextProbe(math.sqrt(low * high), "bisect")
+    fit = current.fit
     if fit is not None and _is_precise(fit, settings):
-        return _confirm("precision", known, probes, settings)
+        return _confirm("precision", current, probes, settings)
     is_bounded = fit is not None and fit.is_bounded
-    if around >= _FIT_BY and not is_bounded:
+    if refined >= _NEAR_PROBES and not is_bounded:
         if _is_cliff(probes):
-            return _by_verdicts(probes, settings)
-        if around >= 2 * _FIT_BY and fit is None:
-            return _stop("non_monotone", _beside_contradictions(probes), probes)
+            return _bisect_cliff(probes, settings)
+        if refined >= 2 * _NEAR_PROBES and fit is None:
+            return _stop("non_monotone", _contradictory_range(probes), probes)
     centre = math.sqrt(low * high) if fit is None else min(max(fit.root_per_s, 0.9 * low), 1.1 * high)
-    factors = _AROUND if is_bounded or around < _FIT_BY else _FURTHER
-    return Next(settings.clipped(centre * factors[around % len(factors)]), "refine")
+    factors = _NEAR_FACTORS if is_bounded or refined < _NEAR_PROBES else _FAR_FACTORS
+    return NextProbe(settings.clipped(centre * factors[refined % len(factors)]), "refine")
 
 
-def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None) -> Next | Stop:
-    """No rate that keeps to the SLO and one above it that misses are known yet."""
+def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None) -> NextProbe | Stop:
+    """Extends the range of probed rates until a rate meets the SLO and a higher one misses it."""
     rates = [probe.rate_per_s for probe in probes]
     if low is not None:
         if low >= settings.max_rate_per_s:
             return _stop("never_missed", Estimate(low, low, None), probes)
-        return Next(settings.clipped(low * _STEP), "bracket")
+        return NextProbe(settings.clipped(low * _BRACKET_FACTOR), "bracket")
     ascending = sorted((probe for probe in probes if probe.is_valid), key=lambda probe: probe.rate_per_s)
-    floor = settings.min_rate_per_s or settings.start_per_s * _LOWEST
-    # where times do not fall with the rate, lower ones are no better: a server may wait for batches to fill
-    is_flat = len(ascending) > 1 and math.isfinite(ascending[1].margin) and ascending[0].margin > ascending[1].margin - _FLAT
+    floor = settings.min_rate_per_s or settings.start_per_s * _FLOOR_RATIO
+    # if times do not fall with the rate, lower rates are no better: a server may wait for batches to fill
+    is_flat = len(ascending) > 1 and math.isfinite(ascending[1].margin) and ascending[0].margin > ascending[1].margin - _FLAT_MARGIN
     if not is_flat and min(rates) > floor * (1 + 1e-9):
-        return Next(max(settings.clipped(min(rates) / _STEP), floor), "bracket")
+        return NextProbe(max(settings.clipped(min(rates) / _BRACKET_FACTOR), floor), "bracket")
     if not ascending:
-        return Next(min(rates), "bracket")
+        return NextProbe(min(rates), "bracket")
     if math.isfinite(ascending[-1].margin) and max(rates) < settings.max_rate_per_s:
-        return Next(settings.clipped(max(rates) * _STEP), "bracket")
+        return NextProbe(settings.clipped(max(rates) * _BRACKET_FACTOR), "bracket")
     return _stop("never_met", Estimate(None, None, ascending[0].rate_per_s), probes)
 
 
 def _is_cliff(probes: Sequence[Probe]) -> bool:
-    """Whether the verdicts agree, and the margin doubles or more from the last rate that kept to the SLO to the first that did not."""
+    """Whether the measured time at least doubles from the highest rate that meets the SLO to the lowest that misses it."""
     low, high = _bracket(probes)
     margins = {probe.rate_per_s: probe.margin for probe in probes if probe.is_valid}
-    if low is None or high is None or high not in margins or any(margins[rate] > 0 for rate in margins if low / _NARROW < rate < low):
+    if low is None or high is None or high not in margins or any(margins[rate] > 0 for rate in margins if low / _NARROW_RATIO < rate < low):
         return False
-    return margins[high] - margins[low] > _CLIFF
+    return margins[high] - margins[low] > _CLIFF_MARGIN_STEP
 
 
-def _by_verdicts(probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
+def _bisect_cliff(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
     low, high = _bracket(probes)
     assert low is not None
     assert high is not None
     if high / low > (1 + settings.precision) / (1 - settings.precision):
-        return Next(math.sqrt(low * high), "bisect")
+        return NextProbe(math.sqrt(low * high), "bisect")
     return _confirm("cliff", Estimate(low, low, high), probes, settings)
 
 
-def _confirm(reason: StopReason, known: Estimate, probes: Sequence[Probe], settings: SearchSettings) -> Next | Stop:
-    assert known.low_per_s is not None
-    rate_per_s = settings.clipped(known.low_per_s)
-    tried = [probe for probe in probes if probe.stage == "confirm" and probe.is_valid]
-    if tried and tried[-1].is_met and tried[-1].rate_per_s <= rate_per_s * (1 + 1e-9):
-        return _stop(reason, known, probes)
-    if sum(not probe.is_met for probe in tried) >= _CONFIRMATIONS:
-        return _stop("not_confirmed", known, probes)
-    return Next(rate_per_s, "confirm")
+def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
+    """Stops for the reason if a probe has confirmed the lower end of the estimate; otherwise probes there."""
+    assert current.low_per_s is not None
+    rate_per_s = settings.clipped(current.low_per_s)
+    confirming = _confirming(probes)
+    if confirming and confirming[-1].is_met and confirming[-1].rate_per_s <= rate_per_s * (1 + 1e-9):
+        return _stop(reason, current, probes)
+    if sum(not probe.is_met for probe in confirming) >= _MAX_MISSED_CONFIRMATIONS:
+        return _stop("not_confirmed", current, probes)
+    return NextProbe(rate_per_s, "confirm")
 
 
 def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
-    """The lowest crossing of all limits; where no line goes through them, what the verdicts say."""
-    # one that confirmed the interval is evidence apart from it
-    fitted = [probe for probe in probes if not (probe.stage == "confirm" and probe.is_met)]
-    steady = [probe for probe in fitted if probe.is_valid and not probe.is_overloaded]
-    by_rate = _bracket([probe for probe in fitted if probe.stage in ("bracket", "bisect")])
-    low, high = by_rate
+    """The lowest crossing of all limits; if no line fits, the range between rates that meet and miss the SLO."""
+    # a probe that confirmed the interval stays out of the fit, as independent evidence
+    usable = [probe for probe in probes if not (probe.stage == "confirm" and probe.is_met)]
+    fitted = [probe for probe in usable if probe.is_valid and not probe.is_overloaded]
+    low, high = _bracket([probe for probe in usable if probe.stage in ("bracket", "bisect")])
     crossings: list[tuple[float, str, RootFit]] = []
     if low is not None and high is not None:
-        for name in dict.fromkeys(name for probe in steady for name in probe.margins):
-            known = [probe for probe in steady if name in probe.margins]
-            rates, margins = [probe.rate_per_s for probe in known], [probe.margins[name] for probe in known]
-            fit = fit_root(rates, margins, math.sqrt(low * high), settings.confidence)
+        for name in dict.fromkeys(name for probe in fitted for name in probe.margins):
+            points = [(probe.rate_per_s, probe.margins[name]) for probe in fitted if name in probe.margins]
+            fit = fit_root([rate for rate, _ in points], [margin for _, margin in points], math.sqrt(low * high), settings.confidence)
             if fit is not None:
                 crossings.append((fit.root_per_s, name, fit))
     if crossings:
         _, name, fit = min(crossings)
-        if low is not None and high is not None and low / _STEP <= fit.root_per_s <= high * _STEP:
+        if low is not None and high is not None and low / _BRACKET_FACTOR <= fit.root_per_s <= high * _BRACKET_FACTOR:
             upper = fit.high_per_s if math.isfinite(fit.high_per_s) else None
             return Estimate(fit.root_per_s, fit.low_per_s or None, upper, fit, name)
-    low, high = _bracket(fitted)
+    low, high = _bracket(usable)
     return Estimate(low, low, high)
 
 
 def _bracket(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
-    """The highest rate that kept to the SLO, and was not missed at another try, and the lowest above it that did not."""
-    known = {probe.rate_per_s for probe in probes if probe.is_valid}
-    other = {probe.rate_per_s for probe in probes if not probe.is_met and (probe.is_valid or probe.rate_per_s not in known)}
-    met = {probe.rate_per_s for probe in probes if probe.is_met} - other
+    """The highest rate at which every probe met the SLO, and the lowest rate above it that was missed or not reached."""
+    valid = {probe.rate_per_s for probe in probes if probe.is_valid}
+    not_met = {probe.rate_per_s for probe in probes if not probe.is_met and (probe.is_valid or probe.rate_per_s not in valid)}
+    met = {probe.rate_per_s for probe in probes if probe.is_met} - not_met
     low = max(met, default=None)
-    return low, min((rate for rate in other if low is not None and rate > low), default=None)
+    return low, min((rate for rate in not_met if low is not None and rate > low), default=None)
 
 
-def _beside_contradictions(probes: Sequence[Probe]) -> Estimate:
-    """From the rate up to which all probes keep to the SLO to that from which on none does."""
+def _contradictory_range(probes: Sequence[Probe]) -> Estimate:
+    """From the highest rate below which every probe meets the SLO to the lowest rate above which none does."""
     missed = min((probe.rate_per_s for probe in probes if probe.is_valid and not probe.is_met), default=math.inf)
     low = max((probe.rate_per_s for probe in probes if probe.is_met and probe.rate_per_s < missed), default=None)
     return Estimate(low, low, _bracket(probes)[1])
 
 
 def _is_precise(fit: RootFit, settings: SearchSettings) -> bool:
-    return fit.points >= _FEWEST_FITTED and fit.is_within(settings.precision)
+    return fit.points >= _MIN_FITTED_POINTS and fit.is_within(settings.precision)
 
 
-def _stop(reason: StopReason, known: Estimate, probes: Sequence[Probe]) -> Stop:
-    tried = [probe for probe in probes if probe.stage == "confirm" and probe.is_valid]
-    confirmation = _confirmation(tried[-1]) if tried else None
-    low = known.low_per_s or 0.0
-    below = [probe.rate_per_s for probe in probes if probe.is_valid and not probe.is_met and probe.rate_per_s * _NARROW < low]
-    return Stop(reason, known, confirmation, max(below, default=None))
+def _stop(reason: StopReason, current: Estimate, probes: Sequence[Probe]) -> Stop:
+    low = current.low_per_s or 0.0
+    missed_below = [probe.rate_per_s for probe in probes if probe.is_valid and not probe.is_met and probe.rate_per_s * _NARROW_RATIO < low]
+    return Stop(reason, current, _last_confirmation(probes), max(missed_below, default=None))
 
 
-def _confirmation(probe: Probe) -> Confirmation:
-    if not probe.is_met:
+def _confirming(probes: Sequence[Probe]) -> list[Probe]:
+    return [probe for probe in probes if probe.stage == "confirm" and probe.is_valid]
+
+
+def _last_confirmation(probes: Sequence[Probe]) -> Confirmation | None:
+    confirming = _confirming(probes)
+    if not confirming:
+        return None
+    last = confirming[-1]
+    if not last.is_met:
         return "missed"
-    if not probe.is_steady:
+    if not last.is_steady:
         return "not_steady"
-    return "passed" if probe.carries else "too_few_samples"
+    return "passed" if last.has_enough_samples else "too_few_samples"

@@ -11,9 +11,9 @@ from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load
 from perfkit.measurement.summary import PointMeasurement, point
 from perfkit.recorder.window import cut
-from perfkit.result.model import Connections, Generator
+from perfkit.result.model import Connections, FittedLine, Generator, Search
 from perfkit.scenario.file import read_scenario
-from perfkit.search.capacity_search import CapacitySearch
+from perfkit.search.capacity_search import CapacitySearch, explain_search
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
@@ -97,7 +97,7 @@ def test_a_confirming_probe_that_had_not_settled_says_so(searched):
     found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, seconds=20, max_probes=30, warned_of=["not_steady"])
     assert found.probes[-1].stage == "confirm"
     assert found.confirmation == "not_steady"
-    assert "kept to the SLO, but its times had not settled" in found.reason
+    assert "met the SLO, but its times had not settled" in found.reason
 
 
 def test_hopeless_overload_ends_within_the_probe_and_is_drained(searched):
@@ -130,11 +130,11 @@ def test_verdicts_alone_are_no_interval_of_90_per_cent(searched):
     assert (found.stopped_because, found.line, found.low_per_s in (130, pytest.approx(183.8, abs=0.1))) == ("max_probes", None, True)
     low, high = format_rate_per_s(found.low_per_s), format_rate_per_s(found.high_per_s)
     assert found.reason == (
-        f"The capacity at p99 of 50ms lies between {low}, which keeps to it, and {high}, which does not. "
-        "The search ended after 3 probes, before it was within ±5% of it."
+        f"The capacity at p99 of 50ms lies between {low}, which meets it, and {high}, which misses it. "
+        "The search reached max_probes, 3, before its interval was within ±5%."
     )
     found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=10, seconds=1, max_probes=3)
-    assert found.reason.startswith("The SLO, p99 of 50ms, is kept at 40.0/s; no rate that misses it is known yet.")
+    assert found.reason.startswith("The SLO, p99 of 50ms, is met at 40.0/s; no rate is known yet that misses it.")
 
 
 def test_an_slo_that_no_rate_keeps_to_is_told_without_more_than_was_seen(searched):
@@ -148,3 +148,17 @@ def test_a_search_that_did_not_end_was_interrupted(searched, tmp_path):
     fresh = CapacitySearch(read_scenario(tmp_path / "s.yaml", environ={}))
     assert fresh.outcome().stopped_because == "interrupted"
     assert fresh.outcome().capacity_per_s is None
+
+
+@pytest.mark.parametrize(("stopped_because", "end"), [("max_probes", "reached max_probes, 0,"), ("budget", "used up its budget")])
+def test_a_search_without_room_after_a_missed_confirmation_says_that_the_estimate_is_not_confirmed(stopped_because, end):
+    search = Search(
+        slo={"p99": "50ms"}, capacity_per_s=80.0, low_per_s=78.0, high_per_s=82.0, confidence=0.9, precision=0.05,
+        stopped_because=stopped_because, reason="", confirmation="missed",
+        line=FittedLine(limit="p99", centre_per_s=80.0, intercept=0.0, slope=1.0, power=2 / 3, points=6),
+    )  # fmt: skip
+    assert explain_search(search) == (
+        "The capacity at p99 of 50ms is 80.0/s, with a 90% interval from 78.0/s to 82.0/s. "
+        f"The search {end} before the lower end was confirmed: the last confirming probe missed the SLO, "
+        "so the capacity may be lower than estimated."
+    )

@@ -1,5 +1,6 @@
-"""The capacity search as a decider: what it asks for, what it says in the end."""
+"""The decisions of the capacity search: the rates that it probes, and how it ends."""
 
+import dataclasses
 import functools
 import math
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.slo_search_simulation import Law, figures, measure, search, simulate_noise
-from perfkit.search.decision import Next, Probe, SearchSettings, Stop, decide
+from perfkit.search.decision import NextProbe, Probe, SearchSettings, decide
 
 QUIET = 0.02
 
@@ -16,9 +17,9 @@ def run(curve, *, start=10.0, seed=0, **given):
     """Probes a curve, rate → margins, or None for an overload, until the search stops."""
     settings, probes = SearchSettings(start_per_s=start, **given), list[Probe]()
     random = np.random.default_rng(seed)
-    while isinstance(step := decide(probes, settings), Next):
+    while isinstance(step := decide(probes, settings), NextProbe):
         found = curve(step.rate_per_s, random)
-        probes.append(Probe(step.rate_per_s, step.stage, found or {}, is_overloaded=found is None, carries=True, took_s=10.0))
+        probes.append(Probe(step.rate_per_s, step.stage, found or {}, is_overloaded=found is None, has_enough_samples=True, took_s=10.0))
         assert len(probes) <= 100
     return step, probes
 
@@ -133,26 +134,28 @@ def test_a_server_that_waits_for_batches_is_slow_below_its_capacity_too():
 
 def test_rates_that_the_generator_does_not_reach_bound_the_search():
     settings, probes = SearchSettings(start_per_s=10.0), list[Probe]()
-    while isinstance(step := decide(probes, settings), Next):
+    while isinstance(step := decide(probes, settings), NextProbe):
         probes.append(Probe(step.rate_per_s, step.stage, {"p99": -1.0}, is_valid=step.rate_per_s < 100))
     assert step.reason == "generator"
     assert 80 < (step.estimate.low_per_s or 0) < 100
     probes = []
-    while isinstance(step := decide(probes, settings), Next):
+    while isinstance(step := decide(probes, settings), NextProbe):
         probes.append(Probe(step.rate_per_s, step.stage, {"p99": 3.0}, is_valid=False))
     assert (step.reason, step.estimate.capacity_per_s, len(probes)) == ("generator", None, 5)
     settings, probes = SearchSettings(start_per_s=10.0, max_probes=3), []
-    while isinstance(step := decide(probes, settings), Next):
+    while isinstance(step := decide(probes, settings), NextProbe):
         probes.append(Probe(step.rate_per_s, step.stage, {"p99": 3.0}, is_valid=False))
     assert (step.reason, len(probes)) == ("generator", 3), "no probe said anything of the target"
 
 
 def test_a_mishap_of_the_generator_is_tried_again_and_bounds_nothing():
     settings, probes, random = SearchSettings(start_per_s=10.0, max_probes=20), list[Probe](), np.random.default_rng(1)
-    while isinstance(step := decide(probes, settings), Next):
+    while isinstance(step := decide(probes, settings), NextProbe):
         margins = queue(step.rate_per_s, random)
         is_valid = len(probes) not in (0, 3, 7)
-        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, is_valid=is_valid, carries=True))
+        probes.append(
+            Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, is_valid=is_valid, has_enough_samples=True)
+        )
     assert [probe.rate_per_s for probe in probes[:5]] == [10, 10, 20, 40, 40]
     assert step.reason == "precision"
     assert step.estimate.capacity_per_s == pytest.approx(80, rel=0.05)
@@ -174,31 +177,53 @@ def test_a_probe_that_would_take_longer_than_is_left_does_not_begin():
     def takes_s(step):
         return 190.0 if step.stage == "confirm" else 10.0
 
-    while isinstance(step := decide(probes, settings, takes_s), Next):
+    while isinstance(step := decide(probes, settings, takes_s), NextProbe):
         margins = queue(step.rate_per_s, random)
         probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, took_s=takes_s(step)))
         assert sum(probe.took_s for probe in probes) <= 200
-    assert isinstance(decide(probes, settings), Next)  # as long as the others it would have had room
+    assert isinstance(decide(probes, settings), NextProbe)  # as long as the others it would have had room
     assert (step.reason, step.confirmation, probes[-1].stage) == ("precision", None, "refine")
 
 
-def test_a_lower_limit_that_fresh_probes_miss_is_not_confirmed():
+def search_with_missed_confirmations(limited_by=None):
+    """Searches a noisy queue whose confirming probes all miss the SLO; a limit leaves room for the first of them."""
     settings, probes, random = SearchSettings(start_per_s=10.0, max_probes=40), list[Probe](), np.random.default_rng(3)
-    while isinstance(step := decide(probes, settings), Next):
+    while isinstance(step := decide(probes, settings), NextProbe):
+        if step.stage == "confirm" and limited_by == "max_probes":
+            settings = dataclasses.replace(settings, max_probes=min(settings.max_probes, len(probes) + 1))
+        elif step.stage == "confirm" and limited_by == "budget":
+            settings = dataclasses.replace(settings, budget_s=min(settings.budget_s, 10.0 * (len(probes) + 1)))
         margins = {"p99": 0.001} if step.stage == "confirm" else queue(step.rate_per_s, random, noise=0.05)
-        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None))
-    assert isinstance(step, Stop)
-    assert (step.reason, step.confirmation) == ("not_confirmed", "missed")
+        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, took_s=10.0))
+    return step, probes
+
+
+@pytest.mark.parametrize("limit", ["max_probes", "budget"])
+def test_a_precise_estimate_that_the_last_confirming_probe_missed_is_not_the_result(limit):
+    stop, probes = search_with_missed_confirmations(limit)
+    assert probes[-1].stage == "confirm"
+    assert stop.estimate.fit.is_within(0.05)
+    assert (stop.reason, stop.confirmation) == (limit, "missed")
+
+
+def test_a_lower_limit_that_fresh_probes_miss_is_not_confirmed():
+    stop, _ = search_with_missed_confirmations()
+    assert (stop.reason, stop.confirmation) == ("not_confirmed", "missed")
 
 
 @pytest.mark.parametrize(
-    ("is_steady", "carries", "confirmation"),
+    ("is_steady", "has_enough_samples", "confirmation"),
     [(True, True, "passed"), (True, False, "too_few_samples"), (False, True, "not_steady"), (False, False, "not_steady")],
 )
-def test_what_a_confirming_probe_is_worth_is_said(is_steady, carries, confirmation):
-    settings, probes, random = SearchSettings(start_per_s=10.0), list[Probe](), np.random.default_rng(3)
-    while isinstance(step := decide(probes, settings), Next):
+def test_the_confirmation_names_what_the_confirming_probe_lacks(is_steady, has_enough_samples, confirmation):
+    def measure(step, random):
         margins = queue(step.rate_per_s, random)
-        overloaded = margins is None
-        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=overloaded, is_steady=is_steady, carries=carries))
+        return Probe(
+            step.rate_per_s, step.stage, margins or {},
+            is_overloaded=margins is None, is_steady=is_steady, has_enough_samples=has_enough_samples,
+        )  # fmt: skip
+
+    settings, probes, random = SearchSettings(start_per_s=10.0), list[Probe](), np.random.default_rng(3)
+    while isinstance(step := decide(probes, settings), NextProbe):
+        probes.append(measure(step, random))
     assert (step.reason, step.confirmation) == ("precision", confirmation)
