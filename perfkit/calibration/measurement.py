@@ -35,8 +35,8 @@ from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import Placement, place
-from perfkit.workers.point import PointSpec
-from perfkit.workers.worker_spec import WorkerSpec, execute
+from perfkit.workers.worker import execute
+from perfkit.workers.worker_spec import PointSpec, WorkerSpec
 from perfkit.workload.expectation import Expectation
 
 TENSOR_BYTES = (128, 602_112)
@@ -138,7 +138,7 @@ async def _load(
 ) -> tuple[Window, float]:
     """The window of a load, and this process's CPU time in it."""
     connections = plan.concurrency if isinstance(plan, ClosedPlan) else _CONCURRENCY
-    spec = PointSpec(
+    point = PointSpec(
         load=plan,
         warmup_ns=lengths.warmup_ns,
         window_ns=window_ns if lengths.requests is None else None,
@@ -146,8 +146,8 @@ async def _load(
         drain_ns=_TIMEOUT_NS,
         connections=connections,
     )
-    order = WorkerSpec(
-        spec=spec,
+    spec = WorkerSpec(
+        point=point,
         address=address,
         transport=TransportOptions(max_connections=64, timeout_ns=_TIMEOUT_NS),
         requests=(request,),
@@ -156,7 +156,7 @@ async def _load(
         check_at_most_per_s=1.0,
         seed=0,
     )
-    recorded = await execute(order, clock, on_loop=lambda _: None, on_interval=lambda _, __: None)
+    recorded = await execute(spec, clock, on_loop=lambda _: None, on_interval=lambda _, __: None)
     window = cut(recorded.recording, recorded.recording.origin_ns, is_open=isinstance(plan, OpenPlan))
     failed = sum(count for outcome, count in window.outcomes.items() if outcome is not Outcome.OK)
     if failed or not window.finished:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfkit.clock import Clock
-from perfkit.load.loop import Loop, Phases, any_of, cancelled_at_the_end
+from perfkit.load.loop import Loop, Phases
+from perfkit.load.tasks import any_of, cancelled_at_the_end
 from perfkit.transport.base import Outcome, Prepared, Reply, Transport
 from perfkit.units import NS_PER_S
 
@@ -63,7 +64,7 @@ class ClosedLoop(Loop):
             index += self._concurrency
             if reply.outcome is ok:
                 failures = 0
-                self._unreached = None
+                self._unreachable = None
             elif self._note_contact(reply):
                 failures = 0
             else:

@@ -1,14 +1,14 @@
-"""What both loops share: how they end, early or as planned, and how long they await answers."""
+"""What closed and open loops share: the phases of a load point, and how it ends."""
 
 import abc
 import asyncio
 import contextlib
 import dataclasses
 import enum
-from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from perfkit.clock import Clock
+from perfkit.load.tasks import any_of
 from perfkit.transport.base import Outcome, Reply, Transport
 from perfkit.units import NS_PER_S
 
@@ -20,8 +20,8 @@ _NO_CONTACT = (Outcome.CONNECT_FAILED, Outcome.BROKEN)
 class Phases:
     """The phases of one load point as instants of the monotonic clock.
 
-    Load is sent from `start_ns` on. Requests belong to the window if they start, or are meant to, in `[window_start_ns, window_end_ns)`; what starts before is warm-up.
-    With `requests` the window ends with the last of that many, and `window_end_ns` is None.
+    A request belongs to the window if it starts, or is meant to start, in `[window_start_ns, window_end_ns)`; what starts
+    earlier is warm-up. With `requests` the window ends with the last of that many, and `window_end_ns` is None.
     """
 
     start_ns: int
@@ -31,10 +31,10 @@ class Phases:
     drain_ns: int
 
     @classmethod
-    def plan(cls, now_ns: int, *, warmup_ns: int, window_ns: int | None, requests: int | None, drain_ns: int) -> "Phases":
-        """Phases that begin now."""
-        start_ns = now_ns + warmup_ns
-        return cls(now_ns, start_ns, None if window_ns is None else start_ns + window_ns, requests, drain_ns)
+    def plan(cls, start_ns: int, *, warmup_ns: int, window_ns: int | None, requests: int | None, drain_ns: int) -> "Phases":
+        """Phases from their lengths."""
+        window_start_ns = start_ns + warmup_ns
+        return cls(start_ns, window_start_ns, None if window_ns is None else window_start_ns + window_ns, requests, drain_ns)
 
 
 class StopCause(enum.Enum):
@@ -48,16 +48,25 @@ class StopCause(enum.Enum):
 
 @dataclasses.dataclass(slots=True)
 class Ending:
-    """How a loop ended: at `stopped_ns` no more requests were sent; `reason` is empty where that was the plan."""
+    """How a load point ended; `reason` is empty and `cause` None where that was as planned."""
 
     stopped_ns: int = 0
+    """When the last request could be sent; 0 before that."""
     reason: str = ""
     cause: StopCause | None = None
-    """None for a load that ended as planned."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Unreachable:
+    """Connection attempts that failed since the target was last reached."""
+
+    since_ns: int
+    error: str
+    attempts: int = 0
 
 
 class Loop(abc.ABC):
-    """Runs one load point. `stop` ends it early, `stop(drain=False)` without awaiting the answers."""
+    """Sends the requests of one load point."""
 
     def __init__(self, transport: Transport, phases: Phases, clock: Clock) -> None:
         self.ending = Ending()
@@ -66,8 +75,8 @@ class Loop(abc.ABC):
         self._clock = clock
         self._stopping = False
         self._draining = asyncio.Event()
-        self._drain_at_once = asyncio.Event()
-        self._unreached: tuple[int, str] | None = None
+        self._drain_cut_short = asyncio.Event()
+        self._unreachable: _Unreachable | None = None
 
     async def run(self) -> Ending:
         """Sends until the window ends, then awaits the answers for as long as the phases allow."""
@@ -76,24 +85,24 @@ class Loop(abc.ABC):
             async with self._sending() as answered:
                 await self._draining.wait()
                 drained = self._clock.sleep_until_ns(self._clock.now_ns() + self._phases.drain_ns)
-                await any_of(drained, self._drain_at_once.wait(), also=answered)
+                await any_of(drained, self._drain_cut_short.wait(), also=answered)
                 if not answered.done():
                     self._transport.abandon()
                 await answered
-        finally:  # also when this is cancelled, or sending failed: nobody goes on
+        finally:  # also where this is cancelled or sending failed
             self._stop_sending()
             window.cancel()
-        if self._unreached and not self.ending.reason:  # the window was too short to be sure: its end is taken for it
-            self.ending.reason, self.ending.cause = self._unreached[1], StopCause.TARGET_LOST
+        if not self.ending.reason and (error := self._was_lost_in_the_end()):
+            self.ending.reason, self.ending.cause = error, StopCause.TARGET_LOST
         return self.ending
 
     def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
-        """Ends the point now, for a reason in words."""
+        """Ends the point now; without `drain` the requests in flight are abandoned."""
         if not self.ending.reason:  # also while it drains as planned
             self.ending = Ending(self.ending.stopped_ns, reason, cause)
         self._stop_sending()
         if not drain:
-            self._drain_at_once.set()
+            self._drain_cut_short.set()
 
     async def stopped(self) -> None:
         """Returns when no more requests are sent."""
@@ -101,7 +110,7 @@ class Loop(abc.ABC):
 
     @abc.abstractmethod
     def _sending(self) -> contextlib.AbstractAsyncContextManager["asyncio.Future[Any]"]:
-        """Sends for the length of the block; its value is done when sending has stopped and all is answered."""
+        """Sends for the length of the block; its value is done when sending has stopped and every request is answered."""
 
     def _stop_sending(self) -> None:
         if not self._stopping:
@@ -110,38 +119,32 @@ class Loop(abc.ABC):
         self._draining.set()
 
     def _note_contact(self, reply: Reply) -> bool:
-        """Whether the server was there; gives the target up when nothing could be connected for a while."""
+        """Whether a reply shows that the target can be reached; stops the point when it could not for three seconds.
+
+        Connections that fail in the drain say nothing: a server may well close when the load is over.
+        """
         if reply.outcome not in _NO_CONTACT:
-            self._unreached = None
+            self._unreachable = None
             return True
-        if reply.outcome is Outcome.CONNECT_FAILED:
+        if reply.outcome is Outcome.CONNECT_FAILED and not self._stopping:
             now_ns = self._clock.now_ns()
-            self._unreached = self._unreached or (now_ns, reply.error)
-            if now_ns - self._unreached[0] >= _LOST_AFTER_NS:
+            self._unreachable = lost = self._unreachable or _Unreachable(now_ns, reply.error)
+            lost.attempts += 1
+            if now_ns - lost.since_ns >= _LOST_AFTER_NS:
                 self.stop(reply.error, StopCause.TARGET_LOST)
         return False
+
+    def _was_lost_in_the_end(self) -> str:
+        """The error of a target that was not reached in the last tenth of the load, by two attempts or more; otherwise empty.
+
+        The window of a short load ends before the three seconds have passed.
+        """
+        lost, load_ns = self._unreachable, self.ending.stopped_ns - self._phases.start_ns
+        if lost is None or lost.attempts < 2 or self.ending.stopped_ns - lost.since_ns < min(_LOST_AFTER_NS, load_ns // 10):
+            return ""
+        return lost.error
 
     async def _end_window(self) -> None:
         if self._phases.window_end_ns is not None:
             await self._clock.sleep_until_ns(self._phases.window_end_ns)
             self._stop_sending()
-
-
-@contextlib.asynccontextmanager
-async def cancelled_at_the_end(tasks: "list[asyncio.Task[None]]", answered: "asyncio.Future[Any]") -> AsyncIterator["asyncio.Future[Any]"]:
-    """Gives `answered`, and leaves no task running behind the block."""
-    try:
-        yield answered
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
-async def any_of(*waits: Coroutine[Any, Any, object], also: "asyncio.Future[Any] | None" = None) -> None:
-    """Returns when one is done; the coroutines, not `also`, are cancelled then."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait([*tasks, also] if also else tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()

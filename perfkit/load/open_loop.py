@@ -16,8 +16,9 @@ import numpy as np
 
 from perfkit.clock import Clock
 from perfkit.load.arrivals import Instants
-from perfkit.load.loop import Loop, Phases, cancelled_at_the_end
+from perfkit.load.loop import Loop, Phases
 from perfkit.load.pacer import Pacer
+from perfkit.load.tasks import cancelled_at_the_end
 from perfkit.transport.base import Outcome, Prepared, Reply, Transport
 
 # what is in flight is held in memory, about 1 KiB each: a target that answers nothing must not fill it
@@ -167,7 +168,7 @@ class OpenLoop(Loop):
         reply = done.result()
         reply.intended_ns, reply.paced_ns, reply.variant = intended_ns, paced_ns, variant
         if reply.outcome is Outcome.OK:
-            self._unreached = None
+            self._unreachable = None
         else:
             self._note_contact(reply)
         try:

@@ -37,7 +37,7 @@ from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.local import LocalWorkers, local_workers
-from perfkit.workers.worker_spec import execute
+from perfkit.workers.worker import execute
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class _Run:
 
                 recorded = await execute(spec, self._clock, on_loop=set_loop, on_interval=on_interval)
             else:
-                shares = spec.shared(workers, cpus)
+                shares = spec.split(workers, cpus)
                 async with local_workers(shares, self._clock, log.add, log.add_lost, telemetry.publish_interval) as group:
                     set_loop(group)
                     telemetry.follow(group.pids)

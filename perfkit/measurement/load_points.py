@@ -23,8 +23,7 @@ from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
-from perfkit.workers.point import PointSpec
-from perfkit.workers.worker_spec import WorkerSpec
+from perfkit.workers.worker_spec import PointSpec, WorkerSpec
 
 
 class LoadPointSource(Protocol):
@@ -112,10 +111,10 @@ def streams_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
 
 
 def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult) -> WorkerSpec:
-    """What a single worker would do in a load point; `WorkerSpec.shared` divides it among several."""
+    """What a single worker would do in a load point; `WorkerSpec.split` divides it among several."""
     measure, slo, check = scenario.measure, scenario.objective, scenario.check
     options = transport_options(scenario, point.protocol)
-    spec = PointSpec(
+    point_spec = PointSpec(
         load=point.load,
         warmup_ns=scenario.warmup_ns,
         window_ns=point.window_ns or scenario.window_ns,
@@ -128,7 +127,7 @@ def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, pro
         overload_abort_after_ns=point.overload_abort_after_ns,
     )
     return WorkerSpec(
-        spec=spec,
+        point=point_spec,
         address=address,
         transport=options,
         requests=probed.requests,
@@ -148,7 +147,7 @@ def count_workers(
     calibration it is 1.
     """
     limit = spec.transport.max_connections
-    requested, maximum = scenario.measure.workers, min(spec.spec.max_workers or limit, limit)
+    requested, maximum = scenario.measure.workers, min(spec.point.max_workers or limit, limit)
     if requested != "auto":
         return min(requested, maximum)
     if calibration is None or scenario.target.engine != "wire":  # the calibration covers the wire engine only

@@ -38,7 +38,7 @@ from perfkit.telemetry.series import SamplerReport, Series
 from perfkit.telemetry.server.statistics import ServerStatisticsReader
 from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
-from perfkit.workers.point import PointRecording
+from perfkit.workers.point_recording import PointRecording
 
 _STATISTICS_EVERY_NS = NS_PER_S
 

@@ -12,7 +12,7 @@ from perfkit.recorder.window import Window, cut, cut_step_ns
 from perfkit.result.model import Connections, Generator
 from perfkit.scenario.model import Scenario
 from perfkit.units import NS_PER_S
-from perfkit.workers.point import PointRecording
+from perfkit.workers.point_recording import PointRecording
 
 
 def cut_window(scenario: Scenario, load_point: LoadPoint, recorded: PointRecording) -> Window:

@@ -1,1 +1,1 @@
-"""Child processes: started, spoken to and stopped."""
+"""Child processes: how they are started, spoken to and always ended."""

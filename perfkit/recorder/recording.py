@@ -1,37 +1,47 @@
-"""One worker's recording of one load point: outcomes, distributions, and a histogram a second."""
+"""What is recorded of one load point: outcomes, distributions and a histogram for each second; those of several workers add up."""
 
-import collections
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.ma  # `np.unique` imports it when it is first called, which took 10 ms in the middle of a window
-import numpy.typing as npt
 
-from perfkit.recorder.batches import Batch, BatchRecorder, tally
-from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.sent import AnswerTotals
-from perfkit.recorder.series import Instants, Series, SeriesRecorder
+from perfkit.recorder.batches import Batch
+from perfkit.recorder.series import Instants, Series
 from perfkit.stats.buckets import BucketCounts
-from perfkit.transport.base import Outcome, Reply
-from perfkit.units import NS_PER_S
+from perfkit.transport.base import Outcome
 
-_BATCH = 1024
-# an open loop's arrivals do not wait for a step to end: smaller batches have shorter steps, and cost some more in all
-_OPEN_BATCH = 256
-# answers come in bursts: a step with each of them would add up
-_STEP_EVERY = 8
-_OPEN_INTERVALS = 4
 SAMPLED_ERRORS = 3
+"""How many messages are kept of each outcome's failures."""
+_ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcome in Outcome])
+# requests that a server may have answered after the client stopped waiting
+_PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
 
-# a distribution holds answers, and those that never came at their age, as lower bounds
-_IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
-_CODES = {outcome: code for code, outcome in enumerate(Outcome)}
-# looked up by code: `np.isin` costs as much for a hundred requests as for a thousand
-_IS_KEPT = np.array([outcome in _IN_DISTRIBUTION for outcome in Outcome])
-# what came to an end by itself: a request timed out or unfinished is still somebody's work
-_IS_ANSWERED = np.array([outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED) for outcome in Outcome])
-_OK = Outcome.OK
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AnswerTotals:
+    """Counts of requests; `answered_ns` is the service time of the answered ones together."""
+
+    answered: int = 0
+    answered_ns: int = 0
+    perhaps_answered: int = 0
+    """Those that ended without an answer, though the server may have given one."""
+
+    @classmethod
+    def added(cls, parts: "Iterable[AnswerTotals]") -> "AnswerTotals":
+        """What several workers sent together."""
+        parts = list(parts)
+        return cls(*(sum(getattr(part, field.name) for part in parts) for field in dataclasses.fields(cls)))
+
+    @classmethod
+    def counted(cls, codes: Instants, service_ns: Instants) -> "AnswerTotals":
+        """Of some requests by their outcomes' places in `Outcome`, and their service times."""
+        counts = np.bincount(codes, minlength=len(Outcome)).tolist()
+        by_outcome = dict(zip(Outcome, counts, strict=True))
+        return cls(
+            answered=by_outcome[Outcome.OK] + by_outcome[Outcome.INVALID_OUTPUT],
+            answered_ns=int(service_ns[_ANSWERED[codes]].sum()),
+            perhaps_answered=sum(by_outcome[outcome] for outcome in _PERHAPS_ANSWERED),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,188 +71,50 @@ class Recording:
     """Of the warm-up too."""
 
 
-class Recorder:
-    """Takes replies one by one and records them in batches.
+def merge(recordings: Sequence[Recording]) -> Recording:
+    """The recording that one worker would have made of all that these saw.
 
-    `on_interval` is given each interval when later ones push it out; an interval with late answers comes more than once,
-    and the parts add up. Memory does not grow with the length of the window. `describe_failure` gives the sentence of a
-    failed reply, and is asked for a few of them; `check` looks at an answer before its payload is let go, and may make
-    its outcome another; it says whether it read it. An ok answer is good within `good_within_ns`.
+    It ends with the last of them. Raises ValueError where they begin at different instants.
     """
+    first = recordings[0]
+    if len(recordings) == 1:
+        return first
+    if len({one.origin_ns for one in recordings}) > 1:
+        raise ValueError("recordings of one load point begin at one instant")
+    batch_ns = max(one.batch_ns for one in recordings)
+    batches: dict[int, list[Batch]] = {}
+    finished_per_s: dict[int, int] = {}
+    errors: dict[Outcome, list[str]] = {}
+    for one in recordings:
+        for number, batch in one.batches.items():  # their lengths are powers of two of one another
+            batches.setdefault(number * one.batch_ns // batch_ns, []).append(batch)
+        for second, count in one.finished_per_s.items():
+            finished_per_s[second] = finished_per_s.get(second, 0) + count
+        for outcome, texts in one.errors.items():
+            known = errors.setdefault(outcome, [])
+            known += [text for text in texts if text not in known]
+    return Recording(
+        origin_ns=first.origin_ns,
+        end_ns=max(one.end_ns for one in recordings),
+        batch_ns=batch_ns,
+        batches={number: Batch.merged(parts) for number, parts in batches.items()},
+        series=_added([one.series for one in recordings]),
+        finished_per_s=finished_per_s,
+        errors={outcome: texts[:SAMPLED_ERRORS] for outcome, texts in errors.items()},
+        sent=AnswerTotals.added(one.sent for one in recordings),
+    )
 
-    def __init__(
-        self,
-        on_interval: Callable[[Interval], None],
-        describe_failure: Callable[[Reply], str] = lambda reply: reply.error,
-        *,
-        window_start_ns: int,
-        window_end_ns: int | None,
-        series_start_ns: int | None = None,
-        is_open: bool = False,
-        check: Callable[[Reply], bool] | None = None,
-        good_within_ns: int | None = None,
-    ) -> None:
-        self.failed = 0
-        self._window_start_ns, self._window_end_ns = window_start_ns, window_end_ns
-        self._describe_failure = describe_failure
-        self._on_interval = on_interval
-        self._check = check
-        self._good_within_ns = good_within_ns
-        self._batch: list[Reply] = []
-        self._begun = 0
-        self._checked: list[int] = []
-        self._drops: list[tuple[Instants, bool]] = []
-        self._work: Iterator[None] | None = None
-        self._is_open = is_open
-        self._batch_size = _OPEN_BATCH if is_open else _BATCH
-        self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
-        self._batches = BatchRecorder(window_start_ns, None if window_end_ns is None else window_end_ns - window_start_ns)
-        self._finished_per_s: collections.Counter[int] = collections.Counter()
-        self._errors: dict[Outcome, list[str]] = {}
-        self._open: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
-        self._last_finished_ns = 0
-        self._sent = AnswerTotals()
 
-    @property
-    def taken(self) -> int:
-        """How many replies came until now, those of the warm-up among them."""
-        return self._begun + len(self._batch)
+def _added(series: Sequence[Series]) -> Series:
+    """Interval by interval; one that ended earlier has nothing behind its end."""
+    longest_ns = max(one.interval_ns for one in series)
+    size = max(-(-one.timed.size * one.interval_ns // longest_ns) for one in series)
 
-    def add(self, reply: Reply) -> None:
-        """Takes one reply; cheap, since a thousand are recorded at once."""
-        if self._check is not None and self._check(reply):
-            self._checked.append(reply.intended_ns if self._is_open else reply.started_ns)
-        if reply.outcome is not _OK:
-            self._take_failure(reply)
-        reply.payload = None
-        self._batch.append(reply)
-        if self._work is not None and not len(self._batch) % _STEP_EVERY and next(self._work, self) is self:
-            self._work = None
-        if len(self._batch) >= self._batch_size:
-            self._begin_work(self._window_end_ns)
+    def add(name: str) -> Instants:
+        total = np.zeros(size, dtype=np.int64)
+        for one in series:
+            values = getattr(one, name)
+            np.add.at(total, np.arange(values.size) * one.interval_ns // longest_ns, values)
+        return total
 
-    def drop(self, intended_ns: Instants, is_late: bool) -> None:
-        """Counts arrivals that were not sent, in the window to which they belong; `is_late` where the loop never came to them."""
-        self._drops.append((intended_ns, is_late))
-
-    def end_window(self, instant_ns: int) -> None:
-        """Says that the window ends then, earlier than planned: what is answered while it drains is no throughput."""
-        self._window_end_ns = instant_ns
-
-    def finish(self, window_end_ns: int | None) -> Recording:
-        """The recording of a window that ended then; None where it ended with its last request."""
-        self._begin_work(window_end_ns)
-        self._finish_work()
-        for index in tuple(self._open):
-            self._emit(index)
-        origin_ns = self._window_start_ns
-        end_ns = max(self._last_finished_ns, origin_ns) if window_end_ns is None else window_end_ns
-        batches = self._batches.finish()
-        return Recording(
-            origin_ns=origin_ns,
-            end_ns=end_ns,
-            batch_ns=self._batches.batch_ns,
-            batches=batches,
-            series=self._series.finish(),
-            finished_per_s=dict(self._finished_per_s),
-            errors=self._errors,
-            sent=self._sent,
-        )
-
-    def _begin_work(self, window_end_ns: int | None) -> None:
-        """Records what was taken until now, a step at a time: all at once would hold up an arrival by half a millisecond."""
-        self._finish_work()
-        batch, self._batch = self._batch, []
-        self._begun += len(batch)
-        self._work = self._steps(batch, window_end_ns)
-
-    def _finish_work(self) -> None:
-        if self._work is not None:
-            collections.deque(self._work, maxlen=0)
-            self._work = None
-
-    def _steps(self, batch: list[Reply], window_end_ns: int | None) -> Iterator[None]:
-        started = np.array([reply.started_ns for reply in batch], dtype=np.int64)
-        finished = np.array([reply.finished_ns for reply in batch], dtype=np.int64)
-        codes = np.array([_CODES[reply.outcome] for reply in batch], dtype=np.int64)
-        intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
-        self._sent = AnswerTotals.added((self._sent, AnswerTotals.counted(codes, finished - started)))
-        yield
-        yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
-        yield
-        kept = _IS_KEPT[codes]
-        self._series.add_answered(finished[_IS_ANSWERED[codes]])
-        self._series.add_scheduled(intended)
-        yield
-        self._series.add_times(intended[kept], (finished - intended)[kept])
-        yield
-        inside = self._is_inside(intended, window_end_ns)
-        if not inside.any():
-            return
-        self._last_finished_ns = max(self._last_finished_ns, int(finished[inside].max()))
-        places = np.flatnonzero(inside & kept)
-        times = {"service_time": (places, (finished - started)[places])}
-        if self._is_open:
-            times["response_time"] = places, (finished - intended)[places]
-            times["start_delay"] = places, (started - intended)[places]
-        yield from self._add_to_intervals(intended[places], [one for _, one in times.values()])
-        if self._is_open:
-            paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
-            times["lag"] = np.flatnonzero(inside), (paced - intended)[inside]
-        if (failed := np.flatnonzero(inside & ~kept)).size:
-            times["failure_time"] = failed, (finished - started)[failed]
-        rejected = np.flatnonzero(inside & (codes == _CODES[Outcome.REJECTED]))
-        statuses = {int(place): str(batch[place].status) for place in rejected}
-        yield from self._batches.add(intended, codes, inside, times, statuses)
-
-    def _is_inside(self, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
-        inside: npt.NDArray[np.bool_] = intended_ns >= self._window_start_ns
-        if window_end_ns is not None:
-            inside &= intended_ns < window_end_ns
-        return inside
-
-    def _count_ended(self, finished_ns: Instants, codes: Instants, waited_ns: Instants, window_end_ns: int | None) -> Iterator[None]:
-        inside = self._is_inside(finished_ns, window_end_ns)
-        self._batches.count("ended", finished_ns[inside & (codes != _CODES[Outcome.UNFINISHED])])
-        inside &= codes == _CODES[_OK]
-        self._batches.count("finished", finished_ns[inside])
-        seconds = (finished_ns[inside] - self._window_start_ns) // NS_PER_S
-        for second, count in tally(seconds):
-            self._finished_per_s[second] += count
-        yield
-        good = inside if self._good_within_ns is None else inside & (waited_ns <= self._good_within_ns)
-        self._batches.count("good", finished_ns[good])
-        checked, self._checked = np.array(self._checked, dtype=np.int64), []
-        self._batches.count("checked", checked[self._is_inside(checked, window_end_ns)])
-        drops, self._drops = self._drops, []
-        for intended_ns, is_late in drops:
-            self._series.add_scheduled(intended_ns)
-            dropped = intended_ns[self._is_inside(intended_ns, window_end_ns)]
-            self._batches.count("dropped", dropped)
-            if is_late:
-                self._batches.count("unsent", dropped)
-
-    def _add_to_intervals(self, intended_ns: Instants, times: list[Instants]) -> Iterator[None]:
-        indices = (intended_ns - self._window_start_ns) // NS_PER_S
-        for index, _ in tally(indices):
-            chosen = indices == index
-            for histogram, values_ns in zip(self._interval(index), times, strict=True):
-                histogram.record_many(values_ns[chosen])
-                yield
-
-    def _interval(self, index: int) -> tuple[Histogram, ...]:
-        if index not in self._open:
-            self._open[index] = tuple(Histogram() for _ in range(3 if self._is_open else 1))
-        self._open.move_to_end(index)
-        if len(self._open) > _OPEN_INTERVALS:
-            self._emit(next(iter(self._open)))
-        return self._open[index]
-
-    def _emit(self, index: int) -> None:
-        self._on_interval(Interval(index, *(histogram.bucket_counts() for histogram in self._open.pop(index))))
-
-    def _take_failure(self, reply: Reply) -> None:
-        self.failed += 1
-        texts = self._errors.setdefault(reply.outcome, [])
-        if len(texts) < SAMPLED_ERRORS and reply.started_ns >= self._window_start_ns:
-            texts.append(self._describe_failure(reply))
+    return Series(series[0].origin_ns, longest_ns, add("scheduled"), add("answered"), add("time_sum_ns"), add("timed"))

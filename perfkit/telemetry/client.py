@@ -2,16 +2,16 @@
 
 import asyncio
 import contextlib
-import pickle
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perfkit.errors import UsageError
+from perfkit.process.child import Child, child_process
 from perfkit.telemetry.messages import FollowWorkers, IntervalTimes, PublishMetrics, Started, TelemetryConfig, WindowReport, WindowRequest
 
-_ENDS_WITHIN_S = 10
+# the sampler process itself bounds its start by 40 s and an answer by two times 20 s
+_ANSWERS_WITHIN_S, _ENDS_WITHIN_S = 60, 10
 
 
 class TelemetryClient:
@@ -20,12 +20,11 @@ class TelemetryClient:
     Without a process there is nothing to see either, and nothing to note.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes] | None" = None, orders: asyncio.WriteTransport | None = None) -> None:
+    def __init__(self, child: Child | None = None) -> None:
         self.notes: list[str] = []
         self.url = ""
         """Where the run is published for Prometheus; empty where it is not."""
-        self._process, self._orders = process, orders
-        self._is_gone = process is None
+        self._child = child
 
     async def started(self, watched: TelemetryConfig) -> None:
         """Hands over what is to be sampled, and waits until it is; raises UsageError where the run cannot be published."""
@@ -60,17 +59,19 @@ class TelemetryClient:
         return answer
 
     def _send(self, message: object) -> None:
-        if self._orders is not None and not self._orders.is_closing():
-            self._orders.write(pickle.dumps(message))
+        if self._child is not None:
+            self._child.send(message)
 
     async def _answer(self) -> Any:
-        """The next one; None where the process is gone."""
-        if self._process is not None and not self._is_gone:
+        """The next answer; None where the process has ended or does not answer."""
+        if self._child is not None:
             try:
-                return await asyncio.to_thread(pickle.load, self._process.stdout)  # type: ignore[arg-type]
-            except (EOFError, pickle.UnpicklingError, OSError):
-                self._is_gone = True
-                self.notes.append("The process that samples this run ended: there is no telemetry from then on.")
+                return await asyncio.wait_for(self._child.receive(), _ANSWERS_WITHIN_S)
+            except (EOFError, TimeoutError) as error:
+                self._child.kill()  # a late answer would be taken for that to another question
+                self._child = None
+                how = "ended" if isinstance(error, EOFError) else f"did not answer within {_ANSWERS_WITHIN_S} s"
+                self.notes.append(f"The process that samples this run {how}: there is no telemetry from then on.")
         return None
 
 
@@ -83,27 +84,7 @@ async def open_telemetry(watched: TelemetryConfig | None) -> AsyncIterator[Telem
     if watched is None:
         yield TelemetryClient()
         return
-    process = subprocess.Popen(  # noqa: ASYNC220 - the event loop's own way forks, which hangs where gRPC's threads run
-        [sys.executable, "-m", "perfkit.telemetry.sampler_process"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C in the terminal is for perfkit
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    connecting = asyncio.ensure_future(asyncio.get_running_loop().connect_write_pipe(asyncio.BaseProtocol, process.stdin))
-    try:
-        await asyncio.wait([connecting])  # which is not cancelled with us: halfway the pipe would be neither the loop's nor ours
-        watch = TelemetryClient(process, connecting.result()[0])
-        await watch.started(watched)
-        yield watch
-    finally:
-        orders, _ = await connecting
-        if not orders.is_closing():  # it closes by itself where the process is gone, and must not be asked to again
-            orders.abort()  # which ends it
-        ended = asyncio.ensure_future(asyncio.to_thread(process.wait))
-        await asyncio.wait([ended], timeout=_ENDS_WITHIN_S)
-        if not ended.done():
-            process.kill()
-        await ended
-        process.stdout.close()
+    async with child_process((sys.executable, "-m", "perfkit.telemetry.sampler_process"), stop_within_s=_ENDS_WITHIN_S) as child:
+        client = TelemetryClient(child)
+        await client.started(watched)
+        yield client

@@ -5,13 +5,12 @@ Each sampler has a thread of its own and may block: a slow driver or server dela
 
 import concurrent.futures
 import contextlib
-import os
-import pickle
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from perfkit.clock import MonotonicClock
+from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from perfkit.telemetry.host.generator import GeneratorSampler
 from perfkit.telemetry.messages import (
     FollowWorkers,
@@ -34,8 +33,8 @@ _START_TIMEOUT_S, _WINDOW_TIMEOUT_S, _LATEST_TIMEOUT_S, _CLOSE_TIMEOUT_S = 40.0,
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Samples until `requests` ends; the run may end in the middle of a message."""
-    with contextlib.suppress(EOFError, pickle.UnpicklingError, BrokenPipeError):
-        config: TelemetryConfig = pickle.load(requests)  # noqa: S301 - from our own process through a pipe
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        config: TelemetryConfig = load_message(requests)
         _serve(config, requests, answers)
 
 
@@ -46,14 +45,14 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
     threads: list[SamplerThread[Any]] = [generator, *others]
 
     def answer(message: object) -> None:
-        pickle.dump(message, answers)
+        answers.write(message_bytes(message))
         answers.flush()
 
     exposition, error = _expose(config, threads)
     try:
         answer(Started(_start_notes(threads), exposition.port if exposition else None, error))
         while True:
-            match pickle.load(requests):  # noqa: S301 - as above
+            match load_message(requests):
                 case FollowWorkers(pids):
                     generator.submit(lambda sampler, pids=pids: sampler.follow(pids))  # type: ignore[misc] # mypy cannot infer the default
                 case WindowRequest() as request:
@@ -130,6 +129,4 @@ def _start_notes(threads: Sequence[SamplerThread[Any]]) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of libraries must not be read as an answer
-        serve(sys.stdin.buffer, answers)
+    serve(sys.stdin.buffer, claim_stdout())

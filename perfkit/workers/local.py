@@ -1,53 +1,53 @@
-"""Several workers on this machine, each in a process of its own: started together, heard, and their recordings merged."""
+"""The workers of one load point as processes on this machine: started together, supervised, and their recordings merged."""
 
 import asyncio
 import contextlib
 import dataclasses
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, TargetError
 from perfkit.load.loop import StopCause
+from perfkit.load.tasks import run_with_side_tasks
+from perfkit.process.child import Child, child_process
 from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
-from perfkit.workers.point import PointRecording, merge_points
+from perfkit.workers.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop
+from perfkit.workers.point_recording import PointRecording, merge_points
 from perfkit.workers.worker_spec import WorkerSpec
 
-# from the order to begin until that instant: time for every process to hear of it
+_COMMAND = (sys.executable, "-m", "perfkit.workers.worker_process")
+# how far ahead the common start lies: time for every process to receive it
 _LEAD_NS = NS_PER_S // 5
-_SILENT_AFTER_NS, _STARTS_WITHIN_NS = 10 * NS_PER_S, 120 * NS_PER_S
+_MAX_SILENCE_NS, _STARTS_WITHIN_NS = 10 * NS_PER_S, 120 * NS_PER_S
 _ENDS_WITHIN_S = 5
-_READ_AHEAD_BYTES = 2**20
 
 
 @dataclasses.dataclass
 class _Worker:
-    """A worker's process, and what came of it."""
+    """A worker's process and what is known of it."""
 
     number: int
-    process: "subprocess.Popen[bytes]"
-    orders: asyncio.WriteTransport
-    incoming: asyncio.ReadTransport
-    reports: asyncio.StreamReader
+    child: Child
     heard_ns: int
+    """When its last message came, or it was started."""
+    has_reported: bool = False
+    is_ready: bool = False
+    intervals: list[tuple[int, Interval]] = dataclasses.field(default_factory=list)
     point: PointRecording | None = None
     error: PerfkitError | None = None
     lost: str = ""
-    logged: list[tuple[int, Interval]] = dataclasses.field(default_factory=list)
-    has_spoken: bool = False
-    is_ready: bool = False
+    """Why its recording is missing."""
 
-    def send(self, message: object) -> None:
-        """Says something to the worker, who may be gone."""
-        if not self.orders.is_closing():
-            self.orders.write(message_bytes(message))
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more is expected of it."""
+        return bool(self.point or self.error or self.lost)
 
 
 class LocalWorkers:
-    """The workers of one load point. `stop` is a `Loop`'s, for all of them."""
+    """The running workers of one load point."""
 
     def __init__(
         self,
@@ -55,92 +55,83 @@ class LocalWorkers:
         clock: Clock,
         on_interval: Callable[[int, Interval], None],
         on_lost_interval: Callable[[int, Interval], None],
-        on_heard: Callable[[Interval], None],
+        on_received: Callable[[Interval], None],
     ) -> None:
         self._workers = workers
         self._clock = clock
         self._on_interval = on_interval
         self._on_lost_interval = on_lost_interval
-        self._on_heard = on_heard
-        self._heard = asyncio.Event()
+        self._on_received = on_received
+        self._changed = asyncio.Event()
         self._stopped: Stop | None = None
-        self._failure: Exception | None = None
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The workers' processes, as they are numbered."""
-        return tuple(worker.process.pid for worker in self._workers)
+        """The process ids, in the workers' order."""
+        return tuple(worker.child.pid for worker in self._workers)
 
     def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
-        """Ends the point now, in every worker."""
+        """Ends the point in every worker; see `Loop.stop`."""
         self._stopped = Stop(reason, cause, drain)
-        self._heard.set()
+        self._changed.set()
         for worker in self._workers:
-            worker.send(self._stopped)
+            worker.child.send(self._stopped)
 
     async def run(self) -> PointRecording:
-        """Begins together, and waits for the end of all.
+        """Begins in all workers at once, and merges their recordings.
 
-        A worker that dies, or says nothing for ten seconds, is named in the recording, and the others go on. Raises what a
-        worker raised before the load, MeasurementError where none of them brings a recording home, and where it is stopped before
-        it has begun TargetError for a target that is lost, CancelledError otherwise.
+        A worker that dies, or is silent for ten seconds, is named in the recording, and the others go on. Raises what a worker
+        raised before the load; MeasurementError where none has a recording; where the point is stopped before it has begun
+        TargetError for a lost target, otherwise CancelledError.
         """
-        listening = [asyncio.ensure_future(self._listen(worker)) for worker in self._workers]
-        watching = asyncio.ensure_future(self._watch())
-        try:
-            await self._until(
-                lambda: bool(self._stopped) or all(worker.is_ready or worker.error or worker.lost for worker in self._workers)
-            )
-            self._raise_errors()
-            if self._stopped:  # nothing was measured
-                raise TargetError(self._stopped.reason) if self._stopped.cause is StopCause.TARGET_LOST else asyncio.CancelledError
-            begin = Begin(self._clock.now_ns() + _LEAD_NS)
-            for worker in self._workers:
-                worker.send(begin)
-            await self._until(lambda: all(worker.point or worker.error or worker.lost for worker in self._workers))
-        finally:
-            for task in (*listening, watching):
-                task.cancel()
+        return await run_with_side_tasks(self._run(), self._detect_silence(), *(self._listen(worker) for worker in self._workers))
+
+    async def _run(self) -> PointRecording:
+        await self._until(lambda: bool(self._stopped) or all(worker.is_ready or worker.has_ended for worker in self._workers))
         self._raise_errors()
-        for worker in self._workers:  # the log of the point holds what its figures hold
-            for logged in worker.logged:
-                (self._on_interval if worker.point else self._on_lost_interval)(*logged)
+        if self._stopped:  # nothing was measured
+            raise TargetError(self._stopped.reason) if self._stopped.cause is StopCause.TARGET_LOST else asyncio.CancelledError
+        begin = Begin(self._clock.now_ns() + _LEAD_NS)
+        for worker in self._workers:
+            worker.child.send(begin)
+        await self._until(lambda: all(worker.has_ended for worker in self._workers))
+        self._raise_errors()
+        for worker in self._workers:  # not earlier: the log holds exactly the requests that the figures hold
+            for interval in worker.intervals:
+                (self._on_interval if worker.point else self._on_lost_interval)(*interval)
         lost = [worker.lost for worker in self._workers if worker.lost]
         points = [worker.point for worker in self._workers if worker.point]
         if not points:
             raise MeasurementError(f"no worker is left: {'; '.join(lost)}")
         return merge_points(points, lost)
 
-    async def _until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so() and self._failure is None:
-            self._heard.clear()
-            await self._heard.wait()
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _listen(self, worker: _Worker) -> None:
+        """Takes a worker's messages until its last one."""
         try:
-            while worker.point is None and worker.error is None:
-                message = await read_message(worker.reports)
-                worker.heard_ns, worker.has_spoken = self._clock.now_ns(), True
+            while not worker.has_ended:
+                message = await worker.child.receive()
+                worker.heard_ns, worker.has_reported = self._clock.now_ns(), True
                 self._take(worker, message)
+                self._changed.set()
         except EOFError:
-            code = await asyncio.to_thread(worker.process.wait)
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            worker.lost = f"{self._name(worker)} ended with {how}"
-        except Exception as error:  # noqa: BLE001 - whatever it is, `run` raises it
-            self._failure = error
-        self._heard.set()
+            worker.lost = worker.lost or f"{self._name(worker)} {await worker.child.wait_for_end(_ENDS_WITHIN_S)}"
+            self._changed.set()
 
     def _take(self, worker: _Worker, message: object) -> None:
         match message:
             case Logged(window_start_ns, interval):
-                worker.logged.append((window_start_ns, interval))
-                self._on_heard(interval)
+                worker.intervals.append((window_start_ns, interval))
+                self._on_received(interval)
             case Ready():
                 worker.is_ready = True
-                self._heard.set()
             case Done(point):
                 worker.point = point
-                if point.ending.cause is not None:  # what ended one ends all: the target is gone, or fails
+                if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
                     self.stop(point.ending.reason, point.ending.cause)
             case Failed(error):
                 worker.error = error
@@ -149,24 +140,21 @@ class LocalWorkers:
             case Progress():
                 pass
 
-    async def _watch(self) -> None:
-        """Gives up workers that are silent."""
+    async def _detect_silence(self) -> None:
+        """Kills workers that have sent nothing for too long."""
         while True:
             await self._clock.sleep_until_ns(self._clock.now_ns() + NS_PER_S)
-            now_ns = self._clock.now_ns()
             for worker in self._workers:
-                allowed_ns = _SILENT_AFTER_NS if worker.has_spoken else _STARTS_WITHIN_NS
-                if not (worker.point or worker.error or worker.lost) and now_ns - worker.heard_ns > allowed_ns:
-                    worker.lost = f"{self._name(worker)} said nothing for {(now_ns - worker.heard_ns) / NS_PER_S:.0f} s"
-                    worker.process.kill()  # what it may still bring would be counted, and missing, at once
-                    self._heard.set()
+                silence_ns = self._clock.now_ns() - worker.heard_ns
+                if not worker.has_ended and silence_ns > (_MAX_SILENCE_NS if worker.has_reported else _STARTS_WITHIN_NS):
+                    worker.lost = f"{self._name(worker)} sent nothing for {silence_ns / NS_PER_S:.0f} s"
+                    worker.child.kill()  # a late recording would be counted although it is reported as missing
+                    self._changed.set()
 
     def _name(self, worker: _Worker) -> str:
-        return f"worker {worker.number + 1} of {len(self._workers)} (process {worker.process.pid})"
+        return f"worker {worker.number + 1} of {len(self._workers)} (process {worker.child.pid})"
 
     def _raise_errors(self) -> None:
-        if self._failure is not None:
-            raise self._failure
         for worker in self._workers:
             if worker.error is not None:
                 raise worker.error
@@ -174,55 +162,25 @@ class LocalWorkers:
 
 @contextlib.asynccontextmanager
 async def local_workers(
-    orders: Sequence[WorkerSpec],
+    specs: Sequence[WorkerSpec],
     clock: Clock,
     on_interval: Callable[[int, Interval], None],
     on_lost_interval: Callable[[int, Interval], None],
-    on_heard: Callable[[Interval], None] = lambda _: None,
+    on_received: Callable[[Interval], None] = lambda _: None,
 ) -> AsyncIterator[LocalWorkers]:
-    """A process for each order, for the length of the block.
+    """Runs a worker process for each spec, for the length of the block.
 
-    `on_interval` as for `run_point`, from all workers, at the end; `on_lost_interval` is given those of lost ones, whose
-    requests stand in no figure; `on_heard` each interval as soon as it comes.
+    `on_interval` gets the intervals of all workers at the end, as that of `run_point` does; `on_lost_interval` those of lost
+    workers, whose requests are in no figure; `on_received` gets each interval as soon as it comes.
     """
-    starts: list[asyncio.Task[_Worker]] = []
-    try:
-        for number, order in enumerate(orders):
-            starts.append(asyncio.ensure_future(_start(number, clock.now_ns())))
-            await asyncio.wait(starts[-1:])  # which is not cancelled with us: halfway there would be a process without an end
-            starts[-1].result().send(order)
-        yield LocalWorkers([start.result() for start in starts], clock, on_interval, on_lost_interval, on_heard)
-    finally:
-        await asyncio.gather(*starts, return_exceptions=True)
-        await asyncio.gather(*(_end(start.result()) for start in starts if start.exception() is None))
-
-
-async def _start(number: int, now_ns: int) -> _Worker:
-    # not the event loop's own way: that forks, which hangs where gRPC's threads run
-    process = subprocess.Popen(  # noqa: ASYNC220 - it takes no more than a fork would
-        [sys.executable, "-m", "perfkit.workers.worker_process"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C in the terminal is for perfkit, which tells its workers
-    )
-    loop, reports = asyncio.get_running_loop(), asyncio.StreamReader(limit=_READ_AHEAD_BYTES)
-    incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reports), process.stdout)
-    orders, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-    return _Worker(number, process, orders, incoming, reports, now_ns)
-
-
-async def _end(worker: _Worker) -> None:
-    if not worker.orders.is_closing():  # it closes by itself where the worker is gone, and must not be asked to again
-        worker.orders.abort()  # which ends it
-    try:
-        ended = asyncio.ensure_future(asyncio.to_thread(worker.process.wait))
-        await asyncio.wait([ended], timeout=_ENDS_WITHIN_S)
-        if not ended.done():
-            worker.process.kill()
-        await ended
-        with contextlib.suppress(EOFError):
-            while True:
-                await read_message(worker.reports)
-    finally:
-        worker.incoming.close()  # which asyncio does by itself at the end, and uvloop does not
-        await asyncio.sleep(0)
+    workers: list[_Worker] = []
+    async with contextlib.AsyncExitStack() as children:
+        try:
+            for number, spec in enumerate(specs):
+                child = await children.enter_async_context(child_process(_COMMAND, stop_within_s=_ENDS_WITHIN_S))
+                workers.append(_Worker(number, child, clock.now_ns()))
+                child.send(spec)
+            yield LocalWorkers(workers, clock, on_interval, on_lost_interval, on_received)
+        finally:
+            for worker in workers:  # all at once, before the first is waited for
+                worker.child.close_stdin()

@@ -1,25 +1,20 @@
-"""What crosses between a fleet and the processes of its workers: plain values, pickled behind their length.
+"""What crosses between perfkit and its worker processes.
 
-Down go an `WorkerSpec`, then `Begin` and perhaps `Stop`; up come `Ready`, `Logged` intervals, `Progress` once a second, and at
-the end `Done`, `Failed` or `Crashed`.
+To the worker: a `WorkerSpec`, then `Begin`, and `Stop` where the point is ended early. From the worker: `Ready`, `Logged`
+intervals, `Progress` once a second, and finally `Done`, `Failed` or `Crashed`.
 """
 
-import asyncio
 import dataclasses
-import pickle
-from typing import Any
 
 from perfkit.errors import PerfkitError
 from perfkit.load.loop import StopCause
 from perfkit.recorder.recording import Interval
-from perfkit.workers.point import PointRecording
-
-_LENGTH_BYTES = 8
+from perfkit.workers.point_recording import PointRecording
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Begin:
-    """To the worker: begin at that instant of the monotonic clock, which is the same in every process of a machine."""
+    """To the worker: begin at that instant of the monotonic clock, which all processes of a machine share."""
 
     at_ns: int
 
@@ -53,7 +48,7 @@ class Logged:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done:
-    """From the worker: the end."""
+    """From the worker: its recording."""
 
     point: PointRecording
 
@@ -70,18 +65,3 @@ class Crashed:
     """From the worker: a bug, with its traceback."""
 
     traceback: str
-
-
-async def read_message(reader: asyncio.StreamReader) -> Any:
-    """The next message; raises EOFError where there comes none any more, whole or in part."""
-    try:
-        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
-        return pickle.loads(await reader.readexactly(length))  # noqa: S301 - from our own process, through a pipe of ours
-    except (asyncio.IncompleteReadError, ConnectionError):
-        raise EOFError from None
-
-
-def message_bytes(message: object) -> bytes:
-    """A message as `read_message` reads it."""
-    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    return len(body).to_bytes(_LENGTH_BYTES, "big") + body

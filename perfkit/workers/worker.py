@@ -1,4 +1,4 @@
-"""One worker: it takes one load point through its phases and gives back what it recorded."""
+"""One worker: takes one load point through its phases and returns what it recorded."""
 
 import asyncio
 import contextlib
@@ -9,24 +9,53 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from perfkit.clock import Clock
 from perfkit.errors import ProtocolError
 from perfkit.load.arrivals import Instants, first_chunk_ready, worker_arrivals
-from perfkit.load.backlog import is_overloaded
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
-from perfkit.load.loop import Loop, Phases, StopCause
+from perfkit.load.loop import Ending, Loop, Phases
 from perfkit.load.open_loop import OpenLoop
 from perfkit.load.pacer import Pacer, make_pacer
+from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.readings import BusyMeter, BusyShares
-from perfkit.recorder.recording import Interval, Recorder
+from perfkit.recorder.recorder import Recorder
+from perfkit.recorder.recording import Interval
 from perfkit.target.address import Address
 from perfkit.telemetry.host.event_loop import EventLoopMonitor
 from perfkit.transport.base import Prepared, Reply, Transport
-from perfkit.units import NS_PER_S
-from perfkit.workers.point import PointRecording, PointSpec
+from perfkit.transport.factory import make_transport
+from perfkit.workers.answer_check import AnswerCheck
+from perfkit.workers.early_stop import stop_on_errors, stop_on_overload
+from perfkit.workers.point_recording import PointRecording
+from perfkit.workers.worker_spec import PointSpec, WorkerSpec
 
-_LOOKS_EVERY_NS, _FEWEST_TAKEN = NS_PER_S // 10, 20
-
-# an open loop's first arrival may be due at once: what is still to be made then takes some ms
+# the first arrival of an open loop may be due at once; what remains to be made ready takes some ms
 _OPEN_LEAD_NS = 20_000_000
+
+
+async def execute(
+    spec: WorkerSpec,
+    clock: Clock,
+    *,
+    on_loop: Callable[[Loop], None],
+    on_interval: Callable[[int, Interval], None],
+    begin_at: Callable[[], Awaitable[int]] | None = None,
+) -> PointRecording:
+    """Connects to the target and runs the load point; see `run_point`."""
+    transport = make_transport(spec.address, spec.transport, clock)
+    check = AnswerCheck(transport, spec.expectation, share=spec.check_share, at_most_per_s=spec.check_at_most_per_s, seed=spec.seed)
+    try:
+        return await run_point(
+            spec.point,
+            transport,
+            [transport.prepare(request) for request in spec.requests],
+            clock=clock,
+            address=spec.address,
+            on_loop=on_loop,
+            on_interval=on_interval,
+            check=check,
+            begin_at=begin_at,
+        )
+    finally:
+        await transport.aclose()
 
 
 async def run_point(
@@ -41,17 +70,17 @@ async def run_point(
     check: Callable[[Reply], bool] | None = None,
     begin_at: Callable[[], Awaitable[int]] | None = None,
 ) -> PointRecording:
-    """Opens the connections, loads, measures, drains.
+    """Opens the connections, sends the load and awaits the answers.
 
-    `on_loop` is given the loop before it starts, so that it can be stopped; `on_interval` the earliest start of the window,
-    and an interval; `check` is a `Recorder`'s. `begin_at` is asked, once all is ready, when to begin: workers that share a point
-    begin together. Raises TargetError where the connections cannot be opened.
+    `on_loop` gets the loop before it starts, so that it can be stopped; `on_interval` the earliest start of the window and
+    an interval; `check` is that of `Recorder`. `begin_at` is called when everything is ready and returns the instant to begin
+    at, since workers that share a point begin together. Raises TargetError where the connections cannot be opened.
     """
     await transport.open(spec.connections)
     arrivals: Iterator[Instants] = iter(())
     if isinstance(spec.load, OpenPlan):
         arrivals = first_chunk_ready(worker_arrivals(spec.load.schedule.chunks(), spec.worker, spec.workers))
-    with _quiet_collector(), EventLoopMonitor(clock) as event_loop:  # before the start is fixed: collecting takes tens of milliseconds
+    with _garbage_frozen(), EventLoopMonitor(clock) as event_loop:  # before the start is fixed: collecting takes tens of milliseconds
         lead_ns = _OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0
         phases = Phases.plan(
             await begin_at() if begin_at else clock.now_ns() + lead_ns,
@@ -73,21 +102,26 @@ async def run_point(
         pacer = make_pacer(clock)
         loop = _make_loop(spec, arrivals, transport, requests, recorder, phases, clock, pacer)
         on_loop(loop)
-        busy = asyncio.ensure_future(_busy_shares(loop, phases, clock))
-        early = asyncio.ensure_future(_end_early(loop, phases, recorder))
-        late = asyncio.ensure_future(event_loop.measure_lag(phases.start_ns))
-        abort = asyncio.ensure_future(_abort(loop, recorder, clock, spec.abort_error_rate))
-        hopeless = asyncio.ensure_future(_give_up(loop, recorder, phases, clock, spec))
-        try:
+        busy_shares = asyncio.ensure_future(_busy_shares(loop, phases, clock))
+
+        async def send_load() -> tuple[Ending, BusyShares]:
             await clock.sleep_until_ns(phases.start_ns - lead_ns)
             ending = await loop.run()
-            shares = await busy if clock.now_ns() >= phases.window_start_ns else BusyShares()
+            return ending, await busy_shares if clock.now_ns() >= phases.window_start_ns else BusyShares()
+
+        try:
+            ending, shares = await run_with_side_tasks(
+                send_load(),
+                busy_shares,
+                _end_window(loop, phases, recorder),
+                event_loop.measure_lag(phases.start_ns),
+                stop_on_errors(loop, recorder, clock, spec.abort_error_rate),
+                stop_on_overload(loop, recorder, phases, clock, spec.load, spec.overload_abort_after_ns),
+            )
         finally:
-            for task in (early, busy, late, abort, hopeless):
-                task.cancel()
             pacer.close()
         recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
-    counts = dataclasses.replace(transport.counts)  # closing it counts on
+    counts = dataclasses.replace(transport.counts)  # a copy: closing the transport changes them
     return PointRecording(recording, phases.start_ns, ending, counts, shares, event_loop.series(spec.worker))
 
 
@@ -131,50 +165,22 @@ def _make_loop(
 
 
 async def _busy_shares(loop: Loop, phases: Phases, clock: Clock) -> BusyShares:
-    """Over the window alone: a long drain would hide a busy generator."""
+    """How busy the CPUs were in the window alone: a long drain would hide a busy generator."""
     await clock.sleep_until_ns(phases.window_start_ns)
     meter = BusyMeter(clock)
     await loop.stopped()
     return meter.read()
 
 
-async def _end_early(loop: Loop, phases: Phases, recorder: Recorder) -> None:
-    """Before the answers of the drain are recorded."""
+async def _end_window(loop: Loop, phases: Phases, recorder: Recorder) -> None:
+    """Ends the recorder's window where the loop stops, before answers of the drain are recorded."""
     await loop.stopped()
     if phases.window_end_ns is not None:
         recorder.end_window(min(loop.ending.stopped_ns, phases.window_end_ns))
 
 
-async def _abort(loop: Loop, recorder: Recorder, clock: Clock, limit: float | None) -> None:
-    """Ends a point whose requests fail, instead of measuring that for its whole length."""
-    while limit is not None and not loop.ending.stopped_ns:
-        await clock.sleep_until_ns(clock.now_ns() + _LOOKS_EVERY_NS)
-        if recorder.taken >= _FEWEST_TAKEN and recorder.failed > limit * recorder.taken:
-            share = recorder.failed / recorder.taken
-            loop.stop(
-                f"{share:.0%} of {recorder.taken:,} requests failed, above measure.abort_error_rate: {limit:.0%}", StopCause.TOO_MANY_ERRORS
-            )
-
-
-async def _give_up(loop: Loop, recorder: Recorder, phases: Phases, clock: Clock, spec: PointSpec) -> None:
-    """Ends a point whose backlog grows and grows, instead of waiting out its duration."""
-    load = spec.load
-    if spec.overload_abort_after_ns is None or not isinstance(load, OpenPlan) or not isinstance(loop, OpenLoop):
-        return
-    dispersion = 1 + (load.burstiness or 1.0) ** 2
-    await clock.sleep_until_ns(phases.window_start_ns + NS_PER_S)
-    while not loop.ending.stopped_ns:
-        elapsed_ns = clock.now_ns() - phases.start_ns
-        if is_overloaded(recorder.taken + loop.in_flight, loop.in_flight, elapsed_ns, spec.overload_abort_after_ns, dispersion):
-            loop.stop(
-                f"after {elapsed_ns / NS_PER_S:.1f} s of load {loop.in_flight:,} requests waited, and more and more", StopCause.OVERLOADED
-            )
-            return
-        await clock.sleep_until_ns(clock.now_ns() + _LOOKS_EVERY_NS)
-
-
 def _failure(transport: Transport, reply: Reply) -> str:
-    """The sentence that a failed reply carries."""
+    """The message of a failed reply."""
     try:
         transport.decode(reply)
     except ProtocolError as error:
@@ -183,8 +189,8 @@ def _failure(transport: Transport, reply: Reply) -> str:
 
 
 @contextlib.contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """Everything made so far is left out of garbage collections, so that they stay short while load is sent."""
+def _garbage_frozen() -> Iterator[None]:
+    """Leaves everything made so far out of garbage collection, so that it stays short while load is sent."""
     gc.collect()
     gc.freeze()
     try:

@@ -1,95 +1,100 @@
-"""A worker in a process of its own: orders come on its stdin, what it records goes out on its stdout.
+"""A worker in a process of its own: takes one `WorkerSpec` on stdin and sends its recording to stdout.
 
-When stdin ends, so does the worker: whoever gave the order is gone.
+It ends when its stdin does: the process that started it is gone.
 """
 
 import asyncio
 import contextlib
-import os
 import sys
 import traceback
 from collections.abc import Callable
 
-from perfkit.clock import MonotonicClock
+from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import PerfkitError
 from perfkit.load.loop import Loop
+from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.cpus import pinned
+from perfkit.process.messages import claim_stdout, message_bytes, read_message
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop, message_bytes, read_message
-from perfkit.workers.worker_spec import WorkerSpec, execute
+from perfkit.workers.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop
+from perfkit.workers.worker import execute
+from perfkit.workers.worker_spec import WorkerSpec
 
 
 async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> None:
-    """Takes one order and carries it out; `write` takes bytes."""
-    order: WorkerSpec = await read_message(reader)
-    loops: list[Loop] = []
-    stops: list[Stop] = []
-    begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    """Executes the first message, a WorkerSpec; `write` takes the bytes of messages."""
+    spec: WorkerSpec = await read_message(reader)
     clock = MonotonicClock()
-    measuring = asyncio.current_task()
-    assert measuring is not None
+    control = _Control()
 
     def send(message: object) -> None:
         write(message_bytes(message))
 
-    async def listen() -> None:
-        with contextlib.suppress(EOFError):
-            while True:
-                match await read_message(reader):
-                    case Begin(at_ns):
-                        begin.set_result(at_ns)
-                    case Stop() as stop if begin.done():
-                        stops.append(stop)
-                        if loops:
-                            loops[0].stop(stop.reason, stop.cause, drain=stop.drain)
-                    case Stop():
-                        break
-        measuring.cancel()  # nobody waits for us any more
-
-    async def live() -> None:
-        while True:
-            send(Progress())
-            await clock.sleep_until_ns(clock.now_ns() + NS_PER_S)
-
-    def on_loop(loop: Loop) -> None:
-        loops.append(loop)
-        for stop in stops:  # they may come right behind the beginning
-            loop.stop(stop.reason, stop.cause, drain=stop.drain)
-
     async def begin_at() -> int:
         send(Ready())
-        return await begin
+        return await control.begin
 
-    with pinned(order.cpus):
-        tasks = [asyncio.ensure_future(listen()), asyncio.ensure_future(live())]
+    measuring = execute(
+        spec,
+        clock,
+        on_loop=control.set_loop,
+        on_interval=lambda start_ns, interval: send(Logged(start_ns, interval)),
+        begin_at=begin_at,
+    )
+    with pinned(spec.cpus):
         try:
-            point = await execute(
-                order,
-                clock,
-                on_loop=on_loop,
-                on_interval=lambda start_ns, interval: send(Logged(start_ns, interval)),
-                begin_at=begin_at,
-            )
+            point = await run_with_side_tasks(measuring, control.listen(reader), _send_progress(send, clock))
             send(Done(point))
         except PerfkitError as error:
             send(Failed(error))
-        except Exception:  # noqa: BLE001 - whatever it is, perfkit shows it whole
+        except EOFError:
+            pass  # nobody waits for the recording any more
+        except Exception:  # noqa: BLE001 - whatever it is, the parent raises it with this traceback
             send(Crashed(traceback.format_exc()))
-        finally:
-            for task in tasks:
-                task.cancel()
+
+
+class _Control:
+    """What the parent orders while the worker measures."""
+
+    def __init__(self) -> None:
+        self.begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._loop: Loop | None = None
+        self._stop: Stop | None = None
+
+    def set_loop(self, loop: Loop) -> None:
+        """Names the loop to stop; an order to stop may have come right behind the one to begin."""
+        self._loop = loop
+        if self._stop is not None:
+            loop.stop(self._stop.reason, self._stop.cause, drain=self._stop.drain)
+
+    async def listen(self, reader: asyncio.StreamReader) -> None:
+        """Takes orders; raises EOFError when there are no more, or the point is stopped before it has begun."""
+        while True:
+            match await read_message(reader):
+                case Begin(at_ns):
+                    self.begin.set_result(at_ns)
+                case Stop() as stop if self.begin.done():
+                    self._stop = stop
+                    if self._loop is not None:
+                        self._loop.stop(stop.reason, stop.cause, drain=stop.drain)
+                case Stop():
+                    raise EOFError
+
+
+async def _send_progress(send: Callable[[object], None], clock: Clock) -> None:
+    while True:
+        send(Progress())
+        await clock.sleep_until_ns(clock.now_ns() + NS_PER_S)
 
 
 async def _main() -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=2**20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb", 0)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not look like a message
-    writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, out)
-    with contextlib.suppress(EOFError, asyncio.CancelledError):
+    writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, claim_stdout())
+    with contextlib.suppress(EOFError):
         await serve(reader, writer.write)
-    writer.close()  # behind what is still to be written
+    writer.close()  # after what is still to be written
     while not writer.is_closing() or writer.get_write_buffer_size():  # noqa: ASYNC110 - asyncio has no call to wait for it
         await asyncio.sleep(0.001)
 

@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.measurement.steady_state import target_warnings
 from perfkit.measurement.summary import LoadSummary, PointMeasurement, point
-from perfkit.recorder.recording import Recorder
+from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, Generator, OpenLoad
 from perfkit.stats.slo import Slo

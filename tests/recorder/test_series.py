@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.recorder.recording import Recorder
+from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.series import SeriesRecorder
 from perfkit.recorder.window import cut
 from perfkit.transport.base import Outcome, Reply

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from perfkit.recorder.batches import BatchRecorder
 from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.recording import Interval, Recorder
+from perfkit.recorder.recorder import Recorder
+from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import cut
 from perfkit.transport.base import Outcome, Reply
 

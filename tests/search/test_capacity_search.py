@@ -18,8 +18,8 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.units import format_rate_per_s
-from perfkit.workers.point import PointSpec
 from perfkit.workers.worker import run_point
+from perfkit.workers.worker_spec import PointSpec
 
 MS, S = 1_000_000, 1_000_000_000
 

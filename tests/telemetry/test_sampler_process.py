@@ -1,15 +1,15 @@
 """The sampler process, run within the test: its pipes are byte streams."""
 
 import io
-import pickle
 import threading
 
 import pytest
 
+from perfkit.process.messages import load_message, message_bytes
 from perfkit.telemetry import sampler_process
 from perfkit.telemetry.messages import GpuConfig, Started, TelemetryConfig, WindowReport, WindowRequest
 
-REQUESTS = pickle.dumps(TelemetryConfig()) + pickle.dumps(WindowRequest(0, 1))
+REQUESTS = message_bytes(TelemetryConfig()) + message_bytes(WindowRequest(0, 1))
 
 
 class BrokenPipe(io.BytesIO):
@@ -28,8 +28,8 @@ def serve(requests):
 
 @pytest.mark.parametrize("length", [0, 5])
 def test_it_ends_when_its_requests_end_or_break_off(length):
-    answers = serve(REQUESTS + pickle.dumps(WindowRequest(1, 2))[:length])
-    received = [pickle.load(answers) for _ in range(2)]  # noqa: S301 - written by this process
+    answers = serve(REQUESTS + message_bytes(WindowRequest(1, 2))[:length])
+    received = [load_message(answers) for _ in range(2)]
     assert [type(answer) for answer in received] == [Started, WindowReport]
     assert answers.read() == b""
 
@@ -61,6 +61,6 @@ def test_a_sampler_that_hangs_at_its_start_is_noted(monkeypatch):
     monkeypatch.setattr("perfkit.telemetry.gpu.sampler.GpuSampler", HangingSampler)
     for timeout in ("_START_TIMEOUT_S", "_CLOSE_TIMEOUT_S"):
         monkeypatch.setattr(sampler_process, timeout, 0.1)
-    started = pickle.load(serve(pickle.dumps(TelemetryConfig(gpus=GpuConfig(1.0, 0, ())))))  # noqa: S301 - written by this process
+    started = load_message(serve(message_bytes(TelemetryConfig(gpus=GpuConfig(1.0, 0, ())))))
     ended.set()
     assert started.notes == ("Sampling of gpu had not started after 0.1 s.",)

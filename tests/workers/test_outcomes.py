@@ -35,8 +35,8 @@ from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from perfkit.workers.answer_check import AnswerCheck
-from perfkit.workers.point import PointSpec
 from perfkit.workers.worker import run_point
+from perfkit.workers.worker_spec import PointSpec
 from perfkit.workload.expectation import Expectation
 from tests.conditions import until
 from tests.transport import grpc_servers, servers

@@ -17,9 +17,9 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.scripted import ScriptedTransport
-from perfkit.workers.point import PointSpec, merge_points, part
+from perfkit.workers.point_recording import merge_points
 from perfkit.workers.worker import run_point
-from perfkit.workers.worker_spec import WorkerSpec
+from perfkit.workers.worker_spec import PointSpec, WorkerSpec, part
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -58,7 +58,7 @@ def measure(whole, workers, *, service_ns=20 * MS, variants=3):
                 one, Noting(clock, sent, service_ns), [Prepared((bytes([variant]),)) for variant in range(variants)], clock=clock,
                 address=Address("http", "h", 1), on_loop=lambda _: None, on_interval=lambda *_: None, begin_at=begin_at,
             )
-            for one in whole.shared(workers)
+            for one in whole.split(workers)
         ]  # fmt: skip
         return merge_points(await asyncio.gather(*points))
 
@@ -94,9 +94,9 @@ def test_room_in_flight_is_shared():
     assert window.dropped == pytest.approx(10_000, abs=300)
 
 
-def order(**changes):
+def worker_spec(**changes):
     return WorkerSpec(
-        spec=spec(ClosedPlan(9, 0)),
+        point=spec(ClosedPlan(9, 0)),
         address=Address("http", "h", 1),
         transport=TransportOptions(max_connections=8, timeout_ns=S),
         requests=(),
@@ -109,12 +109,12 @@ def order(**changes):
 
 
 def test_what_workers_share_adds_up_to_what_one_has():
-    shared = order().shared(3, (4, 5))
+    shared = worker_spec().split(3, (4, 5))
     assert [one.transport.max_connections for one in shared] == [3, 3, 2]
     assert sum(one.check_at_most_per_s for one in shared) == pytest.approx(20)
     assert len({one.seed for one in shared}) == 3
     assert [one.cpus for one in shared] == [(4,), (5,), (4,)]
-    assert [one.spec.worker for one in shared] == [0, 1, 2]
+    assert [one.point.worker for one in shared] == [0, 1, 2]
 
 
 @given(st.integers(0, 10**6), st.integers(1, 64))

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, TargetError
 from perfkit.protocol.statistics import DURATIONS, ModelStatistics, TotalTime
-from perfkit.recorder.sent import AnswerTotals
+from perfkit.recorder.recording import AnswerTotals
 from perfkit.telemetry.figures import ServerFigures
 from perfkit.units import NS_PER_S
 

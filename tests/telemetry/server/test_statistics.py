@@ -7,7 +7,7 @@ import pytest
 from perfkit.clock import ManualClock
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
-from perfkit.recorder.sent import AnswerTotals
+from perfkit.recorder.recording import AnswerTotals
 from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader, difference
 
 MS = 1_000_000

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.load.backlog import is_overloaded
+from perfkit.workers.early_stop import is_overloaded
 
 S = 1_000_000_000
 

@@ -1,0 +1,226 @@
+"""The one supervisor of child processes: starts them, reads their output, and ends them in bounded time.
+
+Every child runs in a session of its own, so that Ctrl-C in the terminal reaches perfkit alone. Its stdin is a pipe:
+perfkit's own children end when it does, which it also does when perfkit is killed.
+"""
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, BinaryIO
+
+from perfkit.process.messages import message_bytes, read_message
+
+_READ_AHEAD_BYTES = 2**20
+_LONGEST_LINE_BYTES = 2**16
+_KILLED_WITHIN_S = _ENDS_BY_ITSELF_WITHIN_S = 5
+_LAST_OUTPUT_WITHIN_S = 1
+# reads stdin, which is perfkit's to close, to its end; then stops process group $1, and kills it after $2 s
+_GUARD = """
+read -r _
+kill -s TERM -- "-$1"
+left=$2
+while [ "$left" -gt 0 ]; do kill -s 0 -- "-$1" || exit 0; sleep 1; left=$((left - 1)); done
+kill -s KILL -- "-$1"
+"""
+
+
+class NotReadyError(Exception):
+    """A child ended, or was silent for too long, before it was ready; the text says which."""
+
+
+class Child:
+    """A running child process, as `child_process` gives it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", stdin: asyncio.WriteTransport, ended: "asyncio.Future[int]") -> None:
+        self.pid = process.pid
+        self.ended = ended
+        """The exit status, negative for a signal, once it has ended."""
+        self._process, self._stdin = process, stdin
+        self._stdout = asyncio.StreamReader(limit=_READ_AHEAD_BYTES)
+        self._stderr = _LineReader()
+        self._pipes: list[asyncio.ReadTransport] = []
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def send(self, message: object) -> None:
+        """Sends a message to its stdin; a child that has ended misses it."""
+        if not self._stdin.is_closing():
+            self._stdin.write(message_bytes(message))
+
+    async def receive(self) -> Any:
+        """The next message from its stdout; raises EOFError when there are no more."""
+        return await read_message(self._stdout)
+
+    async def read_line(self, within_s: float) -> bytes:
+        """The next line of its stdout; raises NotReadyError where none comes in time."""
+        try:
+            line = await asyncio.wait_for(self._stdout.readline(), within_s)
+        except TimeoutError:
+            raise NotReadyError(f"was not ready within {within_s:g} s") from None
+        if not line:
+            raise NotReadyError(await self.wait_for_end(_ENDS_BY_ITSELF_WITHIN_S))
+        return line
+
+    async def wait_for_end(self, within_s: float | None = None) -> str:
+        """Waits until it ends by itself, and says how: `ended with exit code 3`, and the last line of its stderr if that is read."""
+        await asyncio.wait([self.ended], timeout=within_s)
+        if not self.ended.done():
+            return "closed its output and did not end"
+        await asyncio.wait([self._stderr.ended], timeout=_LAST_OUTPUT_WITHIN_S)
+        status = self.ended.result()
+        how = f"signal {-status}" if status < 0 else f"exit code {status}"
+        return f"ended with {how}{f': {self._stderr.last_line}' if self._stderr.last_line else ''}"
+
+    def close_stdin(self) -> None:
+        """Ends a child that watches its stdin; what was sent and not yet written is lost."""
+        if not self._stdin.is_closing():  # the loop closes it itself when the child has ended, and uvloop must not be asked twice
+            self._stdin.abort()
+
+    def kill(self) -> None:
+        """Ends it at once, with everything that it started in its session."""
+        self._signal(signal.SIGKILL)
+
+    async def _connect(self, on_line: Callable[[str], None] | None) -> None:
+        """Has the event loop read its pipes."""
+        loop = asyncio.get_running_loop()
+        if self._process.stdout is not None:
+            pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(self._stdout), self._process.stdout)
+            self._pipes.append(pipe)
+        else:
+            self._stdout.feed_eof()
+        if self._process.stderr is not None:
+            self._stderr.on_line = on_line
+            pipe, _ = await loop.connect_read_pipe(lambda: self._stderr, self._process.stderr)
+            self._pipes.append(pipe)
+        else:
+            self._stderr.connection_lost(None)
+
+    async def _stop(self, patience: Sequence[tuple[float, signal.Signals]]) -> None:
+        """Closes its stdin, then sends each signal to its session after so many seconds; what SIGKILL does not end is left."""
+        self.close_stdin()
+        discarding = asyncio.ensure_future(self._discard_output())  # a child that waits for a reader could not end
+        try:
+            for seconds, number in patience:
+                await asyncio.wait([self.ended], timeout=seconds)
+                self._signal(number)
+            await asyncio.wait([self.ended], timeout=_KILLED_WITHIN_S)
+        finally:
+            self.kill()  # where the waiting was interrupted
+            if self._guard is not None:
+                self._guard.kill()
+                self._guard.communicate()
+            discarding.cancel()
+            for pipe in self._pipes:
+                pipe.close()
+            await asyncio.sleep(0)  # the event loop closes the files in its next turn
+
+    async def _discard_output(self) -> None:
+        while await self._stdout.read(_READ_AHEAD_BYTES):
+            pass
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+
+class _LineReader(asyncio.Protocol):
+    """Splits what a child writes to stderr into lines."""
+
+    def __init__(self) -> None:
+        self.on_line: Callable[[str], None] | None = None
+        self.last_line = ""
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unfinished = b""
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        if len(self._unfinished) > _LONGEST_LINE_BYTES:
+            lines, self._unfinished = [*lines, self._unfinished], b""
+        for line in lines:
+            self._take(line)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        if self._unfinished:
+            self._take(self._unfinished)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _take(self, line: bytes) -> None:
+        self.last_line = line.decode(errors="replace").rstrip()
+        if self.on_line is not None:
+            self.on_line(self.last_line)
+
+
+@contextlib.asynccontextmanager
+async def child_process(
+    command: Sequence[str],
+    *,
+    output: BinaryIO | None = None,
+    on_line: Callable[[str], None] | None = None,
+    ends_with_stdin: bool = True,
+    stop_within_s: float = 5,
+) -> AsyncIterator[Child]:
+    """Runs a command for the length of the block.
+
+    Its stdout is a pipe; its stderr is perfkit's own, or given to `on_line` line by line; both go to `output` where that is
+    set. At the end its stdin is closed; it gets SIGTERM after `stop_within_s`, and SIGKILL a second later.
+
+    With `ends_with_stdin=False`, for programs that do not watch their stdin, it gets SIGTERM at once and SIGKILL after
+    `stop_within_s`; a guard process does the same where perfkit is killed. Raises OSError where the command cannot be run.
+    """
+    patience = (
+        [(stop_within_s, signal.SIGTERM), (1.0, signal.SIGKILL)]
+        if ends_with_stdin
+        else [(0.0, signal.SIGTERM), (stop_within_s, signal.SIGKILL)]
+    )
+    starting = asyncio.ensure_future(_start(command, output, on_line, None if ends_with_stdin else stop_within_s))
+    try:
+        await asyncio.wait([starting])  # which is not cancelled with us: a process half started would be ended by nobody
+        yield starting.result()
+    finally:
+        await asyncio.wait([starting])
+        if starting.exception() is None:
+            await starting.result()._stop(patience)  # noqa: SLF001 - of this module
+
+
+async def _start(command: Sequence[str], output: BinaryIO | None, on_line: Callable[[str], None] | None, guard_s: float | None) -> Child:
+    loop = asyncio.get_running_loop()
+    # not the event loop's own way, which forks, and so hangs where gRPC's threads run
+    process = subprocess.Popen(  # noqa: ASYNC220 - it takes no longer than a fork would
+        command,
+        stdin=subprocess.PIPE,
+        stdout=output or subprocess.PIPE,
+        stderr=output or (None if on_line is None else subprocess.PIPE),
+        start_new_session=True,
+    )
+    ended: asyncio.Future[int] = loop.create_future()
+    threading.Thread(target=_wait, args=(process, loop, ended), name=f"child {process.pid}", daemon=True).start()
+    try:
+        stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+        child = Child(process, stdin, ended)
+        await child._connect(on_line)  # noqa: SLF001 - of this module
+        if guard_s is not None:
+            words = ["sh", "-c", _GUARD, "perfkit-guard", str(process.pid), str(math.ceil(guard_s))]
+            quiet = subprocess.DEVNULL
+            child._guard = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)  # noqa: ASYNC220, SLF001 - as above
+    except BaseException:
+        process.kill()
+        raise
+    return child
+
+
+def _wait(process: "subprocess.Popen[bytes]", loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[int]") -> None:
+    """Waits in a thread: the event loop's ways to wait differ between loops and systems."""
+    status = process.wait()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # what it left behind
+    with contextlib.suppress(RuntimeError):  # the loop has been closed, where nobody waited that long
+        loop.call_soon_threadsafe(ended.set_result, status)

@@ -1,0 +1,44 @@
+"""Messages between perfkit and its child processes: pickled values, each behind its length."""
+
+import asyncio
+import os
+import pickle
+import sys
+from typing import Any, BinaryIO
+
+_LENGTH_BYTES = 8
+
+
+def message_bytes(message: object) -> bytes:
+    """A message as `read_message` and `load_message` read it."""
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+async def read_message(reader: asyncio.StreamReader) -> Any:
+    """The next message; raises EOFError at the end of the stream, also within a message."""
+    try:
+        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
+        return pickle.loads(await reader.readexactly(length))  # noqa: S301 - from perfkit's own process, through a private pipe
+    except (asyncio.IncompleteReadError, ConnectionError):
+        raise EOFError from None
+
+
+def load_message(file: BinaryIO) -> Any:
+    """`read_message` for a blocking file."""
+    length = int.from_bytes(_read_exactly(file, _LENGTH_BYTES), "big")
+    return pickle.loads(_read_exactly(file, length))  # noqa: S301 - as in `read_message`
+
+
+def claim_stdout() -> BinaryIO:
+    """Takes stdout for messages, unbuffered; what libraries print goes to stderr from then on."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb", 0)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return out
+
+
+def _read_exactly(file: BinaryIO, size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data

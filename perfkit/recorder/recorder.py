@@ -1,0 +1,218 @@
+"""Takes the replies of one worker in one load point and records them in batches."""
+
+import collections
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.ma  # `np.unique` imports it when it is first called, which took 10 ms in the middle of a window
+import numpy.typing as npt
+
+from perfkit.recorder.batches import BatchRecorder, tally
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recording import SAMPLED_ERRORS, AnswerTotals, Interval, Recording
+from perfkit.recorder.series import Instants, SeriesRecorder
+from perfkit.transport.base import Outcome, Reply
+from perfkit.units import NS_PER_S
+
+_BATCH = 1024
+# an open loop's arrivals do not wait for a step to end: smaller batches have shorter steps, and cost some more in all
+_OPEN_BATCH = 256
+# answers come in bursts: a step with each of them would add up
+_STEP_EVERY = 8
+_OPEN_INTERVALS = 4
+
+# a distribution holds answers, and those that never came at their age, as lower bounds
+_IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
+_CODES = {outcome: code for code, outcome in enumerate(Outcome)}
+# looked up by code: `np.isin` costs as much for a hundred requests as for a thousand
+_IS_KEPT = np.array([outcome in _IN_DISTRIBUTION for outcome in Outcome])
+# what came to an end by itself: a request timed out or unfinished is still somebody's work
+_IS_ANSWERED = np.array([outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED) for outcome in Outcome])
+_OK = Outcome.OK
+
+
+class Recorder:
+    """Takes replies one by one and records them in batches.
+
+    `on_interval` is given each interval when later ones push it out; an interval with late answers comes more than once,
+    and the parts add up. Memory does not grow with the length of the window. `describe_failure` gives the sentence of a
+    failed reply, and is asked for a few of them; `check` looks at an answer before its payload is let go, and may make
+    its outcome another; it says whether it read it. An ok answer is good within `good_within_ns`.
+    """
+
+    def __init__(
+        self,
+        on_interval: Callable[[Interval], None],
+        describe_failure: Callable[[Reply], str] = lambda reply: reply.error,
+        *,
+        window_start_ns: int,
+        window_end_ns: int | None,
+        series_start_ns: int | None = None,
+        is_open: bool = False,
+        check: Callable[[Reply], bool] | None = None,
+        good_within_ns: int | None = None,
+    ) -> None:
+        self.failed = 0
+        self._window_start_ns, self._window_end_ns = window_start_ns, window_end_ns
+        self._describe_failure = describe_failure
+        self._on_interval = on_interval
+        self._check = check
+        self._good_within_ns = good_within_ns
+        self._batch: list[Reply] = []
+        self._recorded = 0
+        self._checked: list[int] = []
+        self._drops: list[tuple[Instants, bool]] = []
+        self._work: Iterator[None] | None = None
+        self._is_open = is_open
+        self._batch_size = _OPEN_BATCH if is_open else _BATCH
+        self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
+        self._batches = BatchRecorder(window_start_ns, None if window_end_ns is None else window_end_ns - window_start_ns)
+        self._finished_per_s: collections.Counter[int] = collections.Counter()
+        self._errors: dict[Outcome, list[str]] = {}
+        self._open: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
+        self._last_finished_ns = 0
+        self._sent = AnswerTotals()
+
+    @property
+    def replies(self) -> int:
+        """How many replies came until now, in the warm-up too."""
+        return self._recorded + len(self._batch)
+
+    def add(self, reply: Reply) -> None:
+        """Takes one reply; cheap, since a thousand are recorded at once."""
+        if self._check is not None and self._check(reply):
+            self._checked.append(reply.intended_ns if self._is_open else reply.started_ns)
+        if reply.outcome is not _OK:
+            self._take_failure(reply)
+        reply.payload = None
+        self._batch.append(reply)
+        if self._work is not None and not len(self._batch) % _STEP_EVERY and next(self._work, self) is self:
+            self._work = None
+        if len(self._batch) >= self._batch_size:
+            self._begin_work(self._window_end_ns)
+
+    def drop(self, intended_ns: Instants, is_late: bool) -> None:
+        """Counts arrivals that were not sent, in the window to which they belong; `is_late` where the loop never came to them."""
+        self._drops.append((intended_ns, is_late))
+
+    def end_window(self, instant_ns: int) -> None:
+        """Says that the window ends then, earlier than planned: what is answered while it drains is no throughput."""
+        self._window_end_ns = instant_ns
+
+    def finish(self, window_end_ns: int | None) -> Recording:
+        """The recording of a window that ended then; None where it ended with its last request."""
+        self._begin_work(window_end_ns)
+        self._finish_work()
+        for index in tuple(self._open):
+            self._emit(index)
+        origin_ns = self._window_start_ns
+        end_ns = max(self._last_finished_ns, origin_ns) if window_end_ns is None else window_end_ns
+        batches = self._batches.finish()
+        return Recording(
+            origin_ns=origin_ns,
+            end_ns=end_ns,
+            batch_ns=self._batches.batch_ns,
+            batches=batches,
+            series=self._series.finish(),
+            finished_per_s=dict(self._finished_per_s),
+            errors=self._errors,
+            sent=self._sent,
+        )
+
+    def _begin_work(self, window_end_ns: int | None) -> None:
+        """Records what was replies until now, a step at a time: all at once would hold up an arrival by half a millisecond."""
+        self._finish_work()
+        batch, self._batch = self._batch, []
+        self._recorded += len(batch)
+        self._work = self._steps(batch, window_end_ns)
+
+    def _finish_work(self) -> None:
+        if self._work is not None:
+            collections.deque(self._work, maxlen=0)
+            self._work = None
+
+    def _steps(self, batch: list[Reply], window_end_ns: int | None) -> Iterator[None]:
+        started = np.array([reply.started_ns for reply in batch], dtype=np.int64)
+        finished = np.array([reply.finished_ns for reply in batch], dtype=np.int64)
+        codes = np.array([_CODES[reply.outcome] for reply in batch], dtype=np.int64)
+        intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
+        self._sent = AnswerTotals.added((self._sent, AnswerTotals.counted(codes, finished - started)))
+        yield
+        yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
+        yield
+        kept = _IS_KEPT[codes]
+        self._series.add_answered(finished[_IS_ANSWERED[codes]])
+        self._series.add_scheduled(intended)
+        yield
+        self._series.add_times(intended[kept], (finished - intended)[kept])
+        yield
+        inside = self._is_inside(intended, window_end_ns)
+        if not inside.any():
+            return
+        self._last_finished_ns = max(self._last_finished_ns, int(finished[inside].max()))
+        places = np.flatnonzero(inside & kept)
+        times = {"service_time": (places, (finished - started)[places])}
+        if self._is_open:
+            times["response_time"] = places, (finished - intended)[places]
+            times["start_delay"] = places, (started - intended)[places]
+        yield from self._add_to_intervals(intended[places], [one for _, one in times.values()])
+        if self._is_open:
+            paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
+            times["lag"] = np.flatnonzero(inside), (paced - intended)[inside]
+        if (failed := np.flatnonzero(inside & ~kept)).size:
+            times["failure_time"] = failed, (finished - started)[failed]
+        rejected = np.flatnonzero(inside & (codes == _CODES[Outcome.REJECTED]))
+        statuses = {int(place): str(batch[place].status) for place in rejected}
+        yield from self._batches.add(intended, codes, inside, times, statuses)
+
+    def _is_inside(self, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
+        inside: npt.NDArray[np.bool_] = intended_ns >= self._window_start_ns
+        if window_end_ns is not None:
+            inside &= intended_ns < window_end_ns
+        return inside
+
+    def _count_ended(self, finished_ns: Instants, codes: Instants, waited_ns: Instants, window_end_ns: int | None) -> Iterator[None]:
+        inside = self._is_inside(finished_ns, window_end_ns)
+        self._batches.count("ended", finished_ns[inside & (codes != _CODES[Outcome.UNFINISHED])])
+        inside &= codes == _CODES[_OK]
+        self._batches.count("finished", finished_ns[inside])
+        seconds = (finished_ns[inside] - self._window_start_ns) // NS_PER_S
+        for second, count in tally(seconds):
+            self._finished_per_s[second] += count
+        yield
+        good = inside if self._good_within_ns is None else inside & (waited_ns <= self._good_within_ns)
+        self._batches.count("good", finished_ns[good])
+        checked, self._checked = np.array(self._checked, dtype=np.int64), []
+        self._batches.count("checked", checked[self._is_inside(checked, window_end_ns)])
+        drops, self._drops = self._drops, []
+        for intended_ns, is_late in drops:
+            self._series.add_scheduled(intended_ns)
+            dropped = intended_ns[self._is_inside(intended_ns, window_end_ns)]
+            self._batches.count("dropped", dropped)
+            if is_late:
+                self._batches.count("unsent", dropped)
+
+    def _add_to_intervals(self, intended_ns: Instants, times: list[Instants]) -> Iterator[None]:
+        indices = (intended_ns - self._window_start_ns) // NS_PER_S
+        for index, _ in tally(indices):
+            chosen = indices == index
+            for histogram, values_ns in zip(self._interval(index), times, strict=True):
+                histogram.record_many(values_ns[chosen])
+                yield
+
+    def _interval(self, index: int) -> tuple[Histogram, ...]:
+        if index not in self._open:
+            self._open[index] = tuple(Histogram() for _ in range(3 if self._is_open else 1))
+        self._open.move_to_end(index)
+        if len(self._open) > _OPEN_INTERVALS:
+            self._emit(next(iter(self._open)))
+        return self._open[index]
+
+    def _emit(self, index: int) -> None:
+        self._on_interval(Interval(index, *(histogram.bucket_counts() for histogram in self._open.pop(index))))
+
+    def _take_failure(self, reply: Reply) -> None:
+        self.failed += 1
+        texts = self._errors.setdefault(reply.outcome, [])
+        if len(texts) < SAMPLED_ERRORS and reply.started_ns >= self._window_start_ns:
+            texts.append(self._describe_failure(reply))

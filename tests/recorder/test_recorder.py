@@ -1,0 +1,166 @@
+"""Windows, outcomes and intervals: where each reply is counted."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfkit.recorder.batches import tally
+from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.recorder import Recorder
+from perfkit.recorder.recording import Interval
+from perfkit.recorder.window import cut
+from perfkit.transport.base import Outcome, Reply
+
+MS, S = 1_000_000, 1_000_000_000
+START, END = 100 * S, 110 * S
+WINDOW: dict[str, Any] = {"window_start_ns": START, "window_end_ns": END}
+IN_DISTRIBUTION = {Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED}
+
+
+def record(*replies, instants=WINDOW, end=END, describe=lambda one: one.error):
+    intervals: list[Interval] = []
+    recorder = Recorder(intervals.append, describe, **instants)
+    for reply in replies:
+        recorder.add(reply)
+    return cut(recorder.finish(end), instants["window_start_ns"], is_open=False), intervals
+
+
+def times(window, name="service_time"):
+    return Histogram.from_counts(window.times[name])
+
+
+def reply(started_ns, service_ns, outcome=Outcome.OK, error=""):
+    return Reply(outcome, started_ns, started_ns + service_ns, None, error)
+
+
+def histogram(values):
+    one = Histogram()
+    one.record_many(np.fromiter(values, dtype=np.int64))
+    return one
+
+
+def test_requests_belong_to_the_window_in_which_they_start():
+    recording, _ = record(
+        reply(START - 1, 2), reply(START, MS), reply(END - 1, 5 * S), reply(END, MS), reply(START + S, MS, Outcome.REJECTED)
+    )  # fmt: skip
+    assert recording.outcomes[Outcome.OK] == 2
+    assert recording.outcomes[Outcome.REJECTED] == 1
+    assert times(recording).count == 2
+
+
+def test_throughput_counts_what_finishes_in_the_window_wherever_it_started():
+    recording, _ = record(reply(START - S, S), reply(START, MS), reply(END - 1, 1), reply(START - 2, 1), reply(END - MS, MS - 1))
+    assert recording.finished == 3
+    assert recording.finished_per_s == (2, *[0] * 8, 1)
+
+
+def test_each_outcome_reaches_its_distribution():
+    recording, _ = record(*(reply(START + index, 7 * MS, outcome) for index, outcome in enumerate(Outcome)))
+    assert recording.outcomes == dict.fromkeys(Outcome, 1)
+    assert times(recording).count == 4, "ok, invalid output, and at their age timed out and unfinished"
+    assert times(recording, "failure_time").count == 3
+
+
+def test_three_sentences_of_each_kind_of_failure_are_kept():
+    replies = [reply(START + index, MS, Outcome.REJECTED, f"no {index}") for index in range(10)]
+    recording, _ = record(*replies, reply(START - 1, MS, Outcome.BROKEN, "in the warm-up"))
+    assert recording.errors[Outcome.REJECTED] == ("no 0", "no 1", "no 2")
+    assert not recording.errors.get(Outcome.BROKEN)
+
+
+def test_failures_are_described_a_few_times_only():
+    described: list[Reply] = []
+
+    def describe(one):
+        described.append(one)
+        return f"number {one.started_ns - START}"
+
+    replies = [reply(START + index, MS, Outcome.REJECTED) for index in range(50)] + [reply(START, MS)] * 50
+    recording, _ = record(*replies, describe=describe)
+    assert recording.errors == {Outcome.REJECTED: ("number 0", "number 1", "number 2")}
+    assert described == replies[:3]
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.randoms(use_true_random=False), st.integers(0, 5000))
+def test_batches_add_up_to_what_is_counted_one_by_one(random, count):
+    replies = [
+        reply(random.randint(START - 2 * S, END + S), random.choice([1, MS, S, 7 * S]), random.choice(list(Outcome))) for _ in range(count)
+    ]
+    instants = [(one.started_ns, one.finished_ns, one.outcome) for one in replies]
+    recording, intervals = record(*replies)
+    inside = [(started, finished, outcome) for started, finished, outcome in instants if START <= started < END]
+    kept = [(started, finished - started) for started, finished, outcome in inside if outcome in IN_DISTRIBUTION]
+    finished_in = [finished for _, finished, outcome in instants if outcome is Outcome.OK and START <= finished < END]
+    assert recording.outcomes == {outcome: sum(one is outcome for *_, one in inside) for outcome in Outcome}
+    assert recording.ended == sum(START <= finished < END for _, finished, outcome in instants if outcome is not Outcome.UNFINISHED)
+    assert times(recording).encode() == histogram(service for _, service in kept).encode()
+    assert times(recording, "failure_time").count == len(inside) - len(kept)
+    assert recording.finished == len(finished_in)
+    assert list(recording.finished_per_s) == np.bincount([(finished - START) // S for finished in finished_in], minlength=10).tolist()
+    for index in range(10):
+        parts = Histogram()
+        for interval in intervals:
+            if interval.index == index:
+                parts.add(Histogram.from_counts(interval.service_time))
+        assert parts.encode() == histogram(service for started, service in kept if (started - START) // S == index).encode()
+
+
+def test_a_counted_window_has_no_end_until_it_is_finished():
+    replies = [reply(START + index * MS, MS) for index in range(3000)]
+    window, _ = record(reply(START - S, MS), *replies, instants={"window_start_ns": START, "window_end_ns": None}, end=None)
+    assert window.outcomes[Outcome.OK] == window.finished == 3000
+    assert window.length_ns == 3000 * MS
+
+
+def test_what_is_answered_after_an_early_end_is_no_throughput():
+    recorder = Recorder(lambda _: None, **WINDOW)
+    for index in range(1500):
+        recorder.add(reply(START + index, S))
+    recorder.end_window(START + 2 * S)
+    for index in range(1500):
+        recorder.add(reply(START + index, 3 * S))
+    recording = cut(recorder.finish(START + 2 * S), START, is_open=False)
+    assert recording.finished == 1500
+    assert times(recording).count == 3000
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10 * S - 1), st.integers(0, 40 * S)), max_size=80))
+def test_intervals_add_up_to_the_whole_whatever_the_order(drawn):
+    recording, intervals = record(*(reply(START + started, service) for started, service in drawn))
+    whole = Histogram()
+    for interval in intervals:
+        whole.add(Histogram.from_counts(interval.service_time))
+    assert whole.encode() == times(recording).encode()
+    for index in range(10):
+        expected = sum(started // S == index for started, _ in drawn)
+        assert sum(interval.service_time.count for interval in intervals if interval.index == index) == expected
+
+
+def test_few_intervals_are_open_at_a_time_however_long_the_window():
+    emitted: list[Interval] = []
+    recorder = Recorder(emitted.append, window_start_ns=0, window_end_ns=10**6 * S)
+    for second in range(5000):
+        recorder.add(reply(second * S, MS))
+        recorder.add(reply(second * S, 2 * MS))
+    assert len(emitted) >= 4000, "all but those of the batches that are still taken"
+    recording = cut(recorder.finish(10**6 * S), 0, is_open=False)
+    assert [interval.index for interval in emitted] == list(range(5000))
+    assert times(recording).count == 10_000
+
+
+def test_replies_let_go_of_their_payload():
+    one = Reply(Outcome.OK, START, START + 1, [b"x" * 100])
+    record(one)
+    assert one.payload is None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "counted"), [([], []), ([7], [(7, 1)]), ([5, 3, 5, 9, 5], [(3, 1), (5, 3), (9, 1)]), ([2**40, 2**40 + 1], [(2**40, 1), (2**40 + 1, 1)])]
+)  # fmt: skip
+def test_numbers_are_tallied_in_ascending_order(numbers, counted):
+    assert tally(np.array(numbers, dtype=np.int64)) == counted
