@@ -16,12 +16,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from perfkit.gate.metrics import MARGINS
-from perfkit.stats.detectable import minimum_detectable_difference
-from perfkit.stats.paired import NOISE_BAND, Bounds, Rule, look, rule_for
+from perfkit.stats.paired import NOISE_BAND, MetricBounds, Rule, look, minimum_detectable_effect, rule_for
 from perfkit.stats.signed_rank import Array
 
 METRICS = tuple(MARGINS)
-_BOUNDS = [Bounds.of_ratio(NOISE_BAND, margin) for margin in MARGINS.values()]
+_BOUNDS = [MetricBounds.of_ratio(NOISE_BAND, margin) for margin in MARGINS.values()]
 _AT_ONCE = 2500
 _SAYING = 200
 
@@ -197,7 +196,7 @@ def _finds_table(rules: Sequence[Rule], gates: int, seed: int) -> list[str]:
         unchanged = simulate_pairs(rng, _SAYING, rule.looks[-1], FULL[0])
         for count in rule.looks:
             for index, metric in enumerate(METRICS):
-                said = [minimum_detectable_difference(rule, _BOUNDS, index, gate[index, :count].tolist()) for gate in unchanged]
+                said = [minimum_detectable_effect(rule, _BOUNDS, index, gate[index, :count].tolist()) for gate in unchanged]
                 slower = math.exp(float(np.median([one for one in said if one is not None])))
                 case = Case(metric, tuple(slower if name == metric else 1.0 for name in METRICS))
                 found = run(case, rule, gates, (seed, len(rule.looks), count, index)).regressed

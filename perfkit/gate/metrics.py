@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, MetricVerdict, format_change
-from perfkit.stats.paired import NOISE_BAND, Bounds
+from perfkit.stats.paired import NOISE_BAND, MetricBounds
 
 MARGINS = {"throughput": 0.05, "p50": 0.05, "p95": 0.05, "p99": 0.10}
 ERROR_RATE, ERROR_RATE_BAND = "error_rate", 0.001
@@ -38,11 +38,11 @@ class Metric:
         return ERROR_RATE_BAND if self.is_share else NOISE_BAND
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> MetricBounds:
         """Noise band and margin as differences; for a share the two are equal."""
         if self.is_share:
-            return Bounds(ERROR_RATE_BAND, ERROR_RATE_BAND, is_error_rate=True)
-        return Bounds.of_ratio(NOISE_BAND, self.margin or NOISE_BAND)
+            return MetricBounds(ERROR_RATE_BAND, ERROR_RATE_BAND, is_error_rate=True)
+        return MetricBounds.of_ratio(NOISE_BAND, self.margin or NOISE_BAND)
 
     def difference(self, baseline: float, candidate: float) -> float:
         """How much worse the candidate is: a logarithm, or a plain difference for a share. Raises ValueError if there is no ratio."""

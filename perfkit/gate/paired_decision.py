@@ -9,8 +9,7 @@ import numpy as np
 from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, MARGINS, Metric, build_comparison
 from perfkit.gate.pairs import ARMS, FIGURES, PERCENTILES, ArmRun, Pair, RunPoint, error_rate
 from perfkit.gate.verdict import Comparison, MetricVerdict, VerdictKind
-from perfkit.stats.detectable import minimum_detectable_difference
-from perfkit.stats.paired import Look, Rule, decide, look
+from perfkit.stats.paired import Look, Rule, decide, look, minimum_detectable_effect
 from perfkit.stats.signed_rank import hodges_lehmann, limits
 
 MAXIMUM_FAILED_SHARE = 0.01
@@ -106,9 +105,9 @@ def compare_pairs(rule: Rule, values: Sequence[PairedValues]) -> tuple[Compariso
         if metric.is_gated:
             verdict = "regressed" if looked.regressed[index] else "pass" if looked.passed[index] else "inconclusive"
             adjusted_p = float(looked.adjusted_p[index])
-            detectable = minimum_detectable_difference(rule, bounds, index, metric_values.differences)
+            detectable = minimum_detectable_effect(rule, bounds, index, metric_values.differences)
             index += 1
-        low, high = limits(differences, rule.limit_error)
+        low, high = limits(differences, rule.pass_alpha)
         comparisons.append(
             build_comparison(
                 metric,
@@ -116,7 +115,7 @@ def compare_pairs(rule: Rule, values: Sequence[PairedValues]) -> tuple[Compariso
                 metric_values.candidate,
                 difference=float(hodges_lehmann(differences)),
                 limits=(float(low), float(high)),
-                confidence=1 - 2 * rule.limit_error,
+                confidence=1 - 2 * rule.pass_alpha,
                 pairs=len(differences),
                 verdict=verdict,
                 adjusted_p=adjusted_p,

@@ -61,7 +61,7 @@ def compare_runs(rule: Rule, metrics: Sequence[RunValues]) -> tuple[Comparison, 
     """Compare each metric: regressed with Holm's correction over all gated ones, passed by non-inferiority."""
     p_values = [values.p if values.metric.is_gated else None for values in metrics]
     tested = [p for p in p_values if p is not None]
-    adjusted = iter(np.minimum(holm(np.array(tested)) * (FALSE_ALARM_RATE / rule.times_rate), 1.0).tolist())
+    adjusted = iter(np.minimum(holm(np.array(tested)) * (FALSE_ALARM_RATE / rule.time_alpha), 1.0).tolist())
     return tuple(
         _comparison(rule, values, None if p is None else next(adjusted), len(tested)) for values, p in zip(metrics, p_values, strict=True)
     )
@@ -99,7 +99,7 @@ def _comparison(rule: Rule, values: RunValues, adjusted_p: float | None, tested:
         half_width = student_t_quantile(1 - PASS_RATE, df) * error
         low, high = shift - half_width, shift + half_width
         limits = (None if abs(low) > _WIDEST_LIMIT else low, None if abs(high) > _WIDEST_LIMIT else high)
-        quantiles = student_t_quantile(1 - rule.times_rate / max(tested, 1), df) + student_t_quantile(POWER, df)
+        quantiles = student_t_quantile(1 - rule.time_alpha / max(tested, 1), df) + student_t_quantile(POWER, df)
         detectable = metric.bounds.band + quantiles * error
         if adjusted_p is not None and adjusted_p <= FALSE_ALARM_RATE:
             verdict = "regressed"
@@ -121,7 +121,9 @@ def _comparison(rule: Rule, values: RunValues, adjusted_p: float | None, tested:
 
 def _error_rate(rule: Rule, counts: RequestCounts, points: int) -> Comparison:
     sides = (counts.baseline, counts.candidate)
-    strict, usual = (share_difference(*(_share(side, 1 - 2 * error) for side in sides)) for error in (rule.errors_rate / points, PASS_RATE))
+    strict, usual = (
+        share_difference(*(_share(side, 1 - 2 * error) for side in sides)) for error in (rule.error_rate_alpha / points, PASS_RATE)
+    )
     verdict: MetricVerdict = "inconclusive"
     if strict.low is not None and strict.low > ERROR_RATE_BAND:
         verdict = "regressed"

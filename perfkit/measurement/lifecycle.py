@@ -30,7 +30,7 @@ from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.document import scenario_document
 from perfkit.scenario.file import LoadedScenario
-from perfkit.stats.slo import Slo
+from perfkit.stats.slo import SloLimits
 from perfkit.target.address import Address, Protocol
 from perfkit.target.bundled_server import BundledServer
 from perfkit.transport.base import Transport
@@ -262,11 +262,11 @@ class _Run:
             search=search,
         )
 
-    def _slo(self) -> Slo | None:
+    def _slo(self) -> SloLimits | None:
         slo = self._scenario.slo
         if slo is None or self._is_search:  # a search has its own verdict
             return None
-        return Slo({QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}, slo.error_rate)
+        return SloLimits({QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}, slo.error_rate)
 
     def _length_s(self, load_point: LoadPoint) -> float | None:
         window_ns = load_point.window_ns or self._scenario.window_ns

@@ -21,7 +21,7 @@ from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenL
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples
-from perfkit.stats.slo import Slo, judge_slo
+from perfkit.stats.slo import SloLimits, judge_slo
 from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, judge_generator
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
@@ -68,7 +68,7 @@ class LoadSummary:
     What a repetition alone decides is computed once, when it is added.
     """
 
-    def __init__(self, repetitions: Iterable[PointMeasurement] = (), slo: Slo | None = None) -> None:
+    def __init__(self, repetitions: Iterable[PointMeasurement] = (), slo: SloLimits | None = None) -> None:
         self._slo, self._are_all_valid = slo, True
         self._pool: _Pool | None = None
         self._pooled: Point | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from perfkit.errors import UsageError
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import FAILURE_HEADROOM, HEADROOM
-from perfkit.stats.slo import Slo
+from perfkit.stats.slo import SloLimits
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
 _TERM = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
@@ -29,7 +29,7 @@ class Price:
 class PlanInputs:
     """What a plan is to answer. Demand is in inferences a second: a request of batch size 8 is eight."""
 
-    slo: Slo
+    slo: SloLimits
     demands_per_s: tuple[float, ...]
     """Peak demand; the first is planned for, all of them stand in the table."""
     average_demand_per_s: float | None = None
@@ -64,7 +64,7 @@ class PlanInputs:
         return self.prices.get(configuration) or self.prices.get(label) or self.prices.get("")
 
 
-def parse_slo(texts: Sequence[str]) -> Slo:
+def parse_slo(texts: Sequence[str]) -> SloLimits:
     """Reads `p99<50ms` and `error_rate<0.1%`, several with commas between them; raises UsageError."""
     percentiles: dict[float, int] = {}
     error_rate: float | None = None
@@ -90,7 +90,7 @@ def parse_slo(texts: Sequence[str]) -> Slo:
             raise UsageError(f"--slo: {name} has two limits; give one")
     if not percentiles:
         raise UsageError("--slo: a plan needs a limit on a percentile, such as 'p99<50ms'")
-    return Slo(percentiles, error_rate)
+    return SloLimits(percentiles, error_rate)
 
 
 def parse_demand_per_s(text: str, option: str = "--demand") -> float:

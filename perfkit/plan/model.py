@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfkit.plan.inputs import PlanInputs
-from perfkit.stats.capacity import Bounds, ClosedPoint, Energy, ReplicaCount
+from perfkit.stats.capacity import ClosedLoopBounds, ClosedPoint, Energy, ReplicaCount
 from perfkit.stats.forecast import Exhaustion, Forecast
 from perfkit.stats.rate_curve import Prediction, RateCurve
 from perfkit.stats.slo_capacity import Capacity
@@ -123,7 +123,7 @@ class ConfigurationPlan:
     autoscaler_rate_per_s: float | None
     predictions: tuple[NamedPrediction, ...]
     usl: UslFit | UslRefusal | None
-    bounds: Bounds | None
+    bounds: ClosedLoopBounds | None
     knee: ClosedPoint | None
     validations: tuple[Validation, ...]
     what_if: tuple[WhatIf, ...]

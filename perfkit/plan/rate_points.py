@@ -10,7 +10,7 @@ from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import energy_per_inference
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
-from perfkit.stats.slo import Slo
+from perfkit.stats.slo import SloLimits
 from perfkit.telemetry.figures import GpuFigures
 
 KEPT_UP = "kept up"
@@ -27,7 +27,7 @@ class FittedCurve:
     batches: tuple[tuple[BucketCounts, ...], ...]
 
 
-def rate_points(evidence: Evidence, slo: Slo, idle_power_w: float | None) -> tuple[RatePoint, ...]:
+def rate_points(evidence: Evidence, slo: SloLimits, idle_power_w: float | None) -> tuple[RatePoint, ...]:
     """A point for each rate, ascending."""
     rates = sorted({one.rate_per_s for one in evidence.open_points})
     return tuple(
@@ -78,7 +78,7 @@ def _state(points: Sequence[OpenPoint]) -> str:
     return max(_GRAVEST, key=lambda state: (counted.count(state), -_GRAVEST.index(state)))
 
 
-def _rate_point(points: Sequence[OpenPoint], slo: Slo, batch_size: int, idle_power_w: float | None) -> RatePoint:
+def _rate_point(points: Sequence[OpenPoint], slo: SloLimits, batch_size: int, idle_power_w: float | None) -> RatePoint:
     state = _state(points)
     counted = [one for one in points if one.state == state]
     parts = [batch for one in counted for batch in one.batches]
@@ -107,7 +107,7 @@ def _rate_point(points: Sequence[OpenPoint], slo: Slo, batch_size: int, idle_pow
     )
 
 
-def _goodput_per_s(points: Sequence[OpenPoint], parts: Sequence[BucketCounts], slo: Slo) -> float | None:
+def _goodput_per_s(points: Sequence[OpenPoint], parts: Sequence[BucketCounts], slo: SloLimits) -> float | None:
     """Ok answers a second within the limit of the plan's highest percentile, at least so many; None without a log."""
     duration_s = sum(one.point.duration_s for one in points)
     if not duration_s or not all(one.batches for one in points):
@@ -116,7 +116,7 @@ def _goodput_per_s(points: Sequence[OpenPoint], parts: Sequence[BucketCounts], s
     return max(times.count - times.count_above(slo.percentiles_ns[max(slo.percentiles_ns)]) - wrong, 0) / duration_s
 
 
-def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: Slo) -> bool | None:
+def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: SloLimits) -> bool | None:
     if state == "not valid":
         return None
     if state != KEPT_UP or (slo.error_rate is not None and error_rate > slo.error_rate):

@@ -10,7 +10,7 @@ from perfkit.report.page import Bullets, Figure, Page, Section, write_files
 from perfkit.report.plan_tables import exhaustion_date, plan_tables
 from perfkit.report.table import render_csv
 from perfkit.result.distribution import QUANTILES
-from perfkit.stats.slo import Slo
+from perfkit.stats.slo import SloLimits
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 PLAN_FILE = "plan.json"
@@ -162,7 +162,7 @@ def _money(amount: float, one: ConfigurationPlan) -> str:
     return f"{one.currency if is_sign else ''}{amount:,.2f}{f' {one.currency}' if one.currency and not is_sign else ''}"
 
 
-def slo_text(slo: Slo) -> str:
+def slo_text(slo: SloLimits) -> str:
     """`p99 < 50.0 ms, errors < 0.1%`."""
     names = {quantile: name.replace("_", ".") for name, quantile in QUANTILES.items()}
     limits = [f"{names[quantile]} < {format_duration_ns(limit_ns)}" for quantile, limit_ns in slo.percentiles_ns.items()]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 _HIGHEST_LAG_1 = 0.97  # of a fitted first-order series: nearer to 1 the factor is noise
 
 
-def lag_1(series: Sequence[float] | npt.NDArray[np.float64]) -> float:
+def lag_1_autocorrelation(series: Sequence[float] | npt.NDArray[np.float64]) -> float:
     """The autocorrelation at lag one, in [-1, 1]; 0 for a series that is constant or shorter than two."""
     return float(_autocorrelations(np.asarray(series, dtype=np.float64))[1]) if len(series) > 1 else 0.0
 
@@ -38,7 +38,7 @@ def first_order_time(series: Sequence[float] | npt.NDArray[np.float64], fitted: 
     for k = 1 and, from there, its pattern for more.
     Assumption: correlation that falls off exponentially. Steadier than `autocorrelation_time` for less than 100 values.
     """
-    count, slope, found = len(series), fitted + 2, lag_1(series)
+    count, slope, found = len(series), fitted + 2, lag_1_autocorrelation(series)
     if count <= 2 * slope or not found:  # zero means a constant series
         return 1.0
     rho = (found + fitted / count) / (1 - slope / count)

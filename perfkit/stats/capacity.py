@@ -99,7 +99,7 @@ def target_concurrency(rate_per_s: float, mean_response_time_s: float) -> float:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Bounds:
+class ClosedLoopBounds:
     """What a closed loop can give at most: X(N) ≤ min(N/R₁, X_max)."""
 
     lone_response_time_s: float
@@ -124,7 +124,7 @@ class ClosedPoint:
     mean_time_s: float
 
 
-def closed_loop_bounds(points: Sequence[ClosedPoint]) -> Bounds | None:
+def closed_loop_bounds(points: Sequence[ClosedPoint]) -> ClosedLoopBounds | None:
     """The bounds that points show, R₁ from the lowest concurrency; None without points, or with a lowest one above 1.
 
     Source: P. J. Denning & J. P. Buzen, "The operational analysis of queueing network models" (1978).
@@ -132,7 +132,7 @@ def closed_loop_bounds(points: Sequence[ClosedPoint]) -> Bounds | None:
     if not points or min(point.concurrency for point in points) > 1:
         return None
     lone = [point.mean_time_s for point in points if point.concurrency == 1]
-    return Bounds(sum(lone) / len(lone), max(point.throughput_per_s for point in points))
+    return ClosedLoopBounds(sum(lone) / len(lone), max(point.throughput_per_s for point in points))
 
 
 def measured_knee(points: Sequence[ClosedPoint]) -> ClosedPoint | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.autocorrelation import lag_1, variance_of_share
+from perfkit.stats.autocorrelation import lag_1_autocorrelation, variance_of_share
 from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
 from perfkit.stats.distributions import student_t_quantile
 from perfkit.stats.sample_size import is_withheld, minimum_samples
@@ -154,4 +154,4 @@ def _uncorrelated_batches(above: npt.NDArray[np.int64], sizes: npt.NDArray[np.in
 
 
 def _is_uncorrelated(above: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> bool:
-    return abs(lag_1(above - above.sum() / sizes.sum() * sizes)) < 2 / math.sqrt(sizes.size)
+    return abs(lag_1_autocorrelation(above - above.sum() / sizes.sum() * sizes)) < 2 / math.sqrt(sizes.size)

@@ -13,7 +13,7 @@ Verdict = Literal["satisfied", "violated", "inconclusive"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Slo:
+class SloLimits:
     """Limits that a load point must not exceed."""
 
     percentiles_ns: Mapping[float, int]
@@ -32,7 +32,7 @@ class SloVerdict:
 
 
 def judge_slo(
-    slo: Slo,
+    slo: SloLimits,
     times: BucketCounts,
     intervals: Mapping[float, PercentileInterval],
     error_rate: float,

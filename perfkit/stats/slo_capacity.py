@@ -39,7 +39,7 @@ class BatchedTimes:
             self._counts[row, np.searchsorted(filled, batch.indices)] = batch.counts
         self._highs_ns = bucket_bounds_ns(filled)[1].astype(np.float64)
 
-    def drawn_percentile_ns(self, quantile: float, random: np.random.Generator) -> float | None:
+    def resampled_percentile_ns(self, quantile: float, random: np.random.Generator) -> float | None:
         """The percentile of as many batches drawn with replacement; None where they are empty."""
         number = self._counts.shape[0]
         weights = np.bincount(random.integers(0, number, number), minlength=number) if number else np.zeros(0)
@@ -83,7 +83,7 @@ def capacity_under_limit(
     for shift in shifts:
         again = value * np.exp(random.normal(0.0, spread.within_sd, rate.size) * sensitivities)
         for place, batched in enumerate(times):
-            if batched is not None and (one := batched.drawn_percentile_ns(quantile, random)):
+            if batched is not None and (one := batched.resampled_percentile_ns(quantile, random)):
                 again[place] = one
         crossing = refit_crossing(curve, rate, again, limit_ns)
         sensitivity = curve.sensitivity(min(max(crossing, 0.1 * found), curve.saturation_per_s * 0.999))

@@ -10,7 +10,7 @@ from perfkit.measurement.summary import LoadSummary, PointMeasurement, point
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, Generator, OpenLoad
-from perfkit.stats.slo import Slo
+from perfkit.stats.slo import SloLimits
 from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000
@@ -92,13 +92,13 @@ def test_a_drift_is_told(open_point):
     ],
 )
 def test_an_slo_is_judged_on_the_pooled_repetitions(open_point, respond, limit_ms, verdict):
-    found = LoadSummary([open_point(respond, 0), open_point(respond, 1)], Slo({0.95: limit_ms * MS})).pooled()
+    found = LoadSummary([open_point(respond, 0), open_point(respond, 1)], SloLimits({0.95: limit_ms * MS})).pooled()
     assert found.slo.verdict == verdict
     assert point(open_point(respond)).slo is None
 
 
 def test_an_slo_that_too_few_samples_carry_is_inconclusive(open_point):
-    assert LoadSummary([open_point(lambda _: 10 * MS)], Slo({0.9999: 20 * MS})).pooled().slo.verdict == "inconclusive"
+    assert LoadSummary([open_point(lambda _: 10 * MS)], SloLimits({0.9999: 20 * MS})).pooled().slo.verdict == "inconclusive"
 
 
 def test_a_generator_that_never_came_to_its_arrivals_makes_the_point_invalid_with_the_reason(open_point):

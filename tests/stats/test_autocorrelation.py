@@ -7,7 +7,7 @@ from perfkit.stats.autocorrelation import (
     autocorrelation_time,
     first_order_time,
     indicator_time,
-    lag_1,
+    lag_1_autocorrelation,
     variance_of_share,
 )
 
@@ -23,7 +23,7 @@ def test_a_first_order_series_has_the_time_of_its_closed_form(phi):
     """Its standard error is about √(2(2M+1)/n), 5 % at φ = 0.9 with M ≈ 100: 20 % is four of them, false alarms below 0.1 %."""
     series = first_order(np.random.default_rng(1), 100_000, phi)
     expected = (1 + phi) / (1 - phi)
-    assert lag_1(series) == pytest.approx(phi, abs=0.02)
+    assert lag_1_autocorrelation(series) == pytest.approx(phi, abs=0.02)
     assert autocorrelation_time(series) == pytest.approx(expected, rel=0.2)
     assert first_order_time(series) == pytest.approx(expected, rel=0.2)
 
@@ -48,7 +48,7 @@ def test_an_alternating_series_is_worth_more_than_its_length():
 
 @pytest.mark.parametrize("series", [[0.1] * 1000, [0.0] * 10, [7.0]])
 def test_a_constant_series_is_not_correlated(series):
-    assert (lag_1(series), autocorrelation_time(series), first_order_time(series)) == (0.0, 1.0, 1.0)
+    assert (lag_1_autocorrelation(series), autocorrelation_time(series), first_order_time(series)) == (0.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("fitted", [1, 2, 3])

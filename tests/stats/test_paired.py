@@ -1,20 +1,23 @@
+"""The paired decision rule, and the smallest effect that it detects."""
+
 import math
+import statistics
 
 import numpy as np
 import pytest
 
-from perfkit.stats.paired import Bounds, decide, holm, look, rule_for
+from perfkit.stats.paired import MetricBounds, Rule, decide, holm, look, minimum_detectable_effect, rule_for
 
-BOUNDS = [*(Bounds.of_ratio(0.01, margin) for margin in (0.05, 0.05, 0.05, 0.10)), Bounds(0.001, 0.001, is_error_rate=True)]
+BOUNDS = [*(MetricBounds.of_ratio(0.01, margin) for margin in (0.05, 0.05, 0.05, 0.10)), MetricBounds(0.001, 0.001, is_error_rate=True)]
 
 
 def pairs(*shifts, count=12, spread=0.001):
-    """Differences around the shifts, without ties; the errors' are all alike, as those of servers without errors are."""
+    """Differences around the shifts, without ties; the error rate's are all equal, as of servers without errors."""
     wobble = spread * (np.arange(count) - (count - 1) / 2) / count
     return np.array([shift + wobble for shift in shifts[:-1]] + [np.full(count, shifts[-1])])
 
 
-def test_holm_is_its_textbook_example():
+def test_holm_gives_the_textbook_example():
     # S. Holm's procedure on (.01, .04, .03, .005): .005 x 4, .01 x 3, .03 x 2, then no less than that
     assert holm(np.array([0.01, 0.04, 0.03, 0.005])).tolist() == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm(np.array([[0.9, 0.8], [0.3, 0.1]])).tolist() == [[1.0, 1.0], pytest.approx([0.3, 0.2])]
@@ -23,7 +26,7 @@ def test_holm_is_its_textbook_example():
 
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize("metrics", [0, 1, 4, 7, 16, 100])
-def test_at_every_look_the_strongest_evidence_is_enough(metrics, quick):
+def test_the_strongest_evidence_is_enough_at_every_look(metrics, quick):
     rule = rule_for(metrics, quick=quick)
     for count in rule.looks:
         bounds = [*([BOUNDS[0]] * metrics), BOUNDS[-1]]
@@ -41,9 +44,9 @@ def test_the_standard_gate_looks_at_12_16_and_20_pairs_and_a_quick_one_at_10():
     assert rule_for(16).looks == (13, 17, 21)
 
 
-def test_all_parts_of_the_false_alarms_together_are_one_per_cent():
+def test_all_significance_levels_add_up_to_one_per_cent():
     rule = rule_for(4)
-    assert len(rule.looks) * (rule.times_rate + rule.errors_rate) == pytest.approx(0.01)
+    assert len(rule.looks) * (rule.time_alpha + rule.error_rate_alpha) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +57,14 @@ def test_all_parts_of_the_false_alarms_together_are_one_per_cent():
         ((0, 0, 0, math.log(1.2), 0), "regressed"),
         ((-math.log(1.2), 0, 0, 0, 0), "pass"),
         ((0, 0, 0, 0, 0.01), "regressed"),
-        ((0, math.log(1.02), 0, 0, 0), "regressed"),  # surely beyond the band, though within the margin
+        ((0, math.log(1.02), 0, 0, 0), "regressed"),  # beyond the band, though within the margin
     ],
 )
-def test_a_look_settles_what_is_plain(shifts, decision):
+def test_a_look_decides_plain_cases(shifts, decision):
     assert decide(look(rule_for(4), BOUNDS, pairs(*shifts))) == decision
 
 
-def test_a_look_at_noise_settles_nothing():
+def test_a_look_at_noise_decides_nothing():
     noisy = np.random.default_rng(3).normal(0, 0.3, (5, 12))
     assert decide(look(rule_for(4), BOUNDS, noisy)) is None
 
@@ -73,3 +76,42 @@ def test_an_adjusted_p_below_the_false_alarm_rate_is_a_regression_and_nothing_el
     assert ((looked.adjusted_p <= 0.01) == looked.regressed).all()
     assert 0 < looked.regressed.mean() < 1
     assert looked.adjusted_p.max() <= 1
+
+
+TIME, ERRORS = MetricBounds.of_ratio(0.01, 0.05), MetricBounds(0.001, 0.001, is_error_rate=True)
+
+
+def detection_rate(rule, bounds, shift, scale):
+    """The share of gates that detect a shift of the first metric in normal noise, at any look."""
+    noise = np.random.default_rng(9).normal(0, scale, (3000, len(bounds), rule.looks[-1]))
+    noise[:, 0] += shift
+    return np.mean(np.any([look(rule, bounds, noise[..., :count]).regressed[:, 0] for count in rule.looks], axis=0))
+
+
+def effect_beyond_the_band(rule, bounds, differences):
+    effect = minimum_detectable_effect(rule, bounds, 0, differences)
+    assert effect is not None
+    return effect - bounds[0].band
+
+
+@pytest.mark.parametrize("metrics", [1, 4])
+def test_nine_of_ten_gates_detect_the_effect_if_many_pairs_show_the_noise(metrics):
+    rule, bounds = Rule(looks=(12, 16, 20)), [TIME] * metrics
+    normal = statistics.NormalDist(0.3, 0.05)  # the mean does not matter
+    seen = [normal.inv_cdf((number + 0.5) / 1000) for number in range(1000)]
+    shift = minimum_detectable_effect(rule, bounds, 0, seen)
+    assert detection_rate(rule, bounds, shift, 0.05) == pytest.approx(0.9, abs=0.025)
+
+
+def test_the_detectable_effect_grows_with_the_noise_from_the_band_on():
+    rule, bounds = rule_for(1), [TIME]
+    wobble = np.random.default_rng(2).normal(0, 1, 20)
+    beyond = [effect_beyond_the_band(rule, bounds, (0.2 + scale * wobble).tolist()) for scale in (0.0, 0.01, 0.02)]
+    assert beyond[0] == pytest.approx(0.0, abs=1e-12)
+    assert beyond[2] == pytest.approx(2 * beyond[1])
+
+
+def test_too_few_pairs_detect_no_effect():
+    assert minimum_detectable_effect(rule_for(1), [TIME], 0, [0.0, 0.1]) is None
+    assert minimum_detectable_effect(Rule(looks=(5,)), [TIME], 0, [0.0, 0.1] * 6) is None
+    assert minimum_detectable_effect(Rule(looks=(10,)), [TIME, ERRORS], 1, [0.0] * 10) == 0.001

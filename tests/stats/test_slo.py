@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
-from perfkit.stats.slo import Slo, judge_slo
+from perfkit.stats.slo import SloLimits, judge_slo
 
 MS = 1_000_000
 
@@ -23,7 +23,7 @@ def interval_of(quantile, value_ns, *, low_ns=0, high_ns=None, count=10_000, tim
 
 @pytest.mark.parametrize(("limit_ms", "verdict"), [(120, "satisfied"), (99.2, "satisfied"), (98.8, "violated"), (1, "violated")])
 def test_a_percentile_is_judged_by_its_value(limit_ms, verdict):
-    found = judge_slo(Slo({0.99: int(limit_ms * MS)}), times_of(10_000), {}, 0.0)
+    found = judge_slo(SloLimits({0.99: int(limit_ms * MS)}), times_of(10_000), {}, 0.0)
     assert found.verdict == verdict
     assert found.reason.startswith(f"The SLO is {verdict}: p99 is 99.0 ms, ")
 
@@ -31,11 +31,11 @@ def test_a_percentile_is_judged_by_its_value(limit_ms, verdict):
 @pytest.mark.parametrize(("limit_ms", "verdict"), [(99.2, "satisfied"), (98.8, "violated")])
 def test_an_interval_across_the_limit_changes_nothing_but_the_sentence(limit_ms, verdict):
     interval = interval_of(0.99, 99 * MS, low_ns=90 * MS, high_ns=110 * MS)
-    found = judge_slo(Slo({0.99: int(limit_ms * MS)}), times_of(10_000), {0.99: interval}, 0.0)
+    found = judge_slo(SloLimits({0.99: int(limit_ms * MS)}), times_of(10_000), {0.99: interval}, 0.0)
     assert found.verdict == verdict
     assert "p99 is 99.0 ms (90.0 ms to 110 ms), " in found.reason
     open_above = dataclasses.replace(interval, high_ns=None)
-    assert "(90.0 ms or more)" in judge_slo(Slo({0.99: 1}), times_of(10_000), {0.99: open_above}, 0.0).reason
+    assert "(90.0 ms or more)" in judge_slo(SloLimits({0.99: 1}), times_of(10_000), {0.99: open_above}, 0.0).reason
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,12 @@ def test_an_interval_across_the_limit_changes_nothing_but_the_sentence(limit_ms,
 )
 @pytest.mark.parametrize("limit_ms", [1, 1000])
 def test_too_few_samples_leave_it_open_on_either_side_of_the_limit(quantile, count, verdict, limit_ms):
-    found = judge_slo(Slo({quantile: limit_ms * MS}), times_of(count), {}, 0.0)
+    found = judge_slo(SloLimits({quantile: limit_ms * MS}), times_of(count), {}, 0.0)
     assert found.verdict == ("violated" if limit_ms == 1 and verdict == "satisfied" else verdict)
 
 
 def test_correlated_samples_must_be_as_many_more():
-    slo, times = Slo({0.99: 200 * MS}), times_of(10_000)
+    slo, times = SloLimits({0.99: 200 * MS}), times_of(10_000)
     assert judge_slo(slo, times, {0.99: interval_of(0.99, 99 * MS, time=15.0)}, 0.0).verdict == "satisfied"
     found = judge_slo(slo, times, {0.99: interval_of(0.99, 99 * MS, time=16.0)}, 0.0)
     assert found.reason == "The SLO is inconclusive: p99 needs 10,592 samples and has 10,000."
@@ -63,13 +63,13 @@ def test_correlated_samples_must_be_as_many_more():
 
 @pytest.mark.parametrize(("error_rate", "verdict"), [(0.0, "satisfied"), (0.001, "satisfied"), (0.0011, "violated")])
 def test_the_error_rate_may_reach_its_limit(error_rate, verdict):
-    found = judge_slo(Slo({}, 0.001), times_of(0), {}, error_rate)
+    found = judge_slo(SloLimits({}, 0.001), times_of(0), {}, error_rate)
     assert found.verdict == verdict
     assert f"the error rate is {error_rate:.3%}" in found.reason
 
 
 def test_one_limit_violated_outweighs_one_inconclusive_and_that_one_satisfied():
-    slo = Slo({0.5: 60 * MS, 0.999: 200 * MS}, 0.01)
+    slo = SloLimits({0.5: 60 * MS, 0.999: 200 * MS}, 0.01)
     assert [verdict for verdict, _ in judge_slo(slo, times_of(1000), {}, 0.0).limits] == ["satisfied", "inconclusive", "satisfied"]
     assert judge_slo(slo, times_of(1000), {}, 0.0).verdict == "inconclusive"
     found = judge_slo(slo, times_of(1000), {}, 0.5)
@@ -78,21 +78,21 @@ def test_one_limit_violated_outweighs_one_inconclusive_and_that_one_satisfied():
 
 @pytest.mark.parametrize(("cause", "word"), [("overloaded", "overloaded"), ("not_steady", "not steady")])
 def test_an_overloaded_or_drifting_point_violates_whatever_its_figures_say(cause, word):
-    for slo in (Slo({0.99: 1000 * MS}), Slo({0.9999: 1000 * MS}), Slo({}, 1.0)):
+    for slo in (SloLimits({0.99: 1000 * MS}), SloLimits({0.9999: 1000 * MS}), SloLimits({}, 1.0)):
         found = judge_slo(slo, times_of(10_000), {}, 0.0, **{f"is_{cause}": True})
         assert found.verdict == "violated"
         assert f"the target was {word}" in found.reason
-    assert judge_slo(Slo({}), times_of(10), {}, 0.0, **{f"is_{cause}": True}).verdict == "satisfied"
+    assert judge_slo(SloLimits({}), times_of(10), {}, 0.0, **{f"is_{cause}": True}).verdict == "satisfied"
 
 
 def test_an_slo_without_limits_is_satisfied():
-    found = judge_slo(Slo({}), BucketCounts.of([]), {}, 1.0)
+    found = judge_slo(SloLimits({}), BucketCounts.of([]), {}, 1.0)
     assert (found.verdict, found.limits, found.reason) == ("satisfied", (), "The SLO is satisfied.")
 
 
 def test_measured_intervals_are_taken_as_they_come():
     parts = [BucketCounts.of(np.random.default_rng(index).exponential(10 * MS, 200)) for index in range(60)]
-    slo = Slo({0.5: 8 * MS, 0.99: 50 * MS}, 0.0)
+    slo = SloLimits({0.5: 8 * MS, 0.99: 50 * MS}, 0.0)
     found = judge_slo(slo, BucketCounts.merged(parts), percentile_intervals(parts, (0.5, 0.99)), 0.0)
     assert found.verdict == "satisfied"
     assert [sentence[:3] for _, sentence in found.limits] == ["p50", "p99", "the"]

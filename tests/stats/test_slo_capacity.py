@@ -49,12 +49,12 @@ def test_batches_are_drawn_again(queue):
     found = capacity_under_limit(curve, RATES, values, batches, 0.99, LIMIT_NS, random, replicates=100)
     assert found.low_per_s < TRUTH < found.high_per_s
     assert found.low_per_s < found.per_s < found.high_per_s
-    drawn = [batches[3].drawn_percentile_ns(0.99, random) or 0.0 for _ in range(200)]
+    drawn = [batches[3].resampled_percentile_ns(0.99, random) or 0.0 for _ in range(200)]
     assert 0.7 * values[3] < min(drawn) < values[3] < max(drawn) < 1.4 * values[3]
 
 
 def test_a_percentile_of_no_times_is_none():
-    assert BatchedTimes([]).drawn_percentile_ns(0.99, np.random.default_rng(0)) is None
+    assert BatchedTimes([]).resampled_percentile_ns(0.99, np.random.default_rng(0)) is None
 
 
 def test_a_rate_that_is_known_to_fail_cuts_the_capacity():
