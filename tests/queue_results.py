@@ -93,7 +93,7 @@ class Writer:
         quick = bucket_counts(np.full(len(times), 1e-5))
         kinds = {"service_time": whole, "failure_time": bucket_counts([])}
         if is_open:
-            kinds |= {"response_time": whole, "start_delay": quick, "lag": quick}
+            kinds |= {"response_time": whole, "start_delay": quick, "pacing_delay": quick}
         ended = finished if is_open else round(load.level * seconds / float(np.mean(times)))
         window = Window(
             start_ns=0, end_ns=seconds * NS_PER_S,

@@ -133,7 +133,7 @@ class PointTelemetry:
             gpus=(*gpus, *{gpu.uuid: gpu for gpu in reported}.values()),
             metrics=tuple(metric for page in pages if page.summary for metric in page.summary.metrics),
             machine=machine.summary,
-            lag=BucketCounts.of([value for series in own if series.name == EVENT_LOOP_LAG for value in series.values]),
+            event_loop_lag=BucketCounts.of([value for series in own if series.name == EVENT_LOOP_LAG for value in series.values]),
             gc_pauses_ns=tuple(int(pause) for series in own if series.name == GC_PAUSE for pause in series.values),
         )
         warnings += tuple(warning for report in reports.values() for warning in report.warnings)

@@ -21,7 +21,7 @@ class Resources:
     gpus: tuple[GpuFigures, ...] = ()
     metrics: tuple[MetricFigures, ...] = ()
     machine: MachineFigures | None = None
-    lag: BucketCounts = EMPTY
+    event_loop_lag: BucketCounts = EMPTY
     """How late the timers of the workers' event loops fired."""
     gc_pauses_ns: tuple[int, ...] | None = None
 

@@ -116,7 +116,7 @@ class _Pool:
     times: Mapping[str, BucketCounts]
     batches: tuple[BucketCounts, ...]
     """Of all windows, one after the other."""
-    timer_lag: BucketCounts
+    event_loop_lag: BucketCounts
     target_warnings: Mapping[str, MeasurementWarning]
     """By code, each once."""
 
@@ -125,14 +125,14 @@ class _Pool:
         window, load = measured.window, measured.load
         burstiness = (load.burstiness or 1.0) if isinstance(load, OpenLoad) else 1.0
         warnings = target_warnings(window.series, is_open=measured.is_open, burstiness=burstiness)
-        return cls((measured,), window.times, window.batches, measured.resources.lag, {one.code: one for one in warnings})
+        return cls((measured,), window.times, window.batches, measured.resources.event_loop_lag, {one.code: one for one in warnings})
 
     def __add__(self, other: "_Pool") -> "_Pool":
         return _Pool(
             self.parts + other.parts,
             {name: BucketCounts.merged((times, other.times[name])) for name, times in self.times.items()},
             self.batches + other.batches,
-            BucketCounts.merged((self.timer_lag, other.timer_lag)),
+            BucketCounts.merged((self.event_loop_lag, other.event_loop_lag)),
             {**self.target_warnings, **other.target_warnings, **self.target_warnings},  # of two with one code, the earlier
         )
 
@@ -149,19 +149,19 @@ class _Pool:
 def _make_point(
     pool: _Pool, intervals: Mapping[float, PercentileInterval], repetition: int | None, series: tuple[int, ...] | None
 ) -> Point:
-    parts, waited, lag = pool.parts, pool.waiting_times, pool.times.get("lag")
+    parts, waited, pacing_delay = pool.parts, pool.waiting_times, pool.times.get("pacing_delay")
     first, windows = parts[0], [part.window for part in parts]
     outcomes = {outcome: sum(window.outcomes[outcome] for window in windows) for outcome in Outcome}
     dropped, unsent = _sum(windows, "dropped"), _sum(windows, "unsent")
     sent, window_s = sum(outcomes.values()), _sum(windows, "length_ns") / NS_PER_S
     scheduled, checked, without_slot = sent + dropped, _sum(windows, "checked"), dropped - unsent
     throughput = _rate(_sum(windows, "finished"), window_s)
-    late = lag if lag is not None and lag.count else pool.timer_lag
     resources = [(part.resources, part.window.length_ns) for part in parts]
     generator = Generator(
         workers=max(part.generator.workers for part in parts),
         cpu_share=_mean(parts, "cpu_share"),
-        event_loop_lag_ns=distribution(late) if late.count else None,
+        event_loop_lag_ns=distribution(pool.event_loop_lag) if pool.event_loop_lag.count else None,
+        pacing_delay_ns=distribution(pacing_delay) if pacing_delay is not None and pacing_delay.count else None,
         steal_share=_mean(parts, "steal_share"),
         throttled_share=_mean(parts, "throttled_share"),
         **generator_figures(resources),
@@ -186,7 +186,7 @@ def _make_point(
             *judged.invalid,
             *judged.warnings,
             *network_warnings(generator),
-            *_schedule_warnings(without_slot, scheduled, lag),
+            *_schedule_warnings(without_slot, scheduled, pacing_delay),
             *(pool.target_warnings.values() if judged.is_valid else ()),
             *_outcome_warnings(outcomes, errors, checked),
             *_sample_warnings(waited, outcomes, intervals),
@@ -243,12 +243,12 @@ def _judge_generator(pool: _Pool, generator: Generator, scheduled: int, without_
     parts, times, failure_time = pool.parts, pool.waiting_times, pool.times["failure_time"]
     load = parts[0].load
     loop: OpenLoopFigures | ClosedLoopFigures | None = None
-    if (lag := pool.times.get("lag")) is not None:
+    if (pacing_delay := pool.times.get("pacing_delay")) is not None:
         loop = OpenLoopFigures(
             scheduled=scheduled,
             sent=scheduled - without_slot - unsent,
             dropped=without_slot,
-            lag=lag,  # the generator's own part of the start delay: waiting for a connection is due to the target
+            pacing_delay=pacing_delay,
             response_p50_ns=times.values_at([0.5])[0],
         )
     elif isinstance(load, ClosedLoad) and (count := times.count + failure_time.count):
@@ -265,7 +265,7 @@ def _judge_generator(pool: _Pool, generator: Generator, scheduled: int, without_
     return judge_generator(busiest, generator.steal_share, throttled, loop)
 
 
-def _schedule_warnings(without_slot: int, scheduled: int, lag: BucketCounts | None) -> list[MeasurementWarning]:
+def _schedule_warnings(without_slot: int, scheduled: int, pacing_delay: BucketCounts | None) -> list[MeasurementWarning]:
     """Arrivals that were dropped, and bursts after the generator stalled."""
     warnings = []
     if without_slot:
@@ -274,8 +274,9 @@ def _schedule_warnings(without_slot: int, scheduled: int, lag: BucketCounts | No
             "or lower the rate."
         )
         warnings.append(MeasurementWarning(code="dropped", message=message))
-    if lag is not None and lag.count and lag.max_ns > _STALL_NS:
-        message = f"The load generator stalled for up to {format_duration_ns(lag.max_ns)}, and then sent the overdue requests in a burst."
+    if pacing_delay is not None and pacing_delay.count and pacing_delay.max_ns > _STALL_NS:
+        stall = format_duration_ns(pacing_delay.max_ns)
+        message = f"The load generator stalled for up to {stall}, and then sent the overdue requests in a burst."
         warnings.append(MeasurementWarning(code="burst", message=message))
     return warnings
 

@@ -15,7 +15,7 @@ from perfkit.units import NS_PER_S
 _Numbers = npt.NDArray[np.int64]
 _SHORTEST_NS, _MOST, _OPEN = NS_PER_S // 64, 60, 3
 _OUTCOMES = tuple(Outcome)
-TIMES = ("service_time", "response_time", "start_delay", "lag", "failure_time")
+TIMES = ("service_time", "response_time", "start_delay", "pacing_delay", "failure_time")
 
 
 @dataclasses.dataclass(slots=True)

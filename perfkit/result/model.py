@@ -143,6 +143,9 @@ class Generator(Part):
     """So many processes sent the load; where repetitions are pooled, the most."""
     cpu_share: float
     event_loop_lag_ns: Distribution | None = None
+    """How late timers of the workers' event loops fired."""
+    pacing_delay_ns: Distribution | None = None
+    """Open loops only: how late the generator came to send each request, without waiting for a connection."""
     steal_share: float
     throttled_share: float = 0.0
     """The share of the window in which a CPU quota stopped it."""

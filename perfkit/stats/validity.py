@@ -19,8 +19,8 @@ class OpenLoopFigures:
     """The arrivals of the window as they were planned: before anything was sent or dropped."""
     sent: int
     dropped: int
-    lag: BucketCounts
-    """The start delays, as far as they are the generator's own."""
+    pacing_delay: BucketCounts
+    """How late the generator itself came to send each request; waiting for a connection is due to the target."""
     response_p50_ns: float
 
 
@@ -105,10 +105,10 @@ def _judge_schedule(loop: OpenLoopFigures) -> list[MeasurementWarning]:
         )
         found.append(_warning("behind_schedule", message))
     limit_ns = max(START_DELAY_NS, START_DELAY_SHARE * loop.response_p50_ns)
-    late = loop.lag.count_above(int(limit_ns))
-    if late > max(1, LATE_SHARE * loop.lag.count):
+    late = loop.pacing_delay.count_above(int(limit_ns))
+    if late > max(1, LATE_SHARE * loop.pacing_delay.count):
         message = (
-            f"The load generator sent late: {late:,} of the {loop.lag.count:,} requests went out more than {format_duration_ns(limit_ns)} "
+            f"The load generator sent late: {late:,} of the {loop.pacing_delay.count:,} requests went out more than {format_duration_ns(limit_ns)} "
             "after their time. Lower the rate, or use more workers."
         )
         found.append(_warning("late_starts", message))

@@ -7,9 +7,11 @@ import pytest
 
 from perfkit.errors import MeasurementWarning
 from perfkit.measurement import summary
+from perfkit.measurement.resource_summary import Resources
 from perfkit.measurement.steady_state import target_warnings
 from perfkit.measurement.summary import LoadSummary, point
 from perfkit.result.distribution import QUANTILES, distribution
+from perfkit.result.model import OpenLoad
 from perfkit.stats.buckets import BucketCounts
 
 MS = 1_000_000
@@ -72,6 +74,23 @@ def test_a_point_has_what_was_measured(measured):
     assert found.service_time_ns == distribution(made.window.times["service_time"])
     assert (found.response_time_ns, found.start_delay_ns, found.failure_time_ns, found.server, found.gpus) == (None, None, None, None, ())
     assert found.valid
+
+
+def test_event_loop_lag_is_the_timers_lag_in_closed_and_open_loops(measured):
+    closed = measured([10 * MS] * 100)
+    closed = dataclasses.replace(closed, resources=Resources(event_loop_lag=BucketCounts.of([2 * MS] * 20)))
+    pacing = {name: BucketCounts.of([5 * MS] * 100) for name in ("response_time", "start_delay", "pacing_delay")}
+    opened = dataclasses.replace(
+        closed,
+        load=OpenLoad(rate_per_s=50.0, arrivals="poisson"),
+        window=dataclasses.replace(closed.window, times={**closed.window.times, **pacing}),
+    )
+    for measurement in (closed, opened):
+        lag = point(measurement).generator.event_loop_lag_ns
+        assert (lag.count, lag.max) == (20, pytest.approx(2 * MS, rel=0.001))
+    assert point(closed).generator.pacing_delay_ns is None
+    pacing_delay = point(opened).generator.pacing_delay_ns
+    assert (pacing_delay.count, pacing_delay.max) == (100, pytest.approx(5 * MS, rel=0.001))
 
 
 def test_every_request_has_one_outcome_and_the_sums_agree(measured):

@@ -45,7 +45,7 @@ POINT = {
     "effective_samples": {},
     "slo": None,
     "connections": {"opened": 2, "reconnects": 0, "retried": 0},
-    "generator": {"workers": 1, "cpu_share": 0.4, "event_loop_lag_ns": None, "steal_share": 0.0, "throttled_share": 0.0, **GENERATOR},
+    "generator": {"workers": 1, "cpu_share": 0.4, "event_loop_lag_ns": None, "pacing_delay_ns": None, "steal_share": 0.0, "throttled_share": 0.0, **GENERATOR},
     "server": SERVER,
     "gpus": [dataclasses.asdict(GpuFigures("GPU-1", "T4", "metrics", utilization_mean=0.5)) | {"throttle_reasons": []}],
     "energy_per_inference_j": None,

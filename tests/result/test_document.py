@@ -27,7 +27,7 @@ KEYS = {
     ("points", 0, "failure_time_ns"): {"count", "min", "mean", "stddev", *PERCENTILES, "max"},
     ("points", 0, "connections"): {"opened", "reconnects", "retried"},
     ("points", 0, "generator"): {
-        "workers", "cpu_share", "event_loop_lag_ns", "steal_share", "throttled_share", "worker_cpu_shares", "machine_cpu_share", "gc_pauses",
+        "workers", "cpu_share", "event_loop_lag_ns", "pacing_delay_ns", "steal_share", "throttled_share", "worker_cpu_shares", "machine_cpu_share", "gc_pauses",
         "context_switches", "tcp", "sockets_max", "open_files_max", "open_files_limit",
     },
     ("points", 0, "generator", "gc_pauses"): {"count", "total_ns", "max_ns"},

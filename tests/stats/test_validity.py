@@ -15,7 +15,7 @@ def delays(late_ns, late, count=1000):
     return BucketCounts.of([late_ns] * late + [50_000] * (count - late))
 
 
-KEPT = OpenLoopFigures(scheduled=10_000, sent=9_900, dropped=100, lag=delays(MS // 5, 20), response_p50_ns=10 * MS)
+KEPT = OpenLoopFigures(scheduled=10_000, sent=9_900, dropped=100, pacing_delay=delays(MS // 5, 20), response_p50_ns=10 * MS)
 BUSY = ClosedLoopFigures(concurrency=8, finished_per_s=800.0, mean_service_time_ns=10 * MS)
 
 
@@ -49,14 +49,14 @@ def test_a_schedule_of_which_a_percent_is_missed_invalidates(sent, dropped, vali
     [(1, 1, True), (1.01, 1, False), (1.01, 20, False), (1.01, 20.3, True), (5, 100, True), (5.1, 100, False)],
 )
 def test_starts_later_than_a_millisecond_and_a_twentieth_of_the_response_invalidate(delay_ms, response_ms, valid):
-    loop = dataclasses.replace(KEPT, lag=delays(round(delay_ms * MS), 11), response_p50_ns=response_ms * MS)
+    loop = dataclasses.replace(KEPT, pacing_delay=delays(round(delay_ms * MS), 11), response_p50_ns=response_ms * MS)
     found = judge_generator(0.1, 0, 0, loop)
     assert (found.is_valid, codes(found.invalid)) == (valid, [] if valid else ["late_starts"])
 
 
 @pytest.mark.parametrize(("late", "count", "valid"), [(1, 20, True), (2, 20, False), (1, 1, True), (10, 1000, True), (11, 1000, False)])
 def test_one_late_start_in_a_hundred_invalidates_but_not_one_alone(late, count, valid):
-    found = judge_generator(0.1, 0, 0, dataclasses.replace(KEPT, lag=delays(5 * MS, late, count), response_p50_ns=10 * MS))
+    found = judge_generator(0.1, 0, 0, dataclasses.replace(KEPT, pacing_delay=delays(5 * MS, late, count), response_p50_ns=10 * MS))
     assert found.is_valid is valid
 
 
