@@ -158,7 +158,7 @@ class Recorder:
         yield from self._add_to_intervals(intended[places], [one for _, one in times.values()])
         if self._is_open:
             paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
-            times["lag"] = np.flatnonzero(inside), (paced - intended)[inside]
+            times["pacing_delay"] = np.flatnonzero(inside), (paced - intended)[inside]
         if (failed := np.flatnonzero(inside & ~kept)).size:
             times["failure_time"] = failed, (finished - started)[failed]
         rejected = np.flatnonzero(inside & (codes == _CODES[Outcome.REJECTED]))
