@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.recorder.histogram import Histogram
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.interval_log import read_times
+from perfkit.result.interval_log import read_times, read_window_starts
 from perfkit.result.model import Point, Result
-from perfkit.result.telemetry_file import read_telemetry
+from perfkit.result.telemetry_file import read_sampled_window_starts, read_telemetry
 from perfkit.stats.sample_size import is_withheld
 from perfkit.telemetry.series import Series
 
@@ -55,7 +55,8 @@ def repetitions_of(result: Result, point: Point) -> list[Point]:
 def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:
     """Reads the time series in a result folder; raises ResultError.
 
-    Seconds stay encoded until they are added up into slices, so that a long run fits into memory.
+    Seconds stay encoded until they are added up into slices, so that a long run fits into memory. Earlier logs do not hold the start of
+    a window: then the telemetry does, and without any the window starts with the first second that has samples.
     """
     index_of = {(point.protocol, point.load): index for index, point in enumerate(result.summary)}
     window_s = {
@@ -63,22 +64,23 @@ def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:
     }
     histograms = tuple(Histogram() for _ in result.summary)
     seconds: dict[tuple[int, int], dict[float, list[str]]] = {key: {} for key in window_s}
+    telemetry = {key: series for key, series in read_telemetry(folder).items() if key in window_s}
+    starts_s = read_window_starts(folder) or read_sampled_window_starts(folder)
     for key, start_s, histogram in read_times(folder, result):
         if key in window_s:  # a point that was cut short is in the log, but not in the result
             histograms[key[0]].add(histogram)
             seconds[key].setdefault(start_s, []).append(histogram.encode())
     longest_s = max((sum(length for key, length in window_s.items() if key[0] == index) for index in range(len(histograms))), default=0.0)
     slice_s = max(1, math.ceil(longest_s / _SLICES))
-    telemetry = {key: series for key, series in read_telemetry(folder).items() if key in window_s}
-    slices = {key: _slices(texts, slice_s, window_s[key]) for key, texts in seconds.items()}
+    slices = {key: _slices(texts, slice_s, starts_s.get(key, min(texts, default=0.0)), window_s[key]) for key, texts in seconds.items()}
     return Timeline(histograms, slices, slice_s, telemetry)
 
 
-def _slices(seconds: Mapping[float, Sequence[str]], slice_s: int, window_s: float) -> tuple[Slice, ...]:
-    """Slices from the encoded histograms of each second."""
+def _slices(seconds: Mapping[float, Sequence[str]], slice_s: int, window_start_s: float, window_s: float) -> tuple[Slice, ...]:
+    """Slices from the encoded histograms of each second; seconds and the window's start are counted from the log's start."""
     parts: dict[int, list[str]] = {}
     for start_s, texts in seconds.items():
-        parts.setdefault(round(start_s - min(seconds)) // slice_s * slice_s, []).extend(texts)
+        parts.setdefault(round(start_s - window_start_s) // slice_s * slice_s, []).extend(texts)
     return tuple(Slice(start_s, max(min(slice_s, window_s - start_s), 0.0), _times_ns(texts)) for start_s, texts in sorted(parts.items()))
 
 

@@ -11,6 +11,7 @@ from perfkit.result.model import Result
 
 LOG_FILE = "latency.hlog"
 _INTERVAL = re.compile(r"Tag=(?P<tag>[^,]+),(?P<start>[\d.]+),(?P<length>[\d.]+),(?P<max>[\d.]+),(?P<payload>\S+)")
+_WINDOW = re.compile(r"#\[Window p(?P<point>\d+)\.r(?P<repetition>\d+) starts at (?P<start>[\d.]+) s\]")
 _TAG = re.compile(r"p(?P<point>\d+)\.r(?P<repetition>\d+)\.(?P<times>service|response)")
 
 
@@ -20,9 +21,11 @@ class IntervalLog:
     def __init__(self, write: Callable[[str], None], tag: str, started_ns: int, held_s: int) -> None:
         self._write, self._tag, self._started_ns, self._held_s = write, tag, started_ns, held_s
         self._held: list[tuple[int, str]] = []  # as lines: they take a tenth of the intervals
+        self._window_start_ns: int | None = None
 
     def add(self, window_start_ns: int, interval: Interval) -> None:
         """Takes an interval, counted from the earliest start of the window."""
+        self._window_start_ns = window_start_ns
         lines = interval_lines(self._tag, self._seconds(window_start_ns), interval)
         if interval.index < self._held_s:
             self._held.append((interval.index, lines))
@@ -39,6 +42,8 @@ class IntervalLog:
             if index >= first_s:
                 self._write(lines)
         self._held = []
+        if self._window_start_ns is not None:
+            self._write(f"#[Window {self._tag} starts at {self._seconds(self._window_start_ns) + first_s:.3f} s]\n")
 
     def _seconds(self, instant_ns: int) -> float:
         return (instant_ns - self._started_ns) / 1e9
@@ -58,11 +63,7 @@ def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
 def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, Histogram]]:
     """The intervals of `latency.hlog`: tag, start in seconds since the log's start, histogram. Raises ResultError."""
     file = folder / LOG_FILE
-    try:
-        lines = file.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ResultError(f"{file}: cannot be read: {error}") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_read_lines(file), 1):
         found = _INTERVAL.fullmatch(line)
         if found:
             try:
@@ -71,6 +72,15 @@ def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, Histogram
                 raise ResultError(f"{file}:{number}: {error}") from None
         elif line and line[0] not in '#"':
             raise ResultError(f"{file}:{number}: not an interval of an HdrHistogram log")
+
+
+def read_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
+    """The start of each window in seconds since the log's start, by point and repetition; earlier logs do not hold it. Raises ResultError."""
+    return {
+        (int(match["point"]), int(match["repetition"])): float(match["start"])
+        for line in _read_lines(folder / LOG_FILE)
+        if (match := _WINDOW.fullmatch(line))
+    }
 
 
 def read_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], float, Histogram]]:
@@ -83,3 +93,10 @@ def read_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int
         found = _TAG.fullmatch(tag)
         if found and wanted.get(int(found["point"])) == found["times"]:
             yield (int(found["point"]), int(found["repetition"])), start_s, histogram
+
+
+def _read_lines(file: pathlib.Path) -> list[str]:
+    try:
+        return file.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultError(f"{file}: cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""Results made of drawn service times, written as a run writes them."""
+"""Results with random service times, written as a run writes them."""
 
 import dataclasses
 import pathlib
@@ -14,7 +14,6 @@ from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
-from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import ClosedLoad, Connections, Generator, Protocol, Result, Status
 from perfkit.transport.base import Outcome
 
@@ -31,6 +30,8 @@ class Synthetic:
     concurrencies: Sequence[int] = CONCURRENCIES
     repetitions: int = 2
     seconds: int = 5
+    silent_s: int = 0  # at the window's beginning, without any sample
+    logs_window_starts: bool = True  # earlier logs do not hold them
     service_ms: float = 40.0
     samples: int | None = None  # a second and point, in place of what the server would give
     failed: int = 0  # rejected, of every point
@@ -42,6 +43,7 @@ class Synthetic:
 
     def __post_init__(self):
         self.values = {}  # service times by point of the summary, all repetitions
+        self.window_starts_s = {}  # since the log's start, by point of the summary and repetition
 
     def write(self):
         writer = ResultWriter(self.folder, 1_700_000_000.0)
@@ -95,7 +97,9 @@ class Synthetic:
         service_ms = self.service_ms * max(1, concurrency / 2) * (1.0 if protocol == "http" else 0.94)
         per_s = round(concurrency / service_ms * 1000) if self.samples is None else self.samples
         whole, finished = Histogram(), {}
-        for second in range(self.seconds if per_s else 0):
+        self.window_starts_s[index, repetition] = elapsed_s
+        log = writer.interval_log(f"p{index}.r{repetition}", 0, 0)
+        for second in range(self.silent_s, self.seconds if per_s else 0):
             values_ns = random.lognormal(np.log(service_ms * 1e6), 0.05, per_s) * np.where(random.random(per_s) < 0.02, 1.7, 1.0)
             self.values.setdefault(index, []).extend(values_ns.astype(np.int64).tolist())
             first, rest = np.array_split(values_ns.astype(np.int64), [per_s * 9 // 10])  # an interval may come in parts
@@ -104,9 +108,11 @@ class Synthetic:
                 histogram.record_many(some)
                 whole.add(histogram)
                 if histogram.count:
-                    writer.log(interval_lines(f"p{index}.r{repetition}", elapsed_s, Interval(second, histogram.bucket_counts())))
+                    log.add(round(elapsed_s * NS_PER_S), Interval(second, histogram.bucket_counts()))
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
-        ok = per_s * self.seconds
+        if self.logs_window_starts:
+            log.settle(0)
+        ok = per_s * (self.seconds - self.silent_s)
         outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: ok, Outcome.REJECTED: self.failed}
         errors = {Outcome.REJECTED: ("the queue is full <b>",)} if self.failed else {}
         nothing = np.zeros(0, dtype=np.int64)

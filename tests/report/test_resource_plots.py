@@ -1,5 +1,7 @@
 """What is drawn beside the requests is what the telemetry file holds."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,9 @@ def sampled(synthetic):
         result, log = maker.write(), TelemetryLog(maker.folder)
         for index in range(len(concurrencies)):
             for repetition in range(2):
-                log.add(SampledPoint(index, repetition, "http", "x", 0), 0, series)
+                start_ns = round(maker.window_starts_s[index, repetition] * S)
+                moved = [dataclasses.replace(one, times_ns=tuple(start_ns + time_ns for time_ns in one.times_ns)) for one in series]
+                log.add(SampledPoint(index, repetition, "http", "x", start_ns), 0, tuple(moved))
         log.finish()
         return result, read_timeline(maker.folder, result)
 

@@ -3,9 +3,7 @@
 import pytest
 
 from perfkit.errors import ResultError
-from perfkit.recorder.histogram import Histogram
 from perfkit.report.run import write_reports
-from perfkit.report.timeline import read_timeline
 
 
 def test_reports_are_written_beside_the_result_and_nothing_else_is_left(synthetic):
@@ -36,26 +34,6 @@ def test_a_result_with_little_in_it_is_reported(synthetic, options):
     maker = synthetic(status="interrupted", **options)
     maker.write()
     assert maker.folder / "report.html" in write_reports(maker.folder)
-
-
-def test_pooled_histograms_hold_all_repetitions(synthetic):
-    maker = synthetic(repetitions=3)
-    result = maker.write()
-    timeline = read_timeline(maker.folder, result)
-    assert [histogram.count for histogram in timeline.histograms] == [point.service_time_ns.count for point in result.summary]
-    assert [histogram.values_at([0.5])[0] for histogram in timeline.histograms] == [point.service_time_ns.p50 for point in result.summary]
-
-
-def test_what_was_logged_of_a_point_that_the_result_lacks_is_left_out(synthetic):
-    maker = synthetic(protocols=("http",), concurrencies=(1,), repetitions=1)
-    result = maker.write()
-    before = read_timeline(maker.folder, result).histograms[0].count
-    with (maker.folder / "latency.hlog").open("a", encoding="ascii") as log:
-        for tag in ("p0.r1.service", "p1.r0.service", "p0.r0.response", "else"):
-            log.write(f"Tag={tag},1.000,1.000,0.000,{Histogram().encode()}\n")
-    timeline = read_timeline(maker.folder, result)
-    assert timeline.histograms[0].count == before
-    assert list(timeline.slices) == [(0, 0)]
 
 
 def test_a_missing_log_is_told(synthetic):

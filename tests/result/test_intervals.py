@@ -10,7 +10,7 @@ from hdrh.histogram import HdrHistogram
 from perfkit.errors import ResultError
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
-from perfkit.result.interval_log import interval_lines, read_intervals
+from perfkit.result.interval_log import interval_lines, read_intervals, read_window_starts
 from perfkit.stats.buckets import DIGITS, HIGHEST_NS, LOWEST_NS, BucketCounts
 
 STARTED_AT_S = 1_767_323_045.678
@@ -31,7 +31,9 @@ def counts(histogram):
 @pytest.fixture
 def folder(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
-    for tag, window_start_s, index, values in INTERVALS:
+    for number, (tag, window_start_s, index, values) in enumerate(INTERVALS):
+        if number == 1:
+            writer.log("#[Window p0.r0 starts at 1.250 s]\n")  # a comment to other readers
         writer.log(interval_lines(tag, window_start_s, Interval(index, BucketCounts.of(values))))
     writer.save(result)
     return writer.commit()
@@ -44,6 +46,23 @@ def test_intervals_are_read_back_as_they_were_written(folder):
         read, written = histogram.bucket_counts(), BucketCounts.of(values)
         assert read.count == len(values)
         assert (read.indices.tolist(), read.counts.tolist()) == (written.indices.tolist(), written.counts.tolist())
+
+
+def test_the_log_states_where_each_window_starts(tmp_path, result):
+    writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
+    for tag, first_s in (("p0.r0", 0), ("p12.r3", 2)):
+        log = writer.interval_log(tag, 0, held_s=3)
+        for index in (1, 3):
+            log.add(1_250 * MS, Interval(index, BucketCounts.of([MS])))
+        log.settle(first_s)
+    writer.save(result)
+    folder = writer.commit()
+    assert read_window_starts(folder) == {(0, 0): 1.25, (12, 3): 3.25}
+    assert [(tag, start_s) for tag, start_s, _ in read_intervals(folder)] == [
+        ("p0.r0.service", 4.25),
+        ("p0.r0.service", 2.25),
+        ("p12.r3.service", 4.25),
+    ]
 
 
 def test_the_library_s_reader_finds_the_same_intervals_tags_and_times(folder):
