@@ -31,9 +31,9 @@ def run_direct(threads: int, cpus: str, seconds: float) -> float:
     """The loop in that process."""
     import os
 
-    from server_stub.config import parse_cpus
     from server_stub.executors.onnx import OnnxExecutor
     from server_stub.models.densenet import seeded_file
+    from server_stub.options import parse_cpus
 
     os.sched_setaffinity(0, parse_cpus(cpus))
     executor = OnnxExecutor(seeded_file(), threads)

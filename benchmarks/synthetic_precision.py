@@ -28,8 +28,8 @@ from typing import NamedTuple
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
-from server_stub.synthetic.declaration import parse_law
-from server_stub.synthetic.queue import DeclaredQueue
+from server_stub.synthetic.declaration import parse_service_model
+from server_stub.synthetic.simulated_queue import SimulatedQueue
 
 ROOT = pathlib.Path(__file__).parents[1]
 WARMUP = 50
@@ -123,7 +123,7 @@ def measure(
     case: Case, seconds: float, cpus: Sequence[int], *, realtime: bool
 ) -> tuple["np.typing.NDArray[np.float64]", "np.typing.NDArray[np.float64]"]:
     """Declared and measured times in microseconds, request by request, behind the warm-up."""
-    law = parse_law(case.law)
+    law = parse_service_model(case.law)
     per_s = case.rate_per_s or 1e9 / law.service.mean_ns(case.batch_size)
     count = WARMUP + int(seconds * per_s)
     command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", "--model=synthetic"]
@@ -146,7 +146,7 @@ def measure(
         )
         client.close()
         server.stdin.close()
-    queue = DeclaredQueue(law)
+    queue = SimulatedQueue(law)
     passages = [queue.arrive(sent_ns, case.batch_size) for sent_ns, _ in found]
     since_ns = [one.arrived_ns if case.rate_per_s else one.started_ns for one in passages]
     declared_ns = [one.departed_ns - from_ns for one, from_ns in zip(passages, since_ns, strict=True)]

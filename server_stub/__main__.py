@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from perfkit.errors import PerfkitError, UsageError
-from server_stub.config import parse_options
+from server_stub.options import parse_options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the server until it is told to end; gives the exit code: 2 for options it cannot use, 1 for other failures."""
+    """Run the server until it is stopped. Returns the exit code: 2 for unusable options, 1 for other errors."""
     is_json = False
     try:
         options = parse_options(sys.argv[1:] if arguments is None else arguments)
@@ -18,9 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.cpus is not None:
             os.sched_setaffinity(0, options.cpus)
         if sys.stdin is None:
-            os.open(os.devnull, os.O_RDONLY)  # started with stdin closed: the first socket would take its number, which libuv refuses
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what gRPC logs as an error is reported here in a sentence
-        # only now: NumPy, gRPC and ONNX Runtime start threads, which take over the CPUs of the one that starts them
+            os.open(os.devnull, os.O_RDONLY)  # if stdin is closed, the first socket would get its number, which libuv rejects
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the server logs gRPC's errors itself
+        # imported only now: NumPy, gRPC and ONNX Runtime start threads, which inherit the CPUs set above
         import uvloop
 
         from server_stub.server import serve

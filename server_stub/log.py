@@ -1,6 +1,6 @@
-"""What the server says on stderr: a sentence a line, or one JSON object a line.
+"""The server's log on stderr, as text or as one JSON object per line.
 
-Clients can switch kinds of lines off and requests on, as with Triton's log settings.
+Triton's log settings apply: clients can turn levels off and request logging on.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from typing import Any
 
 from server_stub.settings import Settings
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # clients' names may have them, and must not look like other lines
-TOLD = "what this means for the server is told elsewhere"
-"""A note on an exception that needs no line of its own."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # in names from clients, which could otherwise forge log lines
+REPORTED_NOTE = "already reported in the log"
+"""A note on an exception that has been logged elsewhere."""
 
 
 def _utc_now() -> datetime.datetime:
@@ -29,7 +29,7 @@ def _write(line: str) -> None:
 
 
 class Log:
-    """The lines; `event` is the word by which programs know one, `sentence` what people read of it. For any thread."""
+    """The log, usable from any thread. `event` is for programs, `message` for people."""
 
     def __init__(
         self,
@@ -41,50 +41,50 @@ class Log:
     ) -> None:
         self._settings, self._is_json, self._write, self._now = settings, is_json, write, now
 
-    def info(self, event: str, sentence: str = "", **fields: object) -> None:
-        """What happened as it should; without a sentence people see it anyway, and only programs are told."""
-        if self._settings.log["log_info"] and (sentence or self._is_json):
-            self._line("info", event, sentence, fields)
+    def info(self, event: str, message: str = "", **fields: object) -> None:
+        """Log a normal event. Without a message it appears in JSON only."""
+        if self._settings.log["log_info"] and (message or self._is_json):
+            self._entry("info", event, message, fields)
 
-    def warning(self, event: str, sentence: str, **fields: object) -> None:
-        """What was mended, and should not have been needed."""
+    def warning(self, event: str, message: str, **fields: object) -> None:
+        """Log a problem that the server has recovered from."""
         if self._settings.log["log_warning"]:
-            self._line("warning", event, sentence, fields)
+            self._entry("warning", event, message, fields)
 
-    def fault(self, error: BaseException) -> None:
-        """A fault of the server's own, which cost one request."""
+    def internal_error(self, error: BaseException) -> None:
+        """Log an error in the server itself, which failed one request, with its traceback."""
         if self._settings.log["log_error"]:
             text = "".join(traceback.format_exception(error))
             if self._is_json:
-                self._line("error", "fault", f"{type(error).__name__}: {error}", {"traceback": text})
+                self._entry("error", "fault", f"{type(error).__name__}: {error}", {"traceback": text})
             else:
                 self._write(text)
 
-    def loop_fault(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An event loop's exception handler."""
+    def handle_loop_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The event loop's exception handler."""
         error = context.get("exception")
         if error is None:
-            self.fault(RuntimeError(context.get("message", "the event loop met an error")))
-        elif TOLD not in getattr(error, "__notes__", ()):
-            self.fault(error)
+            self.internal_error(RuntimeError(context.get("message", "unknown error in the event loop")))
+        elif REPORTED_NOTE not in getattr(error, "__notes__", ()):
+            self.internal_error(error)
 
-    def request(self, protocol: str, what: str, status: str, duration_ns: int) -> None:
-        """A request that was answered; only where `log_verbose_level` asks for it."""
+    def request(self, protocol: str, request: str, status: str, duration_ns: int) -> None:
+        """Log an answered request, if `log_verbose_level` is above 0."""
         if self._settings.is_verbose:
-            sentence = f"{protocol} {what}: {status} in {duration_ns / 1e6:.3f} ms"
-            self._line(
-                "verbose", "request", sentence, {"protocol": protocol, "request": what, "status": status, "duration_ns": duration_ns}
+            message = f"{protocol} {request}: {status} in {duration_ns / 1e6:.3f} ms"
+            self._entry(
+                "verbose", "request", message, {"protocol": protocol, "request": request, "status": status, "duration_ns": duration_ns}
             )
 
-    def _line(self, level: str, event: str, sentence: str, fields: dict[str, object]) -> None:
+    def _entry(self, level: str, event: str, message: str, fields: dict[str, object]) -> None:
         if self._is_json:
             document = {
                 "time": self._now().isoformat(),
                 "level": level,
                 "event": event,
-                **({"message": sentence} if sentence else {}),
+                **({"message": message} if message else {}),
                 **fields,
             }
             self._write(json.dumps(document, default=str) + "\n")
         else:
-            self._write(_CONTROL.sub(lambda found: repr(found[0])[1:-1], sentence) + "\n")
+            self._write(_CONTROL.sub(lambda character: repr(character[0])[1:-1], message) + "\n")

@@ -1,4 +1,4 @@
-"""The server's life: models loaded, both fronts opened, the ready line printed, a graceful end."""
+"""The server's lifecycle: open the ports, load the models, print the ready line, stop gracefully."""
 
 import asyncio
 import json
@@ -9,38 +9,37 @@ import threading
 from collections.abc import Awaitable
 
 from perfkit.errors import TargetError
-from server_stub.config import Options
-from server_stub.devices import choose_device
-from server_stub.gpu_metrics import find_gpus
-from server_stub.grpc_front import GrpcFront
-from server_stub.http_front import HttpFront
+from server_stub.devices.device import choose_device
+from server_stub.grpc.front_end import GrpcFrontEnd
+from server_stub.http.front_end import HttpFrontEnd
 from server_stub.log import Log
-from server_stub.metrics_front import MetricsFront
-from server_stub.repository import Repository
+from server_stub.metrics.front_end import MetricsFrontEnd
+from server_stub.metrics.gpus import find_gpus
+from server_stub.options import Options, read_tls_identity
+from server_stub.repository.repository import Repository
+from server_stub.repository.sources import open_repository
 from server_stub.settings import Settings
-from server_stub.shared_memory import Regions
-from server_stub.sources import find_models
-from server_stub.tls import read_identity
+from server_stub.shared_memory.regions import SharedMemoryRegions
 
 
 async def serve(options: Options) -> None:
-    """Serves until a signal, or the end of stdin where the options say so.
+    """Serve until a signal arrives, or stdin ends with `exit_with_stdin`.
 
-    Raises UsageError where a model cannot be loaded, TargetError where a port cannot be had.
+    Raises UsageError if a model cannot be loaded, TargetError if a port cannot be opened.
     """
     settings = Settings()
     log = Log(settings, is_json=options.log_format == "json")
-    tls = None if options.tls_cert is None or options.tls_key is None else read_identity(options.tls_cert, options.tls_key)
+    tls = None if options.tls_cert is None or options.tls_key is None else read_tls_identity(options.tls_cert, options.tls_key)
     device = choose_device(options.device)
-    asyncio.get_running_loop().set_exception_handler(log.loop_fault)
+    asyncio.get_running_loop().set_exception_handler(log.handle_loop_exception)
     stopped = _stop_event(options, log)
     cpus = sorted(os.sched_getaffinity(0))
     threads = options.threads or max(1, len(cpus) - 1)
-    repository = find_models(options, threads, log, device)
-    regions = Regions(is_allowed=options.allow_client_shm, driver=device.driver)
-    http = HttpFront(repository, regions, settings, limits=options.limits, log=log)
-    grpc = GrpcFront(repository, regions, settings, limits=options.limits, log=log)
-    metrics = MetricsFront(repository, find_gpus(), limits=options.limits)
+    repository = open_repository(options, threads, log, device)
+    regions = SharedMemoryRegions(is_allowed=options.allow_client_shm, driver=device.driver)
+    http = HttpFrontEnd(repository, regions, settings, limits=options.limits, log=log)
+    grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log)
+    metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
         host = options.host
         http_port = await _listen(
@@ -48,7 +47,7 @@ async def serve(options: Options) -> None:
         )
         grpc_port = await _listen(grpc.start(host, options.grpc_port, tls), "gRPC", host, options.grpc_port)
         metrics_port = await _listen(metrics.start(host, options.metrics_port), "metrics", host, options.metrics_port)
-        # the ports are open by now: who asks meanwhile is told that the server is not ready
+        # the ports are open already, so that clients learn that the server is not ready
         if not await _load(repository, stopped):
             return
         listening = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port, "pid": os.getpid()}
@@ -56,7 +55,7 @@ async def serve(options: Options) -> None:
         models = repository.names
         log.info(
             "ready",
-            f"serving {', '.join(models)} on {host}: {ports}; executing on {device.reason}",
+            f"serving {', '.join(models)} on {host}: {ports}; models run on {device.reason}",
             models=models,
             host=host,
             device=device.kind,
@@ -73,7 +72,7 @@ async def serve(options: Options) -> None:
 
 
 async def _load(repository: Repository, stopped: asyncio.Event) -> bool:
-    """Loads the models beside the fronts; False where the server is told to end before that is done."""
+    """Load the models in a thread. Returns False if the server is stopped before that is done."""
     loading, stopping = asyncio.ensure_future(asyncio.to_thread(repository.load)), asyncio.ensure_future(stopped.wait())
     await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -92,25 +91,25 @@ async def _listen(starting: Awaitable[int], protocol: str, host: str, port: int)
 
 
 def _stop_event(options: Options, log: Log) -> asyncio.Event:
-    """Set by SIGINT, SIGTERM and, where asked for, the end of stdin."""
+    """An event set by SIGINT, SIGTERM and, if requested, the end of stdin."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _stop, stopped, log, signal.Signals(number).name)
     if options.exit_with_stdin:
-        # a thread, since an event loop can watch a pipe but not every stdin: a file or /dev/null for one
-        threading.Thread(target=_await_end_of_stdin, args=(loop, stopped, log), daemon=True, name="stdin").start()
+        # in a thread, since event loops cannot wait for files and /dev/null
+        threading.Thread(target=_wait_for_end_of_stdin, args=(loop, stopped, log), daemon=True, name="stdin").start()
     return stopped
 
 
-def _await_end_of_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event, log: Log) -> None:
+def _wait_for_end_of_stdin(loop: asyncio.AbstractEventLoop, stopped: asyncio.Event, log: Log) -> None:
     try:
         while os.read(0, 4096):
             pass
     except OSError:
-        pass  # a closed stdin has ended as well
+        pass  # stdin is closed
     loop.call_soon_threadsafe(_stop, stopped, log, "the end of stdin")
 
 
-def _stop(stopped: asyncio.Event, log: Log, why: str) -> None:
-    log.info("stopping", why=why)
+def _stop(stopped: asyncio.Event, log: Log, reason: str) -> None:
+    log.info("stopping", why=reason)
     stopped.set()

@@ -1,9 +1,34 @@
-"""Trace and log settings: kept and told as Triton does. The log keeps to them; traces are not written, whatever they say."""
+"""Server metadata, and trace and log settings with Triton's rules. Log settings take effect; traces are never written."""
 
+import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.message import ServerMetadata
+
+_NAME = "triton"  # tritonclient's examples require this name
+_EXTENSIONS = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+
+
+def server_metadata(*, is_shared_memory_allowed: bool) -> ServerMetadata:
+    """The server's name, version and protocol extensions."""
+    extensions = tuple(extension for extension in _EXTENSIONS if is_shared_memory_allowed or extension != "system_shared_memory")
+    return ServerMetadata(_NAME, importlib.metadata.version("perfkit"), extensions)
+
 
 _TRACE: dict[str, Any] = {
     "trace_level": ["OFF"],
@@ -13,7 +38,7 @@ _TRACE: dict[str, Any] = {
     "trace_file": "",
     "trace_mode": "triton",
 }
-_LEAST = {"trace_rate": 1, "trace_count": -1, "log_frequency": 0}
+_MINIMUM = {"trace_rate": 1, "trace_count": -1, "log_frequency": 0}
 _LOG: dict[str, Any] = {
     "log_file": "",
     "log_info": True,
@@ -25,20 +50,20 @@ _LOG: dict[str, Any] = {
 
 
 class Settings:
-    """The server's settings; a model's trace settings are the server's where it has none of its own."""
+    """The server's log and trace settings. A model's trace settings override the server's."""
 
     def __init__(self) -> None:
         self._trace: dict[str, dict[str, Any]] = {"": dict(_TRACE)}
         self._log = dict(_LOG)
         self.is_verbose = False
-        """Whether the log has a line for each request."""
+        """Whether requests are logged."""
 
     def trace(self, model: str = "") -> dict[str, Any]:
         """A model's trace settings, or the server's."""
         return {**self._trace[""], **self._trace.get(model, {})}
 
     def set_trace(self, model: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes what is given, None for what holds otherwise; raises ProtocolError with Triton's texts. Unknown keys are passed over."""
+        """Change settings; None resets one to its default. Unknown keys are ignored. Raises ProtocolError with Triton's messages."""
         new = dict(self._trace.get(model, {}))
         for key, value in given.items():
             if key == "trace_file":
@@ -47,7 +72,7 @@ class Settings:
                 new.pop(key, None)
             elif key == "trace_level":
                 new[key] = _levels(value)
-            elif key in _LEAST:
+            elif key in _MINIMUM:
                 new[key] = _number(key, value)
         self._trace[model] = {**_TRACE, **new} if not model else new
         return self.trace(model)
@@ -58,7 +83,7 @@ class Settings:
         return dict(self._log)
 
     def set_log(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes what is given; raises ProtocolError with Triton's texts. Unknown keys are passed over."""
+        """Change settings. Unknown keys are ignored. Raises ProtocolError with Triton's messages."""
         new = {}
         for key, value in given.items():
             if key == "log_file":
@@ -75,7 +100,7 @@ class Settings:
 def _levels(value: object) -> list[str]:
     if not isinstance(value, list):
         raise ProtocolError("attempt to access JSON non-array as array", ErrorKind.INTERNAL)
-    levels = [_text(one) for one in value]
+    levels = [_text(level) for level in value]
     if any(level in ("TIMESTAMPS", "TENSORS") for level in levels):
         raise ProtocolError("Attempting to set invalid trace setting :trace file name is not given")
     return ["OFF"]
@@ -87,8 +112,8 @@ def _number(key: str, value: object) -> str:
         number = int(text)
     except ValueError:
         raise ProtocolError(f"Unable to parse '{key}', got: {text}") from None
-    if number < _LEAST[key]:
-        raise ProtocolError(f"Unable to parse '{key}'. Expecting value >= {_LEAST[key]}, got:{text}")
+    if number < _MINIMUM[key]:
+        raise ProtocolError(f"Unable to parse '{key}'. Expecting value >= {_MINIMUM[key]}, got:{text}")
     return str(number)
 
 

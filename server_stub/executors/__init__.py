@@ -1,1 +1,1 @@
-"""The ways to execute a model."""
+"""Backends that execute a model: functions over arrays, and ONNX Runtime."""

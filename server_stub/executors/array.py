@@ -1,26 +1,40 @@
-"""Models that are a function over arrays: NumPy's, or CuPy's on a GPU, of which they use what both have."""
+"""The executor interface, and its implementation for functions over NumPy or CuPy arrays."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
+
+import numpy.typing as npt
 
 from perfkit.errors import UsageError
-from server_stub.executors.base import Arrays
+
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+
+
+class Executor(Protocol):
+    """A loaded model. Called concurrently by as many threads as the model has instances."""
+
+    runs_inline: bool
+    """Whether execution takes only microseconds, so that it can run on the event loop."""
+
+    def execute(self, inputs: Arrays) -> Arrays:
+        """Compute all outputs from all inputs, by name. Inputs may be read-only and unaligned."""
+        ...
 
 
 class ArrayNamespace(Protocol):
-    """Where arrays are computed with, if not where NumPy has them: how they come there, and back."""
+    """An array library other than NumPy, and how arrays are copied to and from it."""
 
     def asarray(self, array: Any) -> Any:
-        """A NumPy array there."""
+        """Copy a NumPy array to this library."""
         ...
 
     def asnumpy(self, array: Any) -> Any:
-        """An array from there."""
+        """Copy an array of this library to NumPy."""
         ...
 
 
 def cupy_namespace() -> ArrayNamespace:
-    """CuPy, whose arrays lie on the first GPU; raises UsageError where it is not there."""
+    """CuPy, with arrays on the first GPU. Raises UsageError if it is not installed."""
     try:
         import cupy
     except ImportError as error:
@@ -30,11 +44,11 @@ def cupy_namespace() -> ArrayNamespace:
 
 
 class ArrayExecutor:
-    """Executes a model that is a plain function over arrays, of NumPy where no other namespace is given."""
+    """Executes a function over arrays: NumPy's, or those of `namespace`."""
 
-    def __init__(self, function: Callable[[Arrays], Arrays], namespace: ArrayNamespace | None = None, *, is_brief: bool = True) -> None:
+    def __init__(self, function: Callable[[Arrays], Arrays], namespace: ArrayNamespace | None = None, *, runs_inline: bool = True) -> None:
         self._function, self._namespace = function, namespace
-        self.is_brief = is_brief and namespace is None  # who waits for a GPU must not hold up the event loop
+        self.runs_inline = runs_inline and namespace is None  # waiting for a GPU would block the event loop
 
     def execute(self, inputs: Arrays) -> Arrays:
         """See `Executor.execute`."""

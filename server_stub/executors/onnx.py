@@ -8,8 +8,8 @@ import numpy as np
 from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
-from server_stub.devices import Kind
-from server_stub.executors.base import Arrays
+from server_stub.devices.device import Kind
+from server_stub.executors.array import Arrays
 
 _DATATYPES = {
     "tensor(bool)": Datatype.BOOL,
@@ -29,12 +29,12 @@ _PROVIDERS: dict[Kind, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecu
 
 
 class OnnxExecutor:
-    """Executes an ONNX file; `threads` is how many ONNX Runtime uses for one execution on the CPU.
+    """Executes an ONNX file, with `threads` threads per execution on the CPU.
 
-    `inputs` and `outputs` are the graph's own tensors, with -1 for a size that it leaves open.
+    `inputs` and `outputs` are the graph's tensors, with -1 for variable sizes.
     """
 
-    is_brief = False
+    runs_inline = False
 
     def __init__(self, file: pathlib.Path, threads: int, device: Kind = "cpu") -> None:
         try:
@@ -45,35 +45,35 @@ class OnnxExecutor:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-        # threads that spin while they wait take the CPU from the load generator beside them
+        # spinning threads would take CPU time from a load generator on the same machine
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
         provider = _PROVIDERS[device]
-        # what CUDA has no kernel for is left to the CPU
+        # operators without a CUDA kernel run on the CPU
         providers = list(dict.fromkeys((provider, _PROVIDERS["cpu"])))
         try:
-            # its own fallback would go on without the provider, and say so on stdout
+            # ONNX Runtime's own fallback would continue without the provider and print to stdout
             self._session: Any = onnxruntime.InferenceSession(file, options, providers=providers, enable_fallback=0)
         except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no other base
             raise UsageError(f"{file} cannot be loaded by ONNX Runtime: {error}") from None
-        if provider not in self._session.get_providers():  # it warns, and goes on without
-            raise UsageError(f"{file} cannot be executed on {device}: ONNX Runtime could not start its {provider}.")
+        if provider not in self._session.get_providers():  # it warns, but continues
+            raise UsageError(f"{file} cannot run on {device}: ONNX Runtime could not start its {provider}.")
         self.device, self._runtime = device, onnxruntime
         self.inputs, self.outputs = (
-            tuple(_metadata(file, one) for one in some) for some in (self._session.get_inputs(), self._session.get_outputs())
+            tuple(_metadata(file, tensor) for tensor in tensors) for tensors in (self._session.get_inputs(), self._session.get_outputs())
         )
-        self._output_names = [one.name for one in self.outputs]
+        self._output_names = [tensor.name for tensor in self.outputs]
 
     def execute(self, inputs: Arrays) -> Arrays:
         """See `Executor.execute`."""
-        # a tensor behind a JSON part of any length may stand unaligned in the body: ONNX Runtime expects aligned memory
+        # ONNX Runtime expects aligned memory, but a tensor after a JSON part of any length may not be aligned
         feeds = {name: np.require(array, requirements=("C", "A")) for name, array in inputs.items()}
         if self.device == "cpu":
             return dict(zip(self._output_names, self._session.run(self._output_names, feeds), strict=True))
         return self.execute_bound(feeds)
 
     def execute_bound(self, feeds: Arrays) -> Arrays:
-        """The same with I/O binding: one copy to the device, one back, and outputs allocated there."""
+        """Execute with I/O binding: inputs are copied to the device once, outputs allocated there and copied back once."""
         binding = self._session.io_binding()
         values = {name: self._runtime.OrtValue.ortvalue_from_numpy(array, self.device, 0) for name, array in feeds.items()}
         for name, value in values.items():
@@ -86,6 +86,6 @@ class OnnxExecutor:
 
 def _metadata(file: pathlib.Path, tensor: Any) -> TensorMetadata:
     if tensor.type not in _DATATYPES:
-        raise UsageError(f"{file} has the tensor '{tensor.name}' of type {tensor.type}, which this server does not serve.")
+        raise UsageError(f"{file} has the tensor '{tensor.name}' of type {tensor.type}, which this server does not support.")
     shape = tuple(size if isinstance(size, int) else -1 for size in tensor.shape)
     return TensorMetadata(tensor.name, _DATATYPES[tensor.type].value, shape)

@@ -1,4 +1,4 @@
-"""The built-in models, by name; the names alone are here, so that reading options loads nothing."""
+"""The built-in models. This module has only their names, so that parsing options loads no libraries."""
 
 _DATATYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "fp16", "bf16", "fp32", "fp64", "bytes")
 

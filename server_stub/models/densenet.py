@@ -1,6 +1,6 @@
-"""`densenet_onnx`: the image classifier of Triton's quick start, with weights from a seed or from a trained file.
+"""`densenet_onnx`: the image classifier of Triton's quick start, with random weights or from a trained file.
 
-`densenet_batch` is the same one with a batch dimension and dynamic batching, always with the weights from the seed.
+`densenet_batch` is the same model with a batch dimension and dynamic batching, always with random weights.
 """
 
 import dataclasses
@@ -14,11 +14,11 @@ import platformdirs
 from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
-from server_stub.batching import BatchingPolicy
-from server_stub.definition import ModelDefinition, TensorDefinition
-from server_stub.devices import Kind
+from server_stub.devices.device import Kind
 from server_stub.executors.onnx import OnnxExecutor
+from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.models import densenet_graph
+from server_stub.scheduling.batching import BatchingPolicy
 
 NAME, BATCH_NAME = "densenet_onnx", "densenet_batch"
 LABEL_FILENAME = "densenet_labels.txt"
@@ -28,18 +28,18 @@ _INPUT = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), reshape=(1, 3,
 
 
 def load(threads: int, trained: pathlib.Path | None = None, device: Kind = "cpu") -> tuple[ModelDefinition, OnnxExecutor]:
-    """The model, ready to execute: `trained` is the model zoo's densenet-7 file, None takes the weights from the seed."""
+    """`densenet_onnx` and its executor. `trained` is the model zoo's densenet-7 file; None uses random weights."""
     executor = OnnxExecutor(trained or seeded_file(), threads, device)
     expected = (TensorMetadata("data_0", "FP32", (1, 3, 224, 224)), TensorMetadata("fc6_1", "FP32", (1, _CLASSES, 1, 1)))
-    found = (*executor.inputs, *executor.outputs)
-    if found != expected:
-        raise UsageError(f"{trained} is not the model zoo's densenet-7: it has {_listed(found)}, where {_listed(expected)} are expected.")
+    actual = (*executor.inputs, *executor.outputs)
+    if actual != expected:
+        raise UsageError(f"{trained} is not the model zoo's densenet-7: it has {_listed(actual)}, expected {_listed(expected)}.")
     labels = read_labels(trained.with_name(LABEL_FILENAME)) if trained else neutral_labels()
     return dataclasses.replace(definition(labels), device=device), executor
 
 
 def load_batched(threads: int, device: Kind = "cpu") -> tuple[ModelDefinition, OnnxExecutor]:
-    """The model with a batch dimension, ready to execute."""
+    """`densenet_batch` and its executor."""
     image = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), format="FORMAT_NCHW")
     logits = TensorDefinition(
         "fc6_1", Datatype.FP32, (_CLASSES,), reshape=(_CLASSES, 1, 1), labels=neutral_labels(), label_filename=LABEL_FILENAME
@@ -52,7 +52,7 @@ def load_batched(threads: int, device: Kind = "cpu") -> tuple[ModelDefinition, O
         inputs=(image,),
         outputs=(logits,),
         default_model_filename="model.onnx",
-        # a core's caches hold the activations of two images: eight take it an eighth longer each, where a GPU takes less
+        # a CPU core's caches hold the activations of two images; with eight, each takes an eighth longer
         scheduling=BatchingPolicy() if device == "cuda" else BatchingPolicy((2,)),
         device=device,
     )
@@ -60,7 +60,7 @@ def load_batched(threads: int, device: Kind = "cpu") -> tuple[ModelDefinition, O
 
 
 def definition(labels: tuple[str, ...]) -> ModelDefinition:
-    """The model as clients see it; the names of its classes are all that varies."""
+    """The definition of `densenet_onnx` with these class names."""
     logits = TensorDefinition(
         "fc6_1", Datatype.FP32, (_CLASSES,), reshape=(1, _CLASSES, 1, 1), labels=labels, label_filename=LABEL_FILENAME if labels else ""
     )
@@ -70,42 +70,42 @@ def definition(labels: tuple[str, ...]) -> ModelDefinition:
 
 
 def neutral_labels() -> tuple[str, ...]:
-    """Names that promise no more than weights from a seed can keep."""
+    """Placeholder class names, for random weights."""
     return tuple(f"CLASS {index}" for index in range(_CLASSES))
 
 
 def read_labels(file: pathlib.Path) -> tuple[str, ...]:
-    """The labels beside a trained file, one a line; the neutral ones if there are none."""
+    """Read a trained model's class names, one per line. Returns placeholders if there is no such file."""
     if not file.exists():
         return neutral_labels()
     labels = tuple(file.read_text(encoding="utf-8").splitlines())
     if len(labels) != _CLASSES:
-        raise UsageError(f"{file} holds {len(labels)} lines, where the names of {_CLASSES} classes are expected.")
+        raise UsageError(f"{file} has {len(labels)} lines, expected the names of {_CLASSES} classes.")
     return labels
 
 
 def seeded_file(name: str = NAME) -> pathlib.Path:
-    """The model's file with the weights from the seed, made on first use and kept; PERFKIT_CACHE_DIR says where."""
+    """The model file with random weights from a fixed seed, generated on first use and cached in PERFKIT_CACHE_DIR."""
     folder = pathlib.Path(os.environ.get("PERFKIT_CACHE_DIR") or platformdirs.user_cache_dir("perfkit")) / "models"
     file = folder / f"{name}-{densenet_graph.BUILDER_VERSION}.onnx"
     if file.exists():
         return file
-    sys.stderr.write(f"making the weights of {name} (once; kept in {file})\n")
+    sys.stderr.write(f"generating the weights of {name} (once; cached in {file})\n")
     try:
         encoded = densenet_graph.build_model(is_batched=name == BATCH_NAME).SerializeToString(deterministic=True)
         folder.mkdir(parents=True, exist_ok=True)
-        # written aside and moved into place, so that a second server never reads half a file
+        # written to a temporary file first, so that another server never reads half a file
         with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{name}-", suffix=".part", delete=False) as part:
             part.write(encoded)
         pathlib.Path(part.name).replace(file)
     except ImportError as error:
-        raise UsageError(f"making {name} needs the onnx package ({error}): pip install 'perfkit[server]'") from None
+        raise UsageError(f"generating {name} needs the onnx package ({error}): pip install 'perfkit[server]'") from None
     except OSError as error:
         raise UsageError(
-            f"the weights of {name} cannot be kept in {folder} ({error}): set PERFKIT_CACHE_DIR to a writable folder."
+            f"the weights of {name} cannot be cached in {folder} ({error}): set PERFKIT_CACHE_DIR to a writable folder."
         ) from None
     return file
 
 
 def _listed(tensors: tuple[TensorMetadata, ...]) -> str:
-    return ", ".join(f"{one.name} {one.datatype} {list(one.shape)}" for one in tensors)
+    return ", ".join(f"{tensor.name} {tensor.datatype} {list(tensor.shape)}" for tensor in tensors)

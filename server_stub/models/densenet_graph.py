@@ -1,11 +1,11 @@
-"""DenseNet-121 (Huang et al., 2017) as the graph of the ONNX model zoo's densenet-7, with weights made from a seed.
+"""DenseNet-121 (Huang et al., 2017) as the graph of the ONNX model zoo's densenet-7, with random weights.
 
-Operators, shapes and tensor names are the zoo's, so inference costs what the trained model costs. The weights are
-random: every filter has mean zero and a variance of gain² / fan-in, where the gain undoes what ReLU takes from the
-variance of a normal variable (Brock et al., 2021, "Characterizing signal propagation to close the performance gap in
-unnormalized ResNets"). Activations so keep a mean near 0 and a variance near 1 through all layers, and the batch
-normalization, whose statistics are 0 and 1, passes them on. The bits come from the Philox generator and become floats
-by exact operations alone: the same weights on every machine.
+Operators, shapes and tensor names are the zoo's, so inference costs as much as with the trained model. Every filter has
+mean zero and a variance of gain² / fan-in, where the gain makes up for the variance that ReLU removes from a normal
+variable (Brock et al., 2021, "Characterizing signal propagation to close the performance gap in unnormalized ResNets").
+Activations therefore keep a mean near 0 and a variance near 1 through all layers, and batch normalization with the
+statistics 0 and 1 leaves them unchanged. The weights come from the Philox generator with a fixed seed, and are converted
+to floats by exact operations only, so they are the same on every machine.
 """
 
 import math
@@ -16,19 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 BUILDER_VERSION = 1
-"""Rises with every change of the graph or the weights: it names the cached file."""
+"""Part of the cached file's name. Increase it with every change of the graph or the weights."""
 
 _SEED = 121
 _OPSET, _IR_VERSION = 7, 4
 _GROWTH, _BOTTLENECK, _BLOCKS, _FIRST_CHANNELS, _CLASSES = 32, 128, (6, 12, 24, 16), 64, 1000
 _RELU_GAIN = 1 / math.sqrt(0.5 - 0.5 / math.pi)  # 1 / the standard deviation of max(0, x), x normal
 _UNIFORM_GAIN = math.sqrt(12)  # 1 / the standard deviation of an input uniform in [0, 1)
-_POOL_GAIN = 1.4  # averaging four values that are partly alike takes about a third of the standard deviation
-_LOGIT_GAIN = 5.0  # averaging over 7 x 7 leaves little: spread the logits over some units, as trained ones are
+_POOL_GAIN = 1.4  # averaging four correlated values removes about a third of the standard deviation
+_LOGIT_GAIN = 5.0  # makes up for the average over 7 x 7, so that the logits spread over some units as trained ones do
 
 
 def build_model(*, is_batched: bool = False) -> Any:
-    """The model as an `onnx.ModelProto`; batched, it takes any number of images, with the same weights."""
+    """Build the model as an `onnx.ModelProto`. If batched, it accepts any number of images, with the same weights."""
     graph = _Graph()
     graph.conv("conv1_w_0", (_FIRST_CHANNELS, 3, 7, 7), _UNIFORM_GAIN, stride=2, pad=3)
     graph.normalize_and_relu("conv1/bn", _FIRST_CHANNELS)
@@ -50,7 +50,7 @@ def build_model(*, is_batched: bool = False) -> Any:
 
 
 def _dense_layer(graph: "_Graph", name: str, channels: int) -> None:
-    """BN, ReLU and a 1x1 convolution, then BN, ReLU and a 3x3 convolution, put behind what came in."""
+    """BN, ReLU and a 1x1 convolution, then BN, ReLU and a 3x3 convolution, concatenated to the layer's input."""
     before = graph.last
     graph.normalize_and_relu(f"{name}/x1/bn", channels)
     graph.conv(f"{name}/x1_w_0", (_BOTTLENECK, channels, 1, 1), _RELU_GAIN)
@@ -60,7 +60,7 @@ def _dense_layer(graph: "_Graph", name: str, channels: int) -> None:
 
 
 class _Graph:
-    """Nodes and weights added one behind the other; `last` is the tensor that the latest node gave."""
+    """A graph under construction. `last` is the output of the latest node."""
 
     def __init__(self) -> None:
         self.last = "data_0"
@@ -69,7 +69,7 @@ class _Graph:
         self._random = np.random.Philox(key=_SEED)
 
     def node(self, operator: str, inputs: Sequence[str] | None = None, output: str = "", **attributes: Any) -> str:
-        """Adds a node, behind the latest one unless `inputs` says otherwise; gives its output's name."""
+        """Add a node after the latest one, or after `inputs`. Returns the name of its output."""
         import onnx
 
         self.last = output or f"r{len(self._nodes)}"
@@ -88,13 +88,13 @@ class _Graph:
         bias: str = "",
         output: str = "",
     ) -> None:
-        """Adds a convolution, with filters that have mean zero."""
+        """Add a convolution, with filters of mean zero."""
         inputs = [self.last, weights, *([bias] if bias else [])]
         self._constant(weights, self._filters(shape, gain))
         self.node("Conv", inputs, output, kernel_shape=shape[2:], strides=(stride, stride), pads=(pad, pad, pad, pad))
 
     def normalize_and_relu(self, name: str, channels: int) -> None:
-        """Adds batch normalization, Caffe's "Scale" layer as Mul and Add, and ReLU."""
+        """Add batch normalization, Caffe's "Scale" layer as Mul and Add, and ReLU."""
         for suffix, value in (("scale", 1.0), ("bias", 0.0), ("mean", 0.0), ("var", 1.0)):
             self._constant(f"{name}_{suffix}_0", np.full(channels, value, np.float32))
         inputs = [self.last, *(f"{name}_{suffix}_0" for suffix in ("scale", "bias", "mean", "var"))]
@@ -106,11 +106,11 @@ class _Graph:
         self.node("Relu")
 
     def vector(self, name: str, size: int, *, center: float, radius: float) -> None:
-        """Adds a constant vector, uniform around `center`."""
+        """Add a constant vector, uniform around `center`."""
         self._constant(name, (center + self._integers(size) * (radius / 2**23)).astype(np.float32))
 
     def model(self, batch: int | str) -> Any:
-        """All that was added, as a model from `data_0` to `fc6_1`; a batch with a name is left open."""
+        """The complete model, from `data_0` to `fc6_1`. A `batch` given by name is a variable size."""
         import onnx
 
         image, logits = (
@@ -124,14 +124,14 @@ class _Graph:
     def _filters(self, shape: tuple[int, int, int, int], gain: float) -> npt.NDArray[np.float32]:
         fan_in = math.prod(shape[1:])
         values = self._integers(math.prod(shape)).reshape(shape[0], fan_in)
-        # in integers, since the order in which floats are summed differs between machines
+        # in integers, since sums of floats depend on the order of summation, which differs between machines
         centered = values * fan_in - values.sum(axis=1, keepdims=True)
         scale = gain * math.sqrt(3 / fan_in) / (2**23 * fan_in)  # 1/3 is the variance of a uniform variable in [-1, 1)
         filters: npt.NDArray[np.float32] = (centered * scale).astype(np.float32)
         return filters.reshape(shape)
 
     def _integers(self, count: int) -> npt.NDArray[np.int64]:
-        """Uniform in [-2^23, 2^23), what a float32 holds exactly."""
+        """Integers uniform in [-2^23, 2^23), which a float32 represents exactly."""
         bits: npt.NDArray[np.uint64] = self._random.random_raw(count)
         return (bits >> np.uint64(40)).astype(np.int64) - 2**23
 

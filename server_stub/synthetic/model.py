@@ -1,22 +1,21 @@
-"""The model `synthetic` as the fronts see it: an identity that answers when its declared queue says so."""
+"""The model `synthetic`: returns its input, at the time that its simulated queue gives."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype
-from server_stub import inference
-from server_stub.counted import CountedModel
-from server_stub.definition import ModelDefinition, TensorDefinition
-from server_stub.statistics import FailureReason, Timing
-from server_stub.synthetic.batched_line import BatchedLine, Execution
-from server_stub.synthetic.departures import Departures
-from server_stub.synthetic.law import Law
-from server_stub.synthetic.queue import DeclaredQueue, Passage
+from server_stub.inference.conversion import check_request, input_arrays, make_response
+from server_stub.inference.definition import ModelDefinition, TensorDefinition
+from server_stub.inference.model import Model
+from server_stub.scheduling.model_statistics import FailureReason, Timing
+from server_stub.synthetic.dispatch import BatchDispatcher, DepartureTimer, Execution
+from server_stub.synthetic.service_model import ServiceModel
+from server_stub.synthetic.simulated_queue import ServedRequest, SimulatedQueue
 
 NAME = "synthetic"
-_Answer = TypeVar("_Answer")
+_Encoded = TypeVar("_Encoded")
 _DEFINITION = ModelDefinition(
     NAME,
     platform="",
@@ -27,63 +26,59 @@ _DEFINITION = ModelDefinition(
 )
 
 
-class SyntheticModel(CountedModel):
-    """A `server_stub.model.Model` without a thread: that would be a second queue behind the declared one.
+class SyntheticModel(Model):
+    """Runs on the event loop, because a thread would add a second queue behind the simulated one.
 
-    The times of its statistics are the declared ones.
+    Its statistics report the simulated times.
     """
 
-    def __init__(self, law: Law) -> None:
+    def __init__(self, service_model: ServiceModel) -> None:
         super().__init__(_DEFINITION)
-        self._queue = DeclaredQueue(law)
-        self._line = None if law.batch is None else BatchedLine(law, law.batch)
-        self._lead_ns = law.lead_ns
-        self._departures: Departures | None = None  # made with the first request, in whose loop it lives
+        self._queue = SimulatedQueue(service_model)
+        self._batches = None if service_model.batch is None else BatchDispatcher(service_model, service_model.batch)
+        self._lead_ns = service_model.lead_ns
+        self._departures: DepartureTimer | None = None  # made with the first request, in its event loop
 
-    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Answer]) -> _Answer:
-        """See `Model.infer`; reading the request, checking it and encoding its answer are part of its service time."""
-        batch_size = inference.check_request(self.definition, request)
-        arrays = inference.input_arrays(self.definition, request)
-        answer = encode(inference.response(self.definition, self.version, request, {"OUTPUT0": arrays["INPUT0"]}))
+    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded]) -> _Encoded:
+        """See `Model.infer`. The simulated service time includes decoding, checking and encoding."""
+        batch_size = check_request(self.definition, request)
+        arrays = input_arrays(self.definition, request)
+        encoded = encode(make_response(self.definition, self.version, request, {"OUTPUT0": arrays["INPUT0"]}))
         with self._in_flight:
-            passage = await self._pass(arrived_ns, batch_size)
-        if passage.failure is not None:
-            self._statistics.add_failure(passage.departed_ns - arrived_ns, FailureReason.BACKEND)
-            raise ProtocolError(f"model '{NAME}' failed, as its law declares for a share of requests", passage.failure)
-        return answer
+            served = await self._serve(arrived_ns, batch_size)
+        if served.failure is not None:
+            self._statistics.add_failure(served.departed_ns - arrived_ns, FailureReason.BACKEND)
+            raise ProtocolError(f"model '{NAME}' failed, as its service model specifies for a share of requests", served.failure)
+        return encoded
 
-    async def _pass(self, arrived_ns: int, batch_size: int) -> Passage:
-        """Brings a request through the queue, and counts."""
+    async def _serve(self, arrived_ns: int, batch_size: int) -> ServedRequest:
+        """Wait for the simulated departure, and update the statistics."""
         if self._departures is None:
-            self._departures = Departures()
+            self._departures = DepartureTimer()
         departures = self._departures
-        if self._line is None:
-            passage, execution = self._queue.arrive(arrived_ns, batch_size), Execution(1)
+        if self._batches is None:
+            served, execution = self._queue.arrive(arrived_ns, batch_size), Execution(1)
         else:
-            passage, execution = await self._line.serve(arrived_ns, batch_size)
-        departs = False
+            served, execution = await self._batches.serve(arrived_ns, batch_size)
+        has_departed = False
         try:
-            await departures.wait(passage.departed_ns - self._lead_ns)
-            departs = True
+            await departures.wait(served.departed_ns - self._lead_ns)
+            has_departed = True
         finally:
-            execution.leave((arrived_ns, batch_size) if departs and passage.failure is None else None)
-            if execution.is_over and execution.answered:
-                timing = Timing(passage.started_ns, passage.started_ns, passage.departed_ns, passage.departed_ns)
-                self._statistics.add_execution(timing, execution.answered)
-        return passage
-
-    async def responses(self, request: InferRequest, arrived_ns: int) -> AsyncGenerator[InferResponse, None]:
-        """See `Model.responses`."""
-        yield await self.infer(request, arrived_ns, lambda response: response)
+            execution.end_request((arrived_ns, batch_size) if has_departed and served.failure is None else None)
+            if execution.is_over and execution.succeeded:
+                timing = Timing(served.started_ns, served.started_ns, served.departed_ns, served.departed_ns)
+                self._statistics.add_execution(timing, execution.succeeded)
+        return served
 
     @property
     def pending(self) -> int:
-        """See `Model.pending`; one by one it is declared on arrival when a request is served, and nobody waits."""
-        return 0 if self._line is None else self._line.pending
+        """See `Model.pending`. Without batches it is 0, because each request's times are fixed on arrival."""
+        return 0 if self._batches is None else self._batches.pending
 
     def close(self) -> None:
-        """Ends the waiting of those who have not departed yet."""
+        """See `Model.close`."""
         if self._departures is not None:
             self._departures.close()
-        if self._line is not None:
-            self._line.close()
+        if self._batches is not None:
+            self._batches.close()

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from benchmarks.live_queue import SERVICE_NS, quantile_ns
-from server_stub.synthetic.law import Exponential, Law
-from server_stub.synthetic.queue import DeclaredQueue
+from server_stub.synthetic.service_model import Exponential, ServiceModel
+from server_stub.synthetic.simulated_queue import SimulatedQueue
 
 
 @pytest.mark.parametrize("quantile", [0.1, 0.5, 0.99])
@@ -23,7 +23,7 @@ def test_with_very_many_servers_nobody_waits():
 def test_the_declared_queue_has_these_quantiles(servers):
     source, queue, now_s, responses_ns = (
         random.Random(3),
-        DeclaredQueue(Law(Exponential(round(SERVICE_NS)), servers=servers, seed=1)),
+        SimulatedQueue(ServiceModel(Exponential(round(SERVICE_NS)), servers=servers, seed=1)),
         0.0,
         [],
     )

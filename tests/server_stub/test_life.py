@@ -40,7 +40,7 @@ def test_the_ready_line_is_all_that_stdout_gets(start_server):
     assert (code, stdout) == (0, "")
     ports = f"HTTP {started.http_port}, gRPC {started.grpc_port}, metrics {started.metrics_port}"
     assert stderr.count("\n") == 1
-    assert stderr.startswith(f"serving simple on 127.0.0.1: {ports}; executing on ")
+    assert stderr.startswith(f"serving simple on 127.0.0.1: {ports}; models run on ")
 
 
 def test_the_threads_leave_a_cpu_free(server):
@@ -145,7 +145,7 @@ def test_a_closed_stdin_has_ended():
 def test_an_option_that_cannot_be_used_is_one_sentence():
     ended = run("--http-port", "99999")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == "server_stub: --http-port 99999: a port lies between 0 (a free one is chosen) and 65535.\n"
+    assert ended.stderr == "server_stub: --http-port 99999: a port must be between 0, which selects a free one, and 65535.\n"
 
 
 def test_help_names_every_option():

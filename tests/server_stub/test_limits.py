@@ -12,9 +12,9 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2 as triton
 
-from server_stub.http_inference import MAX_JSON_BYTES
-from server_stub.limits import Limits
-from tests.server_stub.h2_caller import SERVICE, Caller, framed
+from server_stub.http.inference import MAX_JSON_BYTES
+from server_stub.options import Limits
+from tests.server_stub.grpc.h2_caller import SERVICE, Caller, framed
 
 INFER = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\n"
 BODY = json.dumps(
@@ -136,7 +136,7 @@ def test_a_connection_too_many_is_told_so_when_it_asks(narrow):
             connections = [opened.enter_context(connect(narrow.http_port)) for _ in range(5)]
             answers = [ask(connection) for connection in connections]
             statuses = [status for status, _ in answers]
-        assert json.loads(answers[4][1]) == {"error": "the server has 4 connections, which are all it takes"}
+        assert json.loads(answers[4][1]) == {"error": "the server has reached its limit of 4 connections"}
         assert read_all(connections[4]) == b""
         assert ask(connections[0])[0] == 200
     await_answer(narrow)
@@ -185,7 +185,7 @@ def test_a_call_too_many_is_refused_and_the_others_go_on(narrow):
             stream = second.open("ServerLive")
             second.send(stream, framed(b""), end=True)
             status, text, _ = second.finish(stream)
-        assert (status, text) == (RESOURCE_EXHAUSTED, "the server has 2 calls, which are all it takes")
+        assert (status, text) == (RESOURCE_EXHAUSTED, "the server has reached its limit of 2 calls")
         for stream in streams:
             first.send(stream, framed(simple_request()), end=True)
             assert first.finish(stream)[0] == 0
@@ -328,7 +328,7 @@ def test_a_method_that_is_no_text_costs_others_nothing_that_they_have_begun(star
         assert [triton.ModelStreamInferResponse.FromString(one).infer_response.id for one in answers] == ["2"]
     code, _, stderr = started.end()
     assert (code, "Traceback" in stderr) == (0, False)
-    assert "is started again" in stderr
+    assert "is restarted" in stderr
 
 
 def test_a_stop_waits_for_what_grpc_was_asked_before_it_was_started_again(start_server):

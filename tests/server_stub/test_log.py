@@ -10,7 +10,7 @@ import sys
 import pytest
 import tritonclient.grpc
 
-from server_stub.log import TOLD, Log
+from server_stub.log import REPORTED_NOTE, Log
 from server_stub.settings import Settings
 
 NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
@@ -33,7 +33,7 @@ def fail():
     raise ValueError("oh\nno")
 
 
-def fault():
+def internal_error():
     try:
         fail()
     except ValueError as error:
@@ -45,7 +45,7 @@ def test_people_get_sentences():
     lines.out.info("ready", "serving m", models=["m"])
     lines.out.info("stopping", why="SIGTERM")
     lines.out.request("HTTP", "GET /v2", "200", 1500)
-    lines.out.fault(fault())
+    lines.out.internal_error(internal_error())
     first, second, *_, last = lines.text.splitlines()
     assert (first, second, last) == ("serving m", "Traceback (most recent call last):", "no")
 
@@ -62,7 +62,7 @@ def test_programs_get_an_object_a_line():
     lines.out.info("stopping", why="SIGTERM")
     lines.out.request("HTTP", "GET /v2", "200", 1500)
     lines.out.warning("w", "beware")
-    lines.out.fault(fault())
+    lines.out.internal_error(internal_error())
     ready, stopping, request, warning, failed = (json.loads(line) for line in lines.text.splitlines())
     time = "2026-01-02T12:00:00+00:00"
     assert ready == {"time": time, "level": "info", "event": "ready", "message": "serving m", "models": ["m"]}
@@ -87,21 +87,21 @@ def test_each_kind_of_line_can_be_switched_off(is_json):
     lines = Lines(is_json=is_json, log_info=False, log_warning=False, log_error=False)
     lines.out.info("ready", "serving m")
     lines.out.warning("w", "beware")
-    lines.out.fault(fault())
+    lines.out.internal_error(internal_error())
     lines.out.request("HTTP", "GET /v2", "200", 1500)
     assert lines.text == ""
 
 
 def test_what_an_event_loop_meets_is_told_once():
     lines = Lines()
-    told, untold, loop = fault(), fault(), asyncio.new_event_loop()
+    told, untold, loop = internal_error(), internal_error(), asyncio.new_event_loop()
     loop.close()
-    told.add_note(TOLD)
-    lines.out.loop_fault(loop, {"message": "Task exception was never retrieved", "exception": told})
+    told.add_note(REPORTED_NOTE)
+    lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": told})
     assert lines.text == ""
-    lines.out.loop_fault(loop, {"message": "Task exception was never retrieved", "exception": untold})
+    lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": untold})
     assert lines.text.endswith("ValueError: oh\nno\n")
-    lines.out.loop_fault(loop, {"message": "something"})
+    lines.out.handle_loop_exception(loop, {"message": "something"})
     assert lines.text.endswith("RuntimeError: something\n")
 
 

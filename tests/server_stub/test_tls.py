@@ -12,7 +12,7 @@ import tritonclient.http
 import trustme
 
 from perfkit.errors import UsageError
-from server_stub.tls import read_identity
+from server_stub.options import read_tls_identity
 
 ARRAY = np.arange(16, dtype=np.int32)[np.newaxis]
 
@@ -85,8 +85,8 @@ def test_files_that_cannot_be_used_are_named(files):
         (files / "ca.pem", files / "key.pem"),
         (files / "no", files / "key.pem"),
     ):
-        with pytest.raises(UsageError, match=rf"--tls-cert {certificate} with --tls-key {key}: they cannot be used: "):
-            read_identity(certificate, key)
+        with pytest.raises(UsageError, match=rf"--tls-cert {certificate} with --tls-key {key} cannot be used: "):
+            read_tls_identity(certificate, key)
 
 
 def test_an_encrypted_key_is_refused_instead_of_asked_for(files, tmp_path):
@@ -96,5 +96,5 @@ def test_an_encrypted_key_is_refused_instead_of_asked_for(files, tmp_path):
     encryption = serialization.BestAvailableEncryption(b"secret")
     encrypted = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
     (tmp_path / "key.pem").write_bytes(encrypted)
-    with pytest.raises(UsageError, match="the key is not encrypted"):
-        read_identity(files / "cert.pem", tmp_path / "key.pem")
+    with pytest.raises(UsageError, match="the key unencrypted"):
+        read_tls_identity(files / "cert.pem", tmp_path / "key.pem")

@@ -176,7 +176,7 @@ def test_sums_and_differences_of_decimal_texts(flavour):
 def test_a_text_that_is_no_number_is_refused(flavour):
     texts = np.array([[b"1"] * 15 + [b"one"]], dtype=object)
     inputs = [flavour.input(name, texts, "BYTES") for name in ("INPUT0", "INPUT1")]
-    with pytest.raises(InferenceServerException, match=r"input 'INPUT0' holds b'one', which is no decimal number") as refused:
+    with pytest.raises(InferenceServerException, match=r"input 'INPUT0' holds b'one', which is not a decimal number") as refused:
         flavour.call("infer", "simple_string", inputs)
     assert refused.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
 

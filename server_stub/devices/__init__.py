@@ -1,0 +1,1 @@
+"""The CPU or the GPU that models run on."""

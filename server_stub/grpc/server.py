@@ -1,0 +1,138 @@
+"""grpcio's server on one port, with limits, restarted whenever a client's bytes make it fail.
+
+grpcio's asynchronous server stops accepting calls altogether after one whose method name is not UTF-8. Calls in flight
+are still answered; new connections are refused until the new server listens.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from server_stub.log import REPORTED_NOTE, Log
+from server_stub.options import Limits, TlsIdentity
+
+_INT32_MAX = 2**31 - 1
+_MIN_STREAMS = 100
+_RETRY_S = 0.01  # between attempts to reopen the port
+
+logging.getLogger("grpc._cython.cygrpc").setLevel(logging.CRITICAL)  # the log below reports failures, without a traceback
+
+
+class GrpcServer:
+    """Serves gRPC handlers on a port until it is stopped."""
+
+    def __init__(self, handlers: Sequence[grpc.GenericRpcHandler], limits: Limits, log: Log) -> None:
+        self._handlers, self._limits, self._log = handlers, limits, log
+        self._server: grpc.aio.Server | None = None
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._supervisor: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int, tls: TlsIdentity | None = None) -> int:
+        """Listen, and return the port. Raises OSError if that fails."""
+        address = f"[{host}]" if ":" in host else host
+        self._server, port, serving = await self._open(address, port, tls)
+        self._supervisor = asyncio.ensure_future(self._supervise(address, port, tls, serving))
+        return port
+
+    async def stop(self) -> None:
+        """Stop listening, and wait until the calls in flight are answered or `stop_timeout_s` has passed."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+        ending = [asyncio.ensure_future(self._server.stop(self._limits.stop_timeout_s))] if self._server is not None else []
+        if self._stopping:  # calls to failed servers are in flight too
+            await asyncio.wait(self._stopping, timeout=self._limits.stop_timeout_s)
+        await asyncio.gather(*ending, return_exceptions=True)  # a server that has just failed raises its error again
+        for task in self._stopping:
+            task.cancel()
+
+    async def _open(self, address: str, port: int, tls: TlsIdentity | None) -> "tuple[grpc.aio.Server, int, asyncio.Task[Any]]":
+        server = grpc.aio.server(options=_options(self._limits))
+        server.add_generic_rpc_handlers(self._handlers)
+        try:
+            if tls is None:
+                port = server.add_insecure_port(f"{address}:{port}")
+            else:
+                port = server.add_secure_port(f"{address}:{port}", grpc.ssl_server_credentials([(tls.key, tls.certificate)]))
+        except RuntimeError as error:
+            raise OSError(str(error).partition(";")[0]) from None
+        async with _record_new_tasks() as tasks:
+            await server.start()
+        tasks[0].add_done_callback(_mark_as_reported)
+        return server, port, tasks[0]
+
+    async def _supervise(self, address: str, port: int, tls: TlsIdentity | None, serving: "asyncio.Task[Any]") -> None:
+        """Replace the server whenever its serving task fails."""
+        while True:
+            await asyncio.wait((serving,))
+            if serving.cancelled() or (error := serving.exception()) is None:
+                return
+            self._log.warning("grpc_restarted", f"grpcio failed on a client's bytes and is restarted: {error}", error=str(error))
+            assert self._server is not None
+            stopping = asyncio.ensure_future(_drain(self._server))
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopping.discard)
+            serving = await self._reopen(address, port, tls)
+
+    async def _reopen(self, address: str, port: int, tls: TlsIdentity | None) -> "asyncio.Task[Any]":
+        while True:
+            try:
+                self._server, _, serving = await self._open(address, port, tls)
+            except OSError:
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return serving
+
+
+def _mark_as_reported(serving: "asyncio.Task[Any]") -> None:
+    """Mark the task's error, which grpcio also raises in tasks that nobody awaits, as already logged."""
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        error.add_note(REPORTED_NOTE)
+
+
+async def _drain(server: grpc.aio.Server) -> None:
+    """Stop a failed server once its last call has ended."""
+    await asyncio.sleep(0)  # let the server's own shutdown run into the same error first
+    with contextlib.suppress(Exception):
+        await server.stop(_INT32_MAX)
+
+
+@contextlib.asynccontextmanager
+async def _record_new_tasks() -> "AsyncIterator[list[asyncio.Task[Any]]]":
+    """Record the tasks created in the block: grpcio does not expose the task in which it serves."""
+    loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[Any]]()
+    before = loop.get_task_factory()
+
+    def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **keys: Any) -> "asyncio.Task[Any]":
+        tasks.append(asyncio.Task(coroutine, loop=loop, **keys))
+        return tasks[-1]
+
+    loop.set_task_factory(make)
+    try:
+        yield tasks
+    finally:
+        loop.set_task_factory(before)
+
+
+def _options(limits: Limits) -> Sequence[tuple[str, int]]:
+    """GRPC core's options: our limits, and Triton's settings for pings."""
+    return (
+        ("grpc.max_receive_message_length", min(limits.max_body_bytes, _INT32_MAX)),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.so_reuseport", 0),  # otherwise a second server could share the port
+        # per connection, and inexact: the front end enforces max_calls itself
+        ("grpc.max_concurrent_streams", max(_MIN_STREAMS, limits.max_calls)),
+        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        ("grpc.server_handshake_timeout_ms", round(limits.head_timeout_s * 1000)),
+        ("grpc.max_connection_idle_ms", min(round(limits.idle_timeout_s * 1000), _INT32_MAX)),
+        ("grpc.keepalive_time_ms", 7_200_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 0),
+        ("grpc.http2.max_pings_without_data", 2),
+        ("grpc.http2.min_ping_interval_without_data_ms", 300_000),
+        ("grpc.http2.max_ping_strikes", 2),
+    )

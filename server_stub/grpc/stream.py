@@ -1,0 +1,128 @@
+"""`ModelStreamInfer`: many requests and responses in one call.
+
+Responses of ordinary models come in the order of the requests, those of decoupled models as soon as they are ready. An
+error is a response; the stream continues.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol import protobuf, v2_pb2
+from perfkit.protocol.message import InferRequest, InferResponse
+from server_stub.inference.model import Model
+from server_stub.log import Log
+
+_MAX_REQUESTS, _MAX_RESPONSES = 256, 64  # in flight and unsent, per stream; then the stream is not read
+_FINAL, _WANTS_FINAL = "triton_final_response", "triton_enable_empty_final_response"
+_INFER_RESPONSE_TAG = b"\x12"  # field 2, length-delimited
+
+
+ReadRequest: TypeAlias = Callable[[bytes], tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]]
+"""Decodes a request and finds its model. The returned function processes each response before it is encoded."""
+
+
+class StreamFailureError(Exception):
+    """A model's error that ends the stream, for clients that request this."""
+
+    def __init__(self, error: ProtocolError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Stream:
+    """One streaming call."""
+
+    def __init__(self, read_request: ReadRequest, write: Callable[[bytes], Awaitable[None]], log: Log, *, ends_with_errors: bool) -> None:
+        self._read_request, self._write, self._log, self._ends_with_errors = read_request, write, log, ends_with_errors
+        self._responses: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_RESPONSES)
+        self._slots = asyncio.Semaphore(_MAX_REQUESTS)
+        self._latest: asyncio.Future[None] | None = None  # done when the latest request's response is queued
+
+    async def serve(self, requests: AsyncIterator[bytes]) -> None:
+        """Serve until the client has closed its side and all requests are answered. Raises StreamFailureError."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                writing = tasks.create_task(self._write_all())
+                async with asyncio.TaskGroup() as responding:
+                    async for encoded in requests:
+                        await self._slots.acquire()
+                        task = responding.create_task(self._respond(encoded, time.monotonic_ns()))
+                        task.add_done_callback(lambda _: self._slots.release())
+                await self._responses.put(None)
+                await writing
+        except BaseExceptionGroup as group:
+            raise _first_error(group) from None
+
+    async def _write_all(self) -> None:
+        while (response := await self._responses.get()) is not None:
+            await self._write(response)
+
+    async def _respond(self, encoded: bytes, arrived_ns: int) -> None:
+        before, turn = self._latest, asyncio.get_running_loop().create_future()
+        self._latest = turn
+        is_accepted = False
+        try:
+            request, model, finish = self._read_request(encoded)
+            if model.definition.is_decoupled:
+                turn.set_result(None)
+                async with contextlib.aclosing(model.responses(request, arrived_ns)) as responses:
+                    async for response in responses:
+                        is_accepted = True
+                        await self._responses.put(_encode(finish(response), is_final=False))
+                if request.parameters.get(_WANTS_FINAL) is True:
+                    await self._responses.put(_encode(InferResponse(request.model, "", (), request.id), is_final=True))
+                return
+            is_accepted = True
+            encoded_response = await model.infer(request, arrived_ns, lambda response: _encode(finish(response), is_final=True))
+        except ProtocolError as error:
+            encoded_response = self._encode_error(encoded, error, is_accepted=is_accepted)
+        except Exception as error:  # noqa: BLE001 - an error in one request must not end the others
+            self._log.internal_error(error)
+            failure = ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL)
+            encoded_response = self._encode_error(encoded, failure, is_accepted=True)
+        try:
+            if before is not None:
+                await before
+            await self._responses.put(encoded_response)
+        finally:
+            if not turn.done():
+                turn.set_result(None)
+
+    def _encode_error(self, encoded: bytes, error: ProtocolError, *, is_accepted: bool) -> bytes:
+        """An error as a response, final if the model had accepted the request. May raise StreamFailureError instead."""
+        message = v2_pb2.ModelStreamInferResponse(error_message=str(error))
+        try:
+            message.infer_response.id = v2_pb2.ModelInferRequest.FromString(encoded).id
+        except DecodeError:
+            message.infer_response.SetInParent()
+        if is_accepted and error.kind in (ErrorKind.INTERNAL, ErrorKind.UNAVAILABLE):
+            if self._ends_with_errors:
+                raise StreamFailureError(error)
+            message.infer_response.parameters[_FINAL].bool_param = True
+        return message.SerializeToString()
+
+
+def _encode(response: InferResponse, *, is_final: bool) -> bytes:
+    parameters = {**response.parameters, _FINAL: is_final}
+    encoded = protobuf.encode_infer_response(InferResponse(response.model, response.version, response.outputs, response.id, parameters))
+    return b"".join((_INFER_RESPONSE_TAG, _varint(len(encoded)), encoded))
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number >= 0x80:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first_error(error) if isinstance(error, BaseExceptionGroup) else error

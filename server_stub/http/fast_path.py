@@ -1,0 +1,217 @@
+"""The fast path: small, plain infer requests over HTTP/1.1, read and answered without aiohttp at half the CPU time.
+
+Clients of small models send the same head again and again with different bodies, so parsed heads are cached by their
+bytes. A connection stays on the fast path until its first other request, and then moves to aiohttp for good.
+"""
+
+import asyncio
+import http
+import re
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import httptools
+
+from perfkit.protocol import rest
+from perfkit.protocol.compression import choose_encoding
+from server_stub.http.inference import HttpResponse, body_timeout_response
+from server_stub.options import Limits
+
+_MAX_BODY_BYTES, _MAX_HEAD_BYTES = 2**16, 2**12
+_MAX_HEADS = 2**10
+_PATH = re.compile(rb"/v2/models/([\w.-]+)(?:/versions/([0-9]+))?/infer", re.ASCII)
+_HEADER_LENGTH = rest.HEADER_LENGTH.lower().encode()
+# headers of requests that need aiohttp
+_UNSUPPORTED_HEADERS = frozenset({b"transfer-encoding", b"content-encoding", b"expect", b"upgrade"})
+_REASONS = {status.value: status.phrase for status in http.HTTPStatus}
+
+
+class RequestHead(NamedTuple):
+    """The parsed head of a request on the fast path."""
+
+    model: str
+    version: str
+    body_bytes: int
+    header_length: str | None
+
+    @property
+    def request_line(self) -> str:
+        """Method and path, for the log."""
+        return f"POST {rest.model_path(self.model, self.version, 'infer')}"
+
+
+FastPathHandler = Callable[[RequestHead, bytes], Awaitable[HttpResponse]]
+"""Responds to a request, given its head and body. Never raises."""
+
+
+class HeadCache:
+    """Parses and caches request heads. Bodies are limited to `max_body_bytes`."""
+
+    def __init__(self, max_body_bytes: int = _MAX_BODY_BYTES) -> None:
+        self._max_body_bytes = min(max_body_bytes, _MAX_BODY_BYTES)
+        self._known: dict[bytes, RequestHead] = {}
+
+    def find(self, received: bytes) -> tuple[RequestHead, int] | None:
+        """The head at the beginning of `received`, and its length. None if it is incomplete or not for the fast path."""
+        end = received.find(b"\r\n\r\n", 0, _MAX_HEAD_BYTES) + 4
+        if end < 4:
+            return None
+        encoded = received[:end]
+        head = self._known.get(encoded)
+        if head is None:
+            head = parse_head(encoded)
+            if head is None or head.body_bytes > self._max_body_bytes:
+                return None
+            if len(self._known) >= _MAX_HEADS:  # only a client whose heads all differ gets here, and the cache does not help it
+                self._known.clear()
+            self._known[encoded] = head
+        return head, end
+
+
+class _Fields:
+    """httptools' callbacks, which collect the target and the headers."""
+
+    def __init__(self) -> None:
+        self.target = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+
+    def on_url(self, part: bytes) -> None:
+        self.target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+
+def parse_head(encoded: bytes) -> RequestHead | None:
+    """Parse a complete head. None if the request is not for the fast path, or in doubt."""
+    fields = _Fields()
+    parser = httptools.HttpRequestParser(fields)
+    try:
+        parser.feed_data(encoded)
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+        return None
+    path, values = _PATH.fullmatch(fields.target), dict(fields.headers)
+    if not path or parser.get_method() != b"POST" or parser.get_http_version() != "1.1" or not parser.should_keep_alive():
+        return None
+    if len(values) < len(fields.headers) or _UNSUPPORTED_HEADERS & values.keys():
+        return None
+    if choose_encoding(values.get(b"accept-encoding", b"").decode("latin-1")) != "identity":
+        return None
+    length = values.get(b"content-length", b"")
+    if not length.isdigit() or int(length) > _MAX_BODY_BYTES:
+        return None
+    header_length = values.get(_HEADER_LENGTH)
+    if header_length is not None and not (header_length.isascii() and header_length == header_length.strip()):
+        return None
+    return RequestHead(path[1].decode(), (path[2] or b"").decode(), int(length), None if header_length is None else header_length.decode())
+
+
+def encode_response(response: HttpResponse) -> bytes:
+    """A response in wire format."""
+    fields = "".join([f"{name}: {value}\r\n" for name, value in response.headers.items()])
+    head = f"HTTP/1.1 {response.status} {_REASONS[response.status]}\r\n{fields}Content-Length: {len(response.body)}\r\n\r\n"
+    return head.encode("latin-1") + response.body
+
+
+class FastPathConnection:
+    """One connection on the fast path, one request at a time. `hand_over` receives the first bytes of any other request."""
+
+    def __init__(
+        self, heads: HeadCache, handle: FastPathHandler, limits: Limits, transport: asyncio.Transport, hand_over: Callable[[bytes], None]
+    ) -> None:
+        self._heads, self._handle, self._limits, self._transport, self._hand_over = heads, handle, limits, transport, hand_over
+        self._loop = asyncio.get_running_loop()
+        self._received = b""  # an incomplete request, or bytes that arrived during the current one
+        self._responding: asyncio.Task[None] | None = None
+        self._is_paused = self._awaits_body = False
+        self._stopped: asyncio.Future[None] | None = None
+        self._read_timer: asyncio.TimerHandle | None = self._loop.call_later(limits.head_timeout_s, transport.abort)
+        self._responded_s = self._loop.time()
+        self._idle_timer = self._loop.call_later(limits.idle_timeout_s, self._check_idle)
+
+    def receive(self, data: bytes) -> None:
+        """Process bytes from the client."""
+        self._received = self._received + data if self._received else data
+        if self._responding is None and not self._is_paused:
+            self._process()
+        else:
+            self._transport.pause_reading()  # limits what a pipelining client makes us hold
+
+    def pause(self) -> None:
+        """Stop reading, because the client does not read."""
+        self._is_paused = True
+        self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again, because the client does."""
+        self._is_paused = False
+        self._continue()
+
+    async def stop(self) -> None:
+        """Close the connection once the request that has begun, if any, is answered."""
+        if self._responding is not None or self._received:
+            self._stopped = self._loop.create_future()
+            await self._stopped
+        self._transport.close()
+
+    def close(self) -> None:
+        """Stop the timers and the current request: the connection is closed or handed over."""
+        self._idle_timer.cancel()
+        self._stop_read_timer()
+        if self._responding is not None:
+            self._responding.cancel()
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+
+    def _process(self) -> None:
+        received = self._received
+        found = self._heads.find(received)
+        missing_bytes = -1 if found is None else found[1] + found[0].body_bytes - len(received)
+        if found is None or missing_bytes < 0:
+            self.close()
+            self._received = b""
+            self._hand_over(received)
+        elif missing_bytes > 0:
+            if not self._awaits_body:
+                self._stop_read_timer()
+                self._awaits_body, self._read_timer = True, self._loop.call_later(self._limits.body_timeout_s, self._abandon_body)
+        else:
+            self._stop_read_timer()
+            self._awaits_body, self._received = False, b""
+            self._responding = self._loop.create_task(self._respond(found[0], received[found[1] :]))
+
+    async def _respond(self, head: RequestHead, body: bytes) -> None:
+        self._write(await self._handle(head, body))
+        self._responding = None
+        self._responded_s = self._loop.time()
+        if self._stopped is not None:
+            self.close()
+        elif self._received:
+            self._continue()
+
+    def _continue(self) -> None:
+        if self._transport.is_closing() or self._is_paused or self._responding is not None:
+            return
+        self._transport.resume_reading()
+        if self._received:
+            self._process()
+
+    def _write(self, response: HttpResponse) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(encode_response(response))
+
+    def _abandon_body(self) -> None:
+        self._write(body_timeout_response(self._limits.body_timeout_s))
+        self._transport.close()
+
+    def _check_idle(self) -> None:
+        left_s = self._responded_s + self._limits.idle_timeout_s - self._loop.time()
+        if self._responding is None and not self._received and left_s <= 0:
+            self._transport.close()
+        else:
+            self._idle_timer = self._loop.call_later(left_s if left_s > 0 else self._limits.idle_timeout_s, self._check_idle)
+
+    def _stop_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None

@@ -1,0 +1,164 @@
+"""The HTTP front end: the v2 paths with the binary data extension, on aiohttp."""
+
+import json
+import ssl
+import time
+
+from aiohttp import web
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol import rest
+from server_stub.http.administration import HttpAdministration
+from server_stub.http.connections import BodyTimeoutError, Handler, HttpPort
+from server_stub.http.fast_path import RequestHead
+from server_stub.http.generate import HttpGenerate
+from server_stub.http.inference import HttpInference, HttpResponse, check_json_size, error_response
+from server_stub.inference.model import Model
+from server_stub.log import Log
+from server_stub.options import Limits
+from server_stub.repository.repository import Repository
+from server_stub.settings import Settings, server_metadata
+from server_stub.shared_memory.regions import SharedMemoryRegions
+
+_MODEL = r"/v2/models/{model:[^{}/]+}"
+_VERSIONS = ("", r"/versions/{version:[0-9]+}")
+
+
+class HttpFrontEnd:
+    """Serves the models of a repository over HTTP."""
+
+    def __init__(
+        self,
+        repository: Repository,
+        regions: SharedMemoryRegions,
+        settings: Settings,
+        *,
+        limits: Limits | None = None,
+        log: Log | None = None,
+    ) -> None:
+        self._repository, self._regions, self._limits = repository, regions, limits or Limits()
+        self._log = log or Log(settings)
+        routes = [*self._routes(), *HttpGenerate(repository).routes(), *HttpAdministration(repository, regions, settings).routes()]
+        self._inference = HttpInference(repository, regions)
+        self._port = HttpPort(routes, self._handle, self._limits, self._handle_fast_path)
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen, and return the port. Raises OSError if that fails."""
+        return await self._port.start(host, port, tls)
+
+    async def stop(self) -> None:
+        """Stop listening, and wait until the requests in flight are answered or `stop_timeout_s` has passed."""
+        await self._port.stop()
+
+    def _routes(self) -> list[web.RouteDef]:
+        routes = [
+            web.get("/v2/health/live", self._live, allow_head=False),
+            web.get("/v2/health/ready", self._ready, allow_head=False),
+            web.get("/v2", self._server, allow_head=False),
+            web.get("/v2/models/stats", self._statistics, allow_head=False),
+            web.post("/v2/repository/index", self._index),
+        ]
+        for version in _VERSIONS:
+            path = _MODEL + version
+            routes += [
+                web.get(path, self._metadata, allow_head=False),
+                web.get(f"{path}/ready", self._model_ready, allow_head=False),
+                web.get(f"{path}/config", self._config, allow_head=False),
+                web.get(f"{path}/stats", self._statistics, allow_head=False),
+                web.post(f"{path}/infer", self._infer),
+            ]
+        return routes
+
+    async def _handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        arrived_ns = time.monotonic_ns()
+        response = await self._call(request, handler)
+        self._log.request("HTTP", f"{request.method} {request.path}", str(response.status), time.monotonic_ns() - arrived_ns)
+        return response
+
+    async def _call(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Call a handler, and turn its exceptions into `{"error": …}` with Triton's status codes."""
+        try:
+            return await handler(request)
+        except ProtocolError as error:
+            return _response(error_response(error))
+        except web.HTTPRequestEntityTooLarge:
+            # Triton responds with 400 instead of the usual 413
+            return _error(400, f"request size exceeds the maximum allowed input size of {self._limits.max_body_bytes} bytes")
+        except web.HTTPException as error:
+            return _error(error.status, error.reason, "text/plain")
+        except (BodyTimeoutError, web.RequestPayloadError) as error:
+            return _error(400, str(error))
+        except ConnectionError as error:
+            return _error(400, f"the request ended early: {error}")  # the client has left, so nobody reads this
+        except Exception as error:  # noqa: BLE001 - an error in one request must not end the server
+            self._log.internal_error(error)
+            return _error(500, f"the server failed: {error}")
+
+    def _model(self, request: web.Request) -> Model:
+        return self._repository.find(request.match_info["model"], request.match_info.get("version", ""))
+
+    async def _live(self, request: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        return web.Response(status=200 if self._repository.is_ready else 400)
+
+    async def _model_ready(self, request: web.Request) -> web.Response:
+        is_ready = self._repository.is_model_ready(request.match_info["model"], request.match_info.get("version", ""))
+        return web.Response() if is_ready else _error(400, "Model version not ready", "text/plain")
+
+    async def _server(self, request: web.Request) -> web.Response:
+        metadata = server_metadata(is_shared_memory_allowed=self._regions.is_allowed)
+        return _json({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
+
+    async def _index(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        check_json_size(len(body))
+        return _json(self._repository.index(ready=rest.decode_index_request(body)))
+
+    async def _metadata(self, request: web.Request) -> web.Response:
+        return _json(rest.encode_model_metadata(self._model(request).definition.metadata()))
+
+    async def _config(self, request: web.Request) -> web.Response:
+        return _json(self._model(request).definition.config())
+
+    async def _statistics(self, request: web.Request) -> web.Response:
+        return _json(self._repository.statistics(request.match_info.get("model", ""), request.match_info.get("version", "")))
+
+    async def _infer(self, request: web.Request) -> web.Response:
+        self._inference.find(request.match_info["model"], request.match_info.get("version", ""))  # before waiting for the body
+        if (request.content_length or 0) > self._limits.max_body_bytes:
+            raise web.HTTPRequestEntityTooLarge(self._limits.max_body_bytes)
+        response = await self._inference.respond(
+            request.match_info["model"],
+            request.match_info.get("version", ""),
+            await request.read(),
+            request.headers.get(rest.HEADER_LENGTH),
+            request.headers.get("Content-Encoding", ""),
+            request.headers.get("Accept-Encoding", ""),
+        )
+        return _response(response)
+
+    async def _handle_fast_path(self, head: RequestHead, body: bytes) -> HttpResponse:
+        arrived_ns = time.monotonic_ns()
+        try:
+            response = await self._inference.respond(head.model, head.version, body, head.header_length)
+        except ProtocolError as error:
+            response = error_response(error)
+        except Exception as error:  # noqa: BLE001 - an error in one request must not end the server
+            self._log.internal_error(error)
+            response = error_response(ProtocolError(f"the server failed: {error}", ErrorKind.INTERNAL))
+        self._log.request("HTTP", head.request_line, str(response.status), time.monotonic_ns() - arrived_ns)
+        return response
+
+
+def _response(response: HttpResponse) -> web.Response:
+    return web.Response(status=response.status, body=response.body, headers=response.headers)
+
+
+def _json(document: object) -> web.Response:
+    return web.Response(body=json.dumps(document, separators=(",", ":")).encode(), content_type=rest.JSON_TYPE)
+
+
+def _error(status: int, message: str, content_type: str = rest.JSON_TYPE) -> web.Response:
+    return web.Response(status=status, body=rest.encode_error(message), content_type=content_type)

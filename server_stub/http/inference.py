@@ -1,0 +1,128 @@
+"""Infer requests over HTTP, from the body's bytes to the response's, independent of the HTTP library."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol import rest
+from perfkit.protocol.compression import ACCEPTED, choose_encoding, compress, decompress
+from perfkit.protocol.message import InferRequest, InferResponse
+from server_stub.inference.conversion import raw_request
+from server_stub.inference.model import Model
+from server_stub.repository.repository import Repository
+from server_stub.shared_memory import shared_tensors
+from server_stub.shared_memory.regions import RegionSlice, SharedMemoryRegions, write_shared_outputs
+
+MAX_JSON_BYTES = 2**26
+"""Limit on JSON and on decompressed bodies, which are in memory twice. Binary tensors after the JSON part may be larger."""
+_STATUS = {ErrorKind.INTERNAL: 500, ErrorKind.NOT_FOUND: 404, ErrorKind.UNAVAILABLE: 503, ErrorKind.UNSUPPORTED: 501}
+
+
+class HttpResponse(NamedTuple):
+    """A response. `headers` do not include its length."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpLayerError(ProtocolError):
+    """An error found before the request itself is decoded, by what is Triton's HTTP layer."""
+
+
+def check_json_size(json_bytes: int) -> None:
+    """Raises ProtocolError if there is too much JSON to parse."""
+    if json_bytes > MAX_JSON_BYTES:
+        raise ProtocolError(f"request JSON size of {json_bytes} bytes exceeds the maximum allowed input size of {MAX_JSON_BYTES} bytes")
+
+
+class HttpInference:
+    """Answers infer requests from a repository of models."""
+
+    def __init__(self, repository: Repository, regions: SharedMemoryRegions) -> None:
+        self._repository, self._regions = repository, regions
+
+    def find(self, name: str, version: str) -> Model:
+        """The model, if it can be used over HTTP. Raises HttpLayerError."""
+        with _http_layer():
+            model = self._repository.find(name, version)
+            if model.definition.is_decoupled:
+                raise ProtocolError("HTTP end point doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
+            return model
+
+    async def respond(
+        self, name: str, version: str, encoded: bytes, header_length: str | None, content_encoding: str = "", accept_encoding: str = ""
+    ) -> HttpResponse:
+        """The response to a body. `header_length` and the encodings are header values. Raises ProtocolError."""
+        arrived_ns = time.monotonic_ns()
+        model = self.find(name, version)
+        with _http_layer():
+            body = decompress(encoded, content_encoding, MAX_JSON_BYTES)
+            json_length = _header_length(header_length, len(body))
+            json_bytes = json_length or len(body)  # without a header, or with 0, the whole body counts
+            check_json_size(json_bytes)
+        body, json_length, slices = shared_tensors.resolve_http_request(body, json_length, self._regions)
+        if json_length == 0 or not body:
+            request = raw_request(model.definition, model.version, body)
+        else:
+            request = rest.decode_infer_request(model.definition.name, model.version, body, json_length)
+        return await model.infer(request, arrived_ns, functools.partial(_encode, request, choose_encoding(accept_encoding), slices))
+
+
+def http_status(error: ProtocolError) -> int:
+    """The HTTP status of an error."""
+    return _STATUS.get(error.kind, 400)
+
+
+def error_response(error: ProtocolError) -> HttpResponse:
+    """`{"error": …}` with Triton's status codes."""
+    # Triton's HTTP layer sends its JSON errors as text/plain
+    headers = {"Content-Type": "text/plain" if isinstance(error, HttpLayerError) else rest.JSON_TYPE}
+    if error.kind is ErrorKind.UNSUPPORTED and "compression" in str(error):
+        headers["Accept-Encoding"] = ", ".join(ACCEPTED)
+    return HttpResponse(http_status(error), headers, rest.encode_error(str(error)))
+
+
+def body_timeout_response(timeout_s: float) -> HttpResponse:
+    """The response to a request whose body did not arrive in time. It closes the connection."""
+    headers = {"Content-Type": rest.JSON_TYPE, "Connection": "close"}
+    return HttpResponse(400, headers, rest.encode_error(body_timeout_message(timeout_s)))
+
+
+def body_timeout_message(timeout_s: float) -> str:
+    """The error message for a body that did not arrive in time."""
+    return f"the body of the request did not arrive within {timeout_s:g} s"
+
+
+@contextlib.contextmanager
+def _http_layer() -> Iterator[None]:
+    try:
+        yield
+    except ProtocolError as error:
+        raise HttpLayerError(str(error), error.kind) from None
+
+
+def _header_length(text: str | None, body_bytes: int) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.removeprefix("-").isdigit()):
+        raise ProtocolError(f"Unable to parse {rest.HEADER_LENGTH}, got: {text}")
+    length = int(text)
+    if not 0 <= length <= body_bytes:
+        raise ProtocolError(f"inference header size should be in range (0, {body_bytes}), got: {length}")
+    return length
+
+
+def _encode(request: InferRequest, encoding: str, slices: Mapping[str, RegionSlice], response: InferResponse) -> HttpResponse:
+    response = write_shared_outputs(response, slices)
+    binary = {output.name: output.binary is True for output in reversed(request.outputs)}
+    encoded = rest.encode_infer_response(
+        response, {tensor.name: binary.get(tensor.name, request.binary_output) for tensor in response.outputs}
+    )
+    headers, buffers = shared_tensors.omit_shared_outputs(*encoded, slices)
+    if encoding == "identity":
+        return HttpResponse(200, headers, b"".join(buffers))
+    return HttpResponse(200, {**headers, "Content-Encoding": encoding}, compress(buffers, encoding))

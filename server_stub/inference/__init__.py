@@ -1,0 +1,1 @@
+"""Models: their definitions, the checks and conversion of requests, and execution."""

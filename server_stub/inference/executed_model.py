@@ -1,0 +1,112 @@
+"""A model that runs on an executor: requests are queued, batched, executed and split into responses."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.message import InferRequest, InferResponse
+from server_stub.executors.array import Arrays, Executor
+from server_stub.inference.conversion import check_request, input_arrays, make_response
+from server_stub.inference.definition import ModelDefinition
+from server_stub.inference.model import Model
+from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
+from server_stub.scheduling.model_statistics import Timing
+from server_stub.scheduling.request_queue import FifoQueue, QueuedRequest, RequestQueue
+from server_stub.scheduling.scheduler import BatchResult, InlineInstance, Instances, Scheduler, ThreadInstances
+from server_stub.scheduling.sequences import SequencePolicy, SequenceQueue
+
+_Encoded = TypeVar("_Encoded")
+
+
+class ExecutedModel(Model):
+    """A model whose requests are queued for its instances."""
+
+    def __init__(self, definition: ModelDefinition, executor: Executor, version: str = "") -> None:
+        super().__init__(definition, version)
+        execution = BatchExecution(definition, self.version, executor)
+        instances: Instances
+        if executor.runs_inline and definition.instances == 1:
+            instances = InlineInstance(execution)
+        else:
+            # in a plain queue the next request is settled and can be handed over early; a batch can still grow
+            instances = ThreadInstances(
+                definition.instances, execution, definition.name, prefetch_count=1 if definition.scheduling is None else 0
+            )
+        self._scheduler = Scheduler(_make_queue(definition), instances, self._statistics)
+
+    async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded]) -> _Encoded:
+        """See `Model.infer`. Statistics count from the moment the request joins the queue."""
+        batch_size = check_request(self.definition, request)
+        with self._in_flight:
+            return encode(await self._scheduler.submit(QueuedRequest(request, batch_size, time.monotonic_ns())))
+
+    @property
+    def pending(self) -> int:
+        """See `Model.pending`."""
+        return self._scheduler.pending
+
+    def close(self) -> None:
+        """See `Model.close`. Returns when the threads have ended."""
+        self._scheduler.close()
+
+
+def _make_queue(definition: ModelDefinition) -> RequestQueue:
+    variable_inputs = [tensor.name for tensor in definition.inputs if -1 in tensor.dims]
+    match definition.scheduling:
+        case BatchingPolicy() as policy:
+            return BatchingQueue(policy, definition.max_batch_size, variable_inputs)
+        case SequencePolicy() as policy:
+            return SequenceQueue(definition.name, policy, definition.instances, definition.max_batch_size, variable_inputs)
+        case None:
+            return FifoQueue()
+
+
+class BatchExecution:
+    """Executes batches of checked requests, in the thread of a model instance."""
+
+    def __init__(
+        self, definition: ModelDefinition, version: str, executor: Executor, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._definition, self._version, self._executor, self._now_ns = definition, version, executor, now_ns
+
+    def __call__(self, batch: Sequence[QueuedRequest]) -> BatchResult:
+        """Execute one batch. Whatever the model raises becomes the result's `failure`."""
+        started_ns = self._now_ns()
+        try:
+            inputs = self._join_inputs(batch)
+            input_ready_ns = self._now_ns()
+            outputs = self._executor.execute(inputs)
+            inferred_ns = self._now_ns()
+            responses = self._split_outputs(batch, outputs)
+            return BatchResult(responses, Timing(started_ns, input_ready_ns, inferred_ns, self._now_ns()))
+        except ProtocolError as error:  # the model's own message
+            failure = error
+        except Exception as error:  # noqa: BLE001 - an error in a model must not end the server
+            failure = ProtocolError(f"model '{self._definition.name}' failed: {error}", ErrorKind.INTERNAL)
+            failure.__cause__ = error
+        failed_ns = self._now_ns()
+        return BatchResult((), Timing(started_ns, failed_ns, failed_ns, failed_ns), failure)
+
+    def _join_inputs(self, batch: Sequence[QueuedRequest]) -> Arrays:
+        parts = [{**input_arrays(self._definition, queued.request), **queued.controls} for queued in batch]
+        return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _split_outputs(self, batch: Sequence[QueuedRequest], outputs: Arrays) -> Sequence[InferResponse]:
+        if len(batch) == 1:
+            return (make_response(self._definition, self._version, batch[0].request, outputs),)
+        rows = sum(queued.batch_size for queued in batch)
+        for name, array in outputs.items():
+            if len(array) != rows:
+                raise ProtocolError(
+                    f"model '{self._definition.name}' returned {len(array)} rows of '{name}' for a batch of {rows}", ErrorKind.INTERNAL
+                )
+        responses, start = [], 0
+        for queued in batch:
+            end = start + queued.batch_size
+            part = {name: array[start:end] for name, array in outputs.items()}
+            responses.append(make_response(self._definition, self._version, queued.request, part))
+            start = end
+        return responses

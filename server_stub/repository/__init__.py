@@ -1,0 +1,1 @@
+"""Models by name and version, and the sources they are loaded from."""

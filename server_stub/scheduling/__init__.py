@@ -1,0 +1,1 @@
+"""Request queues, batching and sequences, and the scheduler that feeds model instances."""

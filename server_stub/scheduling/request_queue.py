@@ -1,0 +1,108 @@
+"""The interface of a model's request queue, and the plain first-in, first-out queue. Time is passed in: no clock, no threads."""
+
+import asyncio
+import collections
+import dataclasses
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.message import InferRequest, InferResponse
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class QueuedRequest:
+    """A request waiting for an instance of its model."""
+
+    request: InferRequest
+    batch_size: int
+    enqueued_ns: int
+    response: asyncio.Future[InferResponse] | None = None
+    """Set by the scheduler for as long as the request is in the queue."""
+    controls: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The values of the control inputs of a sequence, by input name."""
+    deadline_ns: int | None = None
+    level: Any = None
+    """The priority level it is queued at. For the queue alone, as is `sequence`."""
+    sequence: Any = None
+    is_delayed: bool = False
+    """Whether it missed its deadline and now waits behind all others."""
+    is_cancelled: bool = False
+    """Whether its client has disconnected. Queues skip it."""
+
+
+class Selection(NamedTuple):
+    """The batch to execute now, the requests that timed out, and when to ask again if no new request arrives."""
+
+    batch: Sequence[QueuedRequest] = ()
+    rejected: Sequence[QueuedRequest] = ()
+    wake_ns: int | None = None
+
+
+class RequestQueue(Protocol):
+    """The waiting requests of a model, and the order in which they are served. Times are monotonic nanoseconds."""
+
+    def add(self, queued: QueuedRequest, now_ns: int) -> None:
+        """Add a request. Raises ProtocolError if the queue is full or does not accept it."""
+        ...
+
+    def select(self, now_ns: int, instance: int) -> Selection:
+        """Remove and return the next batch for an idle instance. The batch is empty if none is ready."""
+        ...
+
+    def discard(self, queued: QueuedRequest) -> None:
+        """Drop a request that is still in the queue."""
+        ...
+
+    def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
+        """Take note that a selected batch has been executed."""
+        ...
+
+    def __len__(self) -> int:
+        """The number of waiting requests."""
+        ...
+
+
+class FifoQueue:
+    """First in, first out, one request at a time."""
+
+    def __init__(self) -> None:
+        self._waiting: collections.deque[QueuedRequest] = collections.deque()
+        self._count = 0
+
+    def add(self, queued: QueuedRequest, now_ns: int) -> None:
+        """See `RequestQueue.add`."""
+        self._waiting.append(queued)
+        self._count += 1
+
+    def select(self, now_ns: int, instance: int) -> Selection:
+        """See `RequestQueue.select`."""
+        while self._waiting:
+            queued = self._waiting.popleft()
+            if not queued.is_cancelled:
+                self._count -= 1
+                return Selection((queued,))
+        return Selection()
+
+    def discard(self, queued: QueuedRequest) -> None:
+        """See `RequestQueue.discard`."""
+        queued.is_cancelled = True
+        self._count -= 1
+
+    def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
+        """See `RequestQueue.finish`. Nothing waits for it here."""
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def variable_shapes(queued: QueuedRequest, input_names: frozenset[str]) -> Hashable:
+    """The shapes, without the batch dimension, of the named inputs. Requests must agree on them to share a batch."""
+    if not input_names:
+        return None
+    return frozenset((tensor.name, tensor.shape[1:]) for tensor in queued.request.inputs if tensor.name in input_names)
+
+
+def queue_full_error(request: InferRequest) -> ProtocolError:
+    """The error for a request that a full queue rejects."""
+    return ProtocolError(f"[request id: {request.id or '<id_unknown>'}] Exceeds maximum queue size", ErrorKind.UNAVAILABLE)

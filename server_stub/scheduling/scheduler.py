@@ -1,0 +1,194 @@
+"""The scheduler: hands queued requests to idle model instances and returns their responses.
+
+It runs in the event loop. Only instances may be threads.
+"""
+
+import asyncio
+import concurrent.futures
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.message import InferResponse
+from server_stub.scheduling.alarm import Alarm, MakeAlarm, make_alarm
+from server_stub.scheduling.model_statistics import FailureReason, Statistics, Timing
+from server_stub.scheduling.request_queue import QueuedRequest, RequestQueue
+
+
+class BatchResult(NamedTuple):
+    """One response for each request of a batch, or one failure for all. `timing` ends with the failure."""
+
+    responses: Sequence[InferResponse]
+    timing: Timing
+    failure: ProtocolError | None = None
+
+
+Execute: TypeAlias = Callable[[Sequence[QueuedRequest]], BatchResult]
+
+
+class Instances(Protocol):
+    """The instances of a model, which execute batches."""
+
+    count: int
+    """The number of batches executed at a time."""
+    prefetch_count: int
+    """The number of further batches accepted meanwhile, so that an instance need not wait for the event loop between two."""
+
+    def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
+        """Start executing a batch. `on_finished` is called in the event loop with its result."""
+        ...
+
+    def close(self) -> None:
+        """Wait until nothing is being executed."""
+        ...
+
+
+class InlineInstance:
+    """One instance on the event loop, for models that execute faster than a thread wakes up."""
+
+    def __init__(self, execute: Execute) -> None:
+        self.count, self.prefetch_count = 1, 0
+        self._execute = execute
+
+    def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
+        """See `Instances.start`. The batch has been executed when this returns."""
+        on_finished(self._execute(batch))
+
+    def close(self) -> None:
+        """See `Instances.close`."""
+
+
+class ThreadInstances:
+    """Instances as threads, `count` of them."""
+
+    def __init__(self, count: int, execute: Execute, name: str, *, prefetch_count: int = 0) -> None:
+        self.count, self.prefetch_count = count, prefetch_count
+        self._execute = execute
+        self._threads = concurrent.futures.ThreadPoolExecutor(max_workers=count, thread_name_prefix=name)
+
+    def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
+        """See `Instances.start`."""
+        self._threads.submit(self._run, batch, asyncio.get_running_loop(), on_finished)
+
+    def close(self) -> None:
+        """See `Instances.close`."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _run(self, batch: Sequence[QueuedRequest], loop: asyncio.AbstractEventLoop, on_finished: Callable[[BatchResult], None]) -> None:
+        result = self._execute(batch)
+        if not loop.is_closed():  # otherwise the server has ended and nobody waits for the result
+            loop.call_soon_threadsafe(on_finished, result)
+
+
+class Scheduler:
+    """Starts the batches that the queue selects on idle instances, and keeps the model's statistics."""
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        instances: Instances,
+        statistics: Statistics,
+        *,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        make_alarm: MakeAlarm = make_alarm,
+    ) -> None:
+        self._queue, self._instances, self._statistics, self._now_ns, self._make_alarm = queue, instances, statistics, now_ns, make_alarm
+        self._idle = list(reversed(range(instances.count + instances.prefetch_count)))
+        self._is_dispatching = self._is_closed = False
+        self._alarm: Alarm | None = None  # made in the loop, and only if the queue lets requests wait
+        self._in_flight: set[asyncio.Future[InferResponse]] = set()
+
+    @property
+    def pending(self) -> int:
+        """The number of requests waiting for execution."""
+        return len(self._queue) + max(0, self._instances.prefetch_count - len(self._idle))
+
+    async def submit(self, queued: QueuedRequest) -> InferResponse:
+        """Queue a checked request and wait for its response. Raises ProtocolError if it is rejected or the model fails."""
+        response: asyncio.Future[InferResponse] = asyncio.get_running_loop().create_future()
+        queued.response = response
+        self._queue.add(queued, queued.enqueued_ns)
+        self._in_flight.add(response)
+        try:
+            self._dispatch()
+            return await response
+        except asyncio.CancelledError:
+            if queued.response is not None:
+                queued.response = None
+                self._queue.discard(queued)
+                self._statistics.add_failure(self._now_ns() - queued.enqueued_ns, FailureReason.CANCELED)
+            raise
+        finally:
+            self._in_flight.discard(response)
+
+    def close(self) -> None:
+        """Fail all requests in flight, and wait until nothing is being executed."""
+        self._is_closed = True
+        if self._alarm is not None:
+            self._alarm.close()
+        for response in tuple(self._in_flight):
+            if not response.done() and not response.get_loop().is_closed():
+                response.set_exception(ProtocolError("the server is shutting down", ErrorKind.UNAVAILABLE))
+        self._instances.close()
+
+    def _dispatch(self) -> None:
+        if self._is_dispatching or self._is_closed:  # an inline instance finishes, and calls this, from within _start
+            return
+        self._is_dispatching = True
+        try:
+            self._start_ready_batches()
+        finally:
+            self._is_dispatching = False
+
+    def _start_ready_batches(self) -> None:
+        without_batch = 0  # idle instances that the queue has no batch for
+        while without_batch < len(self._idle) and len(self._queue):
+            instance, now_ns = self._idle[-1 - without_batch], self._now_ns()
+            selection = self._queue.select(now_ns, instance)
+            for queued in selection.rejected:
+                self._reject(queued, now_ns)
+            if selection.batch:
+                self._idle.remove(instance)
+                self._start(selection.batch, instance)
+                without_batch = 0
+                continue
+            without_batch += 1
+            if selection.wake_ns is not None:
+                if self._alarm is None:
+                    self._alarm = self._make_alarm(asyncio.get_running_loop(), self._dispatch)
+                self._alarm.set(selection.wake_ns)
+
+    def _start(self, batch: Sequence[QueuedRequest], instance: int) -> None:
+        responses = []
+        for queued in batch:
+            assert queued.response is not None, "the queue selected a request that had left it"
+            responses.append(queued.response)
+            queued.response = None  # it has left the queue
+
+        def on_finished(result: BatchResult) -> None:
+            self._finish(batch, responses, result)
+            self._idle.append(instance)
+            self._dispatch()
+
+        self._instances.start(batch, on_finished)
+
+    def _reject(self, queued: QueuedRequest, now_ns: int) -> None:
+        response, queued.response = queued.response, None
+        self._statistics.add_failure(now_ns - queued.enqueued_ns, FailureReason.REJECTED)
+        if response is not None and not response.done():
+            response.set_exception(ProtocolError("Request timeout expired", ErrorKind.UNAVAILABLE))
+
+    def _finish(self, batch: Sequence[QueuedRequest], responses: "Sequence[asyncio.Future[InferResponse]]", result: BatchResult) -> None:
+        self._queue.finish(batch, result.timing.finished_ns)
+        if result.failure is None:
+            self._statistics.add_execution(result.timing, [(queued.enqueued_ns, queued.batch_size) for queued in batch])
+        for index, (queued, response) in enumerate(zip(batch, responses, strict=True)):
+            if result.failure is not None:
+                self._statistics.add_failure(result.timing.finished_ns - queued.enqueued_ns, FailureReason.BACKEND)
+            if response.done():  # its client may have disconnected
+                continue
+            if result.failure is not None:
+                response.set_exception(result.failure)
+            else:
+                response.set_result(result.responses[index])

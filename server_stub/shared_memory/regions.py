@@ -1,0 +1,221 @@
+"""Shared memory regions, of the system and of GPUs, that clients register for tensors.
+
+System regions are read and written as files: with a mapping, a client that truncates the file would crash the server.
+"""
+
+import dataclasses
+import os
+import pathlib
+import stat
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.message import InferResponse
+from perfkit.protocol.tensor import Tensor
+from server_stub.devices.cuda_driver import HANDLE_BYTES, CudaDriver, CudaError, CudaMemory
+
+_Result = TypeVar("_Result")
+FOLDER = pathlib.Path("/dev/shm")  # noqa: S108 - shm_open's folder
+_MAX_REGIONS = 512  # each is an open file
+_MAX_BYTES = 2**62
+
+
+class _File:
+    """An open file. It stays open while referenced: a request may outlive the region's registration."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        # no symbolic links, which could lead out of the folder, and no waiting for the other end of a pipe
+        self.number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+    def read(self, offset: int, byte_size: int) -> bytes:
+        return os.pread(self.number, byte_size, offset)
+
+    def write(self, offset: int, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self.number, view, offset)
+            view, offset = view[written:], offset + written
+
+
+class _Memory(Protocol):
+    """The memory behind a region."""
+
+    def read(self, offset: int, byte_size: int) -> bytes: ...
+
+    def write(self, offset: int, data: bytes) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Region:
+    key: str
+    offset: int
+    byte_size: int
+    memory: _Memory
+    device_id: int | None = None
+    """The GPU's number, or None for system memory."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RegionSlice:
+    """The part of a region that holds one tensor. It was within the region's bounds when it was made."""
+
+    region: str
+    memory: _Memory
+    offset: int
+    byte_size: int
+
+    def read(self) -> bytes:
+        """The current bytes. Raises ProtocolError if the region's file has been truncated."""
+        raw = self._access(lambda: self.memory.read(self.offset, self.byte_size))
+        if len(raw) < self.byte_size:
+            raise ProtocolError(f"Invalid shared memory region: '{self.region}'", ErrorKind.INTERNAL)
+        return raw
+
+    def write(self, tensor: Tensor) -> None:
+        """Write a tensor's bytes from the beginning of the slice. Raises ProtocolError if they do not fit."""
+        if len(tensor.raw) > self.byte_size:
+            raise ProtocolError(
+                f"shared memory size specified with the request for output '{tensor.name}' ({self.byte_size} bytes) should be at least "
+                f"{len(tensor.raw)} bytes to hold the results",
+                ErrorKind.INTERNAL,
+            )
+        self._access(lambda: self.memory.write(self.offset, bytes(tensor.raw)))
+
+    def _access(self, access: Callable[[], _Result]) -> _Result:
+        try:
+            return access()
+        except (CudaError, OSError) as error:  # such as no space left to fill the holes of a sparse file
+            raise ProtocolError(f"shared memory region '{self.region}' cannot be used: {error}", ErrorKind.INTERNAL) from None
+
+
+class SharedMemoryRegions:
+    """The registered regions by name. None can be registered unless `is_allowed`."""
+
+    def __init__(self, folder: pathlib.Path = FOLDER, *, is_allowed: bool, driver: CudaDriver | None = None) -> None:
+        """`driver` is needed for GPU regions."""
+        self._folder, self._driver = folder, driver
+        self.is_allowed = is_allowed
+        self._regions: dict[str, _Region] = {}
+
+    def __len__(self) -> int:
+        return len(self._regions)
+
+    def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Open the region with this key, as shm_open does. Raises ProtocolError with Triton's messages."""
+        self._check_allowed()
+        self._check_new(name)
+        filename = key.lstrip("/")
+        if not filename or "/" in filename or "\0" in filename or filename in (".", ".."):
+            raise ProtocolError(f"Unable to open shared memory region: '{key}'", ErrorKind.INTERNAL)
+        try:
+            file = _File(self._folder / filename)
+        except (OSError, ValueError):
+            raise ProtocolError(f"Unable to open shared memory region: '{key}'", ErrorKind.INTERNAL) from None
+        status = os.fstat(file.number)
+        if not stat.S_ISREG(status.st_mode) or byte_size <= 0 or offset < 0 or offset + byte_size > min(status.st_size, _MAX_BYTES):
+            raise ProtocolError(f"Invalid shared memory region: '{key}'", ErrorKind.INTERNAL)
+        self._regions[name] = _Region(key, offset, byte_size, file)
+
+    def register_cuda(self, name: str, handle: bytes, device_id: int, byte_size: int) -> None:
+        """Open GPU memory by its `cudaIpcMemHandle_t`. Raises ProtocolError with Triton's messages, also if there is no GPU."""
+        if self._driver is not None:
+            self._check_allowed()
+            self._check_new(name)
+        memory = _open_cuda_memory(self._driver, name, handle, device_id, byte_size)
+        self._regions[name] = _Region("", 0, byte_size, memory, device_id)
+
+    def unregister(self, name: str = "") -> None:
+        """Unregister a system region, or all if no name is given. Unknown names are ignored."""
+        self._check_allowed()
+        self._remove(self._named(name, is_cuda=False))
+
+    def unregister_cuda(self, name: str = "") -> None:
+        """Unregister a GPU region, or all if no name is given. Unknown names are ignored."""
+        self._remove(self._named(name, is_cuda=True))
+
+    def status(self, name: str = "") -> list[dict[str, Any]]:
+        """The protocol's entries of all system regions, or of the named one. Raises ProtocolError if that is unknown."""
+        regions = self._named(name, is_cuda=False)
+        if name and not regions:
+            raise ProtocolError(f"Unable to find system shared memory region: '{name}'", ErrorKind.NOT_FOUND)
+        return [
+            {"name": name, "key": region.key, "offset": region.offset, "byte_size": region.byte_size} for name, region in regions.items()
+        ]
+
+    def cuda_status(self, name: str = "") -> list[dict[str, Any]]:
+        """The protocol's entries of all GPU regions, or of the named one. Raises ProtocolError if that is unknown."""
+        regions = self._named(name, is_cuda=True)
+        if name and not regions:
+            raise ProtocolError(f"Unable to find cuda shared memory region: '{name}'", ErrorKind.NOT_FOUND)
+        return [{"name": name, "device_id": region.device_id, "byte_size": region.byte_size} for name, region in regions.items()]
+
+    def slice(self, name: str, offset: int, byte_size: int) -> RegionSlice:
+        """A part of a region. Raises ProtocolError if the region is unknown or too small."""
+        region = self._regions.get(name)
+        if region is None:
+            raise ProtocolError(f"Unable to find shared memory region: '{name}'", ErrorKind.NOT_FOUND)
+        if not 0 <= offset < region.byte_size:
+            raise ProtocolError(f"Invalid offset for shared memory region: '{name}'")
+        if byte_size <= 0 or offset + byte_size > region.byte_size:
+            raise ProtocolError(f"Invalid offset + byte size for shared memory region: '{name}'")
+        return RegionSlice(name, region.memory, region.offset + offset, byte_size)
+
+    def close(self) -> None:
+        """Unregister all regions."""
+        self._regions.clear()
+
+    def _named(self, name: str, *, is_cuda: bool) -> dict[str, _Region]:
+        return {key: region for key, region in self._regions.items() if name in ("", key) and is_cuda is (region.device_id is not None)}
+
+    def _remove(self, regions: Mapping[str, _Region]) -> None:
+        for name in regions:
+            del self._regions[name]
+
+    def _check_new(self, name: str) -> None:
+        if name in self._regions:
+            raise ProtocolError(f"shared memory region '{name}' already in manager", ErrorKind.ALREADY_EXISTS)
+        if len(self._regions) >= _MAX_REGIONS:
+            raise ProtocolError(f"no more than {_MAX_REGIONS} shared memory regions can be registered", ErrorKind.UNAVAILABLE)
+
+    def _check_allowed(self) -> None:
+        if not self.is_allowed:
+            raise ProtocolError(
+                "shared memory of clients is not allowed: start the server with --allow-client-shm to allow it", ErrorKind.UNSUPPORTED
+            )
+
+
+def write_shared_outputs(response: InferResponse, slices: Mapping[str, RegionSlice]) -> InferResponse:
+    """Write the outputs that have a slice to shared memory, and return the response without their bytes."""
+    if not slices:
+        return response
+    outputs = []
+    for tensor in response.outputs:
+        region_slice = slices.get(tensor.name)
+        if region_slice is not None:
+            region_slice.write(tensor)
+        outputs.append(tensor if region_slice is None else Tensor(tensor.name, tensor.datatype, tensor.shape, b""))
+    return dataclasses.replace(response, outputs=tuple(outputs))
+
+
+def _open_cuda_memory(driver: CudaDriver | None, name: str, handle: bytes, device_id: int, byte_size: int) -> CudaMemory:
+    """Open GPU memory by its handle. Raises ProtocolError with Triton's messages."""
+    failed = f"failed to register CUDA shared memory region: '{name}'"
+    if driver is None:
+        raise ProtocolError(f"{failed}, GPUs not supported")
+    if len(handle) != HANDLE_BYTES:
+        raise ProtocolError(f"{failed}, the handle has {len(handle)} bytes, expected {HANDLE_BYTES}")
+    if not 0 <= device_id < driver.device_count:
+        raise ProtocolError(f"{failed}, there is no device {device_id}")
+    try:
+        memory = CudaMemory(driver, handle, device_id)
+    except CudaError as error:
+        raise ProtocolError(f"{failed}: {error}") from None
+    if not 0 < byte_size <= memory.byte_size:
+        memory.close()
+        raise ProtocolError(f"{failed}, byte_size {byte_size} is not between 1 and the {memory.byte_size} shared bytes")
+    return memory

@@ -1,0 +1,133 @@
+"""Converts requests with tensors in shared memory into ordinary ones, so that decoders need not know about regions."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol import protobuf, rest, v2_pb2
+from perfkit.protocol.tensor import Buffer
+from server_stub.shared_memory.regions import RegionSlice, SharedMemoryRegions
+
+_REGION, _OFFSET, _SIZE = "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"
+_MARK = _REGION.encode()
+
+
+def resolve_http_request(
+    body: bytes, header_length: int | None, regions: SharedMemoryRegions
+) -> tuple[bytes, int | None, Mapping[str, RegionSlice]]:
+    """The body with its shared inputs inserted, its header length, and the region slices of its shared outputs by name.
+
+    Other errors in the request are left to the decoder. Raises ProtocolError with Triton's messages.
+    """
+    head = body if header_length is None else body[:header_length]
+    if not regions or _MARK not in head:
+        return body, header_length, {}
+    try:
+        document = json.loads(head)
+    except (ValueError, RecursionError):
+        return body, header_length, {}
+    blobs, start = [], len(head)
+    for fields, parameters in _tensors_with_parameters(document, "inputs"):
+        size = parameters.get("binary_data_size")
+        if _REGION in parameters and size is None and "data" not in fields:
+            raw = _json_slice(parameters, regions).read()
+            fields["parameters"] = {**_without_location(parameters), "binary_data_size": len(raw)}
+            blobs.append(raw)
+        elif isinstance(size, int) and size > 0:
+            blobs.append(body[start : start + size])
+            start += size
+    slices: dict[str, RegionSlice] = {}
+    for fields, parameters in _tensors_with_parameters(document, "outputs"):
+        if _REGION in parameters:
+            if "classification" in parameters:
+                raise ProtocolError("Output can't set both 'shared_memory_region' and 'classification'")
+            slices.setdefault(str(fields.get("name")), _json_slice(parameters, regions))
+            fields["parameters"] = {**_without_location(parameters), "binary_data": True}
+    head = json.dumps(document).encode()
+    return b"".join((head, *blobs, body[start:])), len(head), slices
+
+
+def omit_shared_outputs(
+    headers: Mapping[str, str], buffers: list[Buffer], slices: Mapping[str, RegionSlice]
+) -> tuple[Mapping[str, str], list[Buffer]]:
+    """An encoded response without data and sizes of its shared outputs."""
+    if not slices:
+        return headers, buffers
+    document = json.loads(bytes(buffers[0]))
+    for output in document["outputs"]:
+        if output["name"] in slices:
+            del output["parameters"]
+    head = json.dumps(document, separators=(",", ":")).encode()
+    lengths = {rest.HEADER_LENGTH: str(len(head))} if rest.HEADER_LENGTH in headers else {}
+    return {**headers, **lengths}, [head, *buffers[1:]]
+
+
+def resolve_grpc_request(encoded: bytes, regions: SharedMemoryRegions) -> tuple[bytes, Mapping[str, RegionSlice]]:
+    """A `ModelInferRequest` with its shared inputs inserted, and its outputs' region slices. See `resolve_http_request`."""
+    if not regions or _MARK not in encoded:
+        return encoded, {}
+    try:
+        message = v2_pb2.ModelInferRequest.FromString(encoded)
+    except DecodeError:
+        return encoded, {}
+    raw_contents = iter(message.raw_input_contents)
+    is_typed = not message.raw_input_contents  # regions mix with typed or with raw contents, which do not mix with each other
+    contents: list[bytes | None] = []
+    for tensor in message.inputs:
+        if _REGION in tensor.parameters:
+            contents.append(_message_slice(tensor.name, tensor.parameters, regions).read())
+        elif is_typed:
+            contents.append(protobuf.raw_contents(tensor, message.model_name))
+            tensor.ClearField("contents")
+        else:
+            contents.append(next(raw_contents, None))
+    slices: dict[str, RegionSlice] = {}
+    for output in message.outputs:
+        if _REGION in output.parameters:
+            if "classification" in output.parameters:
+                raise ProtocolError("Output can't set both 'shared_memory_region' and 'classification'")
+            slices.setdefault(output.name, _message_slice(output.name, output.parameters, regions))
+    for parameters in [*(tensor.parameters for tensor in message.inputs), *(output.parameters for output in message.outputs)]:
+        for key in (_REGION, _OFFSET, _SIZE):
+            parameters.pop(key)
+    del message.raw_input_contents[:]
+    message.raw_input_contents.extend(raw for raw in contents if raw is not None)
+    return message.SerializeToString(), slices
+
+
+def _tensors_with_parameters(document: object, key: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The well-formed tensors of a document that have parameters, each with its parameters."""
+    tensors = document.get(key) if isinstance(document, dict) else None
+    if not isinstance(tensors, list):
+        return []
+    return [(tensor, tensor["parameters"]) for tensor in tensors if isinstance(tensor, dict) and isinstance(tensor.get("parameters"), dict)]
+
+
+def _without_location(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in parameters.items() if key not in (_REGION, _OFFSET, _SIZE)}
+
+
+def _json_slice(parameters: Mapping[str, Any], regions: SharedMemoryRegions) -> RegionSlice:
+    region = parameters[_REGION]
+    if not isinstance(region, str):
+        raise ProtocolError(f"Unable to parse '{_REGION}': attempt to access JSON non-string as string", ErrorKind.INTERNAL)
+    for key in (_OFFSET, _SIZE):
+        value = parameters.get(key, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ProtocolError(
+                f"Unable to parse '{key}': attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL
+            )
+    return regions.slice(region, parameters.get(_OFFSET, 0), parameters.get(_SIZE, 0))
+
+
+def _message_slice(name: str, parameters: Mapping[str, v2_pb2.InferParameter], regions: SharedMemoryRegions) -> RegionSlice:
+    for key, field in ((_REGION, "string_param"), (_OFFSET, "int64_param"), (_SIZE, "int64_param")):
+        if key in parameters and parameters[key].WhichOneof("parameter_choice") != field:
+            raise ProtocolError(f"invalid value type for '{key}' parameter for tensor '{name}', expected {field}.")
+    if _SIZE not in parameters:
+        raise ProtocolError(f"'{_SIZE}' must be specified along with '{_REGION}' parameter for tensor '{name}'")
+    offset = parameters[_OFFSET].int64_param if _OFFSET in parameters else 0
+    return regions.slice(parameters[_REGION].string_param, offset, parameters[_SIZE].int64_param)

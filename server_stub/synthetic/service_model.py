@@ -1,0 +1,157 @@
+"""The service model of `synthetic`: service times, batching, stalls and failures."""
+
+import dataclasses
+import functools
+import hashlib
+import math
+import statistics
+from typing import Protocol
+
+from perfkit.errors import ErrorKind
+
+NS_PER_S = 1_000_000_000
+
+
+class ServiceTime(Protocol):
+    """A distribution of service times, in nanoseconds."""
+
+    def quantile_ns(self, share: float, batch_size: int) -> float:
+        """The quantile for a share above 0 and below 1. With a uniform random share, it is a random service time."""
+        ...
+
+    def mean_ns(self, batch_size: int) -> float:
+        """The mean service time."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Linear:
+    """Constant for a batch size: a fixed time, plus `row_ns` for each row."""
+
+    fixed_ns: int
+    row_ns: int = 0
+
+    def quantile_ns(self, share: float, batch_size: int) -> float:
+        """See `ServiceTime`."""
+        return self.fixed_ns + self.row_ns * batch_size
+
+    def mean_ns(self, batch_size: int) -> float:
+        """See `ServiceTime`."""
+        return self.fixed_ns + self.row_ns * batch_size
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Exponential:
+    """Exponentially distributed, independent of the batch size."""
+
+    average_ns: int
+
+    def quantile_ns(self, share: float, batch_size: int) -> float:
+        """See `ServiceTime`."""
+        return -math.log1p(-share) * self.average_ns
+
+    def mean_ns(self, batch_size: int) -> float:
+        """See `ServiceTime`."""
+        return self.average_ns
+
+
+@dataclasses.dataclass(frozen=True)
+class Lognormal:
+    """Lognormally distributed, independent of the batch size. `sigma` is the standard deviation of the logarithm."""
+
+    average_ns: int
+    sigma: float
+
+    @functools.cached_property
+    def _logarithm(self) -> statistics.NormalDist:
+        return statistics.NormalDist(math.log(self.average_ns) - self.sigma**2 / 2, self.sigma)
+
+    def quantile_ns(self, share: float, batch_size: int) -> float:
+        """See `ServiceTime`."""
+        return math.exp(self._logarithm.inv_cdf(share))
+
+    def mean_ns(self, batch_size: int) -> float:
+        """See `ServiceTime`."""
+        return self.average_ns
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stall:
+    """No request departs during the last `duration_ns` of every `period_ns`.
+
+    If it `drains_at_once`, all requests present depart at its end, however long their service would take. Otherwise
+    service pauses, and continues after the stall.
+    """
+
+    duration_ns: int
+    period_ns: int
+    drains_at_once: bool = True
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Failures:
+    """The share of requests that end with an error, after the usual service time."""
+
+    share: float
+    kind: ErrorKind
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlowStart:
+    """Service takes `factor` times as long at first. The excess decays exponentially, to 1/e in `decay_ns`."""
+
+    factor: float
+    decay_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Batch:
+    """Batches of up to `size` rows. If `is_awaited`, a batch starts only when it is full."""
+
+    size: int
+    is_awaited: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServiceModel:
+    """The whole service model. Stall periods, slow start and drift begin with the first request."""
+
+    service: ServiceTime = Linear(5_000_000)
+    servers: int = 1
+    batch: Batch | None = None
+    """None serves requests one by one, whatever their batch sizes."""
+    stall: Stall | None = None
+    failures: Failures | None = None
+    slow_start: SlowStart | None = None
+    drift_per_s: float = 0.0
+    """The relative change of service times per second."""
+    seed: int = 0
+    lead_ns: int = 200_000
+    """How long before its simulated departure a response is sent, to make up for the time in the front end and the kernel."""
+
+    def service_ns(self, number: int, batch_size: int, age_ns: int) -> int:
+        """The random service time of the n-th execution, which starts `age_ns` after the first request."""
+        quantile_ns = self.service.quantile_ns(uniform_share(self.seed, number, b"service"), batch_size)
+        return round(quantile_ns * self.slowdown(age_ns))
+
+    def failure(self, number: int) -> ErrorKind | None:
+        """The error that the n-th request ends with, or None."""
+        if self.failures is None or uniform_share(self.seed, number, b"failure") >= self.failures.share:
+            return None
+        return self.failures.kind
+
+    def slowdown(self, age_ns: int) -> float:
+        """The factor on service times, from slow start and drift, `age_ns` after the first request."""
+        factor = 1.0
+        if self.slow_start is not None:
+            factor += (self.slow_start.factor - 1) * math.exp(-age_ns / self.slow_start.decay_ns)
+        if self.drift_per_s:
+            factor *= max(0.0, 1 + self.drift_per_s * age_ns / NS_PER_S)
+        return factor
+
+
+def uniform_share(seed: int, number: int, purpose: bytes) -> float:
+    """A uniform random share above 0 and below 1 that depends on the arguments only, so the n-th request's is the same in every run."""
+    digest = hashlib.blake2b(number.to_bytes(8, "little"), digest_size=8, key=seed.to_bytes(8, "little"), person=purpose).digest()
+    # 52 bits, so that adding a half, which avoids 0 and 1, is exact
+    return ((int.from_bytes(digest, "little") >> 12) + 0.5) / 2**52

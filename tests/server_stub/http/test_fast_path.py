@@ -1,0 +1,316 @@
+"""Brief requests: what is one, and that whoever sends one cannot tell who answered."""
+
+import asyncio
+import http.client
+import itertools
+import json
+import socket
+
+import numpy as np
+import pytest
+
+from perfkit.protocol import rest
+from perfkit.protocol.message import InferRequest, RequestedOutput
+from perfkit.protocol.tensor import Datatype, tensor_from_array
+from server_stub.http.fast_path import FastPathConnection, HeadCache, RequestHead, encode_response, parse_head
+from server_stub.http.inference import HttpResponse
+from server_stub.options import Limits
+from tests.conditions import passes, until
+
+VALUES = np.arange(16, dtype=np.int32).reshape(1, 16)
+START = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\n"
+
+
+def request_bytes(model="simple", headers=b"", binary=True):
+    """A whole request."""
+    inputs = tuple(tensor_from_array(name, Datatype.INT32, VALUES) for name in ("INPUT0", "INPUT1"))
+    plain = frozenset() if binary else frozenset({"INPUT0", "INPUT1"})
+    given, buffers = rest.encode_infer_request(
+        InferRequest(model, inputs, (RequestedOutput("OUTPUT0"),), id="7", binary_output=binary, plain_inputs=plain)
+    )
+    body = b"".join(buffers)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in given.items()).encode()
+    head = b"POST /v2/models/%s/infer HTTP/1.1\r\nHost: x\r\n" % model.encode()
+    return head + lines + headers + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.mark.parametrize(
+    ("encoded", "head"),
+    [
+        (START + b"Content-Length: 5\r\n\r\n", RequestHead("simple", "", 5, None)),
+        (START.replace(b"simple", b"a.b-c_1/versions/12") + b"content-length: 0\r\n\r\n", RequestHead("a.b-c_1", "12", 0, None)),
+        (START + b"Inference-Header-Content-Length: x\r\nContent-Length: 65536\r\n\r\n", RequestHead("simple", "", 65536, "x")),
+        (START + b"Accept-Encoding: identity\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n", RequestHead("simple", "", 1, None)),
+    ],
+)
+def test_heads_of_brief_requests(encoded, head):
+    assert parse_head(encoded) == head
+    assert HeadCache().find(encoded + b"body") == (head, len(encoded))
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        START + b"\r\n",
+        START + b"Content-Length: 65537\r\n\r\n",
+        START + b"Content-Length: -1\r\n\r\n",
+        START + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n",
+        START + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        START + b"Content-Length: 1\r\nContent-Encoding: gzip\r\n\r\n",
+        START + b"Content-Length: 1\r\nAccept-Encoding: gzip\r\n\r\n",
+        START + b"Content-Length: 1\r\nExpect: 100-continue\r\n\r\n",
+        START + b"Content-Length: 1\r\nInference-Header-Content-Length: 1 \r\n\r\n",
+        START + "Content-Length: 1\r\nInference-Header-Content-Length: ü\r\n\r\n".encode(),
+        START + b"Content-Length: 1\r\nConnection: close\r\n\r\n",
+        START + b"Content-Length: 1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+        START + b"Content-Length: 1\r\n broken\r\n\r\n",
+        START.replace(b"1.1", b"1.0") + b"Content-Length: 1\r\n\r\n",
+        START.replace(b"POST", b"GET") + b"Content-Length: 1\r\n\r\n",
+        START.replace(b"/infer", b"/infer?x=1") + b"Content-Length: 1\r\n\r\n",
+        START.replace(b"simple", b"a%20b") + b"Content-Length: 1\r\n\r\n",
+        START.replace(b"simple", b"simple/versions/x") + b"Content-Length: 1\r\n\r\n",
+        START.replace(b"infer", b"generate") + b"Content-Length: 1\r\n\r\n",
+        START + b"X: " + b"a" * 5000 + b"\r\nContent-Length: 1\r\n\r\n",
+        b"\x16\x03\x01\r\n\r\n",
+        b"\r\n\r\n",
+    ],
+)
+def test_heads_that_are_left_to_others(encoded):
+    assert HeadCache().find(encoded) is None
+
+
+def test_bodies_have_no_more_bytes_than_the_server_takes():
+    encoded = START + b"Content-Length: 100\r\n\r\n"
+    assert HeadCache(99).find(encoded) is None
+    found = HeadCache(100).find(encoded)
+    assert found is not None
+    assert found[0].body_bytes == 100
+
+
+def test_no_client_fills_the_memory_with_heads():
+    heads = HeadCache()
+    for number in range(5000):
+        heads.find(START + b"X: %d\r\nContent-Length: 1\r\n\r\n" % number)
+    assert len(heads._known) <= 1024
+
+
+@pytest.fixture
+def connection(server):
+    with socket.create_connection(("127.0.0.1", server.http_port), timeout=60) as one:
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield one
+
+
+def read_answers(connection, count=1):
+    """Of each of the next answers: the status, the headers that are not the server's own, and the body."""
+    answers = []
+    with connection.makefile("rb") as stream:
+        for _ in range(count):
+            status = int(stream.readline().split()[1])
+            headers = http.client.parse_headers(stream)
+            kept = {name.lower(): value for name, value in headers.items() if name.lower() not in ("date", "server", "connection")}
+            answers.append((status, kept, stream.read(int(headers["Content-Length"]))))
+    return answers
+
+
+REQUESTS = {
+    "binary": request_bytes(),
+    "JSON": request_bytes(binary=False),
+    "an unknown model": request_bytes("unknown"),
+    "a decoupled model": request_bytes("repeat_int32"),
+    "another model's inputs": request_bytes("identity_fp32"),
+    "a raw tensor": START.replace(b"simple", b"identity_fp32")
+    + b"Inference-Header-Content-Length: 0\r\nContent-Length: 8\r\n\r\n"
+    + bytes(8),
+    "a header length beyond the body": START + b"Inference-Header-Content-Length: 99\r\nContent-Length: 2\r\n\r\n{}",
+    "a header length that is none": START + b"Inference-Header-Content-Length: x\r\nContent-Length: 2\r\n\r\n{}",
+    "broken JSON": START + b"Content-Length: 2\r\n\r\n{{",
+    "a header length with a space behind it": START + b"Inference-Header-Content-Length: 2 \r\nContent-Length: 2\r\n\r\n{}",
+    "a header length in another alphabet": START + "Inference-Header-Content-Length: ü\r\nContent-Length: 2\r\n\r\n{}".encode(),
+    "no body": START + b"Content-Length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", REQUESTS.values(), ids=REQUESTS)
+def test_who_answers_cannot_be_told_from_the_answer(connection, server, sent):
+    connection.sendall(sent)
+    brief = read_answers(connection)
+    with socket.create_connection(("127.0.0.1", server.http_port), timeout=60) as other:
+        other.sendall(sent.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n"))
+        assert read_answers(other) == brief
+
+
+@pytest.mark.parametrize("cuts", [[], [40], [-1], [-100], [200, -10], list(range(1, 300))])
+def test_however_a_request_arrives_it_is_answered(connection, cuts):
+    sent = REQUESTS["binary"]
+    places = sorted({0, len(sent), *(cut % len(sent) for cut in cuts)})
+    for _ in range(2):
+        for first, last in itertools.pairwise(places):
+            connection.sendall(sent[first:last])
+        assert read_answers(connection)[0][0] == 200
+
+
+def test_requests_behind_one_another_and_of_all_kinds_are_answered_in_order(connection):
+    stats = b"GET /v2/models/simple HTTP/1.1\r\nHost: x\r\n\r\n"
+    for one in (REQUESTS["binary"], REQUESTS["an unknown model"], REQUESTS["JSON"], stats, REQUESTS["binary"], stats):
+        connection.sendall(one)
+    assert [status for status, _, _ in read_answers(connection, 6)] == [200, 404, 200, 200, 200, 200]
+
+
+class Transport(asyncio.Transport):
+    """What a client gets, and whether it is still being heard."""
+
+    def __init__(self):
+        super().__init__()
+        self.written, self.is_open, self.is_read = b"", True, True
+
+    def write(self, data):
+        self.written += data
+
+    def close(self):
+        self.is_open = False
+
+    abort = close
+
+    def is_closing(self):
+        return not self.is_open
+
+    def pause_reading(self):
+        self.is_read = False
+
+    def resume_reading(self):
+        self.is_read = True
+
+
+class Side:
+    """An exchange whose answers are given when they are released."""
+
+    def __init__(self, **limits):
+        self.transport, self.released = Transport(), asyncio.Semaphore(0)
+        self.passed_on: list[bytes] = []
+        self.asked: list[bytes] = []
+        self.exchange = FastPathConnection(HeadCache(), self._answer, Limits(**limits), self.transport, self.passed_on.append)
+
+    async def _answer(self, head, body):
+        self.asked.append(body)
+        await self.released.acquire()
+        return HttpResponse(200, {}, body)
+
+
+def written(*bodies):
+    return b"".join(encode_response(HttpResponse(200, {}, body)) for body in bodies)
+
+
+def asked(body):
+    return START + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+def test_who_does_not_wait_for_answers_is_not_read_from_until_they_are_there():
+    async def main():
+        side = Side()
+        side.exchange.receive(asked(b"a"))
+        await until(lambda: side.asked == [b"a"])
+        assert side.transport.is_read
+        side.exchange.receive(asked(b"b"))
+        assert not side.transport.is_read
+        side.released.release()
+        await until(lambda: side.asked == [b"a", b"b"])
+        assert side.transport.is_read
+        side.released.release()
+        await until(lambda: side.transport.written == written(b"a", b"b"))
+        side.exchange.close()
+
+    asyncio.run(main())
+
+
+def test_who_does_not_read_is_not_read_from():
+    async def main():
+        side = Side()
+        side.exchange.pause()
+        side.exchange.receive(asked(b"a"))
+        assert not side.transport.is_read
+        side.exchange.resume()
+        await until(lambda: side.asked == [b"a"])
+        assert side.transport.is_read
+        side.exchange.close()
+
+    asyncio.run(main())
+
+
+def test_what_is_no_brief_request_is_passed_on_whole_when_those_before_it_are_answered():
+    async def main():
+        side = Side()
+        side.exchange.receive(asked(b"a"))
+        side.exchange.receive(b"GET / ")
+        await until(lambda: side.asked == [b"a"])
+        assert side.passed_on == []
+        side.released.release()
+        await until(lambda: side.passed_on == [b"GET / "])
+        assert side.transport.written == written(b"a")
+
+    asyncio.run(main())
+
+
+def test_a_body_has_so_much_time_from_its_head_on():
+    async def main():
+        side = Side(body_timeout_s=0.01)
+        side.exchange.receive(asked(b"abc")[:-1])
+        await until(lambda: not side.transport.is_open)
+        assert side.transport.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert (
+            json.loads(side.transport.written.partition(b"\r\n\r\n")[2])["error"] == "the body of the request did not arrive within 0.01 s"
+        )
+        side.exchange.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("limit", ["head_timeout_s", "idle_timeout_s"])
+def test_a_connection_without_a_request_ends(limit):
+    async def main():
+        side = Side(**{limit: 0.01})
+        await until(lambda: not side.transport.is_open)
+        side.exchange.close()
+
+    asyncio.run(main())
+
+
+def test_a_request_in_flight_keeps_a_connection_however_long_it_takes(monkeypatch):
+    async def main():
+        loop, passed_s = asyncio.get_running_loop(), 0
+        time_s = loop.time
+        monkeypatch.setattr(loop, "time", lambda: time_s() + passed_s)
+        side = Side(idle_timeout_s=60)
+        side.exchange.receive(asked(b"a"))
+        passed_s += 3600
+        await passes(9)
+        assert side.transport.is_open
+        side.released.release()
+        await until(lambda: side.transport.written == written(b"a"))
+        assert side.transport.is_open
+        passed_s += 3600
+        await until(lambda: not side.transport.is_open)
+        side.exchange.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("part", [asked(b"a"), asked(b"a")[:-1]])
+def test_an_end_waits_for_what_has_begun(part):
+    async def main():
+        side = Side()
+        side.exchange.receive(part)
+        ending = asyncio.ensure_future(side.exchange.stop())
+        await passes(1)
+        side.exchange.receive(asked(b"a")[len(part) :])
+        await until(lambda: side.asked == [b"a"])
+        assert side.transport.is_open
+        side.released.release()
+        await ending
+        assert (side.transport.written, side.transport.is_open) == (written(b"a"), False)
+        idle = Side()
+        await idle.exchange.stop()
+        assert not idle.transport.is_open
+        idle.exchange.close()
+
+    asyncio.run(main())

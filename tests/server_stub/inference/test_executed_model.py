@@ -1,0 +1,128 @@
+"""A model by itself: what the built-in ones never do."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.message import InferRequest, RequestedOutput
+from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
+from server_stub.executors.array import ArrayExecutor
+from server_stub.inference.definition import ModelDefinition, TensorDefinition
+from server_stub.inference.executed_model import ExecutedModel
+from server_stub.scheduling.batching import BatchingPolicy
+
+
+def infer(function, request, *, max_batch_size=0, datatype=Datatype.FP32, **members):
+    definition = ModelDefinition(
+        "m",
+        "",
+        "array",
+        max_batch_size,
+        (TensorDefinition("x", Datatype.FP32, (-1,)),),
+        (TensorDefinition("y", datatype, (-1,), **members),),
+    )
+    model = ExecutedModel(definition, ArrayExecutor(function))
+    try:
+        return asyncio.run(model.infer(request, 0, lambda response: response)), model.statistics()
+    except ProtocolError as error:
+        return error, model.statistics()
+    finally:
+        model.close()
+
+
+def request(values, classes=0):
+    return InferRequest("m", (tensor_from_array("x", Datatype.FP32, np.array(values, np.float32)),), (RequestedOutput("y", classes),))
+
+
+def test_a_model_that_fails_is_an_internal_error_and_counted_as_one():
+    error, statistics = infer(lambda _: 1 / 0, request([1.0]))
+    assert (error.kind, str(error)) == (ErrorKind.INTERNAL, "model 'm' failed: division by zero")
+    assert statistics["inference_stats"]["fail"]["count"] == 1
+    assert statistics["inference_stats"]["success"]["count"] == statistics["execution_count"] == 0
+
+
+def test_a_model_with_another_shape_of_its_own_is_reshaped_batch_by_batch():
+    seen = []
+
+    def keep(inputs):
+        seen.append(inputs["x"].shape)
+        return {"y": inputs["x"].reshape(2, 3, 1)}
+
+    response, _ = infer(keep, request([[1, 2, 3], [4, 5, 6]]), max_batch_size=4, reshape=(-1, 1))
+    assert seen == [(2, 3)]
+    assert response.outputs[0].shape == (2, 3)
+    assert tensor_to_array(response.outputs[0]).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_a_size_that_the_model_leaves_open_is_taken():
+    response, _ = infer(lambda inputs: {"y": inputs["x"] * 2}, request([1, 2, 3, 4, 5]))
+    assert response.outputs[0].shape == (5,)
+
+
+@pytest.mark.parametrize("datatype", [Datatype.FP16, Datatype.BF16, Datatype.BOOL, Datatype.BYTES])
+def test_classes_of_a_datatype_without_them_are_refused(datatype):
+    error, _ = infer(lambda inputs: {"y": inputs["x"]}, request([1.0], classes=1), datatype=datatype)
+    assert error.kind is ErrorKind.INVALID_ARGUMENT
+    assert f"unsupported type '{datatype.value}'" in str(error)
+
+
+def test_classes_without_labels_have_an_index_alone():
+    response, _ = infer(lambda inputs: {"y": inputs["x"]}, request([1.0, 3.0, 2.0], classes=2))
+    assert list(tensor_to_array(response.outputs[0])) == [b"3.000000:1", b"2.000000:2"]
+
+
+def test_an_output_that_is_not_what_the_definition_says_is_the_models_fault():
+    error, _ = infer(lambda _: {"y": np.array([1.5])}, request([1.0]), datatype=Datatype.INT32)
+    assert error.kind is ErrorKind.INTERNAL
+
+
+def infer_together(function, *requests, runs_inline):
+    """Three rows in two requests are what the batch waits for, far longer than a test may take."""
+    definition = ModelDefinition(
+        "m",
+        "",
+        "array",
+        8,
+        (TensorDefinition("x", Datatype.FP32, (-1,)),),
+        (TensorDefinition("y", Datatype.FP32, (-1,)),),
+        scheduling=BatchingPolicy((3,), 10**12),
+    )
+    model = ExecutedModel(definition, ArrayExecutor(function, runs_inline=runs_inline))
+
+    async def main():
+        return await asyncio.gather(*(model.infer(one, 0, lambda response: response) for one in requests), return_exceptions=True)
+
+    try:
+        return asyncio.run(main()), model.statistics()
+    finally:
+        model.close()
+
+
+@pytest.mark.parametrize("runs_inline", [True, False])
+def test_S5_requests_are_executed_together_and_each_gets_its_own_rows(runs_inline):
+    seen = []
+
+    def double(inputs):
+        seen.append(inputs["x"].tolist())
+        return {"y": inputs["x"] * 2}
+
+    (first, second), statistics = infer_together(double, request([[1, 2], [3, 4]]), request([[5, 6]]), runs_inline=runs_inline)
+    assert seen == [[[1, 2], [3, 4], [5, 6]]]
+    assert tensor_to_array(first.outputs[0]).tolist() == [[2, 4], [6, 8]]
+    assert tensor_to_array(second.outputs[0]).tolist() == [[10, 12]]
+    assert (statistics["execution_count"], statistics["inference_count"]) == (1, 3)
+    assert statistics["inference_stats"]["success"]["count"] == 2
+    assert [(one["batch_size"], one["compute_infer"]["count"]) for one in statistics["batch_stats"]] == [(3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [(lambda _: 1 / 0, "failed: division"), (lambda inputs: {"y": inputs["x"][:2]}, "2 rows of 'y' for a batch of 3")],
+)
+def test_what_a_model_does_wrong_with_a_batch_all_of_its_requests_hear(function, sentence):
+    errors, statistics = infer_together(function, request([[1], [2]]), request([[3]]), runs_inline=True)
+    assert [error.kind for error in errors] == [ErrorKind.INTERNAL] * 2
+    assert all(sentence in str(error) for error in errors)
+    assert statistics["inference_stats"]["fail"]["count"] == 2

@@ -1,0 +1,115 @@
+"""While models load the ports are open, and who asks is told so: rows H2 and G1 of the conformance checklist."""
+
+import asyncio
+import threading
+
+import aiohttp
+import grpc
+import grpc.aio
+import pytest
+from tritonclient.grpc import service_pb2
+
+from server_stub.grpc.front_end import GrpcFrontEnd
+from server_stub.http.front_end import HttpFrontEnd
+from server_stub.inference.executed_model import ExecutedModel
+from server_stub.models import array_models
+from server_stub.repository.repository import Repository
+from server_stub.repository.sources import BuiltinModels
+from server_stub.settings import Settings
+from server_stub.shared_memory.regions import SharedMemoryRegions
+
+SERVICE, HEALTH = "/inference.GRPCInferenceService", "/grpc.health.v1.Health/Check"
+
+
+@pytest.fixture
+def slow():
+    """A repository whose second model loads when `let_go` is set; `reached` says that it has begun to."""
+    let_go, reached = threading.Event(), threading.Event()
+
+    def load_slowly():
+        reached.set()
+        assert let_go.wait(30)
+        return ExecutedModel(*array_models.load("simple_int8"))
+
+    loaders = BuiltinModels({"simple": lambda: ExecutedModel(*array_models.load("simple")), "simple_int8": load_slowly})
+    repository = Repository(loaders, loaders.names())
+    yield repository, reached, let_go
+    let_go.set()
+    repository.close()
+
+
+async def get(session, url):
+    async with session.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+async def call(channel, path, message=b""):
+    return await channel.unary_unary(path)(message)
+
+
+def test_H2_G1_a_server_that_loads_lives_and_is_not_ready(slow):
+    repository, reached, let_go = slow
+
+    async def main():
+        parts = repository, SharedMemoryRegions(is_allowed=False), Settings()
+        http, rpc = HttpFrontEnd(*parts), GrpcFrontEnd(*parts)
+        port, rpc_port = await http.start("127.0.0.1", 0), await rpc.start("127.0.0.1", 0)
+        loading = asyncio.ensure_future(asyncio.to_thread(repository.load))
+        await asyncio.to_thread(reached.wait, 30)
+        base = f"http://127.0.0.1:{port}/v2"
+        async with aiohttp.ClientSession() as session, grpc.aio.insecure_channel(f"127.0.0.1:{rpc_port}") as channel:
+            seen = {
+                path: await get(session, f"{base}/{path}")
+                for path in ("health/live", "health/ready", "models/simple/ready", "models/simple_int8/ready")
+            }
+            async with session.post(f"{base}/models/simple_int8/infer", data=b"{}") as answer:
+                seen["infer"] = (answer.status, await answer.text())
+            async with session.post(f"{base}/repository/index") as answer:
+                seen["index"] = await answer.json()
+            async with session.post(f"{base}/repository/index", json={"ready": True}) as answer:
+                seen["ready"] = await answer.json()
+            live = await call(channel, f"{SERVICE}/ServerLive")
+            ready = await call(channel, f"{SERVICE}/ServerReady")
+            model = await call(channel, f"{SERVICE}/ModelReady", service_pb2.ModelReadyRequest(name="simple_int8").SerializeToString())
+            before = await call(channel, HEALTH)
+            let_go.set()
+            await loading
+            after = await call(channel, HEALTH, b"\x0a\x00")
+            seen["health/ready after"] = await get(session, f"{base}/health/ready")
+        await http.stop()
+        await rpc.stop()
+        return seen, live, ready, model, before, after
+
+    seen, live, ready, model, before, after = asyncio.run(main())
+    assert seen["health/live"] == (200, "")
+    assert seen["health/ready"] == (400, "")
+    assert seen["models/simple/ready"] == (200, "")
+    assert seen["models/simple_int8/ready"] == (400, '{"error":"Model version not ready"}')
+    assert seen["infer"] == (503, '{"error":"Request for unknown model: \'simple_int8\' version 1 is not at ready state"}')
+    assert seen["index"] == [{"name": "simple", "version": "1", "state": "READY"}, {"name": "simple_int8", "state": "LOADING"}]
+    assert seen["ready"] == [{"name": "simple", "version": "1", "state": "READY"}]
+    assert seen["health/ready after"] == (200, "")
+    assert service_pb2.ServerLiveResponse.FromString(live).live
+    assert not service_pb2.ServerReadyResponse.FromString(ready).ready
+    assert not service_pb2.ModelReadyResponse.FromString(model).ready
+    # field 1, `status`, of grpc.health.v1.HealthCheckResponse: 1 is SERVING, 2 NOT_SERVING
+    assert (before, after) == (b"\x08\x02", b"\x08\x01")
+
+
+def test_a_repository_that_is_closed_loads_no_further_model(slow):
+    repository, reached, let_go = slow
+    last = threading.Event()
+
+    def load_last():
+        last.set()
+        return array_models.load("simple_string")
+
+    repository._source._loaders["simple_string"] = load_last
+    repository._initial += ("simple_string",)
+    loading = threading.Thread(target=repository.load)
+    loading.start()
+    assert reached.wait(30)
+    repository.close()
+    let_go.set()
+    loading.join(30)
+    assert not last.is_set()

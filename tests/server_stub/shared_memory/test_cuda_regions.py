@@ -1,0 +1,118 @@
+"""A GPU's memory over both protocols, by tritonclient as it is; the GPU's driver is played in Python."""
+
+import asyncio
+import base64
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.utils import InferenceServerException
+
+from perfkit.errors import ErrorKind, ProtocolError
+from server_stub.devices.cuda_driver import CudaDriver
+from server_stub.grpc.front_end import GrpcFrontEnd
+from server_stub.http.front_end import HttpFrontEnd
+from server_stub.options import Options
+from server_stub.repository.sources import open_repository
+from server_stub.settings import Settings
+from server_stub.shared_memory.regions import SharedMemoryRegions
+from tests.server_stub.devices.fake_cuda import FakeCuda
+
+HANDLE = bytes(range(64))
+FIRST, SECOND = np.arange(16, dtype=np.int32), np.arange(16, 32, dtype=np.int32)
+
+
+@pytest.fixture
+def memory():
+    return bytearray(FIRST.tobytes() + SECOND.tobytes() + bytes(128))
+
+
+@pytest.fixture
+def library(memory):
+    return FakeCuda(shared={HANDLE: memory})
+
+
+@pytest.fixture
+def regions(library):
+    return SharedMemoryRegions(is_allowed=True, driver=CudaDriver(lambda _: library))
+
+
+def ask_fronts(regions, ask):
+    """Calls `ask` with a client of each library, in a thread, while the fronts serve."""
+
+    async def main():
+        repository = open_repository(Options(models=("simple",)), 1)
+        repository.load()
+        http, grpc = (front(repository, regions, Settings()) for front in (HttpFrontEnd, GrpcFrontEnd))
+        ports = await http.start("127.0.0.1", 0), await grpc.start("127.0.0.1", 0)
+        for client_library, port in zip((tritonclient.http, tritonclient.grpc), ports, strict=True):
+            await asyncio.to_thread(ask, client_library, f"127.0.0.1:{port}")
+        await asyncio.gather(http.stop(), grpc.stop())
+        repository.close()
+
+    asyncio.run(main())
+
+
+def test_tensors_are_read_from_a_gpus_memory_and_written_to_it(regions, library, memory):
+    def ask(client_library, url):
+        memory[128:] = bytes(128)
+        with client_library.InferenceServerClient(url) as client:
+            # tritonclient's own handles are base64 already
+            client.register_cuda_shared_memory("c", base64.b64encode(HANDLE), 1, 256)
+            inputs = [client_library.InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
+            output = client_library.InferRequestedOutput("OUTPUT0")
+            for one, offset in ((inputs[0], 0), (inputs[1], 64), (output, 128)):
+                one.set_shared_memory("c", 64, offset)
+            client.infer("simple", inputs, outputs=[output])
+            assert memory[128:192] == (FIRST + SECOND).tobytes()
+            status = client.get_cuda_shared_memory_status(**({} if client_library is tritonclient.http else {"as_json": True}))
+            (region,) = status if isinstance(status, list) else status["regions"].values()
+            assert (region["name"], int(region["device_id"]), int(region["byte_size"])) == ("c", 1, 256)
+            assert not client.get_system_shared_memory_status(**({} if client_library is tritonclient.http else {"as_json": True}))
+            with pytest.raises(InferenceServerException, match="already in manager"):
+                client.register_cuda_shared_memory("c", base64.b64encode(HANDLE), 1, 256)
+            client.unregister_system_shared_memory()
+            assert library.open == 1
+            client.unregister_cuda_shared_memory()
+            assert library.open == 0
+            with pytest.raises(InferenceServerException, match="Unable to find shared memory region: 'c'"):
+                client.infer("simple", inputs, outputs=[output])
+
+    ask_fronts(regions, ask)
+
+
+@pytest.mark.parametrize(
+    ("handle", "device_id", "byte_size", "sentence"),
+    [
+        (HANDLE[:-1], 0, 4, "the handle has 63 bytes, expected 64"),
+        (bytes(64), 0, 4, "cuIpcOpenMemHandle_v2 failed: CUDA_ERROR_INVALID_VALUE"),
+        (HANDLE, 2, 4, "there is no device 2"),
+        (HANDLE, -1, 4, "there is no device -1"),
+        (HANDLE, 0, 257, "byte_size 257 is not between 1 and the 256 shared bytes"),
+        (HANDLE, 0, 0, "byte_size 0 is not between 1 and the 256 shared bytes"),
+    ],
+    ids=["short", "unknown", "no such GPU", "negative GPU", "too much", "nothing"],
+)
+def test_what_is_no_memory_of_a_gpu_is_refused(regions, library, handle, device_id, byte_size, sentence):
+    with pytest.raises(ProtocolError, match=r"^failed to register CUDA shared memory region: 'c'") as error:
+        regions.register_cuda("c", handle, device_id, byte_size)
+    assert sentence in str(error.value)
+    assert (regions.cuda_status(), library.open) == ([], 0)
+
+
+def test_a_gpu_that_fails_costs_a_request(library):
+    regions = SharedMemoryRegions(is_allowed=True, driver=CudaDriver(lambda _: library))
+    regions.register_cuda("c", HANDLE, 0, 256)
+    slot = regions.slice("c", 0, 64)
+    library.fail("cuMemcpyDtoH_v2", 719)
+    with pytest.raises(ProtocolError, match="shared memory region 'c' cannot be used: cuMemcpyDtoH_v2 failed: error 719") as error:
+        slot.read()
+    assert error.value.kind is ErrorKind.INTERNAL
+
+
+def test_unless_it_is_allowed_no_memory_is_opened(library):
+    regions = SharedMemoryRegions(is_allowed=False, driver=CudaDriver(lambda _: library))
+    with pytest.raises(ProtocolError, match="--allow-client-shm") as error:
+        regions.register_cuda("c", HANDLE, 0, 256)
+    assert (error.value.kind, library.open) == (ErrorKind.UNSUPPORTED, 0)

@@ -1,0 +1,270 @@
+"""The declared queue beside closed forms, the recursions of Lindley and of Kiefer and Wolfowitz, and what holds for any queue."""
+
+import dataclasses
+import itertools
+import math
+import random
+import statistics
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfkit.errors import ErrorKind
+from server_stub.synthetic.service_model import Exponential, Failures, Linear, Lognormal, ServiceModel, SlowStart, Stall, uniform_share
+from server_stub.synthetic.simulated_queue import ServedRequest, SimulatedQueue
+
+MS, S = 10**6, 10**9
+AT_ONCE, AT_PACE = Stall(1 * S, 10 * S), Stall(1 * S, 10 * S, drains_at_once=False)
+
+
+def passages(law, arrivals_ns, batch_sizes=None):
+    queue = SimulatedQueue(law)
+    return [queue.arrive(arrived_ns, size) for arrived_ns, size in zip(arrivals_ns, batch_sizes or itertools.repeat(1), strict=False)]
+
+
+def poisson_ns(rate_per_s, count, seed=1):
+    source = random.Random(seed)
+    return list(itertools.accumulate(round(source.expovariate(rate_per_s) * S) for _ in range(count)))
+
+
+def mean_response_ns(law, arrivals_ns):
+    return statistics.fmean(one.departed_ns - one.arrived_ns for one in passages(law, arrivals_ns))
+
+
+def draws_ns(law, count):
+    return [round(law.service.quantile_ns(uniform_share(law.seed, number, b"service"), 1)) for number in range(count)]
+
+
+gaps_ns = st.lists(st.integers(0, 3000), min_size=1, max_size=60)
+laws = st.builds(
+    ServiceModel,
+    service=st.one_of(
+        st.builds(Linear, st.integers(0, 2000)),
+        st.builds(Exponential, st.integers(1, 2000)),
+        st.builds(Lognormal, st.integers(1, 2000), st.just(1.0)),
+    ),
+    servers=st.integers(1, 4),
+    seed=st.integers(0, 2**64 - 1),
+)
+stalls = st.integers(2, 9000).flatmap(lambda period: st.builds(Stall, st.integers(1, period - 1), st.just(period), st.booleans()))
+
+
+def test_a_request_that_finds_a_free_server_is_served_at_once_and_others_wait():
+    assert passages(ServiceModel(Linear(5)), [100, 102, 200]) == [
+        ServedRequest(100, 100, 105),
+        ServedRequest(102, 105, 110),
+        ServedRequest(200, 200, 205),
+    ]
+
+
+def test_two_servers_serve_two_and_the_third_takes_the_one_that_is_free_first():
+    law = ServiceModel(Linear(0, row_ns=10), servers=2)
+    assert passages(law, [0, 1, 2], [3, 1, 1]) == [ServedRequest(0, 0, 30), ServedRequest(1, 1, 11), ServedRequest(2, 11, 21)]
+
+
+def test_service_linear_in_the_batch_is_what_it_costs_and_each_row():
+    assert [one.departed_ns - one.started_ns for one in passages(ServiceModel(Linear(5, row_ns=2)), [0, 100, 200], [1, 8, 64])] == [
+        7,
+        21,
+        133,
+    ]
+
+
+def test_an_arrival_before_the_last_one_is_refused():
+    queue = SimulatedQueue(ServiceModel())
+    queue.arrive(10)
+    with pytest.raises(ValueError, match="arrives at 9 ns, before the previous one at 10 ns"):
+        queue.arrive(9)
+
+
+@given(gaps_ns, laws)
+def test_one_server_keeps_lindleys_recursion_to_the_nanosecond(gaps, law):
+    law = dataclasses.replace(law, servers=1)
+    waited_ns, services = 0, draws_ns(law, len(gaps))
+    found = passages(law, itertools.accumulate(gaps))
+    for number, one in enumerate(found):
+        if number:
+            waited_ns = max(0, waited_ns + services[number - 1] - gaps[number])
+        assert one.started_ns - one.arrived_ns == waited_ns
+        assert one.departed_ns - one.started_ns == services[number]
+
+
+@given(gaps_ns, laws)
+def test_several_servers_keep_kiefer_and_wolfowitzs_recursion(gaps, law):
+    workloads_ns, services = [0] * law.servers, draws_ns(law, len(gaps))
+    for number, one in enumerate(passages(law, itertools.accumulate(gaps))):
+        workloads_ns = sorted(max(0, left - (gaps[number] if number else 0)) for left in workloads_ns)
+        assert one.started_ns - one.arrived_ns == workloads_ns[0]
+        workloads_ns[0] += services[number]
+
+
+@given(gaps_ns, laws, st.none() | stalls)
+def test_who_comes_first_is_served_first(gaps, law, stall):
+    law = dataclasses.replace(law, stall=stall)
+    found = passages(law, itertools.accumulate(gaps))
+    assert all(one.arrived_ns <= one.started_ns <= one.departed_ns for one in found)
+    assert all(one.started_ns <= other.started_ns for one, other in itertools.pairwise(found))
+    if law.servers == 1:
+        assert all(one.departed_ns <= other.started_ns for one, other in itertools.pairwise(found))
+
+
+@given(gaps_ns, laws)
+def test_nobody_waits_while_a_server_is_idle(gaps, law):
+    found = passages(law, itertools.accumulate(gaps))
+    for one in found:
+        instants = {one.arrived_ns, *(other.departed_ns for other in found if one.arrived_ns <= other.departed_ns < one.started_ns)}
+        for instant in instants if one.started_ns > one.arrived_ns else ():
+            assert sum(other.started_ns <= instant < other.departed_ns for other in found if other is not one) == law.servers
+
+
+@given(gaps_ns, laws, stalls)
+def test_nothing_departs_in_a_stall(gaps, law, stall):
+    first, *_ = found = passages(dataclasses.replace(law, stall=stall), itertools.accumulate(gaps))
+    for one in found:
+        within_ns = (one.departed_ns - first.arrived_ns) % stall.period_ns
+        assert within_ns < stall.period_ns - stall.duration_ns
+
+
+@given(gaps_ns, laws, stalls)
+def test_who_arrives_in_a_stall_that_drains_at_once_departs_at_its_end(gaps, law, stall):
+    stall = dataclasses.replace(stall, drains_at_once=True)
+    first, *_ = found = passages(dataclasses.replace(law, stall=stall), itertools.accumulate(gaps))
+    for one in found:
+        periods, within_ns = divmod(one.arrived_ns - first.arrived_ns, stall.period_ns)
+        end_ns = first.arrived_ns + (periods + 1) * stall.period_ns
+        assert one.departed_ns <= end_ns, "a stall's end empties the queue"
+        if within_ns >= stall.period_ns - stall.duration_ns:
+            assert (one.started_ns, one.departed_ns) == (end_ns, end_ns)
+
+
+@given(gaps_ns, laws, stalls)
+def test_a_stall_served_at_pace_stops_the_clock_of_a_queue_without_stalls(gaps, law, stall):
+    stall = dataclasses.replace(stall, drains_at_once=False)
+    arrivals = list(itertools.accumulate(gaps))
+
+    def active_ns(instant):  # of the time since the first arrival, counted stall by stall
+        since = instant - arrivals[0]
+        stalled = sum(
+            min(since, begin + stall.duration_ns) - begin for begin in range(stall.period_ns - stall.duration_ns, since, stall.period_ns)
+        )
+        return since - stalled
+
+    stalled = passages(dataclasses.replace(law, stall=stall), arrivals)
+    plain = passages(law, [active_ns(arrival) for arrival in arrivals])
+    assert [active_ns(one.started_ns) for one in stalled] == [one.started_ns for one in plain]
+    assert [active_ns(one.departed_ns) for one in stalled] == [one.departed_ns for one in plain]
+
+
+def test_a_stall_in_the_middle_of_service_at_once_and_at_pace():
+    arrivals = [0, 8_999 * MS, 9_400 * MS, 10_001 * MS]
+    ended = [one.departed_ns // MS for one in passages(ServiceModel(Linear(3 * MS), stall=AT_ONCE), arrivals)]
+    assert ended == [3, 10_000, 10_000, 10_004]
+    ended = [one.departed_ns // MS for one in passages(ServiceModel(Linear(3 * MS), stall=AT_PACE), arrivals)]
+    assert ended == [3, 10_002, 10_005, 10_008]
+
+
+def test_coordinated_omissions_percentiles_are_half_a_second_and_nine_tenths():
+    arrivals = [number * MS for number in range(100_000)]  # 1000/s for ten periods
+    responses_ns = [one.departed_ns - one.arrived_ns for one in passages(ServiceModel(Linear(100_000), stall=AT_ONCE), arrivals)]
+    quantiles_ns = statistics.quantiles(responses_ns, n=100)
+    assert quantiles_ns[94] / S == pytest.approx(0.5, rel=0.01)
+    assert quantiles_ns[98] / S == pytest.approx(0.9, rel=0.01)
+    assert quantiles_ns[88] == 100_000
+
+
+@pytest.mark.parametrize("utilisation", [0.5, 0.8])
+def test_M_M_1_responds_in_the_mean_and_the_quantiles_of_the_closed_form(utilisation):
+    found = passages(ServiceModel(Exponential(10 * MS), seed=3), poisson_ns(100 * utilisation, 200_000))
+    responses_s = [(one.departed_ns - one.arrived_ns) / S for one in found]
+    spare_per_s = 100 * (1 - utilisation)
+    assert statistics.fmean(responses_s) == pytest.approx(1 / spare_per_s, rel=0.04)
+    assert statistics.median(responses_s) == pytest.approx(math.log(2) / spare_per_s, rel=0.04)
+    assert statistics.quantiles(responses_s, n=100)[98] == pytest.approx(math.log(100) / spare_per_s, rel=0.06)
+
+
+@pytest.mark.parametrize(("utilisation", "mean", "p95", "p99"), [(0.5, 1.5, 3.051, 4.336), (0.8, 3.0, 7.620, 11.356)])
+def test_M_D_1_responds_as_it_should_in_units_of_the_service_time(utilisation, mean, p95, p99):
+    found = passages(ServiceModel(Linear(10 * MS)), poisson_ns(100 * utilisation, 200_000))
+    responses = [(one.departed_ns - one.arrived_ns) / (10 * MS) for one in found]
+    quantiles = statistics.quantiles(responses, n=100)
+    assert statistics.fmean(responses) == pytest.approx(mean, rel=0.03)
+    assert (quantiles[94], quantiles[98]) == pytest.approx((p95, p99), rel=0.06)
+
+
+def test_M_M_c_waits_as_erlang_says():
+    servers, offered = 3, 2.4  # erlangs
+    last = offered**servers / math.factorial(servers) * servers / (servers - offered)
+    waiting_share = last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)
+    expected_ms = 10 + waiting_share * 10 / (servers - offered)
+    law = ServiceModel(Exponential(10 * MS), servers=servers, seed=5)
+    assert mean_response_ns(law, poisson_ns(100 * offered, 200_000)) / MS == pytest.approx(expected_ms, rel=0.04)
+
+
+@pytest.mark.parametrize("service", [Exponential(10 * MS), Lognormal(10 * MS, 0.5), Lognormal(10 * MS, 1.0)])
+def test_draws_are_of_the_law(service):
+    count, law = 50_000, ServiceModel(service, seed=11)
+    drawn_ns = sorted(draws_ns(law, count))
+    assert statistics.fmean(drawn_ns) == pytest.approx(service.mean_ns(1), rel=0.02)
+
+    def share_below(value_ns):
+        if isinstance(service, Exponential):
+            return 1 - math.exp(-value_ns / service.average_ns)
+        distance = (math.log(value_ns / service.average_ns) + service.sigma**2 / 2) / service.sigma
+        return (1 + math.erf(distance / math.sqrt(2))) / 2
+
+    # Kolmogorov and Smirnov: at most 1.63 / sqrt(n) in 99 of 100 samples, of which the seed chooses one
+    assert max(abs((rank + 0.5) / count - share_below(value)) for rank, value in enumerate(drawn_ns)) < 1.63 / math.sqrt(count)
+
+
+def test_a_requests_draw_hangs_on_seed_and_number_alone():
+    law = ServiceModel(Exponential(10 * MS), seed=7)
+    slowly, at_once = passages(law, [number * S for number in range(50)]), passages(law, [0] * 50)
+    services = [one.departed_ns - one.started_ns for one in slowly]
+    assert services == [one.departed_ns - one.started_ns for one in at_once] == draws_ns(law, 50)
+    assert services != draws_ns(dataclasses.replace(law, seed=8), 50)
+    assert services[:3] == [26_377_454, 2_250_045, 5_398_987], "the truth of a seed stays what it was"
+
+
+def test_shares_stay_off_0_and_1_and_a_laws_extremes_are_finite():
+    for share in (0.5 / 2**52, 1 - 0.5 / 2**52):
+        assert 0 < share < 1
+        assert Lognormal(10 * MS, 5.0).quantile_ns(share, 1) > 0
+        assert 0 < Exponential(10 * MS).quantile_ns(share, 1) < 40 * 10 * MS
+
+
+def test_the_declared_share_fails_after_the_service_of_others_and_with_the_declared_kind():
+    law = ServiceModel(Exponential(10 * MS), seed=1)
+    failing = dataclasses.replace(law, failures=Failures(0.1, ErrorKind.UNAVAILABLE))
+    arrivals = poisson_ns(50, 20_000)
+    found = passages(failing, arrivals)
+    assert [dataclasses.replace(one, failure=None) for one in found] == passages(law, arrivals)
+    assert {one.failure for one in found} == {None, ErrorKind.UNAVAILABLE}
+    share = statistics.fmean(one.failure is not None for one in found)
+    assert share == pytest.approx(0.1, abs=3 * math.sqrt(0.1 * 0.9 / len(found)))
+
+
+@pytest.mark.parametrize(("share", "kinds"), [(0.0, {None}), (1.0, {ErrorKind.INTERNAL})])
+def test_none_or_all_may_fail(share, kinds):
+    assert {one.failure for one in passages(ServiceModel(failures=Failures(share, ErrorKind.INTERNAL)), range(200))} == kinds
+
+
+def test_a_slow_start_decays_from_the_first_request_on():
+    law = ServiceModel(Linear(10 * MS), slow_start=SlowStart(3, 10 * S))
+    first_ns = 77 * S
+    found = passages(law, [first_ns, first_ns + 10 * S, first_ns + 100 * S])
+    services_ms = [(one.departed_ns - one.started_ns) / MS for one in found]
+    assert services_ms == pytest.approx([30, 10 * (1 + 2 / math.e), 10], rel=1e-4)
+
+
+@pytest.mark.parametrize(("drift_per_s", "expected_ms"), [(0.01, [10, 11, 20]), (-0.01, [10, 9, 0]), (-0.1, [10, 0, 0])])
+def test_drift_adds_its_share_every_second_and_takes_no_more_than_there_is(drift_per_s, expected_ms):
+    found = passages(ServiceModel(Linear(10 * MS), drift_per_s=drift_per_s), [0, 10 * S, 100 * S])
+    assert [(one.departed_ns - one.started_ns) / MS for one in found] == expected_ms
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**62))
+def test_errors_do_not_add_up_however_late_it_is(first_ns):
+    found = passages(ServiceModel(Linear(1_000_003)), [first_ns] * 1000)
+    assert found[-1].departed_ns == first_ns + 1000 * 1_000_003
