@@ -160,7 +160,10 @@ def test_both_fronts_count_the_declared_service_time_to_the_nanosecond(synthetic
 def test_declared_errors_have_their_status_in_both_protocols(synthetic, wire_to, status, grpc_status):
     server = synthetic(f"service=constant:1ms,errors=100%:{status}")
     answer = wire_to(server).infer(document(np.ones((1, 1))), model="synthetic")
-    assert (answer.status, answer.json) == (status, {"error": "model 'synthetic' failed, as its service model specifies for a share of requests"})
+    assert (answer.status, answer.json) == (
+        status,
+        {"error": "model 'synthetic' failed, as its service model specifies for a share of requests"},
+    )
     with (
         tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client,
         pytest.raises(InferenceServerException) as error,
