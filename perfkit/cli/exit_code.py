@@ -1,4 +1,4 @@
-"""The exit codes, which scripts and CI jobs rely on."""
+"""The exit codes of the commands."""
 
 import enum
 import signal
@@ -7,7 +7,7 @@ from perfkit.errors import IncomparableError, InconclusiveError, MeasurementErro
 
 
 class ExitCode(enum.IntEnum):
-    """See the README for what each means to a caller."""
+    """Scripts and CI jobs rely on these; the README explains them."""
 
     DONE = 0
     VIOLATED = 1
@@ -22,7 +22,7 @@ class ExitCode(enum.IntEnum):
 
 
 def exit_code_of(error: PerfkitError) -> ExitCode:
-    """The exit code of a failure that ends a command."""
+    """The exit code of an error that ends a command."""
     if isinstance(error, TargetError):
         return ExitCode.TARGET
     if isinstance(error, InconclusiveError):

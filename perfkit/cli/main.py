@@ -1,4 +1,4 @@
-"""`perfkit`: finds the command, runs it, and turns failures into sentences and exit codes."""
+"""`perfkit`: runs a command, and turns failures into messages and exit codes."""
 
 import argparse
 import errno
@@ -16,25 +16,25 @@ from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.errors import PerfkitError
 
 _COMMANDS = {
-    "run": "measure every load point of a scenario and write a result folder",
-    "gate": "compare a candidate server with a baseline, pair by pair, to a verdict and its exit code",
-    "validate": "check a scenario without sending anything",
+    "run": "measure all load points of a scenario and write a result folder",
+    "gate": "compare a candidate server with a baseline and exit with the verdict",
+    "validate": "check a scenario without sending any request",
     "schema": "print the JSON Schema of scenarios, results or verdicts",
-    "calibrate": "measure what this machine can do as a load generator, and keep that for later runs",
-    "plan": "make a capacity plan of results: replicas, cost, forecast",
-    "doctor": "say what on this machine would spoil a measurement",
+    "calibrate": "measure this machine as a load generator, and store the result for later runs",
+    "plan": "plan capacity from results: replicas, cost, forecast",
+    "doctor": "check this machine for conditions that disturb measurements",
     "serve": "start the bundled v2 server",
-    "baseline": "put results into a baseline file for version control, to gate later results against",
-    "compare": "put results side by side: what differs in how they were measured, then figure by figure, without a verdict",
-    "history": "collect results in a file and follow them over time: trends, steps, and the commits that those belong to",
-    "report": "draw the report of a result again, from its files alone",
+    "baseline": "write results into a baseline file, to gate later results against",
+    "compare": "show results side by side, with the differences in how they were measured, but no verdict",
+    "history": "collect results in a file and show their trends, steps, and the commits of the steps",
+    "report": "write the report of a result again from its files",
 }
 _NOWHERE = pathlib.Path(os.devnull)
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argparse with a sentence in place of the usage text."""
+    """Reports errors in one sentence, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(ExitCode.USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
@@ -43,7 +43,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    # closed by who called us: what is said then goes nowhere
+    # a stream that the caller closed is None
     sys.stdout, sys.stderr = (stream or _NOWHERE.open("w", encoding="utf-8") for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -54,24 +54,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
     for command, summary in _COMMANDS.items():
         subparser = commands.add_parser(command, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        if command == name:  # the others' modules need not be loaded
+        if command == name:  # importing the modules of all commands would be slow
             importlib.import_module(f"perfkit.cli.{command}").configure(subparser)
     try:
         options = parser.parse_args(arguments)
         code = int(options.execute(options))
-        sys.stdout.flush()  # here a full disk can still be told
+        sys.stdout.flush()  # a full disk can still be reported here, but not at exit
     except PerfkitError as error:
         print(f"perfkit: {error}", file=sys.stderr)
         return exit_code_of(error)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the reader of stdout has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
-    except Exception as error:  # noqa: BLE001 - whatever comes here is a bug, and is shown whole
-        if isinstance(error, OSError) and error.errno in _FULL:
+    except Exception as error:  # noqa: BLE001 - any other exception is a bug, and is shown with its traceback
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
             print(f"perfkit: the output cannot be written: {error}", file=sys.stderr)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer has nowhere to go
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # drops the rest of the buffer
             return ExitCode.USAGE
         traceback.print_exc()
         print("perfkit: this is a bug in perfkit; please report it with the lines above", file=sys.stderr)

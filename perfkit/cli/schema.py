@@ -1,4 +1,4 @@
-"""`perfkit schema`: the JSON Schema of scenarios, results or verdicts."""
+"""`perfkit schema`: prints the JSON Schema of scenarios, results or verdicts."""
 
 import argparse
 import json
@@ -8,7 +8,13 @@ from perfkit.cli.exit_code import ExitCode
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument("what", nargs="?", choices=("scenario", "result", "verdict"), default="scenario", help="default: scenario")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        choices=("scenario", "result", "verdict"),
+        default="scenario",
+        help="the document whose schema is printed; default: scenario",
+    )
     parser.set_defaults(execute=_execute)
 
 

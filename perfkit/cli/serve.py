@@ -1,4 +1,4 @@
-"""`perfkit serve`: the bundled server, as `python -m server_stub` in this process's place."""
+"""`perfkit serve`: replaces this process by the bundled server, `python -m server_stub`."""
 
 import argparse
 import os
@@ -7,11 +7,11 @@ from typing import NoReturn
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's options: they are the server's own."""
+    """Passes all options on to the server."""
     parser.add_argument("options", nargs=argparse.REMAINDER, metavar="...", help="see `perfkit serve -- --help`")
     parser.set_defaults(execute=_execute)
-    parser.prefix_chars = "\0"  # nothing here looks like an option, so that all of them reach the server
+    parser.prefix_chars = "\0"  # so that argparse takes no argument for an option of its own
 
 
 def _execute(options: argparse.Namespace) -> NoReturn:
-    os.execv(sys.executable, [sys.executable, "-m", "server_stub", *(option for option in options.options if option != "--")])  # noqa: S606 - the same program, another module
+    os.execv(sys.executable, [sys.executable, "-m", "server_stub", *(option for option in options.options if option != "--")])  # noqa: S606 - runs this Python itself, without a shell

@@ -20,7 +20,7 @@ from perfkit.units import NS_PER_S
 if TYPE_CHECKING:
     from perfkit.scenario.file import LoadedScenario
 
-_LONGEST_S = 1e9  # some thirty years, and exact to the nanosecond's part that a float has there
+_MAX_INSTANT_S = 1e9  # about 30 years; a float is exact to about 0.1 us there
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ClosedPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OpenPlan:
-    """Arrivals at a rate; `warmup_ns` of them come at the rate with which the shape begins."""
+    """Arrivals at a rate, or from a trace; during the warm-up the rate is that with which the shape begins."""
 
     rate_per_s: float
     law: str
@@ -43,7 +43,7 @@ class OpenPlan:
 
     @property
     def peak_rate_per_s(self) -> float:
-        """The highest rate that the shape comes to; of a trace the mean."""
+        """The highest rate of the shape; the mean rate of a trace."""
         if isinstance(self.schedule, Trace):
             return self.rate_per_s
         return max(max(segment.from_per_s, segment.to_per_s) for segment in self.schedule.segments)
@@ -100,18 +100,20 @@ def _plan_loads(
     if isinstance(load, ClosedLoadSpec):
         return tuple(ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency)
     if isinstance(load, SearchLoadSpec):
-        return ()  # its rates depend on what is measured
+        return ()  # the rates depend on the measurements
     given = load.open
     if given.trace is not None:
-        return (_traced(given, folder / given.trace, warmup_ns, requests),)
+        return (_plan_trace(given, folder / given.trace, warmup_ns, requests),)
 
     def length_s(rate_per_s: float) -> float:
-        """Of the window; where a number of requests ends it, longer than it will be."""
+        """The window's length, or an upper bound if a number of requests ends it."""
         return 2 * (requests or 0) / rate_per_s if window_ns is None else window_ns / NS_PER_S
 
     plans = []
     for index, rate_per_s in enumerate(given.rates_per_s):
-        segments = arrivals.constant_rate(rate_per_s) if given.shape is None else _shaped(given.shape, rate_per_s, length_s(rate_per_s))
+        segments = (
+            arrivals.constant_rate(rate_per_s) if given.shape is None else _shape_segments(given.shape, rate_per_s, length_s(rate_per_s))
+        )
         segments = arrivals.lead_in(segments, warmup_ns / NS_PER_S)
         law: arrivals.Law = "poisson" if given.arrivals == "trace" else given.arrivals
         schedule = Schedule(law, segments, (seed, index, repetition), given.burstiness or 1.0)
@@ -120,13 +122,13 @@ def _plan_loads(
 
 
 def plan_probe(search: Search, rate_per_s: float, *, seed: int, number: int, warmup_ns: int) -> OpenPlan:
-    """One probe of a search: arrivals at a rate, other ones for every `number`."""
+    """The load of one probe of a search; every `number` has other arrivals."""
     segments = arrivals.lead_in(arrivals.constant_rate(rate_per_s), warmup_ns / NS_PER_S)
     schedule = Schedule(search.arrivals, segments, (seed, number, 0), search.burstiness or 1.0)
     return OpenPlan(rate_per_s, search.arrivals, schedule, search.burstiness, search.max_in_flight)
 
 
-def _shaped(shape: Shape, rate_per_s: float, length_s: float) -> tuple[Segment, ...]:
+def _shape_segments(shape: Shape, rate_per_s: float, length_s: float) -> tuple[Segment, ...]:
     if shape.ramp is not None:
         return arrivals.ramp(rate_per_s, shape.ramp.to, shape.ramp.over_ns / NS_PER_S)
     if shape.steps is not None:
@@ -138,25 +140,24 @@ def _shaped(shape: Shape, rate_per_s: float, length_s: float) -> tuple[Segment, 
     return arrivals.sine(rate_per_s, shape.sine.amplitude, period_s, length_s)
 
 
-def _traced(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: int | None) -> OpenPlan:
-    """A trace, whose beginning is the window's: there is nothing to warm up with that would not be part of it."""
+def _plan_trace(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: int | None) -> OpenPlan:
     if warmup_ns:
-        raise ScenarioError("load.open.trace: a trace has no arrivals to warm up with: set measure.warmup to 0s or auto")
+        raise ScenarioError("load.open.trace: a trace has no arrivals for a warm-up: set measure.warmup to 0s or auto")
     try:
-        with warnings.catch_warnings(action="ignore", category=UserWarning):  # NumPy's for an empty file, of which we have our own
-            numbers = np.loadtxt(file, dtype=np.float64, comments="#", ndmin=2, encoding="utf-8-sig")
-        if numbers.size and (numbers.shape[1] != 1 or not (np.abs(numbers) <= _LONGEST_S).all()):
-            raise ValueError(f"it is not one number a line, between -{_LONGEST_S:g} and {_LONGEST_S:g}")  # noqa: TRY301 - said with the file's name, as what NumPy finds is
-        numbers = numbers.ravel()
-        trace = (arrivals.from_timestamps if given.trace_holds == "timestamps" else arrivals.from_intervals)(numbers)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # NumPy's warning about an empty file, which is an error below
+            seconds = np.loadtxt(file, dtype=np.float64, comments="#", ndmin=2, encoding="utf-8-sig")
+        if seconds.size and (seconds.shape[1] != 1 or not (np.abs(seconds) <= _MAX_INSTANT_S).all()):
+            raise ValueError(f"expected one number per line, between -{_MAX_INSTANT_S:g} and {_MAX_INSTANT_S:g}")  # noqa: TRY301 - reported with the file's name below, as NumPy's own errors are
+        seconds = seconds.ravel()
+        trace = (arrivals.from_timestamps if given.trace_holds == "timestamps" else arrivals.from_intervals)(seconds)
     except FileNotFoundError:
-        raise ScenarioError(f"load.open.trace: there is no file {file}") from None
+        raise ScenarioError(f"load.open.trace: the file {file} does not exist") from None
     except (OSError, ValueError) as error:
-        raise ScenarioError(f"load.open.trace: {file} is no list of seconds, one a line: {error}") from None
+        raise ScenarioError(f"load.open.trace: {file} is not a list of seconds, one per line: {error}") from None
     if not trace.instants_ns:
-        raise ScenarioError(f"load.open.trace: {file} holds no arrivals")
+        raise ScenarioError(f"load.open.trace: {file} contains no arrivals")
     if requests is not None and requests > len(trace.instants_ns):
-        raise ScenarioError(f"measure.requests: {requests} are asked for, and {file} holds {len(trace.instants_ns)} arrivals")
+        raise ScenarioError(f"measure.requests: {requests} requests need as many arrivals, and {file} contains {len(trace.instants_ns)}")
     length_s = trace.instants_ns[-1] / NS_PER_S
     rate_per_s = len(trace.instants_ns) / length_s if length_s else math.inf
     return OpenPlan(rate_per_s if math.isfinite(rate_per_s) else 0.0, "trace", trace, None, given.max_in_flight)

@@ -52,13 +52,13 @@ def test_a_trace_is_sent_as_it_is_written(perfkit, write_scenario, tmp_path):
 @pytest.mark.parametrize(
     ("text", "measure", "message"),
     [
-        ("", {"warmup": "0s"}, "holds no arrivals"),
+        ("", {"warmup": "0s"}, "contains no arrivals"),
         ("1\n0.5\n", {"warmup": "0s"}, "the timestamps go back"),
-        ("a\n", {"warmup": "0s"}, "no list of seconds, one a line"),
-        ("1 2\n", {"warmup": "0s"}, "it is not one number a line"),
-        ("1\n1e300\n", {"warmup": "0s"}, "it is not one number a line, between -1e+09 and 1e+09"),
-        ("1\nnan\n", {"warmup": "0s"}, "it is not one number a line"),
-        ("1\n2\n", {"warmup": "0s", "requests": 3}, "3 are asked for, and"),
+        ("a\n", {"warmup": "0s"}, "not a list of seconds, one per line"),
+        ("1 2\n", {"warmup": "0s"}, "expected one number per line"),
+        ("1\n1e300\n", {"warmup": "0s"}, "expected one number per line, between -1e+09 and 1e+09"),
+        ("1\nnan\n", {"warmup": "0s"}, "expected one number per line"),
+        ("1\n2\n", {"warmup": "0s", "requests": 3}, "3 requests need as many arrivals, and"),
         ("1\n", {"warmup": "1s"}, "set measure.warmup to 0s"),
     ],
 )
