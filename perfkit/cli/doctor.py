@@ -1,4 +1,4 @@
-"""`perfkit doctor`: what on this machine would spoil a measurement."""
+"""`perfkit doctor`: checks this machine for problems that would spoil a measurement."""
 
 import argparse
 import asyncio
@@ -10,8 +10,8 @@ from perfkit.cli.exit_code import ExitCode
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument("--seconds", type=_seconds, default=2.0, metavar="S", help="how long the machine is watched; default 2")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="what stdout gets")
+    parser.add_argument("--seconds", type=_seconds, default=2.0, metavar="S", help="how long to observe the machine; default 2")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="output format")
     parser.set_defaults(execute=_execute)
 
 
@@ -28,20 +28,23 @@ def _seconds(text: str) -> float:
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.calibration.cache import calibration_path, read_calibration
     from perfkit.clock import MonotonicClock
-    from perfkit.doctor.findings import Severity, find
+    from perfkit.doctor.findings import Severity, find_problems
     from perfkit.machine.description import describe_host, read_machine_facts
     from perfkit.machine.readings import observe_idle
 
-    watched = asyncio.run(observe_idle(MonotonicClock(), options.seconds))
-    machine, kept = read_machine_facts(), read_calibration(calibration_path(), describe_host())
-    found = find(machine, watched, kept)
-    spoils = any(one.severity is Severity.SPOILS for one in found)
+    idle = asyncio.run(observe_idle(MonotonicClock(), options.seconds))
+    machine, calibration = read_machine_facts(), read_calibration(calibration_path(), describe_host())
+    findings = find_problems(machine, idle, calibration)
+    is_spoilt = any(finding.severity is Severity.SPOILS for finding in findings)
     if options.format == "json":
-        findings = [{**dataclasses.asdict(one), "severity": one.severity.value} for one in found]
-        facts = {**dataclasses.asdict(machine), "governors": sorted(machine.governors)}
-        print(json.dumps({"findings": findings, "machine": facts, "watched": dataclasses.asdict(watched)}, indent=1))
+        document = {
+            "findings": [{**dataclasses.asdict(finding), "severity": finding.severity.value} for finding in findings],
+            "machine": {**dataclasses.asdict(machine), "governors": sorted(machine.governors)},
+            "watched": dataclasses.asdict(idle),
+        }
+        print(json.dumps(document, indent=1))
     else:
-        for one in found:
-            print(f"{one.severity.value:>8}  {one.subject}: {one.sentence}\n{'':>8}  → {one.remedy}")
-        print("a measurement made now would be spoilt" if spoils else "nothing here spoils a measurement")
-    return ExitCode.INVALID if spoils else ExitCode.DONE
+        for finding in findings:
+            print(f"{finding.severity.value:>8}  {finding.subject}: {finding.sentence}\n{'':>8}  → {finding.remedy}")
+        print("a measurement made now would be invalid or misleading" if is_spoilt else "this machine is ready to measure")
+    return ExitCode.INVALID if is_spoilt else ExitCode.DONE

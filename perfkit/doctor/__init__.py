@@ -1,1 +1,1 @@
-"""What on this machine would spoil a measurement: facts that are read, and the findings that follow from them."""
+"""Findings about this machine that would affect a measurement."""

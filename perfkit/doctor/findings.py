@@ -1,4 +1,4 @@
-"""What the facts mean for a measurement, and what to do about it. Pure."""
+"""What the facts about a machine mean for measurements, and how to fix it; no access to the machine itself."""
 
 import dataclasses
 import enum
@@ -9,22 +9,22 @@ from perfkit.machine.readings import IdleObservation
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _GIB = 1 << 30
-_FEW_FILES, _FEW_PORTS = 4096, 16_384
+_MIN_FILES, _MIN_PORTS = 4096, 16_384
 _SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"})
 
 
 class Severity(enum.Enum):
-    """How much a finding matters."""
+    """How much a finding affects measurements."""
 
     SPOILS = "spoils"
-    """A measurement made now would be of something else, or invalid."""
+    """A measurement made now would be invalid or misleading."""
     DISTURBS = "disturbs"
-    """Figures scatter more than they have to, or a limit is near."""
+    """Figures vary more than necessary, or a limit is near."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """A problem of this machine, and its remedy."""
 
     severity: Severity
     subject: str
@@ -32,155 +32,157 @@ class Finding:
     remedy: str
 
 
-def find(machine: MachineFacts, watched: IdleObservation, kept: Kept) -> list[Finding]:
-    """What was found, what spoils first."""
-    found = [*_of_cpus(machine), *_of_the_moment(machine, watched), *_of_limits(machine), *_of_calibration(kept)]
-    return sorted(found, key=lambda one: one.severity is not Severity.SPOILS)
+def find_problems(machine: MachineFacts, idle: IdleObservation, calibration: Kept) -> list[Finding]:
+    """The findings about a machine, the severe ones first; `idle` is how it behaved while perfkit only slept."""
+    findings = [*_cpu_findings(machine), *_idle_findings(machine, idle), *_limit_findings(machine), *_calibration_findings(calibration)]
+    return sorted(findings, key=lambda finding: finding.severity is not Severity.SPOILS)
 
 
-def _of_cpus(machine: MachineFacts) -> list[Finding]:
-    found = []
+def _cpu_findings(machine: MachineFacts) -> list[Finding]:
+    findings = []
     if machine.cpus == 1:
-        found.append(
+        findings.append(
             Finding(
                 Severity.SPOILS,
                 "CPUs",
-                "there is one CPU, so the load generator and a server on this machine take it from each other",
+                "there is only one CPU, so the load generator and a server on this machine compete for it",
                 "measure a server on another machine, or allow this process a second CPU",
             )
         )
     elif machine.cores == 1:
-        found.append(
+        findings.append(
             Finding(
                 Severity.DISTURBS,
                 "CPUs",
-                f"the {machine.cpus} CPUs are threads of one core: what the generator does slows a server beside it",
+                f"the {machine.cpus} CPUs are threads of one core, so the load generator slows down a server on this machine",
                 "allow this process CPUs of two cores, or measure a server on another machine",
             )
         )
     if machine.quota_cpus is not None and machine.quota_cpus < machine.cpus:
-        found.append(
+        findings.append(
             Finding(
                 Severity.DISTURBS,
                 "CPU quota",
-                f"a control group allows {machine.quota_cpus:g} of {machine.cpus} CPUs, and stops everything for the rest of a period once they are used up",
-                "raise the quota, or give whole CPUs (cpuset) in its place",
+                f"a control group allows {machine.quota_cpus:g} of {machine.cpus} CPUs; once they are used up, everything stops until the"
+                " period ends",
+                "raise the quota, or assign whole CPUs (cpuset) instead",
             )
         )
     if slow := machine.governors - {"performance"}:
-        found.append(
+        findings.append(
             Finding(
                 Severity.DISTURBS,
                 "CPU frequency",
-                f"the governor is {', '.join(sorted(slow))}: CPUs are slower while there is little to do, and so are answers at a low load",
+                f"the governor is {', '.join(sorted(slow))}: CPUs, and so responses, are slower at low load",
                 "sudo cpupower frequency-set -g performance",
             )
         )
     if machine.can_boost:
-        found.append(
+        findings.append(
             Finding(
                 Severity.DISTURBS,
                 "CPU frequency",
-                "boost is on: the clock depends on temperature and on how many cores work",
-                "switch it off where runs are compared, in /sys/devices/system/cpu/cpufreq/boost or intel_pstate/no_turbo",
+                "boost is on: the clock frequency depends on temperature and on the number of busy cores",
+                "disable it when comparing runs, in /sys/devices/system/cpu/cpufreq/boost or intel_pstate/no_turbo",
             )
         )
     if machine.clock_source in _SLOW_CLOCKS:
-        found.append(
+        findings.append(
             Finding(
                 Severity.SPOILS,
                 "clock",
-                f"the kernel's clock is {machine.clock_source}, which takes about a microsecond to read",
-                "find out in the kernel's log why tsc was given up; clocksource=tsc",
+                f"the kernel's clock source is {machine.clock_source}, which takes about a microsecond to read",
+                "look in the kernel's log for why tsc was rejected; boot with clocksource=tsc",
             )
         )
-    return found
+    return findings
 
 
-def _of_the_moment(machine: MachineFacts, watched: IdleObservation) -> list[Finding]:
-    found = []
-    if watched.busy_share > 0.1:
-        found.append(
+def _idle_findings(machine: MachineFacts, idle: IdleObservation) -> list[Finding]:
+    findings = []
+    if idle.busy_share > 0.1:
+        findings.append(
             Finding(
-                Severity.SPOILS if watched.busy_share > 0.5 else Severity.DISTURBS,
+                Severity.SPOILS if idle.busy_share > 0.5 else Severity.DISTURBS,
                 "other work",
-                f"other processes use {watched.busy_share:.0%} of the machine",
-                "end them, or wait; `top` shows which they are",
+                f"other processes use {idle.busy_share:.0%} of the machine",
+                "end them, or wait; `top` lists them",
             )
         )
-    if watched.steal_share > 0.01:
-        found.append(
+    if idle.steal_share > 0.01:
+        findings.append(
             Finding(
                 Severity.DISTURBS,
                 "steal",
-                f"the host takes {watched.steal_share:.1%} of this machine's time for others",
-                "measure on a machine of its own",
+                f"the host gives {idle.steal_share:.1%} of this machine's CPU time to others",
+                "measure on a dedicated machine",
             )
         )
-    if watched.throttled_share > 0:
-        found.append(
+    if idle.throttled_share > 0:
+        findings.append(
             Finding(
                 Severity.SPOILS,
                 "CPU quota",
-                f"a CPU quota stopped this process for {watched.throttled_share:.1%} of the time, although it did nothing",
-                "raise the quota, or end what else is in its control group",
+                f"a CPU quota stopped this process for {idle.throttled_share:.1%} of the time although it was idle",
+                "raise the quota, or end the other processes in its control group",
             )
         )
-    if watched.late_p99_ns > NS_PER_S // 1000:
-        found.append(
+    if idle.late_p99_ns > NS_PER_S // 1000:
+        findings.append(
             Finding(
-                Severity.SPOILS if watched.late_p50_ns > NS_PER_S // 1000 else Severity.DISTURBS,
+                Severity.SPOILS if idle.late_p50_ns > NS_PER_S // 1000 else Severity.DISTURBS,
                 "timers",
-                f"a sleep of 1 ms ends {format_duration_ns(watched.late_p50_ns)} late, and one in a hundred {format_duration_ns(watched.late_p99_ns)}",
-                "end other work; in a virtual machine, give its CPUs cores of their own",
+                f"sleeps of 1 ms end {format_duration_ns(idle.late_p50_ns)} late at the median and {format_duration_ns(idle.late_p99_ns)} late"
+                " at p99",
+                "end other work; for a virtual machine, dedicate cores to its CPUs",
             )
         )
     if machine.swap_used_bytes and machine.memory_available_bytes < _GIB:
-        found.append(
+        findings.append(
             Finding(
                 Severity.SPOILS,
                 "memory",
-                f"{machine.swap_used_bytes / _GIB:.1f} GiB are swapped out and {machine.memory_available_bytes / _GIB:.1f} GiB available",
-                "end what takes the memory: a server that waits for its own pages is not what is to be measured",
+                f"{machine.swap_used_bytes / _GIB:.1f} GiB are swapped out and only {machine.memory_available_bytes / _GIB:.1f} GiB are available",
+                "end the processes that use the memory, so that the server does not wait for swapped pages",
             )
         )
-    return found
+    return findings
 
 
-def _of_limits(machine: MachineFacts) -> list[Finding]:
-    found = []
-    if machine.open_files < _FEW_FILES:
-        found.append(
+def _limit_findings(machine: MachineFacts) -> list[Finding]:
+    findings = []
+    if machine.open_files < _MIN_FILES:
+        findings.append(
             Finding(
                 Severity.DISTURBS,
                 "open files",
-                f"this process may have {machine.open_files:,} files open, so some {machine.open_files * 4 // 5:,} connections",
-                "ulimit -Hn 65536 as root, or LimitNOFILE= of the service",
+                f"this process may open {machine.open_files:,} files, enough for about {machine.open_files * 4 // 5:,} connections",
+                "run `ulimit -Hn 65536` as root, or set LimitNOFILE= of the service",
             )
         )
     free_ports = None if machine.ephemeral_ports is None else machine.ephemeral_ports - (machine.time_wait_sockets or 0)
-    if free_ports is not None and free_ports < _FEW_PORTS:
-        found.append(
+    if free_ports is not None and free_ports < _MIN_PORTS:
+        findings.append(
             Finding(
                 Severity.DISTURBS,
                 "ports",
-                f"{max(free_ports, 0):,} ports are left for new connections to one address: of {machine.ephemeral_ports:,} ended"
-                f" connections hold {machine.time_wait_sockets or 0:,}",
-                "sysctl net.ipv4.ip_local_port_range='1024 65535'; wait a minute for ended connections",
+                f"{max(free_ports, 0):,} ports are free for new connections to one address: closed connections still hold"
+                f" {machine.time_wait_sockets or 0:,} of {machine.ephemeral_ports:,}",
+                "sysctl net.ipv4.ip_local_port_range='1024 65535'; wait a minute for closed connections",
             )
         )
-    return found
+    return findings
 
 
-def _of_calibration(kept: Kept) -> list[Finding]:
-    if kept.calibration is not None:
+def _calibration_findings(calibration: Kept) -> list[Finding]:
+    if calibration.calibration is not None:
         return []
-    why = f"is not used: {kept.unusable}" if kept.unusable else "was not made"
+    reason = f"the calibration cannot be used ({calibration.unusable})" if calibration.unusable else "there is no calibration"
     return [
         Finding(
             Severity.DISTURBS,
             "calibration",
-            f"a calibration {why}; results then do not say how near the generator was to its ceiling, and `workers: auto` is one",
+            f"{reason}: results do not show how close the load generator was to its maximum rate, and `workers: auto` means one worker",
             "perfkit calibrate",
         )
     ]

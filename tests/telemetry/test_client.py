@@ -1,4 +1,4 @@
-"""The process that samples, as a run starts it."""
+"""The sampler process, as a run starts it."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ S = 1_000_000_000
 PROCESS = "perfkit.telemetry.sampler_process"
 
 
-def test_a_window_has_what_each_sampler_saw(page):
+def test_a_window_has_the_report_of_each_sampler(page):
     page.text = "nv_pending 3\nnv_broken{\n"
     clock = MonotonicClock()
 
@@ -25,22 +25,22 @@ def test_a_window_has_what_each_sampler_saw(page):
         start_ns = clock.now_ns()
         async with open_telemetry(
             TelemetryConfig(metrics=(MetricsPageConfig(page.url, "", "m", (), S // 50),), listen=("127.0.0.1", 0))
-        ) as watch:
-            watch.follow([os.getpid()])
-            watch.publish(PublishMetrics("x", (LiveMetric("points", "Some.", "gauge", {}, 2),)))
-            seen = await watch.window(start_ns, clock.now_ns() + 60 * S)
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(watch.url.split(":")[2].split("/")[0]))
+        ) as client:
+            client.follow([os.getpid()])
+            client.publish(PublishMetrics("x", (LiveMetric("points", "Some.", "gauge", {}, 2),)))
+            report = await client.window(start_ns, clock.now_ns() + 60 * S)
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(client.url.split(":")[2].split("/")[0]))
             writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
             text = (await reader.read()).decode()
             writer.close()
             await writer.wait_closed()
             assert len(children_running(PROCESS)) == 1
-            return seen, watch.notes, text
+            return report, client.notes, text
 
-    seen, notes, text = asyncio.run(go())
-    assert set(seen.samplers) == {"generator", "metrics 1"}
-    assert seen.samplers["metrics 1"].summary.metrics[0].mean == 3
-    assert seen.samplers["generator"].summary.open_files_max >= 3
+    report, notes, text = asyncio.run(go())
+    assert set(report.samplers) == {"generator", "metrics 1"}
+    assert report.samplers["metrics 1"].summary.metrics[0].mean == 3
+    assert report.samplers["generator"].summary.open_files_max >= 3
     assert notes == [f"1 line of the metrics at {page.url} could not be parsed, and are ignored."]
     assert "perfkit_points 2.0\n" in text
     assert "perfkit_nv_pending 3.0\n" in text
@@ -52,24 +52,24 @@ def test_a_port_that_is_taken_is_refused():
         async with open_telemetry(TelemetryConfig(listen=("127.0.0.1", 0))) as first:
             port = int(first.url.split(":")[2].split("/")[0])
             async with open_telemetry(TelemetryConfig(listen=("127.0.0.1", port))):
-                pytest.fail("two listen on one port")
+                pytest.fail("two processes listen on one port")
 
-    with pytest.raises(UsageError, match=r"--prometheus 127\.0\.0\.1:\d+: cannot be listened on: Address already in use"):
+    with pytest.raises(UsageError, match=r"--prometheus 127\.0\.0\.1:\d+: cannot listen: Address already in use"):
         asyncio.run(go())
     assert children_running(PROCESS) == []
 
 
-def test_where_the_process_is_gone_nothing_is_seen_and_that_is_said_once():
+def test_the_end_of_the_process_is_noted_once_and_later_reports_are_empty():
     async def go():
-        async with open_telemetry(TelemetryConfig()) as watch:
+        async with open_telemetry(TelemetryConfig()) as client:
             (child,) = children_running(PROCESS)
             child.kill()
-            seen = [await watch.window(0, 1), await watch.window(1, 2)]
-            return seen, watch.notes
+            reports = [await client.window(0, 1), await client.window(1, 2)]
+            return reports, client.notes
 
-    seen, notes = asyncio.run(go())
-    assert [one.samplers for one in seen] == [{}, {}]
-    assert notes == ["The process that samples this run ended: there is no telemetry from then on."]
+    reports, notes = asyncio.run(go())
+    assert [report.samplers for report in reports] == [{}, {}]
+    assert notes == ["The telemetry process ended: the rest of the run has no telemetry."]
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
@@ -81,7 +81,7 @@ def test_an_interruption_while_it_starts_leaves_no_process(run, turns):
 
     async def main():
         task = asyncio.ensure_future(go())
-        await passes(turns)  # it has started the process, and waits for its pipe, or has it
+        await passes(turns)  # the process has been started, and its pipes may be connected
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -92,9 +92,9 @@ def test_an_interruption_while_it_starts_leaves_no_process(run, turns):
 
 def test_without_telemetry_there_is_no_process():
     async def go():
-        async with open_telemetry(None) as watch:
-            watch.follow([1])
-            return (await watch.window(0, 1)).samplers, watch.notes, children_running(PROCESS)
+        async with open_telemetry(None) as client:
+            client.follow([1])
+            return (await client.window(0, 1)).samplers, client.notes, children_running(PROCESS)
 
     assert asyncio.run(go()) == ({}, [], [])
     assert TelemetryClient().url == ""
