@@ -1,4 +1,4 @@
-"""`perfkit plan`: turns results into a capacity plan and writes its folder."""
+"""`perfkit plan`: makes a capacity plan from results and writes its folder."""
 
 import argparse
 import json
@@ -12,35 +12,52 @@ from perfkit.cli.exit_code import ExitCode
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     add = parser.add_argument
-    add("results", nargs="+", metavar="[LABEL=]RESULT", help="a result folder or its result.json; those of one label are one configuration")
-    add("--slo", action="append", required=True, metavar="LIMIT", help="such as 'p99<50ms' or 'p99<50ms,error_rate<0.1%%'; may be repeated")
+    add(
+        "results",
+        nargs="+",
+        metavar="[LABEL=]RESULT",
+        help="a result folder or its result.json; results with one label are one configuration",
+    )
+    add(
+        "--slo",
+        action="append",
+        required=True,
+        metavar="LIMIT",
+        help="limits such as 'p99<50ms' or 'p99<50ms,error_rate<0.1%%'; may be repeated",
+    )
     add(
         "--demand",
         action="append",
         required=True,
         metavar="RATE",
-        help="peak demand in inferences, such as 1000/s; repeated, the first is planned for",
+        help="peak demand in inferences, such as 1000/s; if repeated, the plan is for the first",
     )
-    add("--average-demand", metavar="RATE", help="for costs; without it they are divided by the peak, and said so")
-    add("--headroom", default="30%", metavar="SHARE", help="what is kept free with all replicas up; default 30%%")
-    add("--failure-headroom", default="10%", metavar="SHARE", help="what is kept free while replicas are down; default 10%%")
-    add("--redundancy", type=_count, default=0, metavar="K", help="so many replicas may be down; default 0")
-    add("--zones", type=_count, default=0, metavar="N", help="survive the loss of one of so many zones")
-    add("--price", action="append", default=[], metavar="[LABEL=]PRICE", help="of a replica, such as $2.50/h; may be repeated with labels")
+    add("--average-demand", metavar="RATE", help="the demand that costs are divided by; default: the peak demand")
+    add("--headroom", default="30%", metavar="SHARE", help="free capacity with all replicas up; default 30%%")
+    add("--failure-headroom", default="10%", metavar="SHARE", help="free capacity while replicas are down; default 10%%")
+    add("--redundancy", type=_count, default=0, metavar="K", help="the number of replicas that may be down; default 0")
+    add("--zones", type=_count, default=0, metavar="N", help="survive the loss of one of N zones")
+    add(
+        "--price",
+        action="append",
+        default=[],
+        metavar="[LABEL=]PRICE",
+        help="price of a replica, such as $2.50/h; may be repeated with labels",
+    )
     add(
         "--at",
         action="append",
         default=[],
         metavar="RATE",
-        help="predict at this rate of one replica, with a 90 %% interval; may be repeated",
+        help="predict the percentiles at this rate of one replica, with 90 %% intervals; may be repeated",
     )
-    add("--peaks", type=pathlib.Path, metavar="CSV", help="daily peaks, columns date and peak_per_s: forecasts the date of exhaustion")
-    add("--replicas", type=_count, metavar="N", help="how many there are now, for that date; default: as planned")
-    add("--idle-power", metavar="POWER", help="of all GPUs together when idle, such as 60W: energy is shown above it as well")
-    add("--seed", type=int, default=0, help="of what is drawn for intervals; default 0")
-    add("--out", type=pathlib.Path, metavar="DIR", help="the plan's folder; default reports/plan-<UTC time>")
-    add("--format", choices=("text", "json"), default="text", help="what stdout gets: the answer, or plan.json")
-    add("--quiet", action="store_true", help="no remarks on stderr")
+    add("--peaks", type=pathlib.Path, metavar="CSV", help="daily peaks (columns date, peak_per_s), to forecast the date of exhaustion")
+    add("--replicas", type=_count, metavar="N", help="current number of replicas, for that date; default: as planned")
+    add("--idle-power", metavar="POWER", help="idle power of all GPUs together, such as 60W, to report energy above idle")
+    add("--seed", type=int, default=0, help="seed of the intervals' random numbers; default 0")
+    add("--out", type=pathlib.Path, metavar="DIR", help="the plan's folder; default: reports/plan-<UTC time>")
+    add("--format", choices=("text", "json"), default="text", help="output on stdout: the summary, or plan.json")
+    add("--quiet", action="store_true", help="print no warnings on stderr")
     parser.set_defaults(execute=_execute)
 
 
@@ -53,16 +70,16 @@ def _count(text: str) -> int:
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
-    from perfkit.plan.evidence import gather, read_sources
+    from perfkit.plan.evidence import gather_evidence, read_sources
     from perfkit.plan.inputs import PlanInputs, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
     from perfkit.plan.model import plan_document
     from perfkit.plan.planner import plan_capacity
     from perfkit.report.plan import CAVEATS, check_plan_folder, headline, plan_remarks, predictions, write_plan
 
     if options.zones == 1:
-        raise UsageError("--zones 1: nothing survives the loss of the only zone; give at least 2")
+        raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
     if options.replicas == 0:
-        raise UsageError("--replicas 0: no replicas serve no demand; give at least 1")
+        raise UsageError("--replicas 0: give at least 1")
     try:
         peaks = parse_peaks(options.peaks.read_text(encoding="utf-8"), str(options.peaks)) if options.peaks else ()
     except (OSError, UnicodeDecodeError) as error:
@@ -83,10 +100,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         seed=options.seed,
     )
     if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:
-        raise UsageError(f"--average-demand {options.average_demand}: it lies above the peak demand, {options.demand[0]}")
+        raise UsageError(f"--average-demand {options.average_demand}: the average is above the peak demand, {options.demand[0]}")
     folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
     check_plan_folder(folder)
-    plan = plan_capacity(gather(read_sources(options.results)), inputs)
+    plan = plan_capacity(gather_evidence(read_sources(options.results)), inputs)
     write_plan(plan, folder)
     if not options.quiet:
         for title, sentences in plan_remarks(plan):

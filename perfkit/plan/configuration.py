@@ -1,4 +1,4 @@
-"""The plan of one configuration: its capacity under the SLO, the fleet that serves the demand, predictions, and what is refused."""
+"""The plan of one configuration: capacity under the SLO, the fleet for the demand, predictions, and why it may be refused."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import numpy as np
 from perfkit.plan.evidence import Evidence
 from perfkit.plan.inputs import PlanInputs, Price
 from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
-from perfkit.plan.performance_models import closed_points, fit_law, validate_models, what_if
+from perfkit.plan.performance_models import closed_loop_points, fit_scalability, validate_models, what_if
 from perfkit.plan.rate_points import KEPT_UP, FittedCurve, fit_curves, rate_points
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import (
@@ -23,31 +23,33 @@ from perfkit.stats.capacity import (
 )
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve
 from perfkit.stats.slo_capacity import BatchedTimes, Capacity, capacity_under_limit
-from perfkit.units import format_duration_ns, format_rate_per_s
+from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _HEADROOMS, _REDUNDANCIES, _DEMANDS = (0.2, 0.3, 0.4, 0.5), (0, 1, 2), (0.5, 1.0, 1.5, 2.0)
-_OPERATIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+_FRONT_HEADROOMS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
 def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random.Generator) -> ConfigurationPlan:
-    """The plan of one configuration; one that cannot be planned with says why in `refusal`."""
+    """Plan one configuration; if it cannot be planned, `refusal` says why."""
     slo = inputs.slo
     points = rate_points(evidence, slo, inputs.idle_power_w)
     limits = {name: slo.percentiles_ns[quantile] for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns}
     fitted = fit_curves(evidence, list(dict.fromkeys([*SHOWN, *limits, "mean"])))
-    curves = {name: one.curve for name, one in fitted.items()}
+    curves = {name: fit.curve for name, fit in fitted.items()}
     refusal = _refusal(points, limits, fitted)
     decisive, capacity = ("", None) if refusal else _capacity(points, limits, fitted, random)
     if capacity is not None and not capacity.low_per_s > 0:
-        refusal, capacity = "The capacity's lower limit is zero: its measurements scatter too much to plan with; repeat them.", None
+        refusal, capacity = "The capacity's lower limit is zero: the measurements scatter too much for a plan; repeat them.", None
     price = inputs.price_of(evidence.name, evidence.label)
     fleet = None if capacity is None else _fleet(inputs, inputs.demand_per_s, capacity.low_per_s * evidence.batch_size)
     operating_per_s = fleet.rate_per_replica_per_s / evidence.batch_size if fleet else None
     autoscaler_per_s = None if capacity is None else (1 - inputs.headroom) * capacity.low_per_s
     predictions, unpredicted = _predictions(curves, inputs.rates_per_s)
-    closed = closed_points(evidence)
+    closed = closed_loop_points(evidence)
     validations, queues = validate_models(evidence, points, capacity)
-    has_mean = autoscaler_per_s is not None and "mean" in curves
+    concurrency = None
+    if autoscaler_per_s and "mean" in curves:
+        concurrency = target_concurrency(autoscaler_per_s, curves["mean"].value(autoscaler_per_s) / NS_PER_S)
     return ConfigurationPlan(
         name=evidence.name,
         label=evidence.label,
@@ -69,11 +71,9 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
         cost_per_million=cost_per_million(fleet.replicas, price.per_hour, inputs.priced_demand_per_s) if fleet and price else None,
         energy=_energy(points, operating_per_s, evidence.batch_size),
         autoscaler_rate_per_s=autoscaler_per_s,
-        target_concurrency=target_concurrency(autoscaler_per_s, curves["mean"].value(autoscaler_per_s) / 1e9)
-        if has_mean and autoscaler_per_s
-        else None,
+        target_concurrency=concurrency,
         predictions=predictions,
-        usl=fit_law(closed),
+        usl=fit_scalability(closed),
         bounds=closed_loop_bounds(closed),
         knee=measured_knee(closed),
         validations=validations,
@@ -86,25 +86,25 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
 
 
 def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Mapping[str, FittedCurve]) -> str:
-    """Why no capacity can be told from these points; empty where it can."""
+    """Why these points give no capacity, as a sentence; empty if they do."""
     if not points:
-        return "It was measured in closed loops alone, which have no arrival rate: measure it with load: {open: {rate: […]}}."
+        return "There are only closed loops, which have no arrival rate: measure it with load: {open: {rate: […]}}."
     judged = [point for point in points if point.meets_slo is not None]
     listed = ", ".join(format_rate_per_s(point.rate_per_s) for point in points)
     if len(points) == 1:
-        return f"One rate was measured, {listed}: no capacity can be told from a single point; measure at least {FEWEST_RATES} rates, up to some that miss the SLO."
+        return f"Only one rate was measured, {listed}, and one point gives no capacity: measure at least {FEWEST_RATES} rates, some of which miss the SLO."
     if not any(point.state != "not valid" for point in points):
-        return f"No measurement of it is valid ({listed}): the load generator was the bottleneck, or late; see the results' warnings."
+        return f"No measurement is valid ({listed}): the load generator was the bottleneck, or late; see the warnings of the results."
     if judged and not any(point.meets_slo for point in judged):
         lowest = judged[0]
-        return f"The SLO is never met, not even at the lowest rate, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)}): measure lower rates, or the target cannot meet it."
+        return f"The SLO is never met, not even at the lowest rate, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)}): measure lower rates, or relax the SLO."
     if judged and all(point.meets_slo for point in judged):
         highest = judged[-1]
-        return f"The SLO is never missed, not even at the highest rate, {format_rate_per_s(highest.rate_per_s)} ({_figures(highest, limits)}): no point lies past the knee, so the capacity lies above; measure higher rates."
+        return f"The SLO is never missed, not even at the highest rate, {format_rate_per_s(highest.rate_per_s)} ({_figures(highest, limits)}): the capacity lies above the measured rates; measure higher ones."
     for name in limits:
         if name not in fitted:
-            kept = sum(point.state == KEPT_UP and name in point.percentiles_ns for point in points)
-            return f"{name.replace('_', '.')} is known at {kept} rates at which the target kept up, and {FEWEST_RATES} are needed ({listed}): measure more rates below saturation, and longer."
+            known = sum(point.state == KEPT_UP and name in point.percentiles_ns for point in points)
+            return f"{name.replace('_', '.')} is known at only {known} rates at which the target kept up, and {FEWEST_RATES} are needed ({listed}): measure more rates below saturation, and longer."
     return ""
 
 
@@ -118,33 +118,32 @@ def _figures(point: RatePoint, limits: Mapping[str, int]) -> str:
 def _capacity(
     points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Mapping[str, FittedCurve], random: np.random.Generator
 ) -> tuple[str, Capacity]:
-    """The capacity under the limit that decides, and that limit's percentile."""
+    """The percentile whose limit gives the lowest capacity, and that capacity."""
     ceiling_per_s = _ceiling_per_s(points, limits)
-    found = {}
+    capacities = {}
     for name, limit_ns in limits.items():
-        one = fitted[name]
-        times = [BatchedTimes(batches) if batches else None for batches in one.batches]
-        found[name] = capacity_under_limit(
-            one.curve, one.rates_per_s, one.values_ns, times, QUANTILES[name], limit_ns, random,
-            ceiling_per_s=ceiling_per_s,
-        )  # fmt: skip
-    decisive = min(found, key=lambda name: found[name].low_per_s)
-    return decisive, found[decisive]
+        fit = fitted[name]
+        times = [BatchedTimes(batches) if batches else None for batches in fit.batches]
+        capacities[name] = capacity_under_limit(
+            fit.curve, fit.rates_per_s, fit.values_ns, times, QUANTILES[name], limit_ns, random, ceiling_per_s=ceiling_per_s
+        )
+    decisive = min(capacities, key=lambda name: capacities[name].low_per_s)
+    return decisive, capacities[decisive]
 
 
 def _ceiling_per_s(points: Sequence[RatePoint], limits: Mapping[str, int]) -> float:
-    """A rate that no capacity exceeds: what an overloaded target still answered, and where it failed by its errors.
+    """An upper bound of the capacity: the lowest throughput under overload, or rate with too many errors.
 
-    One that answers less under overload than it did before is cut at what it kept up with.
+    A target whose throughput falls under overload is bounded by the highest rate at which it kept up.
     """
-    kept = max((point.rate_per_s for point in points if point.state == KEPT_UP), default=0.0)
-    overloaded = [max(min(point.rate_per_s, point.throughput_per_s), kept) for point in points if point.state == "overloaded"]
+    kept_up = max((point.rate_per_s for point in points if point.state == KEPT_UP), default=0.0)
+    overloaded = [max(min(point.rate_per_s, point.throughput_per_s), kept_up) for point in points if point.state == "overloaded"]
     failing = [point.rate_per_s for point in points if point.state == KEPT_UP and _fails_by_errors(point, limits)]
     return min([*overloaded, *failing], default=math.inf)
 
 
 def _fails_by_errors(point: RatePoint, limits: Mapping[str, int]) -> bool:
-    """Whether its percentiles keep to their limits, and it fails all the same: by its errors."""
+    """Whether a point misses the SLO although its percentiles are within their limits."""
     return point.meets_slo is False and all(point.percentiles_ns.get(name, math.inf) <= limit for name, limit in limits.items())
 
 
@@ -162,23 +161,23 @@ def _fleet(
 
 
 def _predictions(curves: Mapping[str, RateCurve], rates_per_s: Sequence[float]) -> tuple[tuple[NamedPrediction, ...], tuple[str, ...]]:
-    """At each rate every percentile that has a curve; and a sentence where the target would be saturated."""
-    found, notes = [], []
+    """Every percentile with a curve at each rate; and a sentence for each rate at which the target would be saturated."""
+    predictions, notes = [], []
     for rate in rates_per_s:
         for name, curve in curves.items():
             if name == "mean":
                 continue
             if rate < curve.saturation_per_s:
-                found.append(NamedPrediction(name, curve.predict(rate)))
+                predictions.append(NamedPrediction(name, curve.predict(rate)))
             else:
                 notes.append(
                     f"No {name.replace('_', '.')} is predicted at {format_rate_per_s(rate)}: the curve saturates at {format_rate_per_s(curve.saturation_per_s)}."
                 )
-    return tuple(found), tuple(notes)
+    return tuple(predictions), tuple(notes)
 
 
 def _energy(points: Sequence[RatePoint], rate_per_s: float | None, batch_size: int) -> Energy | None:
-    """From the power at a rate, between those measured."""
+    """Energy per inference at a rate, its power interpolated between the measured rates; None without power."""
     known = [(point.rate_per_s, point.power_w) for point in points if point.power_w is not None and point.state == KEPT_UP]
     if not known or rate_per_s is None:
         return None
@@ -192,16 +191,16 @@ def _operations(
 ) -> tuple[Operation, ...]:
     if capacity is None or curve is None:
         return ()
-    found = []
-    for headroom in sorted({*_OPERATIONS, inputs.headroom}):
+    operations = []
+    for headroom in sorted({*_FRONT_HEADROOMS, inputs.headroom}):
         fleet = _fleet(inputs, inputs.demand_per_s, capacity.low_per_s * batch_size, headroom)
         rate = fleet.rate_per_replica_per_s / batch_size
-        found.append(Operation(headroom, fleet.replicas, *_costs(fleet, price, inputs.priced_demand_per_s), rate, curve.value(rate)))
-    return tuple(found)
+        operations.append(Operation(headroom, fleet.replicas, *_costs(fleet, price, inputs.priced_demand_per_s), rate, curve.value(rate)))
+    return tuple(operations)
 
 
 def _table(inputs: PlanInputs, capacity: Capacity | None, price: Price | None, batch_size: int) -> tuple[TableRow, ...]:
-    """Demand × headroom × redundancy; a single demand is shown beside its multiples."""
+    """Demand × headroom × redundancy; a single demand is accompanied by its multiples."""
     if capacity is None:
         return ()
     demands = inputs.demands_per_s if len(inputs.demands_per_s) > 1 else tuple(factor * inputs.demand_per_s for factor in _DEMANDS)
@@ -216,6 +215,7 @@ def _table(inputs: PlanInputs, capacity: Capacity | None, price: Price | None, b
 
 
 def _costs(fleet: ReplicaCount, price: Price | None, demand_per_s: float) -> tuple[float | None, float | None]:
+    """The cost per hour, and per million inferences at a demand; None without a price."""
     if price is None:
         return None, None
     return fleet.replicas * price.per_hour, cost_per_million(fleet.replicas, price.per_hour, demand_per_s)
@@ -224,47 +224,49 @@ def _costs(fleet: ReplicaCount, price: Price | None, demand_per_s: float) -> tup
 def _extrapolated(
     curve: RateCurve | None, capacity: Capacity | None, operating_per_s: float | None, predictions: Sequence[NamedPrediction]
 ) -> tuple[str, ...]:
-    """What rests on no measurement at or beyond it."""
+    """Sentences for figures outside the measured rates."""
     if curve is None or capacity is None:
         return ()
-    told = []
+    sentences = []
     lowest, highest = curve.lowest_rate_per_s, curve.highest_rate_per_s
     measured = f"measured from {format_rate_per_s(lowest)} to {format_rate_per_s(highest)}"
     if capacity.per_s > highest:
-        told.append(f"The capacity, {format_rate_per_s(capacity.per_s)}, lies above the rates at which the target kept up ({measured}).")
+        sentences.append(f"The capacity, {format_rate_per_s(capacity.per_s)}, is above the rates at which the target kept up ({measured}).")
     if operating_per_s is not None and operating_per_s < lowest:
-        told.append(f"The rate planned for a replica, {format_rate_per_s(operating_per_s)}, lies below them ({measured}).")
-    rates = sorted({one.expected.rate_per_s for one in predictions if one.expected.is_extrapolated})
-    told += [f"The prediction at {format_rate_per_s(rate)} lies outside them ({measured})." for rate in rates]
-    return tuple(told)
+        sentences.append(f"The planned rate of a replica, {format_rate_per_s(operating_per_s)}, is below the measured rates ({measured}).")
+    rates = sorted({prediction.expected.rate_per_s for prediction in predictions if prediction.expected.is_extrapolated})
+    sentences += [f"The prediction at {format_rate_per_s(rate)} is outside the measured rates ({measured})." for rate in rates]
+    return tuple(sentences)
 
 
 def _notes(
     evidence: Evidence, points: Sequence[RatePoint], decisive: str, capacity: Capacity | None, fitted: Mapping[str, FittedCurve]
 ) -> tuple[str, ...]:
-    told = []
+    notes = []
     if evidence.runs == 1 and points:
-        told.append("The server was started once: how far restarts differ is assumed (3 %), not measured. Give several results of it.")
+        notes.append(
+            "The server was started once: the variation between restarts is assumed (3 %), not measured. Give results of several starts."
+        )
     few = [point for point in points if decisive in point.few_samples and point.state == KEPT_UP]
     if few:
         rates = ", ".join(format_rate_per_s(point.rate_per_s) for point in few)
-        told.append(
-            f"{decisive.replace('_', '.')} rests on fewer independent samples than it needs at {rates}: the capacity may be told too high; measure longer."
+        notes.append(
+            f"{decisive.replace('_', '.')} has fewer independent samples than it needs at {rates}: the capacity may be overestimated; measure longer."
         )
     for state in ("not valid", "not steady"):
         rates = ", ".join(format_rate_per_s(point.rate_per_s) for point in points if point.state == state)
         if rates:
-            told.append(f"At {rates} the measurement was {state}: it is left out of the curves.")
+            notes.append(f"At {rates} the measurement was {state}: it is left out of the curves.")
     if capacity is not None and capacity.is_cut:
-        told.append(
-            f"The capacity is cut at {format_rate_per_s(capacity.per_s)}: overloaded the target answered no more, or it failed by its errors there."
+        notes.append(
+            f"The capacity is limited to {format_rate_per_s(capacity.per_s)}, the target's throughput under overload or the rate at which its errors miss the SLO."
         )
     met = [point.rate_per_s for point in points if point.meets_slo]
     missed = [point.rate_per_s for point in points if point.meets_slo is False]
     if met and missed and min(missed) < max(met):
-        told.append(
-            f"The SLO is missed at {format_rate_per_s(min(missed))} and met at {format_rate_per_s(max(met))}: its figures scatter, or the curve does not rise everywhere."
+        notes.append(
+            f"The SLO is missed at {format_rate_per_s(min(missed))} and met at {format_rate_per_s(max(met))}: the measurements scatter, or the times do not rise with the rate everywhere."
         )
     if decisive in fitted and not any(fitted[decisive].batches):
-        told.append("There is no latency.hlog beside the result: intervals rest on the repetitions' scatter alone.")
-    return tuple(told)
+        notes.append("There is no latency.hlog beside the result: the intervals rest on the scatter of the repetitions alone.")
+    return tuple(notes)

@@ -1,4 +1,4 @@
-"""What a plan is asked: the SLO, the demand and its growth, headroom and redundancy, prices; read from what people write."""
+"""The inputs of a plan: SLO, demand and its growth, headroom, redundancy and prices; parsed from command-line texts."""
 
 import dataclasses
 import re
@@ -10,7 +10,7 @@ from perfkit.stats.capacity import FAILURE_HEADROOM, HEADROOM
 from perfkit.stats.slo import SloLimits
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
-_TERM = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
+_LIMIT = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
 _PRICE = re.compile(
     r"(?:(?P<label>.+)=)?\s*(?P<before>[^\d\s.,/=-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?P<unit>h|hour)"
 )
@@ -19,7 +19,7 @@ _POWER = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>W|kW)")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Price:
-    """What a replica costs an hour."""
+    """The cost of a replica per hour."""
 
     per_hour: float
     currency: str
@@ -27,61 +27,63 @@ class Price:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """What a plan is to answer. Demand is in inferences a second: a request of batch size 8 is eight."""
+    """The inputs of a plan. Demand is in inferences per second: a request of batch size 8 is eight inferences."""
 
     slo: SloLimits
     demands_per_s: tuple[float, ...]
-    """Peak demand; the first is planned for, all of them stand in the table."""
+    """Peak demand; the plan is for the first, and the table shows all."""
     average_demand_per_s: float | None = None
-    """For costs; None takes the peak."""
+    """For costs; None uses the peak."""
     headroom: float = HEADROOM
     failure_headroom: float = FAILURE_HEADROOM
     redundancy: int = 0
     zones: int = 0
     prices: Mapping[str, Price] = dataclasses.field(default_factory=dict)
-    """By configuration; `` is for those not named."""
+    """By configuration or label; the empty string is the general price."""
     rates_per_s: tuple[float, ...] = ()
-    """Where to predict, in requests a second at one replica."""
+    """The rates to predict at, in requests per second at one replica."""
     peaks: tuple[tuple[str, float], ...] = ()
-    """Dates, ISO 8601, and the highest demand of that day."""
+    """ISO 8601 dates, each with the highest demand of that day, in inferences per second."""
     replicas_now: int | None = None
-    """For the date of exhaustion; None takes the planned number."""
+    """For the date of exhaustion; None uses the planned number."""
     idle_power_w: float | None = None
     seed: int = 0
 
     @property
     def demand_per_s(self) -> float:
-        """The peak demand that is planned for."""
+        """The peak demand of the plan."""
         return self.demands_per_s[0]
 
     @property
     def priced_demand_per_s(self) -> float:
-        """The demand that costs are divided by."""
+        """The demand that the costs are divided by."""
         return self.demand_per_s if self.average_demand_per_s is None else self.average_demand_per_s
 
     def price_of(self, configuration: str, label: str) -> Price | None:
-        """The price of a configuration, by its name, its label or the general one."""
+        """The price of a configuration: by its name, else by its label, else the general one."""
         return self.prices.get(configuration) or self.prices.get(label) or self.prices.get("")
 
 
 def parse_slo(texts: Sequence[str]) -> SloLimits:
-    """Reads `p99<50ms` and `error_rate<0.1%`, several with commas between them; raises UsageError."""
+    """Parse limits such as `p99<50ms` and `error_rate<0.1%`, separated by commas; raises UsageError."""
     percentiles: dict[float, int] = {}
     error_rate: float | None = None
-    for text in [part for one in texts for part in one.split(",")]:
-        found = _TERM.fullmatch(text)
-        if not found:
+    for text in [limit for option in texts for limit in option.split(",")]:
+        match = _LIMIT.fullmatch(text)
+        if not match:
             raise UsageError(f"--slo {text!r}: expected a limit such as 'p99<50ms' or 'error_rate<0.1%'")
-        name = found["name"].replace(".", "_").lower()
+        name = match["name"].replace(".", "_").lower()
         try:
             if name == "error_rate":
                 if error_rate is not None:
                     raise UsageError("--slo: error_rate has two limits; give one")
-                error_rate = parse_share(found["limit"])
+                error_rate = parse_share(match["limit"])
                 continue
             if name not in QUANTILES:
-                raise UsageError(f"--slo {text!r}: {found['name']!r} is no percentile; known are {', '.join(QUANTILES)} and error_rate")
-            limit_ns = parse_duration_ns(found["limit"])
+                raise UsageError(
+                    f"--slo {text!r}: {match['name']!r} is not a known percentile; known are {', '.join(QUANTILES)} and error_rate"
+                )
+            limit_ns = parse_duration_ns(match["limit"])
         except ValueError as error:
             raise UsageError(f"--slo {text!r}: {error}") from None
         if not limit_ns:
@@ -94,7 +96,7 @@ def parse_slo(texts: Sequence[str]) -> SloLimits:
 
 
 def parse_demand_per_s(text: str, option: str = "--demand") -> float:
-    """Reads `1000/s` or `60000/m`: a rate with its unit, above zero; raises UsageError."""
+    """Parse a rate above zero with its unit, such as `1000/s` or `60000/m`; raises UsageError."""
     if "/" not in text:
         raise UsageError(f"{option} {text!r}: the unit is missing; write 1000/s or 60000/m")
     try:
@@ -104,36 +106,33 @@ def parse_demand_per_s(text: str, option: str = "--demand") -> float:
 
 
 def parse_prices(texts: Sequence[str]) -> dict[str, Price]:
-    """Reads `2.50/h`, `$2.50/h`, `2.50 EUR/h` and `LABEL=$2.50/h`; raises UsageError, also where two contradict each other."""
+    """Parse prices such as `2.50/h`, `$2.50/h`, `2.50 EUR/h` and `LABEL=$2.50/h`; raises UsageError, also for contradictory ones."""
     prices: dict[str, Price] = {}
     for text in texts:
-        found = _PRICE.fullmatch(text.strip())
-        if not found or (found["before"] and found["after"]):
-            raise UsageError(
-                f"--price {text!r}: expected the price of a replica for an hour, with its unit, such as 2.50/h or batch=$2.50/h"
-            )
-        label, price = (found["label"] or "").strip(), Price(float(found["amount"]), found["before"] or found["after"] or "")
+        match = _PRICE.fullmatch(text.strip())
+        if not match or (match["before"] and match["after"]):
+            raise UsageError(f"--price {text!r}: expected the price of a replica per hour, with its unit, such as 2.50/h or batch=$2.50/h")
+        label, price = (match["label"] or "").strip(), Price(float(match["amount"]), match["before"] or match["after"] or "")
         if not price.per_hour:
             raise UsageError(f"--price {text!r}: a price must be above zero")
         if prices.setdefault(label, price) != price:
-            raise UsageError(f"--price: {label or 'the general price'} is {_shown(prices[label])} and {_shown(price)}; give one")
+            raise UsageError(f"--price: {label or 'the general price'} is {_price_text(prices[label])} and {_price_text(price)}; give one")
     if len({price.currency for price in prices.values()}) > 1:
-        raise UsageError(
-            f"--price: prices in one currency can be compared, found {' and '.join(sorted({_shown(one) for one in prices.values()}))}"
-        )
+        listed = " and ".join(sorted({_price_text(price) for price in prices.values()}))
+        raise UsageError(f"--price: the prices must be in one currency, found {listed}")
     return prices
 
 
 def parse_power_w(text: str) -> float:
-    """Reads `60W` or `0.3kW`; raises UsageError."""
-    found = _POWER.fullmatch(text.strip())
-    if not found:
+    """Parse a power such as `60W` or `0.3kW`; raises UsageError."""
+    match = _POWER.fullmatch(text.strip())
+    if not match:
         raise UsageError(f"--idle-power {text!r}: expected a power with its unit, such as 60W")
-    return float(found["amount"]) * (1000 if found["unit"] == "kW" else 1)
+    return float(match["amount"]) * (1000 if match["unit"] == "kW" else 1)
 
 
 def parse_headroom(text: str, option: str) -> float:
-    """Reads `30%`: a share below all; raises UsageError."""
+    """Parse a headroom below 100 %, such as `30%`; raises UsageError."""
     try:
         share = parse_share(text)
     except ValueError as error:
@@ -141,12 +140,12 @@ def parse_headroom(text: str, option: str) -> float:
     if "%" not in text and share != 0.0:
         raise UsageError(f"{option} {text!r}: the unit is missing; write 30%")
     if share >= 1:
-        raise UsageError(f"{option} {text!r}: a headroom of everything leaves nothing to serve with")
+        raise UsageError(f"{option} {text!r}: a headroom must be below 100%")
     return share
 
 
 def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
-    """Reads a CSV of daily peaks, columns `date` (ISO 8601) and `peak_per_s`; `name` is the file's; raises UsageError."""
+    """Parse a CSV of daily peaks with the columns `date` (ISO 8601) and `peak_per_s`; `name` is the file's. Raises UsageError."""
     import csv
 
     import numpy as np
@@ -154,7 +153,7 @@ def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
     rows = list(csv.reader(text.lstrip("\ufeff").splitlines()))
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     if not {"date", "peak_per_s"} <= set(header):
-        raise UsageError(f"{name}: expected a heading with the columns date and peak_per_s, found {', '.join(header) or 'nothing'}")
+        raise UsageError(f"{name}: expected a header with the columns date and peak_per_s, found {', '.join(header) or 'nothing'}")
     peaks: dict[str, float] = {}
     for number, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
@@ -167,10 +166,10 @@ def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
         if not 0 < peak < float("inf"):
             raise UsageError(f"{name}:{number}: a peak must be above zero, found {cells['peak_per_s']}")
         if day in peaks:
-            raise UsageError(f"{name}:{number}: {day} stands twice; give one peak a day")
+            raise UsageError(f"{name}:{number}: {day} appears twice; give one peak per day")
         peaks[day] = peak
     return tuple(sorted(peaks.items()))
 
 
-def _shown(price: Price) -> str:
+def _price_text(price: Price) -> str:
     return f"{price.per_hour:g} {price.currency}/h".replace(" /", "/")

@@ -1,7 +1,7 @@
-"""`perfkit.plan/1` as frozen values.
+"""The capacity plan, `perfkit.plan/1`, as frozen values.
 
-Times are nanoseconds. Rates are requests a second of one replica; demand, and all of a `ReplicaCount`, are inferences a second: a request
-of batch size 8 is eight.
+Times are in nanoseconds. Rates are requests per second at one replica; demand, and all figures of a `ReplicaCount`, are inferences per
+second: a request of batch size 8 is eight inferences. JSON keys are the field names, or the field's `key` metadata.
 """
 
 import dataclasses
@@ -23,11 +23,11 @@ SHOWN = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RatePoint:
-    """What was measured at a rate, repetitions pooled."""
+    """The measurements at one rate, repetitions pooled."""
 
     rate_per_s: float
     state: str
-    """`kept up`, or why no curve was fitted to it."""
+    """`kept up`, or why the point is left out of the curves."""
     repetitions: int
     samples: int
     throughput_per_s: float
@@ -36,20 +36,20 @@ class RatePoint:
     mean_ns: float | None
     percentiles_ns: Mapping[str, float]
     few_samples: tuple[str, ...]
-    """Percentiles that fewer samples carry than they need."""
+    """Percentiles with fewer independent samples than they need."""
     gpu_utilization: float | None = None
     power_w: float | None = None
     """Of all GPUs together."""
     idle_power_w: float | None = None
-    """As measured before the run, or as the question gives it."""
+    """From the inputs, or as measured before the run."""
     energy: Energy | None = None
     meets_slo: bool | None = None
-    """None where its percentile is not known."""
+    """None if a limited percentile is unknown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamedPrediction:
-    """What one percentile is expected to be at a rate."""
+    """The expected value of one percentile at a rate."""
 
     percentile: str
     expected: Prediction
@@ -57,20 +57,20 @@ class NamedPrediction:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a validated model gives for a change; the times are those at the rate planned for a replica, None where it would be saturated."""
+    """A validated model's answer to a change; times at the planned rate of a replica, None if the replica would be saturated."""
 
     model: str
     change: str
     saturation_per_s: float
     capacity_per_s: float | None
-    """Under the SLO; None of a model that knows no percentiles."""
+    """Under the SLO; None for a model without percentiles."""
     mean_ns: float | None
     p99_ns: float | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operation:
-    """A fleet at some headroom: what it costs, and how long its requests take."""
+    """A fleet at one headroom: its cost, and the time of its requests."""
 
     headroom: float
     replicas: int
@@ -82,7 +82,7 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableRow:
-    """A cell of demand × headroom × redundancy."""
+    """One combination of demand, headroom and redundancy."""
 
     demand_per_s: float
     headroom: float
@@ -94,7 +94,7 @@ class TableRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConfigurationPlan:
-    """One configuration: what it can take, and what serves the demand with it."""
+    """One configuration: its capacity, and the fleet that serves the demand."""
 
     name: str
     label: str
@@ -106,11 +106,11 @@ class ConfigurationPlan:
     points: tuple[RatePoint, ...]
     closed: tuple[ClosedPoint, ...]
     refusal: str
-    """Why it cannot be planned with; empty where it can."""
+    """Why it cannot be planned; empty if it can."""
     curves: Mapping[str, RateCurve]
-    """By percentile, and `mean`; nanoseconds."""
+    """By percentile, and `mean`; in nanoseconds."""
     slo_percentile: str
-    """The limit that decides."""
+    """The percentile whose limit gives the lowest capacity."""
     capacity: Capacity | None
     fleet: ReplicaCount | None
     currency: str
@@ -118,7 +118,7 @@ class ConfigurationPlan:
     cost_per_million: float | None
     price_per_hour: float | None
     energy: Energy | None
-    """Of an inference at the rate planned for a replica; None without GPUs."""
+    """Per inference at the planned rate of a replica; None without GPUs."""
     target_concurrency: float | None
     autoscaler_rate_per_s: float | None
     predictions: tuple[NamedPrediction, ...]
@@ -134,21 +134,21 @@ class ConfigurationPlan:
 
     @property
     def inferences_per_s(self) -> float | None:
-        """The capacity that is planned with, λ*_L, in inferences a second."""
+        """The planned capacity, the lower limit λ*_L, in inferences per second."""
         return None if self.capacity is None else self.capacity.low_per_s * self.batch_size
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """The answer."""
+    """The plan over all configurations."""
 
     inputs: PlanInputs = dataclasses.field(metadata={"key": "question"})
     configurations: tuple[ConfigurationPlan, ...]
     cheapest: str
-    """The configuration that serves the demand at the least cost, or with the fewest replicas where no prices are given."""
+    """The configuration that serves the demand at the lowest cost, or with the fewest replicas if there are no prices."""
     compares_costs: bool
     front: tuple[tuple[str, float], ...]
-    """The Pareto front: configuration and headroom."""
+    """The Pareto front of cost and time: configuration and headroom."""
     forecast: Forecast | None
     last_peak_date: str
     exhaustion: Exhaustion | None
@@ -158,16 +158,16 @@ class CapacityPlan:
     @property
     def chosen(self) -> ConfigurationPlan:
         """The cheapest configuration."""
-        return next(one for one in self.configurations if one.name == self.cheapest)
+        return next(configuration for configuration in self.configurations if configuration.name == self.cheapest)
 
 
 def plan_document(plan: CapacityPlan) -> dict[str, Any]:
-    """The plan as plain values for JSON; what is unbounded is None."""
+    """Convert the plan to plain values for JSON; infinite numbers become None."""
     document = _plain(dataclasses.replace(plan, forecast=None))
     assert isinstance(document, dict)
     if plan.forecast is not None:
-        fields = dataclasses.fields(plan.forecast)
-        document["forecast"] = {one.name: _plain(getattr(plan.forecast, one.name)) for one in fields if one.name != "paths_per_s"}
+        names = [field.name for field in dataclasses.fields(plan.forecast) if field.name != "paths_per_s"]
+        document["forecast"] = {name: _plain(getattr(plan.forecast, name)) for name in names}
     return {"schema": SCHEMA, **document}
 
 
@@ -175,9 +175,9 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.metadata.get("key", field.name): _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -1,4 +1,4 @@
-"""Evidence and a question, turned into a plan."""
+"""The planner: from the evidence of all configurations and the inputs to a plan."""
 
 from collections.abc import Sequence
 
@@ -15,32 +15,42 @@ from perfkit.units import format_rate_per_s
 
 
 def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityPlan:
-    """The plan; raises UsageError for nonsense, InconclusiveError where no configuration can be planned with."""
-    names = {one.name for one in evidence} | {one.label for one in evidence}
-    unknown = [label for label in inputs.prices if label and label not in names]
-    if unknown:
-        raise UsageError(f"--price: {unknown[0]!r} is no configuration; they are {', '.join(sorted(one.name for one in evidence))}")
-    if not any(one.open_points for one in evidence):
+    """Make the plan; raises UsageError for inconsistent inputs, InconclusiveError if no configuration can be planned."""
+    names = {configuration.name for configuration in evidence} | {configuration.label for configuration in evidence}
+    if unknown := [label for label in inputs.prices if label and label not in names]:
+        listed = ", ".join(sorted(configuration.name for configuration in evidence))
+        raise UsageError(f"--price: there is no configuration {unknown[0]!r}; the configurations are {listed}")
+    if not any(configuration.open_points for configuration in evidence):
         raise UsageError(
-            f"{', '.join(evidence[0].sources)}: these are closed loops, which have no arrival rate and no response time; a capacity needs "
-            "a result of load: {open: {rate: […]}} or load: {search: …}"
+            f"{', '.join(evidence[0].sources)}: these results hold only closed loops, which have no arrival rate and no response time; a "
+            "capacity needs a result of load: {open: {rate: […]}} or load: {search: …}"
         )
-    planned = tuple(plan_configuration(one, inputs, np.random.default_rng([inputs.seed, place])) for place, one in enumerate(evidence))
-    able = [one for one in planned if not one.refusal]
-    if not able:
-        told = [f"{one.name}: {one.refusal}" if len(planned) > 1 else one.refusal for one in planned]
-        is_short = all(len(one.points) < 2 for one in planned)
-        raise (UsageError if is_short else InconclusiveError)(" ".join(told))
-    compares_costs = all(one.cost_per_hour is not None for one in able)
-    if not compares_costs and any(one.cost_per_hour is not None for one in able):
-        missing = ", ".join(one.name for one in able if one.cost_per_hour is None)
-        raise UsageError(f"--price: {missing} has no price while others have one; give each its own, as {missing.split(', ')[0]}=2.50/h")
-    cheapest = min(able, key=lambda one: (one.cost_per_hour if compares_costs else _replicas(one), _replicas(one)))
+    planned = tuple(
+        plan_configuration(configuration, inputs, np.random.default_rng([inputs.seed, number]))
+        for number, configuration in enumerate(evidence)
+    )
+    feasible = [configuration for configuration in planned if not configuration.refusal]
+    if not feasible:
+        refusals = [
+            f"{configuration.name}: {configuration.refusal}" if len(planned) > 1 else configuration.refusal for configuration in planned
+        ]
+        has_single_rates = all(len(configuration.points) < 2 for configuration in planned)
+        raise (UsageError if has_single_rates else InconclusiveError)(" ".join(refusals))
+    compares_costs = all(configuration.cost_per_hour is not None for configuration in feasible)
+    if not compares_costs and any(configuration.cost_per_hour is not None for configuration in feasible):
+        missing = ", ".join(configuration.name for configuration in feasible if configuration.cost_per_hour is None)
+        raise UsageError(
+            f"--price: {missing} has no price, but others have one; give each its own, such as {missing.split(', ')[0]}=2.50/h"
+        )
+    cheapest = min(
+        feasible,
+        key=lambda configuration: (configuration.cost_per_hour if compares_costs else _replicas(configuration), _replicas(configuration)),
+    )
     forecast, exhaustion, replicas = _forecast(inputs, cheapest)
-    operations = [(one.name, operation) for one in able for operation in one.operations]
-    costs = [
+    operations = [(configuration.name, operation) for configuration in feasible for operation in configuration.operations]
+    cost_and_time = [
         (
-            operation.cost_per_hour if operation.cost_per_hour is not None and compares_costs else operation.replicas,
+            operation.replicas if operation.cost_per_hour is None or not compares_costs else operation.cost_per_hour,
             operation.slo_percentile_ns,
         )
         for _, operation in operations
@@ -50,7 +60,7 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         configurations=planned,
         cheapest=cheapest.name,
         compares_costs=compares_costs,
-        front=tuple((operations[place][0], operations[place][1].headroom) for place in pareto_front(costs)),
+        front=tuple((operations[index][0], operations[index][1].headroom) for index in pareto_front(cost_and_time)),
         forecast=forecast,
         last_peak_date=inputs.peaks[-1][0] if inputs.peaks else "",
         exhaustion=exhaustion,
@@ -59,9 +69,9 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
     )
 
 
-def _replicas(one: ConfigurationPlan) -> int:
-    assert one.fleet is not None
-    return one.fleet.replicas
+def _replicas(configuration: ConfigurationPlan) -> int:
+    assert configuration.fleet is not None
+    return configuration.fleet.replicas
 
 
 def _forecast(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[Forecast | None, Exhaustion | None, int]:
@@ -78,26 +88,28 @@ def _forecast(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[Forecast |
 
 
 def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[str, ...]:
-    listed = [
-        "Demand comes as it was offered in the measurements: the same arrivals, requests and share of errors.",
-        "Replicas are alike and independent, and a balancer spreads requests evenly; n replicas take n times what one takes.",
+    assumptions = [
+        "Demand has the measured workload's arrivals, requests and error rate.",
+        "Replicas are equal and independent, and the load balancer spreads requests evenly: n replicas serve n times as much as one.",
         (
-            f"Planned with the 95 % lower limit of the capacity, a headroom of {inputs.headroom:.0%} with all replicas up and of {inputs.failure_headroom:.0%} "
+            f"The plan uses the 95 % lower limit of the capacity, a headroom of {inputs.headroom:.0%} with all replicas up, and of {inputs.failure_headroom:.0%} "
             "while some are down."
         ),
-        "A slower start of the server stretches all its times by one factor; how far restarts differ is weighed with an assumed 3 %.",
+        "A restart of the server changes all its times by one factor; the measured variation of that factor is weighted with an assumed 3 %.",
     ]
     if chosen.batch_size > 1:
-        listed.append(f"Demand is in inferences a second; a request of batch size {chosen.batch_size} is {chosen.batch_size}.")
+        assumptions.append(
+            f"Demand is in inferences per second; a request of batch size {chosen.batch_size} is {chosen.batch_size} inferences."
+        )
     if inputs.prices:
         basis = (
             "the average demand"
             if inputs.average_demand_per_s is not None
-            else "the peak demand, since no average is given: the true cost is higher"
+            else "the peak demand, as no average demand is given: the true cost is higher"
         )
-        listed.append(f"Costs per million are divided by {basis} ({format_rate_per_s(inputs.priced_demand_per_s)}).")
+        assumptions.append(f"Costs per million inferences are based on {basis} ({format_rate_per_s(inputs.priced_demand_per_s)}).")
     if inputs.zones:
-        listed.append(f"Replicas are spread evenly over {inputs.zones} zones, and the largest may be lost.")
+        assumptions.append(f"Replicas are spread evenly over {inputs.zones} zones, of which the largest may fail.")
     if inputs.peaks:
-        listed.append("Demand goes on growing by the same share a day, with the weeks' pattern and scatter of the past.")
-    return tuple(listed)
+        assumptions.append("Demand keeps growing by the same share per day, with the weekly pattern and the scatter of the past.")
+    return tuple(assumptions)

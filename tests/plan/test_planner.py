@@ -7,7 +7,7 @@ import math
 import pytest
 
 from perfkit.errors import InconclusiveError, ResultError, UsageError
-from perfkit.plan.evidence import gather, read_sources
+from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_prices, parse_slo
 from perfkit.plan.model import plan_document
 from perfkit.plan.planner import plan_capacity
@@ -24,7 +24,7 @@ def inputs(**changes):
 
 
 def planned(results, asked=None):
-    return plan_capacity(gather(read_sources([str(one) for one in results])), asked or inputs())
+    return plan_capacity(gather_evidence(read_sources([str(one) for one in results])), asked or inputs())
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +116,8 @@ def test_answers_that_are_not_what_was_asked_for_are_no_goodput(write):
         point.model_copy(update={"requests": point.requests.model_copy(update={"ok": point.requests.ok - 100, "invalid_output": 100})})
         for point in source.result.points
     )
-    (right,) = gather([source])
-    (wrong,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
+    (right,) = gather_evidence([source])
+    (wrong,) = gather_evidence([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
     (at_20, *_), (less_at_20, *_) = (plan_capacity([one], inputs()).chosen.points for one in (right, wrong))
     assert at_20.goodput_per_s is not None
     assert less_at_20.goodput_per_s == pytest.approx(at_20.goodput_per_s - 100 / 20)
@@ -173,7 +173,7 @@ def test_gpus_give_energy_gross_and_above_idle(write):
         GpuFigures("c", "H", "nvml", utilization_mean=1.0, energy_j=9000.0, used_by_server=False),
     )
     points = tuple(point.model_copy(update={"gpus": gpus}) for point in source.result.points)
-    (one,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
+    (one,) = gather_evidence([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
     plan = plan_capacity([one], inputs(idle_power_w=40.0))
     at_50 = next(point for point in plan.chosen.points if point.rate_per_s == 50)
     assert (at_50.gpu_utilization, at_50.power_w) == pytest.approx((0.6, 200.0))
@@ -186,7 +186,7 @@ def test_mean_power_stands_in_for_energy_and_the_idle_power_is_the_one_measured_
     (source,) = read_sources([str(folder)])
     gpus = (GpuFigures("a", "H", "nvml", power_mean_w=100.0, idle_power_w=25.0),)
     points = tuple(point.model_copy(update={"gpus": gpus}) for point in source.result.points)
-    (one,) = gather([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
+    (one,) = gather_evidence([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
     at_50 = next(point for point in plan_capacity([one], inputs()).chosen.points if point.rate_per_s == 50)
     assert (at_50.gpu_utilization, at_50.power_w) == (None, 100.0)
     assert (at_50.energy.gross_j, at_50.energy.above_idle_j) == pytest.approx((2.0, 1.5))
@@ -287,7 +287,7 @@ def test_rates_that_move_and_arrivals_of_two_laws_are_refused(write):
         planned([one, ramp])
     with pytest.raises(UsageError, match="their arrivals are poisson and constant, which queues tell apart"):
         planned([one, even])
-    assert len(gather(read_sources([f"a={one}", f"b={even}"]))) == 2
+    assert len(gather_evidence(read_sources([f"a={one}", f"b={even}"]))) == 2
 
 
 def test_what_is_to_be_known_of_the_sources_is_said(write):
@@ -304,7 +304,7 @@ def test_what_is_to_be_known_of_the_sources_is_said(write):
     closed = write((), concurrencies=(1, 2), throughputs=(100, 180))
     rewritten(opened[1], cut_short)
     rewritten(rewritten(closed, thinking), elsewhere)
-    (one,) = gather(read_sources([str(folder) for folder in (*opened, closed)]))
+    (one,) = gather_evidence(read_sources([str(folder) for folder in (*opened, closed)]))
     assert one.closed_points == ()
     assert one.lone_batches == ()
     assert one.notes == (
@@ -312,7 +312,7 @@ def test_what_is_to_be_known_of_the_sources_is_said(write):
         f"{closed}: its closed loops have a think time, and are left out of the laws.",
         "It was measured at a server that perfkit did not start: its results count as restarts, and tell how far those differ only if it was restarted between them.",
     )
-    assert gather(read_sources([str(write((20, 35))), str(write((20, 35)))]))[0].notes == ()
+    assert gather_evidence(read_sources([str(write((20, 35))), str(write((20, 35)))]))[0].notes == ()
 
 
 def test_protocols_are_configurations_of_their_own(write):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from perfkit.errors import ResultError
-from perfkit.plan.evidence import gather, read_sources
+from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, Price, parse_slo
 from perfkit.plan.planner import plan_capacity
 from perfkit.report.plan import headline, plan_remarks, write_plan
@@ -29,7 +29,9 @@ def plan(tmp_path_factory):
     inputs = PlanInputs(
         parse_slo(["p99<300ms"]), (1000.0,), prices={"": Price(2.5, "$")}, redundancy=1, rates_per_s=(55.0,), peaks=peaks, replicas_now=30
     )
-    return plan_capacity(gather(read_sources([str(folder) for folder in write_mm1_results(tmp_path_factory.mktemp("mm1"))])), inputs)
+    return plan_capacity(
+        gather_evidence(read_sources([str(folder) for folder in write_mm1_results(tmp_path_factory.mktemp("mm1"))])), inputs
+    )
 
 
 @pytest.fixture(scope="module")
