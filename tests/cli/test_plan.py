@@ -10,7 +10,7 @@ from tests.queue_results import Writer
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """A result that can be planned from, one of another model, one of a single rate, and one of closed loops."""
+    """A result for a plan, one of another model, one of a single rate, and one of closed loops."""
     write = Writer(tmp_path_factory.mktemp("results"))
     rates = (20, 35, 50, 60, 70, 110)
     return {
@@ -23,7 +23,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture
 def plan(results, tmp_path, capsys):
-    """Runs the command on results by name; gives exit code, stdout and stderr."""
+    """Run the command on results by name; returns exit code, stdout and stderr."""
 
     def run(*arguments, names=("good",), slo="p99<300ms", demand="1000/s"):
         paths = [str(results[name]) for name in names]
@@ -37,7 +37,7 @@ def plan(results, tmp_path, capsys):
     return run
 
 
-def test_the_answer_is_printed_and_the_folder_written(plan, tmp_path):
+def test_the_summary_is_printed_and_the_folder_written(plan, tmp_path):
     code, stdout, stderr = plan("--price", "$2.50/h", "--redundancy", "1", "--at", "55/s")
     assert code == 0, stderr
     assert "replicas of m serve 1,000/s within p99 < 300 ms" in stdout
@@ -47,7 +47,7 @@ def test_the_answer_is_printed_and_the_folder_written(plan, tmp_path):
     assert {entry.name for entry in (tmp_path / "out").iterdir()} == {"plan.html", "plan.md", "plan.json", "tables", "plots"}
 
 
-def test_json_goes_to_stdout_and_nothing_else_does(plan, tmp_path):
+def test_json_is_the_only_output_on_stdout(plan, tmp_path):
     code, stdout, stderr = plan("--format", "json", "--quiet")
     assert (code, stderr) == (0, "")
     assert json.loads(stdout) == json.loads((tmp_path / "out" / "plan.json").read_text())
@@ -62,20 +62,20 @@ def test_json_goes_to_stdout_and_nothing_else_does(plan, tmp_path):
         (("--price", "2.50"), {}, 2, "with its unit, such as 2.50/h"),
         (("--price", "$2/h", "--price", "$3/h"), {}, 2, "the general price is 2 $/h and 3 $/h; give one"),
         (("--headroom", "0.3"), {}, 2, "--headroom '0.3': the unit is missing; write 30%"),
-        (("--zones", "1"), {}, 2, "--zones 1: nothing survives the loss of the only zone"),
+        (("--zones", "1"), {}, 2, "--zones 1: no replica survives the loss of the only zone"),
         (("--replicas", "0"), {}, 2, "--replicas 0"),
         (("--redundancy", "-1"), {}, 2, "expected a whole number"),
-        (("--average-demand", "2000/s"), {}, 2, "--average-demand 2000/s: it lies above the peak demand, 1000/s"),
+        (("--average-demand", "2000/s"), {}, 2, "--average-demand 2000/s: the average is above the peak demand, 1000/s"),
         (("--peaks", "/nothing.csv"), {}, 2, "--peaks /nothing.csv: cannot be read"),
-        ((), {"names": ("single",)}, 2, "no capacity can be told from a single point"),
-        ((), {"names": ("closed",)}, 2, "these are closed loops, which have no arrival rate"),
-        ((), {"names": ("good", "other")}, 2, "tell them apart: a="),
+        ((), {"names": ("single",)}, 2, "one point gives no capacity"),
+        ((), {"names": ("closed",)}, 2, "these results hold only closed loops, which have no arrival rate"),
+        ((), {"names": ("good", "other")}, 2, "give each a label, such as a="),
         ((), {"slo": "p99<1ms"}, 3, "The SLO is never met"),
     ],
 )
-def test_nonsense_is_refused_with_a_sentence(plan, tmp_path, arguments, options, code, message):
-    found, _, stderr = plan(*arguments, **options)
-    assert found == code, stderr
+def test_inconsistent_inputs_are_refused_with_a_sentence(plan, tmp_path, arguments, options, code, message):
+    actual, _, stderr = plan(*arguments, **options)
+    assert actual == code, stderr
     assert message in stderr
     assert not (tmp_path / "out").exists()
 

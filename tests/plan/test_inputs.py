@@ -1,4 +1,4 @@
-"""What people write, read as a question: literal values, and sentences for what is no question."""
+"""The texts of the command line as inputs of a plan: literal values, and the sentences of refusals."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from perfkit.errors import UsageError
 from perfkit.plan.inputs import Price, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
 
 
-def test_limits_are_read_together_and_apart():
+def test_limits_may_be_in_one_text_or_several():
     slo = parse_slo(["p99<50ms,p50 <= 5ms", "error_rate<0.1%"])
     assert (slo.percentiles_ns, slo.error_rate) == ({0.99: 50_000_000, 0.5: 5_000_000}, 0.001)
     assert parse_slo(["p99.9<1s"]).percentiles_ns == {0.999: 1_000_000_000}
@@ -17,20 +17,20 @@ def test_limits_are_read_together_and_apart():
     [
         (["p99<50"], "--slo 'p99<50': expected a duration such as 250us, 10ms, 30s or 2m, found '50'"),
         (["p99>50ms"], "--slo 'p99>50ms': expected a limit such as 'p99<50ms' or 'error_rate<0.1%'"),
-        (["p98<50ms"], "--slo 'p98<50ms': 'p98' is no percentile; known are p50, p90, p95, p99, p99_9, p99_99 and error_rate"),
+        (["p98<50ms"], "--slo 'p98<50ms': 'p98' is not a known percentile; known are p50, p90, p95, p99, p99_9, p99_99 and error_rate"),
         (["p99<0s"], "--slo 'p99<0s': a limit must be above zero"),
         (["p99<50ms", "p99<60ms"], "--slo: p99 has two limits; give one"),
         (["error_rate<1%"], "--slo: a plan needs a limit on a percentile, such as 'p99<50ms'"),
         (["p99<5ms,error_rate<1%,error_rate<2%"], "--slo: error_rate has two limits; give one"),
     ],
 )
-def test_what_is_no_slo_is_said(texts, message):
+def test_an_invalid_slo_is_refused(texts, message):
     with pytest.raises(UsageError) as caught:
         parse_slo(texts)
     assert str(caught.value) == message
 
 
-def test_demand_has_its_unit():
+def test_a_demand_needs_its_unit():
     assert parse_demand_per_s("6000/m") == 100
     for text, message in (
         ("1000", "the unit is missing"),
@@ -42,7 +42,7 @@ def test_demand_has_its_unit():
             parse_demand_per_s(text)
 
 
-def test_prices_are_read_with_labels_and_currencies():
+def test_prices_have_labels_and_currencies():
     assert parse_prices(["$2.50/h", "big=$4/hour", "small=.5 $/h"]) == {
         "": Price(2.5, "$"),
         "big": Price(4.0, "$"),
@@ -55,16 +55,16 @@ def test_prices_are_read_with_labels_and_currencies():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["2.50"], "--price '2.50': expected the price of a replica for an hour, with its unit, such as 2.50/h or batch=$2.50/h"),
+        (["2.50"], "--price '2.50': expected the price of a replica per hour, with its unit, such as 2.50/h or batch=$2.50/h"),
         (["2.50/month"], "with its unit"),
         (["=2/h"], "--price '=2/h': expected the price of a replica"),
         (["$0/h"], "--price '$0/h': a price must be above zero"),
         (["a=$2/h", "a=$3/h"], r"--price: a is 2 $/h and 3 $/h; give one"),
         (["$2/h", "$3/h"], "--price: the general price is 2 $/h and 3 $/h; give one"),
-        (["a=$2/h", "b=2 EUR/h"], "--price: prices in one currency can be compared, found 2 $/h and 2 EUR/h"),
+        (["a=$2/h", "b=2 EUR/h"], "--price: the prices must be in one currency, found 2 $/h and 2 EUR/h"),
     ],
 )
-def test_prices_without_unit_and_against_each_other_are_said(texts, message):
+def test_invalid_and_contradictory_prices_are_refused(texts, message):
     with pytest.raises(UsageError) as caught:
         parse_prices(texts)
     assert message in str(caught.value)
@@ -82,7 +82,7 @@ def test_shares_and_powers_have_their_units():
             parse(text)
 
 
-def test_peaks_are_read_in_the_order_of_their_days():
+def test_peaks_are_sorted_by_day():
     text = "\ufeffregion, date ,peak_per_s\neu,2026-01-02,20.5\n\neu,2026-01-01,10\n"
     assert parse_peaks(text, "p.csv") == (("2026-01-01", 10.0), ("2026-01-02", 20.5))
 
@@ -90,16 +90,16 @@ def test_peaks_are_read_in_the_order_of_their_days():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "p.csv: expected a heading with the columns date and peak_per_s, found nothing"),
-        ("date,peak\n", "p.csv: expected a heading with the columns date and peak_per_s, found date, peak"),
+        ("", "p.csv: expected a header with the columns date and peak_per_s, found nothing"),
+        ("date,peak\n", "p.csv: expected a header with the columns date and peak_per_s, found date, peak"),
         ("date,peak_per_s\n2026-01-01,x\n", "p.csv:2: expected a date such as 2026-01-31 and a number, found '2026-01-01, x'"),
         ("date,peak_per_s\n2026-01-32,1\n", "p.csv:2: expected a date"),
         ("date,peak_per_s\n2026-01-01,0\n", "p.csv:2: a peak must be above zero, found 0"),
         ("date,peak_per_s\n2026-01-01\n", "p.csv:2: expected a date"),
-        ("date,peak_per_s\n2026-01-01,1\n2026-01-01,2\n", "p.csv:3: 2026-01-01 stands twice; give one peak a day"),
+        ("date,peak_per_s\n2026-01-01,1\n2026-01-01,2\n", "p.csv:3: 2026-01-01 appears twice; give one peak per day"),
     ],
 )
-def test_what_is_no_csv_of_peaks_is_said(text, message):
+def test_an_invalid_csv_of_peaks_is_refused(text, message):
     with pytest.raises(UsageError) as caught:
         parse_peaks(text, "p.csv")
     assert message in str(caught.value)

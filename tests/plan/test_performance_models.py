@@ -1,4 +1,4 @@
-"""Queueing models on trial in a plan: points that come from their closed forms are held, others are not, and what-ifs follow the formulas."""
+"""The validation of queueing models: points from their closed forms accept them, others do not; what-ifs follow the formulas."""
 
 import math
 
@@ -26,12 +26,12 @@ def mm1(rate):
 
 @pytest.fixture
 def evidence():
-    """Of a server whose service times are exponential, 10 ms in the mean."""
+    """Evidence of a server with exponential service times of 10 ms on average."""
     times = bucket_counts([-math.log1p(-(place + 0.5) / 2000) / 100 for place in range(2000)])
     return Evidence("m", "", "http", "m", 1, "", ("r",), (), (), (times,))
 
 
-def test_the_model_that_the_points_come_from_holds_and_the_other_is_rejected(evidence):
+def test_the_model_behind_the_points_is_accepted_and_the_other_rejected(evidence):
     (mgc, batch), (queue,) = validate_models(evidence, [mm1(rate) for rate in RATES], CAPACITY)
     assert (mgc.is_accepted, batch.is_accepted) == (True, False)
     assert isinstance(queue, MgcQueue)
@@ -39,7 +39,7 @@ def test_the_model_that_the_points_come_from_holds_and_the_other_is_rejected(evi
     assert {held.rate_per_s for held in mgc.errors} == {50.0, 75.0, 80.0, 85.0}
 
 
-def test_batches_hold_where_the_points_are_theirs(evidence):
+def test_batch_service_is_accepted_for_points_of_batch_service(evidence):
     truth = BatchQueue(0.009, 0.05)
     points = [measured(rate, truth.mean_response_time_bound(rate), 0.5) for rate in RATES]
     (mgc, batch), (queue,) = validate_models(evidence, points, CAPACITY)
@@ -48,25 +48,25 @@ def test_batches_hold_where_the_points_are_theirs(evidence):
     assert (queue.per_request, queue.fixed) == pytest.approx((0.009, 0.05), rel=0.1)
 
 
-def test_without_a_p99_to_hold_it_against_mgc_is_rejected(evidence):
+def test_without_a_held_out_p99_mgc_is_rejected(evidence):
     (mgc, _), queues = validate_models(evidence, [measured(rate, 1 / (100 - rate)) for rate in RATES], CAPACITY)
     assert not mgc.is_accepted
-    assert "no p99 is known" in mgc.sentence
+    assert "cannot be validated without a p99" in mgc.sentence
     assert not any(isinstance(queue, MgcQueue) for queue in queues)
 
 
-def test_too_few_rates_judge_nothing(evidence):
-    verdicts, queues = validate_models(evidence, [mm1(rate) for rate in RATES[:5]], CAPACITY)
-    assert [one.sentence.startswith("Model rejected: it cannot be judged.") for one in verdicts] == [True, True]
+def test_too_few_rates_reject_both_models(evidence):
+    validations, queues = validate_models(evidence, [mm1(rate) for rate in RATES[:5]], CAPACITY)
+    assert [one.sentence.startswith("Model rejected: it cannot be validated.") for one in validations] == [True, True]
     assert queues == ()
     assert validate_models(evidence, [mm1(rate) for rate in RATES], None) == ((), ())
 
 
-def test_what_if_of_servers_is_what_mmc_says():
+def test_what_if_of_servers_follows_mmc():
     service = tuple(-math.log1p(-(place + 0.5) / 200) / 100 for place in range(200))
     rows = {row.change: row for row in what_if(MgcQueue(1, service), {"p99": 300_000_000}, 80.0)}
     assert {row.model for row in rows.values()} == {MGC}
-    alone, faster, slower = rows["as it is (1 server in the model)"], rows["service 20 % faster"], rows["service 25 % slower"]
+    alone, faster, slower = rows["unchanged (1 server in the model)"], rows["service 20 % faster"], rows["service 25 % slower"]
     assert alone.mean_ns == pytest.approx(50e6, rel=0.03)
     assert alone.p99_ns == pytest.approx(math.log(100) * 50e6, rel=0.03)
     assert alone.capacity_per_s == pytest.approx(100 - math.log(100) / 0.3, rel=0.03)
@@ -77,10 +77,10 @@ def test_what_if_of_servers_is_what_mmc_says():
     assert rows["2 servers"].mean_ns == pytest.approx(10e6 / (1 - 0.4**2), rel=0.03)
 
 
-def test_what_if_of_batches_is_what_the_bound_says():
-    as_it_is, share, fixed, more = what_if(BatchQueue(1.0, 2.0), {"p99": 1}, 0.9)
-    assert {row.model for row in (as_it_is, share, fixed, more)} == {BATCH}
-    assert as_it_is.mean_ns == BatchQueue(1.0, 2.0).mean_response_time_bound(0.9) * 1e9
+def test_what_if_of_batches_follows_the_bound():
+    unchanged, share, fixed, more = what_if(BatchQueue(1.0, 2.0), {"p99": 1}, 0.9)
+    assert {row.model for row in (unchanged, share, fixed, more)} == {BATCH}
+    assert unchanged.mean_ns == BatchQueue(1.0, 2.0).mean_response_time_bound(0.9) * 1e9
     assert (share.saturation_per_s, fixed.saturation_per_s, more.saturation_per_s) == pytest.approx((1.25, 1.0, 0.8))
     assert share.mean_ns == BatchQueue(0.8, 2.0).mean_response_time_bound(0.9) * 1e9
     assert fixed.mean_ns == BatchQueue(1.0, 1.6).mean_response_time_bound(0.9) * 1e9

@@ -23,26 +23,26 @@ def inputs(**changes):
     return dataclasses.replace(PlanInputs(parse_slo(["p99<300ms"]), (1000.0,)), **changes)
 
 
-def planned(results, asked=None):
-    return plan_capacity(gather_evidence(read_sources([str(one) for one in results])), asked or inputs())
+def planned(results, plan_inputs=None):
+    return plan_capacity(gather_evidence(read_sources([str(one) for one in results])), plan_inputs or inputs())
 
 
 @pytest.fixture(scope="module")
 def plan(mm1_results):
-    asked = inputs(prices=parse_prices(["$2.50/h"]), redundancy=1, zones=3, rates_per_s=(55.0, 200.0))
-    return planned(mm1_results, asked)
+    plan_inputs = inputs(prices=parse_prices(["$2.50/h"]), redundancy=1, zones=3, rates_per_s=(55.0, 200.0))
+    return planned(mm1_results, plan_inputs)
 
 
 def test_the_capacity_is_that_of_the_queue(plan):
-    """Three restarts of 40 s a rate, which leave the p99 near saturation uncertain by some 15 %; the seed is fixed. What the
-    overloaded target answered, 100/s, bounds it from above."""  # fmt: skip
+    """Three restarts of 40 s per rate leave the p99 near saturation uncertain by some 15 %; the seed is fixed. The throughput
+    under overload, 100/s, bounds the capacity from above."""  # fmt: skip
     (one,) = plan.configurations
     assert one.capacity.per_s == pytest.approx(TRUTH, rel=0.08)
     assert one.capacity.low_per_s < one.capacity.per_s < one.capacity.high_per_s <= 101
     assert (one.slo_percentile, one.runs, one.refusal) == ("p99", 3, "")
 
 
-def test_the_fleet_is_planned_with_the_lower_limit(plan):
+def test_the_fleet_is_planned_with_the_lower_limit_of_the_capacity(plan):
     one, low = plan.chosen, plan.chosen.capacity.low_per_s
     assert one.fleet.for_headroom == math.ceil(1000 / (0.7 * low))
     assert one.fleet.for_redundancy == math.ceil(1000 / (0.9 * low)) + 1
@@ -51,7 +51,7 @@ def test_the_fleet_is_planned_with_the_lower_limit(plan):
     assert one.cost_per_million == pytest.approx(one.cost_per_hour / 3.6)
 
 
-def test_predictions_hold_the_queues_own_percentiles(plan):
+def test_the_prediction_intervals_contain_the_percentiles_of_the_queue(plan):
     found = {(one.percentile, one.expected.rate_per_s): one.expected for one in plan.chosen.predictions}
     assert set(found) == {(name, 55.0) for name in ("p50", "p95", "p99")}
     for name, quantile in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
@@ -60,13 +60,13 @@ def test_predictions_hold_the_queues_own_percentiles(plan):
     assert any("No p99 is predicted at 200/s" in note for note in plan.chosen.notes)
 
 
-def test_the_autoscaler_holds_what_little_says_of_the_queue(plan):
+def test_the_target_concurrency_follows_littles_law(plan):
     rate = plan.chosen.autoscaler_rate_per_s
     assert rate == pytest.approx(0.7 * plan.chosen.capacity.low_per_s)
     assert plan.chosen.target_concurrency == pytest.approx(rate / (100 - rate), rel=0.15)
 
 
-def test_the_closed_loop_has_its_law_knee_and_bounds(plan):
+def test_closed_loops_give_scalability_law_knee_and_bounds(plan):
     one = plan.chosen
     assert isinstance(one.usl, UslFit)
     assert one.usl.peak.concurrency == pytest.approx(56.86, rel=0.01)
@@ -74,9 +74,10 @@ def test_the_closed_loop_has_its_law_knee_and_bounds(plan):
     assert one.knee.concurrency == 16
 
 
-def test_what_the_curve_does_not_reach_is_said_to_be_extrapolated(plan):
-    told = " ".join(plan.chosen.extrapolated)
-    assert ("lies above the rates" in told) is (plan.chosen.capacity.per_s > 80)
+def test_a_capacity_above_the_measured_rates_is_marked_as_extrapolated(plan):
+    assert plan.chosen.capacity.per_s > 80
+    assert plan.chosen.extrapolated[0].startswith("The capacity, ")
+    assert "is above the rates at which the target kept up (measured from 20.0/s to 80.0/s)" in plan.chosen.extrapolated[0]
 
 
 def test_the_table_grows_with_demand_headroom_and_redundancy(plan):
@@ -88,28 +89,30 @@ def test_the_table_grows_with_demand_headroom_and_redundancy(plan):
         assert replicas <= rows[2000.0, headroom, redundancy]
 
 
-def test_the_document_is_json_without_what_is_no_number(plan):
+def test_the_document_is_json_without_infinite_numbers(plan):
     document = json.loads(json.dumps(plan_document(plan), allow_nan=False))
     assert document["schema"] == "perfkit.plan/1"
+    assert list(document)[:2] == ["schema", "question"]
+    assert document["question"]["demands_per_s"] == [1000.0]
     assert document["configurations"][0]["capacity"]["low_per_s"] == plan.chosen.capacity.low_per_s
 
 
-def test_the_same_question_has_the_same_answer(mm1_results, plan):
+def test_the_same_inputs_give_the_same_plan(mm1_results, plan):
     again = planned(mm1_results, plan.inputs)
     assert plan_document(again) == plan_document(plan)
 
 
-def test_a_batched_request_is_several_inferences(write):
+def test_a_batched_request_counts_as_several_inferences(write):
     folder = write((20, 35, 50, 60, 70, 110), batch_size=4, overloaded_from=100)
     plan = planned([folder])
-    one, told = plan.chosen, headline(plan)
+    one, sentences = plan.chosen, headline(plan)
     assert one.fleet.for_headroom == math.ceil(1000 / (0.7 * 4 * one.capacity.low_per_s))
     assert one.cost_per_hour is None
-    assert "serve 1,000 inferences/s within" in told[0]
-    assert " requests/s of 4 inferences each (90 % interval " in told[1]
+    assert "serve 1,000 inferences/s within" in sentences[0]
+    assert " requests/s of 4 inferences each (90 % interval " in sentences[1]
 
 
-def test_answers_that_are_not_what_was_asked_for_are_no_goodput(write):
+def test_invalid_outputs_do_not_count_as_goodput(write):
     folder = write((20, 35, 50, 60, 70, 110), overloaded_from=100)
     (source,) = read_sources([str(folder)])
     points = tuple(
@@ -123,37 +126,38 @@ def test_answers_that_are_not_what_was_asked_for_are_no_goodput(write):
     assert less_at_20.goodput_per_s == pytest.approx(at_20.goodput_per_s - 100 / 20)
 
 
-def test_demand_that_does_not_grow_is_not_said_to_exceed_anything(mm1_results):
+def test_a_falling_demand_exhausts_nothing(mm1_results):
     peaks = tuple((f"2026-03-{day:02d}", 700 * 0.99**day) for day in range(1, 31))
-    told = headline(planned(mm1_results, inputs(peaks=peaks, replicas_now=20)))
-    assert told[-1].startswith("Demand is not expected to exceed 20 replicas less headroom (")
-    assert told[-1].endswith("): not within 5 years (P50; P10 not within 5 years, P90 not within 5 years).")
+    sentences = headline(planned(mm1_results, inputs(peaks=peaks, replicas_now=20)))
+    assert sentences[-1].startswith("Demand is not expected to exceed 20 replicas less headroom (")
+    assert sentences[-1].endswith("): not within 5 years (P50; P10 not within 5 years, P90 not within 5 years).")
 
 
-def test_the_cheapest_of_several_serves_the_demand(mm1_results, write):
+def test_the_cheapest_configuration_is_chosen(mm1_results, write):
     slow = write((20, 35, 50, 60, 65, 110), model="n", restart=0.3, overloaded_from=100)
     named = [f"fast={folder}" for folder in mm1_results[:3]] + [f"slow={slow}"]
     dear = planned(named, inputs(prices=parse_prices(["fast=$2.50/h", "slow=$2.40/h"])))
     cheap = planned(named, inputs(prices=parse_prices(["fast=$2.50/h", "slow=$0.20/h"])))
-    assert (dear.cheapest, cheap.cheapest, planned(named).cheapest) == ("fast", "slow", "fast")
-    assert not planned(named).compares_costs
+    unpriced = planned(named)
+    assert (dear.cheapest, cheap.cheapest, unpriced.cheapest) == ("fast", "slow", "fast")
+    assert not unpriced.compares_costs
     costs = {(one.name, it.headroom): (it.cost_per_hour, it.slo_percentile_ns) for one in dear.configurations for it in one.operations}
     front = [costs[key] for key in dear.front]
     assert all(not (cost < a and time < b) for cost, time in costs.values() for a, b in front)
-    with pytest.raises(UsageError, match="slow has no price while others have one"):
+    with pytest.raises(UsageError, match="slow has no price, but others have one"):
         planned(named, inputs(prices=parse_prices(["fast=$2.50/h"])))
-    with pytest.raises(UsageError, match="'medium' is no configuration; they are fast, slow"):
+    with pytest.raises(UsageError, match="there is no configuration 'medium'; the configurations are fast, slow"):
         planned(named, inputs(prices=parse_prices(["medium=$2.50/h"])))
 
 
-def test_a_configuration_that_cannot_be_planned_with_is_left_out_with_its_reason(mm1_results, write):
+def test_a_configuration_that_cannot_be_planned_is_left_out_with_a_reason(mm1_results, write):
     hopeless = write((20, 35, 50, 60), model="n", restart=60.0)
     plan = planned([f"fast={folder}" for folder in mm1_results[:3]] + [f"slow={hopeless}"])
     assert plan.cheapest == "fast"
     assert plan.configurations[1].refusal.startswith("The SLO is never met, not even at the lowest rate, 20.0/s (p99 ")
 
 
-def test_demand_that_grows_exhausts_the_fleet(mm1_results):
+def test_a_growing_demand_exhausts_the_fleet(mm1_results):
     peaks = tuple((f"2026-03-{day:02d}", 700 * 1.01**day) for day in range(1, 31))
     plan = planned(mm1_results, inputs(peaks=peaks, replicas_now=20))
     capacity = 20 * plan.chosen.capacity.low_per_s * 0.7
@@ -163,7 +167,7 @@ def test_demand_that_grows_exhausts_the_fleet(mm1_results):
         planned(mm1_results, inputs(peaks=peaks[:13]))
 
 
-def test_gpus_give_energy_gross_and_above_idle(write):
+def test_gpu_energy_is_reported_in_total_and_above_idle(write):
     """200 W of two GPUs for 40 s, by their counters, at 50/s: 4 J an inference, 3.2 J above 40 W."""
     folder = write((20, 35, 50, 60, 70, 110), seconds=40, overloaded_from=100)
     (source,) = read_sources([str(folder)])
@@ -181,7 +185,7 @@ def test_gpus_give_energy_gross_and_above_idle(write):
     assert plan.chosen.energy.gross_j == pytest.approx(200 / plan.chosen.fleet.rate_per_replica_per_s)
 
 
-def test_mean_power_stands_in_for_energy_and_the_idle_power_is_the_one_measured_before(write):
+def test_without_energy_counters_the_mean_power_and_the_measured_idle_power_are_used(write):
     folder = write((20, 35, 50, 60, 70, 110), overloaded_from=100)
     (source,) = read_sources([str(folder)])
     gpus = (GpuFigures("a", "H", "nvml", power_mean_w=100.0, idle_power_w=25.0),)
@@ -192,7 +196,7 @@ def test_mean_power_stands_in_for_energy_and_the_idle_power_is_the_one_measured_
     assert (at_50.energy.gross_j, at_50.energy.above_idle_j) == pytest.approx((2.0, 1.5))
 
 
-def test_a_result_without_its_log_is_planned_from_and_said_so(write):
+def test_a_result_without_its_log_can_be_planned_with_a_note(write):
     folder = write((20, 35, 50, 60, 70, 110), seconds=40, overloaded_from=100)
     (folder / "latency.hlog").unlink()
     plan = planned([folder])
@@ -200,26 +204,26 @@ def test_a_result_without_its_log_is_planned_from_and_said_so(write):
     assert any("no latency.hlog" in note for note in plan.chosen.notes)
 
 
-def test_a_single_start_of_the_server_is_said(write):
+def test_a_single_start_of_the_server_has_a_note(write):
     plan = planned([write((20, 35, 50, 60, 70, 110), overloaded_from=100)])
     assert plan.chosen.notes[0].startswith("The server was started once")
     assert any("fewer independent samples than it needs" in note for note in plan.chosen.notes)
 
 
-def test_errors_cut_the_capacity(write):
+def test_an_error_rate_above_its_limit_misses_the_slo(write):
     folder = write((20, 35, 50, 60, 70), rejected=100)
     with pytest.raises(InconclusiveError, match="never met"):
         planned([folder], inputs(slo=parse_slo(["p99<10s,error_rate<1%"])))
 
 
-def test_a_target_that_answers_less_under_overload_is_cut_at_what_it_kept_up_with(write):
+def test_a_throughput_that_falls_under_overload_limits_the_capacity_to_the_highest_rate_kept_up_with(write):
     rates = (20, 35, 50, 60, 70, 200)
     one = planned([write(rates, overloaded_from=100, slowest_per_s=40)], inputs(slo=parse_slo(["p99<10s"]))).chosen
     assert (one.capacity.per_s, one.capacity.is_cut) == (70.0, True)
-    assert any("The capacity is cut at 70.0/s" in note for note in one.notes)
+    assert any("The capacity is limited to 70.0/s" in note for note in one.notes)
 
 
-def test_a_rate_that_was_not_valid_is_left_out(write):
+def test_an_invalid_rate_is_left_out_of_the_curves(write):
     plan = planned([write((20, 35, 50, 60, 70, 75, 110), overloaded_from=100, invalid=(60,))])
     assert [point.state for point in plan.chosen.points] == ["kept up"] * 3 + ["not valid"] + ["kept up"] * 2 + ["overloaded"]
     assert "At 60.0/s the measurement was not valid: it is left out of the curves." in plan.chosen.notes
@@ -228,37 +232,39 @@ def test_a_rate_that_was_not_valid_is_left_out(write):
 @pytest.mark.parametrize(
     ("options", "limit", "error", "message"),
     [
-        ({"rates": (50,)}, "300ms", UsageError, "One rate was measured, 50.0/s: no capacity can be told from a single point"),
+        ({"rates": (50,)}, "300ms", UsageError, "Only one rate was measured, 50.0/s, and one point gives no capacity"),
         ({"rates": (20, 35, 50, 60)}, "10s", InconclusiveError, "The SLO is never missed, not even at the highest rate, 60.0/s"),
         ({"rates": (20, 35, 50, 60)}, "1ms", InconclusiveError, "The SLO is never met, not even at the lowest rate, 20.0/s (p99 "),
-        ({"rates": (20, 35, 80)}, "100ms", InconclusiveError, "p99 is known at 3 rates at which the target kept up, and 4 are needed"),
-        ({"rates": (20, 35), "invalid": (20, 35)}, "300ms", InconclusiveError, "No measurement of it is valid (20.0/s, 35.0/s)"),
+        ({"rates": (20, 35, 80)}, "100ms", InconclusiveError, "p99 is known at only 3 rates at which the target kept up, and 4 are needed"),
+        ({"rates": (20, 35), "invalid": (20, 35)}, "300ms", InconclusiveError, "No measurement is valid (20.0/s, 35.0/s)"),
         (
             {"rates": (), "concurrencies": (1, 2), "throughputs": (100, 180)},
             "300ms",
             UsageError,
-            "these are closed loops, which have no arrival rate",
+            "these results hold only closed loops, which have no arrival rate",
         ),
     ],
 )
-def test_what_no_capacity_can_be_told_from_is_refused(write, options, limit, error, message):
+def test_measurements_that_give_no_capacity_are_refused(write, options, limit, error, message):
     with pytest.raises(error) as caught:
         planned([write(**options)], inputs(slo=parse_slo([f"p99<{limit}"])))
     assert message in str(caught.value)
 
 
-def test_different_models_are_mixed_with_labels_alone(write):
+def test_different_configurations_need_labels(write):
     rates = (20, 35, 50, 60, 70, 110)
     one, other, threads = write(rates), write(rates, model="n"), write(rates, server={"threads": 2})
     with pytest.raises(UsageError) as caught:
         planned([one, other])
     assert str(caught.value) == (
-        f"{one} and {other}: without labels all results are one configuration, and these are different ones (model m and n); "
-        f"tell them apart: a={one} b={other}"
+        f"{one} and {other}: results without labels must be of one configuration, and these differ (model m and n); "
+        f"give each a label, such as a={one} b={other}"
     )
-    with pytest.raises(UsageError, match=r"the label 'a' holds different ones \(server threads \(default\) and 2\)"):
+    with pytest.raises(
+        UsageError, match=r"the results labelled 'a' must be of one configuration, and these differ \(server threads \(default\) and 2\)"
+    ):
         planned([f"a={one}", f"a={threads}"])
-    with pytest.raises(UsageError, match="other results have a label, and this one has none"):
+    with pytest.raises(UsageError, match="this result has no label, but others have"):
         planned([f"a={one}", other])
     with pytest.raises(UsageError, match="given twice"):
         planned([one, one])
@@ -267,14 +273,14 @@ def test_different_models_are_mixed_with_labels_alone(write):
 
 
 def rewritten(folder, change):
-    """A result whose document was changed by hand."""
+    """A result whose document is changed in place."""
     document = json.loads((folder / "result.json").read_text())
     change(document)
     (folder / "result.json").write_text(json.dumps(document))
     return folder
 
 
-def test_rates_that_move_and_arrivals_of_two_laws_are_refused(write):
+def test_changing_rates_and_mixed_arrival_processes_are_refused(write):
     def moving(document):
         document["scenario"]["load"] = {"open": {"rate": ["20/s"], "shape": {"ramp": {"to": 2, "over": "5s"}}}}
 
@@ -283,14 +289,14 @@ def test_rates_that_move_and_arrivals_of_two_laws_are_refused(write):
             point["load"]["arrivals"] = "constant"
 
     one, ramp, even = write((20, 35)), rewritten(write((20, 35)), moving), rewritten(write((20, 35)), constant)
-    with pytest.raises(UsageError, match=r"its rates move \(load\.open\.shape\)"):
+    with pytest.raises(UsageError, match=r"its rates change over time \(load\.open\.shape\)"):
         planned([one, ramp])
-    with pytest.raises(UsageError, match="their arrivals are poisson and constant, which queues tell apart"):
+    with pytest.raises(UsageError, match=r"their arrivals differ \(poisson and constant\)"):
         planned([one, even])
     assert len(gather_evidence(read_sources([f"a={one}", f"b={even}"]))) == 2
 
 
-def test_what_is_to_be_known_of_the_sources_is_said(write):
+def test_the_notes_name_the_peculiarities_of_the_sources(write):
     def elsewhere(document):
         document["scenario"]["target"]["url"] = "http://127.0.0.1:8000"
 
@@ -306,22 +312,22 @@ def test_what_is_to_be_known_of_the_sources_is_said(write):
     rewritten(rewritten(closed, thinking), elsewhere)
     (one,) = gather_evidence(read_sources([str(folder) for folder in (*opened, closed)]))
     assert one.closed_points == ()
-    assert one.lone_batches == ()
+    assert one.single_request_batches == ()
     assert one.notes == (
-        f"{opened[1]}: its run was interrupted; what it measured until then counts.",
-        f"{closed}: its closed loops have a think time, and are left out of the laws.",
-        "It was measured at a server that perfkit did not start: its results count as restarts, and tell how far those differ only if it was restarted between them.",
+        f"{opened[1]}: its run was interrupted; the measurements up to then are used.",
+        f"{closed}: its closed loops have a think time, and are left out of the scalability law.",
+        "perfkit did not start the server: each result counts as a restart, which is right only if the server was restarted between them.",
     )
     assert gather_evidence(read_sources([str(write((20, 35))), str(write((20, 35)))]))[0].notes == ()
 
 
-def test_protocols_are_configurations_of_their_own(write):
+def test_each_protocol_is_a_configuration(write):
     rates = (20, 35, 50, 60, 70, 110)
     folders = [write(rates, protocol=protocol, overloaded_from=100) for protocol in ("http", "grpc")]
     assert [one.name for one in planned(folders).configurations] == ["m http", "m grpc"]
 
 
-def test_seeds_of_a_declared_law_do_not_make_another_configuration(write):
+def test_another_seed_of_a_synthetic_server_is_the_same_configuration(write):
     rates = (20, 35, 50, 60, 70, 110)
     laws = [f"service=exponential:10ms,servers=1,seed={seed}" for seed in (1, 2)]
     (one,) = planned(

@@ -90,7 +90,7 @@ def test_the_answer_says_the_fleet_its_price_and_how_sure_it_is(plan):
 def test_assumptions_and_data_are_on_the_page(plan, folder):
     sections = dict(plan_remarks(plan))
     assert len(sections["Assumptions"]) >= 5
-    assert any("since no average is given" in sentence for sentence in sections["Assumptions"])
+    assert any("as no average demand is given" in sentence for sentence in sections["Assumptions"])
     assert str(plan.chosen.sources[0]) in sections["Data"][0]
     text = (folder / "plan.md").read_text()
     assert "## Assumptions" in text
