@@ -1,22 +1,22 @@
-"""The least a client can do: a blocking socket that sends the same bytes and reads the same answer, as a floor for perfkit's times."""
+"""A minimal client on a blocking socket, which sends the same bytes as perfkit: the floor of its service times."""
 
 import abc
 import socket
 import struct
 from collections.abc import Callable, Sequence
 
-from perfkit.calibration.grpc_frames import data_frames, stream_pieces
+from perfkit.calibration.canned_responses import data_frames, stream_pieces
 from perfkit.errors import MeasurementError
 from perfkit.protocol import http2
 from perfkit.target.address import Address
 
 _READ_BYTES = 1 << 16
-_ANSWERS_WITHIN_S = 10
+_TIMEOUT_S = 10
 _WINDOW_BYTES = (1 << 30) - 1
 
 
 class BareClient(abc.ABC):
-    """One connection, one request at a time. Raises MeasurementError where the server goes away, or does not answer."""
+    """One connection with one request at a time. Raises MeasurementError if the server closes it or does not answer."""
 
     def __init__(self, address: Address) -> None:
         try:
@@ -25,14 +25,14 @@ class BareClient(abc.ABC):
             raise _lost(f"cannot be reached: {error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # not settimeout, which would add a poll to each read
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _ANSWERS_WITHIN_S, 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _TIMEOUT_S, 0))
 
     @abc.abstractmethod
     def exchange(self) -> None:
-        """Sends the request, and returns when the whole answer is there."""
+        """Sends the request and reads the whole response."""
 
     def times_ns(self, now_ns: Callable[[], int], length_ns: int) -> list[int]:
-        """How long exchanges took, one after the other for that long; one at least."""
+        """The times of consecutive exchanges over that length; at least one."""
         times: list[int] = []
         end_ns = now_ns() + length_ns
         while not times or now_ns() < end_ns:
@@ -49,12 +49,12 @@ class BareClient(abc.ABC):
         try:
             self._socket.sendall(data)
         except OSError as error:
-            raise _lost(f"takes no more requests: {error}") from None
+            raise _lost(f"accepts no more data: {error}") from None
 
     def _read(self) -> bytes:
         try:
             data = self._socket.recv(_READ_BYTES)
-        except OSError as error:  # a time-out among them
+        except OSError as error:  # also a timeout
             raise _lost(f"does not answer: {error}") from None
         if not data:
             raise _lost("closed the connection")
@@ -62,31 +62,31 @@ class BareClient(abc.ABC):
 
 
 class BareHttp(BareClient):
-    """`buffers` are a request as the wire engine prepared it."""
+    """Sends `buffers`, a request that the wire engine prepared."""
 
     def __init__(self, address: Address, buffers: Sequence[bytes]) -> None:
         super().__init__(address)
         self._request = b"".join(buffers)
-        self._answer_bytes = 0
+        self._response_bytes = 0
 
     def exchange(self) -> None:
-        """See `BareClient.exchange`; answers have the length of the first one."""
+        """See `BareClient.exchange`; every response is as long as the first."""
         self._send(self._request)
         data = self._read()
-        while not self._answer_bytes:
+        while not self._response_bytes:
             head, end, _ = data.partition(b"\r\n\r\n")
             if end:
                 fields = dict(line.lower().split(b":", 1) for line in head.split(b"\r\n")[1:])
-                self._answer_bytes = len(head) + len(end) + int(fields[b"content-length"])
+                self._response_bytes = len(head) + len(end) + int(fields[b"content-length"])
             else:
                 data += self._read()
         received_bytes = len(data)
-        while received_bytes < self._answer_bytes:
+        while received_bytes < self._response_bytes:
             received_bytes += len(self._read())
 
 
 class BareGrpc(BareClient):
-    """`buffers` are a request as the wire engine prepared it."""
+    """Sends `buffers`, a request that the wire engine prepared."""
 
     def __init__(self, address: Address, buffers: Sequence[bytes]) -> None:
         super().__init__(address)
@@ -99,12 +99,12 @@ class BareGrpc(BareClient):
         settings = {http2.HEADER_TABLE_SIZE: 0, http2.ENABLE_PUSH: 0, http2.INITIAL_WINDOW_SIZE: _WINDOW_BYTES}
         wider = http2.number_frame(http2.WINDOW_UPDATE, 0, _WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES)
         self._send(http2.PREFACE + http2.settings(settings) + wider)
-        while self._next_frame()[0] != http2.SETTINGS:  # which allow the large requests
+        while self._next_frame()[0] != http2.SETTINGS:  # which sets its flow-control windows
             pass
         self._send(http2.frame(http2.SETTINGS, http2.ACK, 0))
 
     def exchange(self) -> None:
-        """See `BareClient.exchange`; the server's windows are taken to be wide enough for one request."""
+        """See `BareClient.exchange`; assumes flow-control windows wider than one request."""
         pieces = self._first_pieces if self._stream_id == 1 else self._pieces
         self._send(self._stream_id.to_bytes(4).join(pieces))
         while True:
@@ -128,4 +128,4 @@ class BareGrpc(BareClient):
 
 
 def _lost(what: str) -> MeasurementError:
-    return MeasurementError(f"the server that perfkit calibrates against {what}")
+    return MeasurementError(f"perfkit's own server {what}")

@@ -1,4 +1,4 @@
-"""The calibration that is kept in the user's cache, for as long as it is of this machine and this perfkit."""
+"""The calibration stored in the user's cache, used while machine and perfkit are those that were calibrated."""
 
 import dataclasses
 import json
@@ -19,49 +19,48 @@ _IDENTITY = {
     "kernel": "kernel",
     "machine": "machine",
     "cpu_model": "CPU",
-    "usable_cpus": "usable CPUs",
+    "usable_cpus": "set of usable CPUs",
 }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Kept:
-    """The calibration that holds here, None without one; `unusable` says why one that is there does not."""
+class CachedCalibration:
+    """The calibration that is valid here; None if there is none, with the reason in `unusable` if one is stored."""
 
     calibration: Calibration | None = None
     unusable: str = ""
 
 
 def identity(host: Mapping[str, Any]) -> dict[str, Any]:
-    """What of `describe_host` a calibration stands and falls with."""
+    """The part of `describe_host` that must not change for a calibration to stay valid."""
     return {name: host[name] for name in _IDENTITY}
 
 
 def calibration_path() -> pathlib.Path:
-    """Where it is kept; PERFKIT_CACHE_DIR moves it."""
+    """The file of the cache; PERFKIT_CACHE_DIR sets its folder."""
     return pathlib.Path(os.environ.get("PERFKIT_CACHE_DIR") or platformdirs.user_cache_dir("perfkit")) / "calibration.json"
 
 
-def read_calibration(path: pathlib.Path, host: Mapping[str, Any]) -> Kept:
-    """What is kept there, if it is of `host`, as `describe_host` gives it. Never raises: a run goes on without."""
+def read_calibration(path: pathlib.Path, host: Mapping[str, Any]) -> CachedCalibration:
+    """Reads the cache if it is of `host`, as `describe_host` returns it. Never raises: a run does not depend on it."""
     try:
-        found = parse_calibration(json.loads(path.read_text(encoding="utf-8")))
+        calibration = parse_calibration(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        return Kept()
+        return CachedCalibration()
     except (OSError, ValueError, RecursionError) as error:
-        return Kept(unusable=f"{path} cannot be read as a calibration: {str(error).splitlines()[0]}")
-    here = identity(host)
+        return CachedCalibration(unusable=f"{path} cannot be read as a calibration: {str(error).splitlines()[0]}")
     for name, title in _IDENTITY.items():
-        if (there := found.host.get(name)) != here[name]:
-            return Kept(unusable=f"{path} is of another {title}: {there}, here {here[name]}")
-    return Kept(found)
+        if (calibrated := calibration.host.get(name)) != host[name]:
+            return CachedCalibration(unusable=f"{path} was made with another {title}: {calibrated}, now {host[name]}")
+    return CachedCalibration(calibration)
 
 
 def write_calibration(path: pathlib.Path, calibration: Calibration) -> None:
-    """Keeps it there, whole or not at all; raises UsageError where that cannot be."""
+    """Writes the cache atomically; raises UsageError if that fails."""
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(json.dumps(calibration_document(calibration), indent=1) + "\n", encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        raise UsageError(f"the calibration cannot be kept in {path} ({error}): set PERFKIT_CACHE_DIR to a writable folder.") from None
+        raise UsageError(f"the calibration cannot be stored in {path} ({error}): set PERFKIT_CACHE_DIR to a writable folder") from None

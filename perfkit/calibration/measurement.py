@@ -1,17 +1,19 @@
-"""Measures this machine as a load generator: a few short rounds against the lean server, interleaved, and their medians."""
+"""Calibrates this machine: medians of a few short, interleaved rounds against a server with canned responses."""
 
+import contextlib
 import dataclasses
+import json
 import pathlib
 import random
 import statistics
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import numpy as np
 
 from perfkit.calibration.bare_client import BareClient, BareGrpc, BareHttp
 from perfkit.calibration.cache import identity
-from perfkit.calibration.lean_answers import INPUT, METADATA, MODEL
-from perfkit.calibration.lean_process import lean_process
+from perfkit.calibration.canned_responses import INPUT, METADATA, MODEL
 from perfkit.calibration.model import Calibration, Cost
 from perfkit.clock import Clock, resolution_ns, utc_now
 from perfkit.errors import MeasurementError
@@ -20,6 +22,7 @@ from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.pacer import make_pacer
 from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.machine.description import describe_host
+from perfkit.process.child import NotReadyError, child_process
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.window import Window, cut
@@ -40,17 +43,18 @@ from perfkit.workers.worker_spec import PointSpec, WorkerSpec
 from perfkit.workload.expectation import Expectation
 
 TENSOR_BYTES = (128, 602_112)
-"""Nothing to speak of, and DenseNet-121's input."""
+"""A small tensor, whose size costs nothing, and the input of DenseNet-121."""
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
 _CONCURRENCY = 16
 _RATE_PER_S = 1000.0
 _TIMEOUT_NS = 10 * NS_PER_S
-_GAPS_NS = (500_000, 3_000_000)
+_TIMER_WAITS_NS = (500_000, 3_000_000)
+_STARTS_WITHIN_S = 60
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long and how often is measured."""
+    """How long, and how often, each part of the calibration is measured."""
 
     rounds: int = 3
     warmup_ns: int = NS_PER_S // 5
@@ -58,7 +62,7 @@ class Lengths:
     open_ns: int = 3 * NS_PER_S
     timer_waits: int = 500
     requests: int | None = None
-    """So many end each window, in place of its length."""
+    """Ends each window after so many requests, instead of its length."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,16 +74,16 @@ class _Round:
     bare_p50_ns: int
 
 
-async def calibrate(lengths: Lengths, clock: Clock, say: Callable[[str], None]) -> Calibration:
-    """Starts the lean server and measures; `say` is told how it goes on. Raises MeasurementError where requests fail."""
+async def calibrate(lengths: Lengths, clock: Clock, on_progress: Callable[[str], None]) -> Calibration:
+    """Starts the server and measures; `on_progress` gets a line per step. Raises MeasurementError if requests fail."""
     host, placement = describe_host(), _place()
-    async with lean_process(placement.server) as addresses:
+    async with _canned_server(placement.server) as addresses:
         with pinned(placement.driver):
-            costs = await _costs(addresses, lengths, clock, say)
-            say(f"start delays at {_RATE_PER_S:,.0f}/s")
+            costs = await _costs(addresses, lengths, clock, on_progress)
+            on_progress(f"start delays at {_RATE_PER_S:,.0f}/s")
             window, _ = await _load(addresses["http"], _request(TENSOR_BYTES[0]), _open_plan(), lengths.open_ns, lengths, clock)
-            say("the timer alone")
-            late = await _lateness(lengths.timer_waits, clock)
+            on_progress("the timer alone")
+            late = await _timer_lateness(lengths.timer_waits, clock)
     return Calibration(
         measured_at=utc_now().isoformat(timespec="seconds"),
         host=identity(host),
@@ -95,18 +99,20 @@ async def calibrate(lengths: Lengths, clock: Clock, say: Callable[[str], None]) 
     )
 
 
-async def _costs(addresses: Mapping[Protocol, Address], lengths: Lengths, clock: Clock, say: Callable[[str], None]) -> tuple[Cost, ...]:
+async def _costs(
+    addresses: Mapping[Protocol, Address], lengths: Lengths, clock: Clock, on_progress: Callable[[str], None]
+) -> tuple[Cost, ...]:
     kinds = [(protocol, size) for protocol in PROTOCOLS for size in TENSOR_BYTES]
     rounds: dict[tuple[Protocol, int], list[_Round]] = {kind: [] for kind in kinds}
-    for number in range(lengths.rounds):  # interleaved: what slows the machine for a while falls on all of them alike
+    for number in range(lengths.rounds):  # interleaved, so that a temporary slowdown affects all kinds alike
         for protocol, size in kinds:
-            say(f"round {number + 1} of {lengths.rounds}: {protocol}, tensors of {size:,} bytes")
+            on_progress(f"round {number + 1} of {lengths.rounds}: {protocol}, tensors of {size:,} bytes")
             rounds[protocol, size].append(await _round(addresses[protocol], _request(size), lengths, clock))
-    return tuple(cost(protocol, size, [dataclasses.astuple(one) for one in rounds[protocol, size]]) for protocol, size in kinds)
+    return tuple(cost(protocol, size, [dataclasses.astuple(figures) for figures in rounds[protocol, size]]) for protocol, size in kinds)
 
 
 def cost(protocol: Protocol, tensor_bytes: int, rounds: list[tuple[float, int, int]]) -> Cost:
-    """The medians of rounds of CPU nanoseconds a request, the p50 of service times, and that of the bare client."""
+    """The medians of rounds; each is CPU nanoseconds per request, p50 of service times, and p50 of the bare client."""
     cpu_ns = statistics.median(cpu for cpu, _, _ in rounds)
     return Cost(
         protocol=protocol,
@@ -122,7 +128,7 @@ def cost(protocol: Protocol, tensor_bytes: int, rounds: list[tuple[float, int, i
 async def _round(address: Address, request: InferRequest, lengths: Lengths, clock: Clock) -> _Round:
     busy, cpu_ns = await _load(address, request, ClosedPlan(_CONCURRENCY, 0), lengths.window_ns, lengths, clock)
     bare = _bare_client(address, request, clock)
-    try:  # half of it before and half behind: what slows the machine meanwhile falls on both alike
+    try:  # half of it before and half after, so that a temporary slowdown affects both alike
         bare.times_ns(clock.now_ns, lengths.warmup_ns)
         bare_ns = bare.times_ns(clock.now_ns, lengths.window_ns // 2)
         alone, _ = await _load(address, request, ClosedPlan(1, 0), lengths.window_ns, lengths, clock)
@@ -136,7 +142,7 @@ async def _round(address: Address, request: InferRequest, lengths: Lengths, cloc
 async def _load(
     address: Address, request: InferRequest, plan: LoadPlan, window_ns: int, lengths: Lengths, clock: Clock
 ) -> tuple[Window, float]:
-    """The window of a load, and this process's CPU time in it."""
+    """The window of a load, and the CPU nanoseconds of this process in it."""
     connections = plan.concurrency if isinstance(plan, ClosedPlan) else _CONCURRENCY
     point = PointSpec(
         load=plan,
@@ -161,7 +167,7 @@ async def _load(
     failed = sum(count for outcome, count in window.outcomes.items() if outcome is not Outcome.OK)
     if failed or not window.finished:
         sentences = "; ".join(text for texts in window.errors.values() for text in texts)
-        raise MeasurementError(f"{failed} requests to perfkit's own server failed, and {window.finished} were answered: {sentences}")
+        raise MeasurementError(f"{failed} of the requests to perfkit's own server failed and {window.finished} succeeded: {sentences}")
     return window, recorded.shares.cpu * window.length_ns
 
 
@@ -171,12 +177,12 @@ def _bare_client(address: Address, request: InferRequest, clock: Clock) -> BareC
     return BareHttp(address, buffers) if address.protocol == "http" else BareGrpc(address, buffers)
 
 
-async def _lateness(waits: int, clock: Clock) -> Distribution:
-    """How late the pacer comes back from waits of uneven length."""
+async def _timer_lateness(waits: int, clock: Clock) -> Distribution:
+    """How late the pacer returns from waits of random length."""
     pacer, gaps, late_ns = make_pacer(clock), random.Random(0), []
     try:
         for _ in range(waits):
-            instant_ns = clock.now_ns() + gaps.randint(*_GAPS_NS)
+            instant_ns = clock.now_ns() + gaps.randint(*_TIMER_WAITS_NS)
             await pacer.wait_until_ns(instant_ns)
             late_ns.append(clock.now_ns() - instant_ns)
     finally:
@@ -194,6 +200,18 @@ def _request(tensor_bytes: int) -> InferRequest:
 
 
 def _place() -> Placement:
-    """As a run against the bundled server has it."""
+    """The CPUs that a run against the bundled server gets."""
     scenario = Scenario.model_validate({"name": "calibrate", "target": {"model": MODEL}, "load": {"closed": {"concurrency": 1}}})
     return place(scenario, usable_cpus())
+
+
+@contextlib.asynccontextmanager
+async def _canned_server(cpus: Sequence[int]) -> AsyncIterator[Mapping[Protocol, Address]]:
+    """Starts the server on those CPUs, or any; gives its addresses."""
+    command = (sys.executable, "-m", "perfkit.calibration.canned_server", "--cpus", ",".join(map(str, cpus)))
+    async with child_process(command) as server:
+        try:
+            ports = json.loads(await server.read_line(_STARTS_WITHIN_S))
+        except NotReadyError as error:
+            raise MeasurementError(f"perfkit's own server did not start: it {error}; its output says why") from None
+        yield {"http": Address("http", "127.0.0.1", ports["http_port"]), "grpc": Address("grpc", "127.0.0.1", ports["grpc_port"])}

@@ -1,38 +1,45 @@
-"""`perfkit.calibration/1` as frozen values; the JSON keys are the field names. Times are nanoseconds, rates per second."""
+"""The calibration of a machine, schema `perfkit.calibration/1`, and the number of workers that follows from it."""
 
+import math
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from perfkit.load.load_plan import ClosedPlan, LoadPlan
+from perfkit.load.pacer import SPIN_NS
 from perfkit.result.model import Distribution, Part, Protocol
+from perfkit.units import NS_PER_S
 
 SCHEMA = "perfkit.calibration/1"
+MAX_BUSY_SHARE = 0.7
+"""Of a core: below the 0.85 at which a point is invalid, since actual costs differ from the calibrated ones."""
 
 
 class Cost(Part):
-    """What requests of one protocol and tensor size cost one worker: the medians of some rounds."""
+    """The cost of requests of one protocol and tensor size to one worker: medians of several rounds."""
 
     protocol: Protocol
     tensor_bytes: int
     cpu_ns_per_request: float
-    """User and system time, the kernel's part in the sockets among it."""
+    """User and system time, including the kernel's time in sockets."""
     ceiling_per_s: float
-    """The rate at which a worker's core is as busy as a valid point allows, in a closed loop; an open one spins as well."""
+    """The closed-loop rate at which a worker's core reaches the busy share that a valid point allows; an open loop also spins."""
     service_time_p50_ns: int
     """With one request in flight."""
     bare_p50_ns: int
-    """The same bytes to the same server from a blocking socket, which does nothing else."""
+    """The same bytes sent to the same server through a blocking socket."""
     overhead_p50_ns: int
-    """The median of what lay between those two in each round."""
+    """The median of the difference of those two in each round."""
 
 
 class Calibration(Part):
-    """A machine as a load generator."""
+    """What this machine can do as a load generator."""
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     measured_at: str
     host: dict[str, Any]
-    """What must be the same for the figures to hold: see `perfkit.calibration.cache.identity`."""
+    """The facts that must not change for the calibration to be valid: see `perfkit.calibration.cache.identity`."""
     server_cpus: tuple[int, ...]
     driver_cpus: tuple[int, ...]
     warnings: tuple[str, ...] = ()
@@ -40,23 +47,49 @@ class Calibration(Part):
     costs: tuple[Cost, ...]
     start_delay_rate_per_s: float
     start_delay_ns: Distribution
-    """In an open loop of small requests over HTTP, at that rate."""
+    """In an open loop of small HTTP requests at that rate."""
     timer_late_ns: Distribution
-    """How late the pacer wakes, with nothing else to do."""
+    """How late the pacer wakes when nothing else runs."""
     clock_resolution_ns: float
-    """As the system says."""
+    """As the operating system reports it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
 def calibration_document(calibration: Calibration) -> dict[str, Any]:
-    """The calibration as plain values, in the order of the schema."""
+    """The calibration as the values of a JSON document."""
     return calibration.model_dump(mode="json", by_alias=True)
 
 
 def parse_calibration(document: object) -> Calibration:
-    """Reads such a document; raises ValueError for anything else, also for another schema."""
-    found = Calibration.model_validate(document)
-    if found.schema_version != SCHEMA:
-        raise ValueError(f"this perfkit reads {SCHEMA}, found {found.schema_version!r}")
-    return found
+    """Reads a calibration document; raises ValueError for anything else, also for another schema."""
+    calibration = Calibration.model_validate(document)
+    if calibration.schema_version != SCHEMA:
+        raise ValueError(f"this perfkit reads {SCHEMA}, found {calibration.schema_version!r}")
+    return calibration
+
+
+def workers_needed(
+    costs: Sequence[Cost], *, protocol: Protocol, tensor_bytes: int, rate_per_s: float, max_workers: int, spin_ns: int = 0
+) -> int:
+    """The number of workers that keeps each core's busy share below 0.7; 1 for a protocol without calibrated costs.
+
+    The cost is that of the nearest calibrated tensor size, by their ratio, plus `spin_ns`: see `spin_ns_per_request`.
+    """
+    known = [cost for cost in costs if cost.protocol == protocol]
+    if not known:
+        return 1
+    nearest = min(known, key=lambda cost: abs(math.log(max(cost.tensor_bytes, 1) / max(tensor_bytes, 1))))
+    return max(1, min(max_workers, math.ceil(rate_per_s * (nearest.cpu_ns_per_request + spin_ns) / NS_PER_S / MAX_BUSY_SHARE)))
+
+
+def highest_rate_per_s(load: LoadPlan, answer_ns: int) -> float:
+    """The peak rate of a load; that of a closed loop if every answer takes `answer_ns`."""
+    if isinstance(load, ClosedPlan):
+        return load.concurrency * NS_PER_S / max(answer_ns + load.think_time_ns, 1)
+    return load.peak_rate_per_s
+
+
+def spin_ns_per_request(load: LoadPlan) -> int:
+    """The time that an open loop spins before each arrival; closed loops, which are what is calibrated, do not spin."""
+    return 0 if isinstance(load, ClosedPlan) else SPIN_NS

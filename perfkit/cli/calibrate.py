@@ -1,4 +1,4 @@
-"""`perfkit calibrate`: measures this machine as a load generator, and keeps what it finds in the user's cache."""
+"""`perfkit calibrate`: measures what this machine can do as a load generator, and stores it in the user's cache."""
 
 import argparse
 import asyncio
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument("--rounds", type=_count, default=3, metavar="N", help="figures are medians of so many; default 3")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="what stdout gets: tables, or calibration.json")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.add_argument("--rounds", type=_count, default=3, metavar="N", help="number of rounds, whose medians are reported (default: 3)")
+    parser.add_argument(
+        "--format", choices=("text", "json"), default="text", help="output on stdout: tables (default) or the JSON document"
+    )
+    parser.add_argument("--quiet", action="store_true", help="print no progress to stderr")
     parser.set_defaults(execute=_execute)
 
 
@@ -36,13 +38,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import MonotonicClock
     from perfkit.machine.description import describe_host
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         if not options.quiet:
             print(f"perfkit: {text}", file=sys.stderr)
 
     path = calibration_path()
     if unusable := read_calibration(path, describe_host()).unusable:
-        say(f"the calibration that is kept is not used, and will be replaced: {unusable}")
+        report(f"the stored calibration is not used and will be replaced: {unusable}")
     caught: list[signal.Signals] = []
 
     async def run() -> "Calibration":
@@ -55,20 +57,20 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, number)
-        return await calibrate(Lengths(rounds=options.rounds), MonotonicClock(), say)
+        return await calibrate(Lengths(rounds=options.rounds), MonotonicClock(), report)
 
     try:
         calibration = uvloop.run(run())
     except asyncio.CancelledError:
         if not caught:
             raise
-        say("interrupted; nothing is kept")
+        report("interrupted; nothing was stored")
         return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
     _show(calibration, as_json=options.format == "json")
     write_calibration(path, calibration)
-    say(f"kept in {path}")
+    report(f"stored in {path}")
     for warning in calibration.warnings:
-        say(f"warning: {warning}")
+        report(f"warning: {warning}")
     return ExitCode.DONE
 
 
@@ -81,5 +83,5 @@ def _show(calibration: "Calibration", *, as_json: bool) -> None:
             print(json.dumps(calibration_document(calibration), indent=1), flush=True)
         else:
             print_calibration(calibration)
-    except BrokenPipeError:  # the reader left; what was measured is kept all the same
+    except BrokenPipeError:  # the reader closed the pipe; the calibration is stored all the same
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

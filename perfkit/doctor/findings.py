@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 
-from perfkit.calibration.cache import Kept
+from perfkit.calibration.cache import CachedCalibration
 from perfkit.machine.description import MachineFacts
 from perfkit.machine.readings import IdleObservation
 from perfkit.units import NS_PER_S, format_duration_ns
@@ -32,7 +32,7 @@ class Finding:
     remedy: str
 
 
-def find_problems(machine: MachineFacts, idle: IdleObservation, calibration: Kept) -> list[Finding]:
+def find_problems(machine: MachineFacts, idle: IdleObservation, calibration: CachedCalibration) -> list[Finding]:
     """The findings about a machine, the severe ones first; `idle` is how it behaved while perfkit only slept."""
     findings = [*_cpu_findings(machine), *_idle_findings(machine, idle), *_limit_findings(machine), *_calibration_findings(calibration)]
     return sorted(findings, key=lambda finding: finding.severity is not Severity.SPOILS)
@@ -174,7 +174,7 @@ def _limit_findings(machine: MachineFacts) -> list[Finding]:
     return findings
 
 
-def _calibration_findings(calibration: Kept) -> list[Finding]:
+def _calibration_findings(calibration: CachedCalibration) -> list[Finding]:
     if calibration.calibration is not None:
         return []
     reason = f"the calibration cannot be used ({calibration.unusable})" if calibration.unusable else "there is no calibration"

@@ -5,8 +5,7 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from perfkit.calibration.model import Calibration
-from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
+from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, workers_needed
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, LoadPoint, load_points
 from perfkit.machine.limits import raise_open_file_limit
@@ -157,7 +156,7 @@ def count_workers(
         protocol=point.protocol,
         tensor_bytes=max(sum(len(tensor.raw) for tensor in request.inputs) for request in probed.requests),
         rate_per_s=highest_rate_per_s(point.load, probed.probe_time_ns),
-        most=cpus,
+        max_workers=cpus,
         spin_ns=spin_ns_per_request(point.load),
     )
     return min(needed, maximum)

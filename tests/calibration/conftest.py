@@ -11,10 +11,10 @@ SPREAD = Distribution(count=1000, min=1, mean=2.0, stddev=1.0, p50=2, p90=3, p95
 
 
 @pytest.fixture(scope="module")
-def lean_ports():
-    """The ports of a lean server; that it ends with its stdin is waited for."""
+def canned_ports():
+    """The ports of the server; that it ends with its stdin is waited for."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "perfkit.calibration.lean_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "perfkit.calibration.canned_server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     yield json.loads(process.stdout.readline())
     process.stdin.close()

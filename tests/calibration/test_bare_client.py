@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from perfkit.calibration.bare_client import BareGrpc, BareHttp
-from perfkit.calibration.lean_answers import METADATA
+from perfkit.calibration.canned_responses import METADATA
 from perfkit.clock import MonotonicClock
 from perfkit.errors import MeasurementError
 from perfkit.protocol.protobuf import encode_infer_request

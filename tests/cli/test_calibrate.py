@@ -1,4 +1,4 @@
-"""`perfkit calibrate` as a person runs it, and what a run makes of what was kept."""
+"""`perfkit calibrate` on the command line, and what a run makes of a stored calibration."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ SPREAD = {
 
 @pytest.fixture
 def cache(tmp_path):
-    """The folder of the user's cache, and the environment that says so."""
+    """The folder of the cache, and the environment that sets it."""
     return tmp_path / "cache", {"PERFKIT_CACHE_DIR": str(tmp_path / "cache")}
 
 
@@ -56,30 +56,30 @@ def document(**host):
     }
 
 
-def keep(folder, **host):
+def store(folder, **host):
     folder.mkdir()
     (folder / "calibration.json").write_text(json.dumps(document(**host)))
 
 
-def test_a_calibration_is_printed_kept_and_shown_in_results(perfkit, write_scenario, cache):
+def test_a_calibration_is_printed_stored_and_shown_in_results(perfkit, write_scenario, cache):
     folder, environ = cache
     finished = perfkit.run("calibrate", "--rounds", "1", "--format", "json", environ=environ)
     assert finished.code == 0, finished.stderr
-    kept = json.loads((folder / "calibration.json").read_text())
-    assert kept == json.loads(finished.stdout)
-    assert len(kept["costs"]) == 4
+    stored = json.loads((folder / "calibration.json").read_text())
+    assert stored == json.loads(finished.stdout)
+    assert len(stored["costs"]) == 4
     run = perfkit.run("run", write_scenario(measure={"warmup": "0s", "requests": 50, "repetitions": 1}), environ=environ)
-    assert run.result["environment"]["generator"]["calibration"] == kept
+    assert run.result["environment"]["generator"]["calibration"] == stored
     assert "Calibrated ceiling of one worker in a closed loop: http, 128 bytes: " in (run.folder / "report.md").read_text()
 
 
-def test_an_interrupt_keeps_what_was_kept_and_leaves_no_process(perfkit, cache):
+def test_an_interrupt_leaves_the_stored_calibration_and_no_process(perfkit, cache):
     folder, environ = cache
-    keep(folder, kernel="another one")
+    store(folder, kernel="another one")
     before = (folder / "calibration.json").read_text()
     running = perfkit.start("calibrate", environ=environ)
-    running.wait_for_line("is not used, and will be replaced: ")
-    assert "is of another kernel: another one, here " in running.seen[-1]
+    running.wait_for_line("is not used and will be replaced: ")
+    assert "was made with another kernel: another one, now " in running.seen[-1]
     running.wait_for_line("round 1 of 3: http")
     servers = running.descendants()
     running.signal(signal.SIGINT)
@@ -89,7 +89,7 @@ def test_an_interrupt_keeps_what_was_kept_and_leaves_no_process(perfkit, cache):
     until_ended(servers)
 
 
-def test_sigterm_says_143(perfkit, cache):
+def test_sigterm_ends_it_with_exit_code_143(perfkit, cache):
     running = perfkit.start("calibrate", environ=cache[1])
     running.wait_for_line("round 1 of 3: http")
     running.signal(signal.SIGTERM)
@@ -97,7 +97,7 @@ def test_sigterm_says_143(perfkit, cache):
 
 
 @pytest.mark.parametrize("rounds", ["0", "-1", "x", "1000"])
-def test_a_number_of_rounds_that_is_none_is_refused(perfkit, cache, rounds):
+def test_an_invalid_number_of_rounds_is_refused(perfkit, cache, rounds):
     finished = perfkit.run("calibrate", f"--rounds={rounds}", environ=cache[1])
     assert finished.code == 2
     assert "expected a number from 1 to 100" in finished.stderr
@@ -106,27 +106,27 @@ def test_a_number_of_rounds_that_is_none_is_refused(perfkit, cache, rounds):
 @pytest.mark.parametrize(
     "load", [{"open": {"rate": 500, "arrivals": "constant"}}, {"closed": {"concurrency": 64, "think_time": "1ms"}}], ids=["open", "closed"]
 )
-def test_auto_takes_the_workers_that_the_calibration_says(perfkit, write_scenario, cache, load):
+def test_auto_starts_the_workers_that_the_calibration_requires(perfkit, write_scenario, cache, load):
     folder, environ = cache
-    keep(folder)
+    store(folder)
     cpus = usable_cpus()[:2]
     measure = {"warmup": "0s", "requests": 60, "repetitions": 1, "cpus": ",".join(map(str, cpus))}
     finished = perfkit.run("run", write_scenario(load=load, measure=measure), environ=environ)
     (point,) = finished.result["points"]
-    # 500/s of one second each need hundreds; the closed loop more than one, unless the first answer took a minute
+    # 500/s at one second each need hundreds; the closed loop needs several, unless the first answer took a minute
     assert point["generator"]["workers"] == len(cpus), finished.stderr
     assert finished.result["summary"][0]["generator"]["workers"] == len(cpus)
 
 
-def test_a_number_of_workers_is_what_it_says(perfkit, write_scenario, cache):
+def test_a_given_number_of_workers_is_started(perfkit, write_scenario, cache):
     folder, environ = cache
-    keep(folder)
+    store(folder)
     measure = {"warmup": "0s", "requests": 60, "repetitions": 1, "workers": 3}
     finished = perfkit.run("run", write_scenario(load={"open": {"rate": 500}}, measure=measure), environ=environ)
     assert [point["generator"]["workers"] for point in finished.result["points"]] == [3]
 
 
-def test_without_a_calibration_auto_is_one_and_the_result_says_so(perfkit, write_scenario, cache):
+def test_without_a_calibration_auto_is_one_worker_and_the_result_says_so(perfkit, write_scenario, cache):
     measure = {"warmup": "0s", "requests": 60, "repetitions": 1, "cpus": ",".join(map(str, usable_cpus()[:2]))}
     finished = perfkit.run("run", write_scenario(load={"open": {"rate": 500}}, measure=measure), environ=cache[1])
     assert finished.result["environment"]["generator"]["calibration"] is None

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from perfkit.calibration.cache import Kept
+from perfkit.calibration.cache import CachedCalibration
 from perfkit.calibration.model import Calibration
 from perfkit.doctor.findings import Severity, find_problems
 from perfkit.machine.description import MachineFacts
 from perfkit.machine.readings import IdleObservation
 
-CALIBRATED = Kept(object.__new__(Calibration))
+CALIBRATED = CachedCalibration(object.__new__(Calibration))
 GOOD = MachineFacts(
     cpus=8,
     cores=4,
@@ -86,7 +86,8 @@ def test_a_disturbance_of_the_idle_machine_is_a_finding(seen, severity, sentence
 
 
 @pytest.mark.parametrize(
-    ("kept", "sentence"), [(Kept(), "there is no calibration"), (Kept(unusable="it is of another kernel"), "another kernel")]
+    ("kept", "sentence"),
+    [(CachedCalibration(), "there is no calibration"), (CachedCalibration(unusable="it is of another kernel"), "another kernel")],
 )
 def test_a_missing_calibration_is_a_finding(kept, sentence):
     (finding,) = find_problems(GOOD, IDLE, kept)
@@ -95,5 +96,5 @@ def test_a_missing_calibration_is_a_finding(kept, sentence):
 
 
 def test_severe_findings_come_first():
-    findings = find_problems(dataclasses.replace(GOOD, open_files=64, clock_source="hpet"), IDLE, Kept())
+    findings = find_problems(dataclasses.replace(GOOD, open_files=64, clock_source="hpet"), IDLE, CachedCalibration())
     assert [finding.severity for finding in findings] == [Severity.SPOILS, Severity.DISTURBS, Severity.DISTURBS]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from perfkit.calibration.model import Cost
-from perfkit.calibration.workers import highest_rate_per_s, spin_ns_per_request, workers_needed
+from perfkit.calibration.model import Cost, highest_rate_per_s, spin_ns_per_request, workers_needed
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, from_timestamps
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
@@ -37,7 +36,7 @@ COSTS = (cost("http", 128, 20), cost("http", 602_112, 200), cost("grpc", 128, 25
     ],
 )
 def test_workers_by_cost_and_rate(protocol, tensor_bytes, rate_per_s, most, workers):
-    assert workers_needed(COSTS, protocol=protocol, tensor_bytes=tensor_bytes, rate_per_s=rate_per_s, most=most) == workers
+    assert workers_needed(COSTS, protocol=protocol, tensor_bytes=tensor_bytes, rate_per_s=rate_per_s, max_workers=most) == workers
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ def test_workers_by_cost_and_rate(protocol, tensor_bytes, rate_per_s, most, work
 )  # 20 µs and 40 µs of spinning: 11,667/s a worker
 def test_an_open_loop_spins_before_each_arrival(rate_per_s, workers):
     spin_ns = spin_ns_per_request(open_plan(arrivals.constant_rate(rate_per_s)))
-    assert workers_needed(COSTS, protocol="http", tensor_bytes=128, rate_per_s=rate_per_s, most=8, spin_ns=spin_ns) == workers
+    assert workers_needed(COSTS, protocol="http", tensor_bytes=128, rate_per_s=rate_per_s, max_workers=8, spin_ns=spin_ns) == workers
 
 
 def test_a_closed_loop_does_not_spin():
@@ -53,7 +52,7 @@ def test_a_closed_loop_does_not_spin():
 
 
 def test_a_protocol_that_was_not_calibrated_gets_one():
-    assert workers_needed(COSTS[:2], protocol="grpc", tensor_bytes=128, rate_per_s=1e9, most=8) == 1
+    assert workers_needed(COSTS[:2], protocol="grpc", tensor_bytes=128, rate_per_s=1e9, max_workers=8) == 1
 
 
 def open_plan(segments):

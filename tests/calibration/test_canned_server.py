@@ -1,4 +1,4 @@
-"""The lean server, by clients that are not perfkit's."""
+"""The server with canned responses, by clients that are not perfkit's."""
 
 import asyncio
 import http.client
@@ -15,19 +15,18 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from perfkit.calibration.lean_answers import grpc_answers, http_answers
-from perfkit.calibration.lean_grpc import LeanGrpc
-from perfkit.calibration.lean_http import LeanHttp
+from perfkit.calibration.canned_responses import grpc_responses, http_responses
+from perfkit.calibration.canned_server import CannedGrpc, CannedHttp
 
 LIBRARIES = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 ANSWER = np.arange(32, dtype=np.float32)
 
 
 @pytest.fixture(params=LIBRARIES)
-def triton(request, lean_ports):
+def triton(request, canned_ports):
     """The library, and its client."""
     library = LIBRARIES[request.param]
-    with library.InferenceServerClient(f"127.0.0.1:{lean_ports[f'{request.param}_port']}") as client:
+    with library.InferenceServerClient(f"127.0.0.1:{canned_ports[f'{request.param}_port']}") as client:
         yield library, client
 
 
@@ -36,15 +35,15 @@ def test_tritonclient_finds_server_and_model(triton):
     options = {} if library is tritonclient.http else {"as_json": True}
     assert client.is_server_live()
     assert client.is_server_ready()
-    assert client.is_model_ready("lean")
-    assert client.is_model_ready("lean", "1")
-    assert client.get_server_metadata(**options)["name"] == "lean"
-    metadata = client.get_model_metadata("lean", **options)
+    assert client.is_model_ready("canned")
+    assert client.is_model_ready("canned", "1")
+    assert client.get_server_metadata(**options)["name"] == "canned"
+    metadata = client.get_model_metadata("canned", **options)
     assert [(one["name"], one["datatype"], list(map(int, one["shape"]))) for one in metadata["inputs"]] == [("INPUT0", "FP32", [-1])]
     assert [(one["name"], one["datatype"], list(map(int, one["shape"]))) for one in metadata["outputs"]] == [("OUTPUT0", "FP32", [32])]
-    config = client.get_model_config("lean", **options)
-    assert (config["config"] if library is tritonclient.grpc else config)["name"] == "lean"
-    assert client.get_inference_statistics("lean", **options)["model_stats"][0]["name"] == "lean"
+    config = client.get_model_config("canned", **options)
+    assert (config["config"] if library is tritonclient.grpc else config)["name"] == "canned"
+    assert client.get_inference_statistics("canned", **options)["model_stats"][0]["name"] == "canned"
 
 
 @pytest.mark.parametrize("count", [1, 32, 150_528, 4_000_000])
@@ -53,25 +52,25 @@ def test_tritonclient_is_answered_whatever_the_size_and_again(triton, count):
     given = library.InferInput("INPUT0", [count], "FP32")
     given.set_data_from_numpy(np.zeros(count, np.float32))
     for _ in range(3):
-        np.testing.assert_array_equal(client.infer("lean", [given]).as_numpy("OUTPUT0"), ANSWER)
+        np.testing.assert_array_equal(client.infer("canned", [given]).as_numpy("OUTPUT0"), ANSWER)
 
 
-def test_what_is_not_there_is_refused(lean_ports):
-    connection = http.client.HTTPConnection("127.0.0.1", lean_ports["http_port"])
+def test_what_is_not_there_is_refused(canned_ports):
+    connection = http.client.HTTPConnection("127.0.0.1", canned_ports["http_port"])
     connection.request("GET", "/v2/models/other")
     answer = connection.getresponse()
     assert (answer.status, json.loads(answer.read())) == (404, {"error": "there is nothing at /v2/models/other"})
     connection.close()
     with (
-        tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{lean_ports['grpc_port']}") as client,
+        tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{canned_ports['grpc_port']}") as client,
         pytest.raises(InferenceServerException, match="there is no call") as caught,
     ):
-        client.unload_model("lean")
+        client.unload_model("canned")
     assert caught.value.status() == "StatusCode.UNIMPLEMENTED"
 
 
-def test_many_connections_at_once_over_aiohttp(lean_ports):
-    url, body = f"http://127.0.0.1:{lean_ports['http_port']}/v2/models/lean/infer", bytes(700_000)
+def test_many_connections_at_once_over_aiohttp(canned_ports):
+    url, body = f"http://127.0.0.1:{canned_ports['http_port']}/v2/models/canned/infer", bytes(700_000)
 
     async def main():
         async with aiohttp.ClientSession() as session:
@@ -107,7 +106,7 @@ class Written(asyncio.WriteTransport):
 
 def taken_by_http(*pieces):
     """What a connection that gets these pieces writes."""
-    written, connection = Written(), LeanHttp({"/a": b"A", "/b": b"B"}, {})
+    written, connection = Written(), CannedHttp({"/a": b"A", "/b": b"B"}, {})
     connection.connection_made(written)
     for piece in pieces:
         connection.data_received(piece)
@@ -136,10 +135,10 @@ def test_a_head_without_an_end_closes_the_connection():
 
 
 class Peer:
-    """The h2 package's client on a lean connection, without sockets."""
+    """The h2 package's client on a connection of the server, without sockets."""
 
     def __init__(self, *, piece_bytes):
-        self.written, self.connection = Written(), LeanGrpc(grpc_answers(), {})
+        self.written, self.connection = Written(), CannedGrpc(grpc_responses(), {})
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self.events = []
         self.piece_bytes = piece_bytes
@@ -199,7 +198,7 @@ def test_answers_wait_for_the_clients_window():
 
 
 def test_the_connections_window_is_renewed_before_it_is_used_up():
-    written, connection = Written(), LeanGrpc(grpc_answers(), {})
+    written, connection = Written(), CannedGrpc(grpc_responses(), {})
     connection.connection_made(written)
     connection.data_received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
     written.data = b""
@@ -223,14 +222,14 @@ def test_a_stream_that_was_reset_is_not_answered():
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x01\x01\x04\x00\x00\x00\x01\x80"])
 def test_what_is_no_http2_closes_the_connection(data):
-    written, connection = Written(), LeanGrpc(grpc_answers(), {})
+    written, connection = Written(), CannedGrpc(grpc_responses(), {})
     connection.connection_made(written)
     connection.data_received(data)
     assert written.is_closed
 
 
 def test_every_http_answer_has_the_length_that_it_says():
-    for path, answer in http_answers().items():
+    for path, answer in http_responses().items():
         ours, theirs = socket.socketpair()
         with ours, theirs:
             theirs.sendall(answer)

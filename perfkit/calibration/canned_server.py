@@ -1,0 +1,205 @@
+"""A v2 server that does the least work possible, so that calibration measures the client: it sends canned responses.
+
+    python -m perfkit.calibration.canned_server [--cpus 0,1]
+
+It finds where a request ends, and does not read it any further. It prints its ports as a line of JSON and ends with its stdin.
+"""
+
+import argparse
+import asyncio
+import collections
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import cast
+
+from perfkit.calibration.canned_responses import GrpcResponse, grpc_error, grpc_responses, http_error, http_responses
+from perfkit.machine.cpus import pinned
+from perfkit.protocol import http2
+from perfkit.protocol.http2 import BlockReader, Headers, Http2Error
+
+_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
+_HEAD_END = b"\r\n\r\n"
+_MAX_HEAD_BYTES, _MAX_CACHED_HEADS = 1 << 16, 1024
+_WINDOW_BYTES = (1 << 30) - 1
+_OPENING = http2.settings({http2.HEADER_TABLE_SIZE: 0, http2.INITIAL_WINDOW_SIZE: _WINDOW_BYTES}) + http2.number_frame(
+    http2.WINDOW_UPDATE, 0, _WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES
+)
+
+
+class CannedHttp(asyncio.Protocol):
+    """A keep-alive connection; the length of a body is given by Content-Length alone."""
+
+    def __init__(self, responses: Mapping[str, bytes], heads: dict[bytes, tuple[int, bytes]]) -> None:
+        self._responses = responses
+        self._heads = heads  # a cache that connections share: clients repeat the same heads
+        self._unread = b""
+        self._left_bytes = 0
+        self._response = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        while data:
+            if not self._left_bytes:
+                data = self._unread + data
+                stop = data.find(_HEAD_END) + len(_HEAD_END)
+                if stop < len(_HEAD_END):
+                    self._unread = data
+                    if len(data) > _MAX_HEAD_BYTES:
+                        self._transport.close()
+                    return
+                self._unread, head, data = b"", data[:stop], data[stop:]
+                self._left_bytes, self._response = self._heads.get(head) or self._read(head)
+            body_bytes = min(len(data), self._left_bytes)
+            self._left_bytes -= body_bytes
+            if self._left_bytes:
+                return
+            self._transport.write(self._response)
+            data = data[body_bytes:]
+
+    def _read(self, head: bytes) -> tuple[int, bytes]:
+        path = [*head.split(b" ", 2), b""][1].decode("latin-1")
+        length = _CONTENT_LENGTH.search(head)
+        body_and_response = (int(length[1]) if length else 0, self._responses.get(path) or http_error(path))
+        if len(self._heads) >= _MAX_CACHED_HEADS:
+            self._heads.clear()
+        self._heads[head] = body_and_response
+        return body_and_response
+
+
+class CannedGrpc(asyncio.Protocol):
+    """An HTTP/2 connection. A request may be as large as its stream's initial window, 1 GiB; only the connection's window is renewed."""
+
+    def __init__(self, responses: Mapping[str, GrpcResponse], blocks: dict[bytes, GrpcResponse]) -> None:
+        self._responses = responses
+        self._blocks = BlockReader(self._response, blocks)
+        self._unread = b""
+        self._is_open = self._has_responded = False
+        self._streams: dict[int, GrpcResponse] = {}
+        self._block = b""  # of a HEADERS frame that goes on in CONTINUATION
+        self._block_flags = 0
+        self._received_bytes = 0
+        self._window_bytes = http2.DEFAULT_WINDOW_BYTES
+        self._queued: collections.deque[tuple[int, GrpcResponse]] = collections.deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast("asyncio.WriteTransport", transport)
+        self._transport.write(_OPENING)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        if self._unread:
+            data = self._unread + data
+        position, end = 0, len(data)
+        if not self._is_open:
+            if not data.startswith(http2.PREFACE):
+                self._unread = data
+                if not http2.PREFACE.startswith(data):
+                    self._transport.close()
+                return
+            self._is_open, position = True, len(http2.PREFACE)
+        try:
+            while end - position >= http2.HEAD_BYTES:
+                upper, lower, kind, flags, stream_id = http2.read_head(data, position)
+                first = position + http2.HEAD_BYTES
+                stop = first + (upper << 8 | lower)
+                if stop > end:
+                    break
+                if kind == http2.DATA:
+                    self._received_bytes += stop - first
+                    if flags & http2.END_STREAM:
+                        self._respond(stream_id)
+                else:
+                    self._take_frame(kind, flags, stream_id, data[first:stop])
+                position = stop
+        except Http2Error:
+            self._transport.close()
+            return
+        self._unread = data[position:]
+        if self._received_bytes > _WINDOW_BYTES // 2:
+            self._transport.write(http2.number_frame(http2.WINDOW_UPDATE, 0, self._received_bytes))
+            self._received_bytes = 0
+
+    def _response(self, headers: Headers) -> GrpcResponse:
+        path = dict(headers).get(":path", "")
+        return self._responses.get(path) or grpc_error(path)
+
+    def _take_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        """Handles a frame other than DATA."""
+        match kind:
+            case http2.HEADERS:
+                self._block, self._block_flags = http2.unpadded(payload, flags), flags
+                self._end_block(flags, stream_id)
+            case http2.CONTINUATION:
+                self._block += payload
+                if len(self._block) > http2.LARGEST_HEADERS_BYTES:
+                    raise Http2Error("a header block does not end")
+                self._end_block(flags, stream_id)
+            case http2.SETTINGS if not flags & http2.ACK:
+                self._transport.write(http2.frame(http2.SETTINGS, http2.ACK, 0))
+            case http2.PING if not flags & http2.ACK:
+                self._transport.write(http2.frame(http2.PING, http2.ACK, 0, payload))
+            case http2.WINDOW_UPDATE if not stream_id:
+                self._window_bytes += int.from_bytes(payload)
+                for _ in range(len(self._queued)):
+                    self._write(*self._queued.popleft())
+            case http2.RST_STREAM:
+                self._streams.pop(stream_id, None)
+            case _:
+                pass  # the windows of streams are wider than any response
+
+    def _end_block(self, flags: int, stream_id: int) -> None:
+        if flags & http2.END_HEADERS:
+            self._streams[stream_id] = self._blocks.look_up(self._block) or self._blocks.read(self._block)
+            if self._block_flags & http2.END_STREAM:
+                self._respond(stream_id)
+
+    def _respond(self, stream_id: int) -> None:
+        response = self._streams.pop(stream_id, None)
+        if response is not None:  # otherwise the stream was reset
+            self._write(stream_id, response)
+
+    def _write(self, stream_id: int, response: GrpcResponse) -> None:
+        if response.data_bytes > self._window_bytes:
+            self._queued.append((stream_id, response))
+            return
+        self._window_bytes -= response.data_bytes
+        self._transport.write(stream_id.to_bytes(4).join(response.pieces if self._has_responded else response.first_pieces))
+        self._has_responded = True
+
+
+async def serve(stdin: asyncio.StreamReader) -> None:
+    """Serves on free ports of the loopback until `stdin` ends."""
+    loop = asyncio.get_running_loop()
+    http, grpc = http_responses(), grpc_responses()
+    heads: dict[bytes, tuple[int, bytes]] = {}
+    blocks: dict[bytes, GrpcResponse] = {}
+    servers = {
+        "http_port": await loop.create_server(lambda: CannedHttp(http, heads), "127.0.0.1", 0, backlog=4096),
+        "grpc_port": await loop.create_server(lambda: CannedGrpc(grpc, blocks), "127.0.0.1", 0, backlog=4096),
+    }
+    sys.stdout.write(json.dumps({name: server.sockets[0].getsockname()[1] for name, server in servers.items()}) + "\n")
+    sys.stdout.flush()
+    await stdin.read()
+
+
+async def _main() -> None:
+    stdin = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stdin), sys.stdin)
+    await serve(stdin)
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    parser = argparse.ArgumentParser(prog="python -m perfkit.calibration.canned_server")
+    parser.add_argument("--cpus", default="", help="CPUs to run on, such as 0,1 (default: all)")
+    given = parser.parse_args().cpus
+    with pinned(tuple(int(cpu) for cpu in given.split(",") if cpu)):
+        uvloop.run(_main())
