@@ -165,9 +165,9 @@ class FastPathConnection:
 
     def _process(self) -> None:
         received = self._received
-        found = self._heads.find(received)
-        missing_bytes = -1 if found is None else found[1] + found[0].body_bytes - len(received)
-        if found is None or missing_bytes < 0:
+        parsed = self._heads.find(received)
+        missing_bytes = -1 if parsed is None else parsed[1] + parsed[0].body_bytes - len(received)
+        if parsed is None or missing_bytes < 0:
             self.close()
             self._received = b""
             self._hand_over(received)
@@ -178,7 +178,7 @@ class FastPathConnection:
         else:
             self._stop_read_timer()
             self._awaits_body, self._received = False, b""
-            self._responding = self._loop.create_task(self._respond(found[0], received[found[1] :]))
+            self._responding = self._loop.create_task(self._respond(parsed[0], received[parsed[1] :]))
 
     async def _respond(self, head: RequestHead, body: bytes) -> None:
         self._write(await self._handle(head, body))

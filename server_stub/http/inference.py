@@ -30,7 +30,7 @@ class HttpResponse(NamedTuple):
 
 
 class HttpLayerError(ProtocolError):
-    """An error found before the request itself is decoded, by what is Triton's HTTP layer."""
+    """An error before the request itself is decoded, which in Triton comes from its HTTP layer."""
 
 
 def check_json_size(json_bytes: int) -> None:
