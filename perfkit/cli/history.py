@@ -1,4 +1,4 @@
-"""`perfkit history`: collects results in a file, and follows their figures over time."""
+"""`perfkit history`: collects results in a file and finds changes of their figures over time."""
 
 import argparse
 import pathlib
@@ -16,21 +16,21 @@ _METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's parts and their options."""
     parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
-    add = parts.add_parser("add", help="add results; one that is there already stays as it is")
+    add = parts.add_parser("add", help="add results; those that the history has already are skipped")
     add.add_argument("results", nargs="+", type=pathlib.Path, metavar="RESULT")
     listed = parts.add_parser("list", help="list the results")
-    plot = parts.add_parser("plot", help="draw trends with their steps as SVG")
-    plot.add_argument("--out", type=pathlib.Path, default=pathlib.Path("history.svg"), metavar="FILE", help="default history.svg")
-    steps = parts.add_parser("steps", help="where levels changed, and the commits that those steps belong to")
+    plot = parts.add_parser("plot", help="plot trends with their steps as SVG")
+    plot.add_argument("--out", type=pathlib.Path, default=pathlib.Path("history.svg"), metavar="FILE", help="default: history.svg")
+    steps = parts.add_parser("steps", help="find changes of level, and their commits")
     steps.add_argument("--format", choices=("text", "json"), default="text")
     for part in (add, listed, plot, steps):
-        part.add_argument("--file", type=pathlib.Path, default=_FILE, metavar="FILE", help=f"the history; default {_FILE}")
+        part.add_argument("--file", type=pathlib.Path, default=_FILE, metavar="FILE", help=f"the history file; default: {_FILE}")
         if part is not add:
-            part.add_argument("--scenario", metavar="NAME", help="of this scenario alone")
+            part.add_argument("--scenario", metavar="NAME", help="only this scenario")
     for part in (plot, steps):
-        part.add_argument("--load-point", metavar="WORDS", help="of this load point alone, such as 'http, concurrency 4'")
-        part.add_argument("--metric", action="append", choices=_METRICS, help="of this metric alone; may be repeated")
-        part.add_argument("--seed", type=int, default=0, help="of the permutations; default 0")
+        part.add_argument("--load-point", metavar="WORDS", help="only this load point, such as 'http, concurrency 4'")
+        part.add_argument("--metric", action="append", choices=_METRICS, help="only this metric; may be repeated")
+        part.add_argument("--seed", type=int, default=0, help="seed of the permutations; default 0")
     for part, execute in ((add, _add), (listed, _list), (plot, _plot), (steps, _steps)):
         part.set_defaults(execute=execute)
 
@@ -39,10 +39,10 @@ def _add(options: argparse.Namespace) -> ExitCode:
     from perfkit.history.file import open_history
     from perfkit.result.file import read_result
 
-    results = [(path, read_result(path)[0]) for path in options.results]  # all of them, or none
+    results = [(path, read_result(path)[0]) for path in options.results]  # all or none
     with open_history(options.file, create=True) as history:
         added = [history.add(result, str(path)) for path, result in results]
-    known = "" if all(added) else f", {added.count(False)} there already"
+    known = "" if all(added) else f", {added.count(False)} already present"
     print(f"{options.file}: {sum(added)} added{known}")
     return ExitCode.DONE
 
@@ -61,11 +61,11 @@ def _trends(options: argparse.Namespace) -> "list[Trend]":
     from perfkit.history.file import open_history
 
     with open_history(options.file) as history:
-        found = history.trends(options.scenario, options.load_point, tuple(options.metric or ()))
-        if not found:
+        trends = history.trends(options.scenario, options.load_point, tuple(options.metric or ()))
+        if not trends:
             known = sorted({f"{trend.scenario}: {trend.load_point}" for trend in history.trends()})
-            raise UsageError(f"{options.file}: no figures fit; there are {'; '.join(known) or 'none at all'}")
-    return found
+            raise UsageError(f"{options.file}: no figures match; the history has {'; '.join(known) or 'no figures'}")
+    return trends
 
 
 def _plot(options: argparse.Namespace) -> ExitCode:
@@ -86,6 +86,6 @@ def _steps(options: argparse.Namespace) -> ExitCode:
     from perfkit.history.trend import find_steps, steps_json
     from perfkit.report.history import render_steps
 
-    found = [(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)]
-    print(steps_json(found) if options.format == "json" else render_steps(found), end="")
+    trends = [(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)]
+    print(steps_json(trends) if options.format == "json" else render_steps(trends), end="")
     return ExitCode.DONE

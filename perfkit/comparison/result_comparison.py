@@ -1,4 +1,4 @@
-"""Results side by side: what differs in how they were measured, then figure by figure, without a verdict. Pure."""
+"""Results compared with the first one: differences of scenario and environment, then each figure, without a verdict. Pure."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, rat
 
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
 NOT_COVERED = (
-    "The intervals (95 %) come from within each result: the times' from its requests, the throughput's from its repetitions. "
-    "They leave out how a restarted server, another hour or another machine would differ, which is often more: `perfkit gate` decides."
+    "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput. "
+    "They leave out the variation between restarts of the server, times of day and machines, which is often larger: use `perfkit gate` "
+    "for a verdict."
 )
 _Key = tuple[Protocol, Load]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Side:
-    """One of the results."""
+class ComparedResult:
+    """One of the compared results."""
 
     label: str
     started_at: str
@@ -30,17 +31,17 @@ class Side:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-    """One metric at one load point; values and changes stand in the order of the results."""
+class MetricRow:
+    """One metric at one load point; `values` and `changes` are in the order of the results."""
 
     load_point: str
     metric: str
     unit: Literal["per_s", "ns", "share"]
     better: Literal["lower", "higher"]
     values: tuple[Estimate | None, ...]
-    """None where a result has no such figure."""
+    """None if a result lacks the figure."""
     changes: tuple[Estimate | None, ...]
-    """Each against the first: its ratio to it, for a share the difference; None for the first itself."""
+    """From the first value: the ratio, or for a share the difference; None for the first itself."""
 
     @property
     def is_ratio(self) -> bool:
@@ -50,18 +51,18 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResultComparison:
-    """Any number of results; `notes` must be read before the figures."""
+    """A comparison of any number of results; `notes` must be read before the figures."""
 
-    sides: tuple[Side, ...]
+    sides: tuple[ComparedResult, ...]
     notes: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
 
 
 def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:
-    """Compares labelled results with the first; raises IncomparableError where they have no load point in common."""
+    """Compare labelled results with the first; raises IncomparableError if they have no load point in common."""
     first_label, first = results[0]
     sides = tuple(
-        Side(
+        ComparedResult(
             label,
             result.started_at,
             commit_of(result),
@@ -71,18 +72,18 @@ def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:
         for label, result in results
     )
     points = [{(point.protocol, point.load): point for point in result.summary} for _, result in results]
-    shared = [key for key in points[0] if all(key in some for some in points[1:])]
+    shared = [key for key in points[0] if all(key in others for others in points[1:])]
     if not shared:
-        listed = "; ".join(f"{label}: {_titles(list(some)) or 'none'}" for (label, _), some in zip(results, points, strict=True))
-        raise IncomparableError(f"these results have no load point in common ({listed}); give results of one scenario")
+        listed = "; ".join(f"{label}: {_titles(list(keys)) or 'none'}" for (label, _), keys in zip(results, points, strict=True))
+        raise IncomparableError(f"these results have no load point in common ({listed}); compare results of one scenario")
     notes = [*_status_notes(results), *_point_notes(results, points, shared)]
-    rows: list[Row] = []
+    rows: list[MetricRow] = []
     for key in shared:
-        made, missing = _rows(key, results)
-        rows += made
+        key_rows, missing = _rows(key, results)
+        rows += key_rows
         notes += missing
     if len({first.summary[0].times_name, *(result.summary[0].times_name for _, result in results)}) > 1:
-        notes.append(f"Some results hold response times, others service times: {first_label} has {first.summary[0].times_name}s.")
+        notes.append(f"Some results have response times and others service times: {first_label} has {first.summary[0].times_name}s.")
     return ResultComparison(sides, tuple(notes), tuple(rows))
 
 
@@ -97,16 +98,16 @@ def _status_notes(results: Sequence[tuple[str, Result]]) -> list[str]:
 
 def _point_notes(results: Sequence[tuple[str, Result]], points: Sequence[dict[_Key, Point]], shared: Sequence[_Key]) -> list[str]:
     notes = []
-    for (label, _), some in zip(results, points, strict=True):
-        if alone := [key for key in some if key not in shared]:
-            notes.append(f"Not in all results, and left out: {_titles(alone)} of {label}.")
-        if bad := [key for key in shared if not some[key].valid]:
-            notes.append(f"Not valid in {label}: {_titles(bad)}; its figures may be the load generator's own.")
+    for (label, _), by_key in zip(results, points, strict=True):
+        if unshared := [key for key in by_key if key not in shared]:
+            notes.append(f"Left out, because not all results have it: {_titles(unshared)} of {label}.")
+        if invalid := [key for key in shared if not by_key[key].valid]:
+            notes.append(f"Not valid in {label}: {_titles(invalid)}; its figures may be those of the load generator.")
     return notes
 
 
-def _rows(key: _Key, results: Sequence[tuple[str, Result]]) -> tuple[list[Row], list[str]]:
-    """A load point's rows, and which figures some of the results lack."""
+def _rows(key: _Key, results: Sequence[tuple[str, Result]]) -> tuple[list[MetricRow], list[str]]:
+    """The rows of a load point, and sentences about figures that some results lack."""
     load_point = f"{key[0]}, {key[1].title}"
     pooled = [_pooled(result, key) for _, result in results]
     columns: dict[str, tuple[Literal["per_s", "ns", "share"], list[Estimate | None]]] = {
@@ -120,13 +121,13 @@ def _rows(key: _Key, results: Sequence[tuple[str, Result]]) -> tuple[list[Row], 
             continue
         lacking = [label for (label, _), value in zip(results, values, strict=True) if value is None]
         if lacking:
-            missing.append(f"{metric.replace('_', '.')} of {load_point} is missing in {', '.join(lacking)}: too few samples carry it.")
+            missing.append(f"{metric.replace('_', '.')} of {load_point} is missing in {', '.join(lacking)}: too few samples.")
         changes = tuple(None if not index else _change(unit, values[0], value) for index, value in enumerate(values))
         if metric == "throughput":
             rates = [_rates(result, key) for _, result in results]
-            changes = (None, *(_throughput_change(change, rates[0], some) for change, some in zip(changes[1:], rates[1:], strict=True)))
+            changes = (None, *(_throughput_change(change, rates[0], other) for change, other in zip(changes[1:], rates[1:], strict=True)))
         better: Literal["lower", "higher"] = "higher" if metric == "throughput" else "lower"
-        rows.append(Row(load_point, metric.replace("_", "."), unit, better, tuple(values), changes))
+        rows.append(MetricRow(load_point, metric.replace("_", "."), unit, better, tuple(values), changes))
     return rows, missing
 
 
@@ -143,7 +144,7 @@ def _percentile(point: Point, name: str) -> Estimate | None:
 
 
 def _throughput(result: Result, key: _Key) -> Estimate | None:
-    """The pooled throughput; its interval is that of its repetitions' geometric mean, moved onto it."""
+    """The pooled throughput, with the relative interval of the repetitions' geometric mean."""
     value = _pooled(result, key).throughput_per_s
     rates = _rates(result, key)
     if value <= 0 or not rates or min(rates) <= 0:
@@ -160,7 +161,7 @@ def _rates(result: Result, key: _Key) -> list[float]:
 
 
 def _throughput_change(change: Estimate | None, base: Sequence[float], other: Sequence[float]) -> Estimate | None:
-    """The pooled figures' ratio, with the reach of the repetitions' in place of the two figures' own."""
+    """The ratio of the pooled throughputs, with the relative interval of the ratio of the repetitions' means."""
     if change is None or not base or not other or min(*base, *other) <= 0:
         return change
     mean = ratio_of_means(base, other)

@@ -1,1 +1,1 @@
-"""Figures of many results over time."""
+"""Figures of many results over time: the file (`file`), and its trends with their steps (`trend`)."""

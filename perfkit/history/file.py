@@ -1,4 +1,4 @@
-"""The history file: figures of many results in SQLite, to be followed over time."""
+"""The history file: figures of many results, in SQLite."""
 
 import contextlib
 import json
@@ -7,12 +7,12 @@ import sqlite3
 from collections.abc import Iterator
 
 from perfkit.errors import ResultError
-from perfkit.history.trend import Entry, Trend
+from perfkit.history.trend import HistoryEntry, Trend
 from perfkit.result.fingerprint import commit_of, fingerprint, host_of
 from perfkit.result.model import Point, Result
 
 _VERSION = 1
-# results say when they started in UTC, all in one form: the order of the texts is that of time
+# results store their start in UTC and in one format, so the texts sort by time
 _TABLES = """
 CREATE TABLE result (
   id INTEGER PRIMARY KEY, scenario TEXT NOT NULL, started_at TEXT NOT NULL, commit_id TEXT NOT NULL,
@@ -27,13 +27,13 @@ _TIMES = ("p50", "p90", "p95", "p99", "p99_9")
 
 
 class History:
-    """An open history file; made by `open_history`."""
+    """An open history file; see `open_history`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def add(self, result: Result, source: str) -> bool:
-        """Keeps a result's figures; False where it is there already."""
+        """Add a result's figures; False if the history has them already."""
         with self._connection:
             added = self._connection.execute(
                 "INSERT OR IGNORE INTO result (scenario, started_at, commit_id, host_id, status, fingerprint, source) "
@@ -58,8 +58,8 @@ class History:
             self._connection.executemany("INSERT INTO figure VALUES (?, ?, ?, ?, ?, ?)", rows)
         return True
 
-    def entries(self, scenario: str | None = None) -> list[tuple[str, str, Entry]]:
-        """Scenario, status and entry of every result, in the order of time."""
+    def entries(self, scenario: str | None = None) -> list[tuple[str, str, HistoryEntry]]:
+        """Scenario, status and entry of every result, ordered by time."""
         rows = self._connection.execute(
             "SELECT scenario, status, started_at, commit_id, host_id, fingerprint, source FROM result "
             "WHERE ? IS NULL OR scenario = ? ORDER BY started_at, id",
@@ -68,28 +68,28 @@ class History:
         return [(name, status, _entry(*rest)) for name, status, *rest in rows]
 
     def trends(self, scenario: str | None = None, load_point: str | None = None, metrics: tuple[str, ...] = ()) -> list[Trend]:
-        """The trends that fit, of valid figures alone; by scenario, load point and metric in the order in which they were added."""
+        """The matching trends, of valid figures only, sorted by scenario, load point and metric."""
         rows = self._connection.execute(
             "SELECT scenario, load_point, metric, unit, value, started_at, commit_id, host_id, fingerprint, source "
             "FROM figure JOIN result ON result.id = figure.result_id "
             "WHERE valid AND (? IS NULL OR scenario = ?) AND (? IS NULL OR load_point = ?) ORDER BY started_at, result.id",
             (scenario, scenario, load_point, load_point),
         )
-        grouped: dict[tuple[str, str, str, str], list[tuple[Entry, float]]] = {}
-        for name, where, metric, unit, value, *rest in rows:
+        grouped: dict[tuple[str, str, str, str], list[tuple[HistoryEntry, float]]] = {}
+        for name, point, metric, unit, value, *rest in rows:
             if not metrics or metric in metrics:
-                grouped.setdefault((name, where, metric, unit), []).append((_entry(*rest), value))
+                grouped.setdefault((name, point, metric, unit), []).append((_entry(*rest), value))
         return [
-            Trend(name, where, metric, "per_s" if unit == "per_s" else "ns", *zip(*values, strict=True))
-            for (name, where, metric, unit), values in sorted(grouped.items())
+            Trend(name, point, metric, "per_s" if unit == "per_s" else "ns", *zip(*values, strict=True))
+            for (name, point, metric, unit), values in sorted(grouped.items())
         ]
 
 
 @contextlib.contextmanager
 def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[History]:
-    """A history file for the length of the block; raises ResultError where it is not there, is none, or a newer perfkit's."""
+    """Open a history file for the length of the block; raises ResultError if it is missing, not a history, or of a newer version."""
     if not create and not path.is_file():
-        raise ResultError(f"{path}: there is no such history; `perfkit history add RESULT --file {path}` begins one")
+        raise ResultError(f"{path}: this history does not exist; `perfkit history add RESULT --file {path}` creates it")
     try:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA foreign_keys = ON")
@@ -100,7 +100,7 @@ def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[Histor
                     f"{path}: this perfkit reads histories of version {_VERSION}, found {version}: a newer perfkit may read it"
                 )
             if version == 0 and tables:
-                raise ResultError(f"{path}: this database is no history of perfkit; give another file")
+                raise ResultError(f"{path}: this database is not a perfkit history; give another file")
             if version == 0:
                 connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
             yield History(connection)
@@ -116,5 +116,5 @@ def _figures(point: Point) -> Iterator[tuple[str, str, float]]:
             yield name, "ns", float(value)
 
 
-def _entry(started_at: str, commit: str, host_id: str, described: str, source: str) -> Entry:
-    return Entry(started_at, commit, host_id, json.loads(described), source)
+def _entry(started_at: str, commit: str, host_id: str, fingerprint_json: str, source: str) -> HistoryEntry:
+    return HistoryEntry(started_at, commit, host_id, json.loads(fingerprint_json), source)

@@ -1,4 +1,4 @@
-"""One metric over many results: its steps, and the commits that they belong to. Pure."""
+"""Trends: one metric over many results, its steps, and the commits of the steps. Pure."""
 
 import dataclasses
 import json
@@ -9,11 +9,11 @@ from typing import Any, Literal
 from perfkit.result.fingerprint import fingerprint_differences
 from perfkit.stats.change_points import PERMUTATIONS, SIGNIFICANCE, change_points
 
-LONGEST = 500  # results; with more the permutations would take minutes, and the steps of long ago are known
+MAXIMUM_RESULTS = 500  # more would take the permutations minutes, and old steps are known
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """One result of a history."""
 
     started_at: str
@@ -26,50 +26,50 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trend:
-    """A metric at one load point of one scenario, in the order of time; the values are above zero."""
+    """A metric at one load point of one scenario, ordered by time; the values are above zero."""
 
     scenario: str
     load_point: str
     metric: str
     unit: Literal["per_s", "ns"]
-    entries: tuple[Entry, ...]
+    entries: tuple[HistoryEntry, ...]
     values: tuple[float, ...]
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
+        """Scenario, metric and load point in words."""
         return f"{self.scenario}: {self.metric}, {self.load_point}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """A change of level; `index` is the first result that shows it."""
+    """A change of level; `index` is that of the first result after it."""
 
     index: int
     commit: str
-    """Of the first result behind the step; empty where it does not say."""
+    """Of the first result after the step; empty if unknown."""
     previous_commit: str
-    """Of the last result before it: what the commits after that one, up to and with `commit`, brought."""
+    """Of the last result before the step: the cause is one of the commits after it, up to and including `commit`."""
     started_at: str
     ratio: float
-    """The level after ÷ the level before, of geometric means."""
+    """The geometric mean after ÷ the geometric mean before the step."""
     is_worse: bool
     p: float
     environment: tuple[str, ...]
-    """Sentences: what of the environment changed at the same place and may be the cause."""
+    """Sentences about the environment's changes at the step, which may be its cause."""
 
 
 def find_steps(trend: Trend, *, seed: int = 0, significance: float = SIGNIFICANCE, permutations: int = PERMUTATIONS) -> list[Step]:
-    """The steps of a trend's last 500 values, ascending; see `change_points` for the method and its error rate."""
-    skipped = max(0, len(trend.values) - LONGEST)
+    """Find the steps among a trend's last 500 values, ascending; see `change_points` for the method and its error rate."""
+    skipped = max(0, len(trend.values) - MAXIMUM_RESULTS)
     logarithms = [math.log(value) for value in trend.values[skipped:]]
-    found = change_points(logarithms, seed=seed, significance=significance, permutations=permutations)
-    return [_step(trend, skipped + one.index, one.after - one.before, one.p) for one in found]
+    changes = change_points(logarithms, seed=seed, significance=significance, permutations=permutations)
+    return [_step(trend, skipped + change.index, change.after - change.before, change.p) for change in changes]
 
 
 def _step(trend: Trend, index: int, shift: float, p: float) -> Step:
     before, after = trend.entries[index - 1], trend.entries[index]
-    changed = [one.sentence for one in fingerprint_differences(before.fingerprint, after.fingerprint)]
+    changed = [difference.sentence for difference in fingerprint_differences(before.fingerprint, after.fingerprint)]
     if before.host_id != after.host_id:
         changed.append("it was measured on another host")
     return Step(
@@ -77,7 +77,7 @@ def _step(trend: Trend, index: int, shift: float, p: float) -> Step:
     )
 
 
-def steps_json(found: Sequence[tuple[Trend, Sequence[Step]]]) -> str:
+def steps_json(trends: Sequence[tuple[Trend, Sequence[Step]]]) -> str:
     """Trends and their steps as JSON."""
     listed = [
         {
@@ -85,6 +85,6 @@ def steps_json(found: Sequence[tuple[Trend, Sequence[Step]]]) -> str:
             "results": len(trend.values),
             "steps": [dataclasses.asdict(step) for step in steps],
         }
-        for trend, steps in found
+        for trend, steps in trends
     ]
     return json.dumps({"schema": "perfkit.steps/1", "trends": listed}, indent=1) + "\n"

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 
-from perfkit.comparison.result_comparison import NOT_COVERED, ResultComparison, Row, Side
+from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
 from perfkit.report.page import Bullets, Item, Page, Paragraph, Section
 from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.result.fingerprint import Difference
@@ -66,7 +66,7 @@ def _page(compared: ResultComparison) -> Page:
     return Page(_TITLE, sections)
 
 
-def _side(side: Side) -> str:
+def _side(side: ComparedResult) -> str:
     commit = f", commit {side.commit[:12]}" if side.commit else ""
     return f"{side.label}: started {side.started_at}{commit}{'' if side.status == 'complete' else f', {side.status}'}"
 
@@ -89,7 +89,7 @@ def _shortened(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 
 
-def _cells(row: Row) -> list[Cell]:
+def _cells(row: MetricRow) -> list[Cell]:
     """Each result's figure, and its change from the first: ` +12.3 % [+7.9, +16.8]`."""
     return [
         Cell(None if value is None else value.value, _figure(row, value) + _change(row, change))
@@ -97,7 +97,7 @@ def _cells(row: Row) -> list[Cell]:
     ]
 
 
-def _figure(row: Row, value: Estimate | None) -> str:
+def _figure(row: MetricRow, value: Estimate | None) -> str:
     if value is None:
         return MISSING
     if row.unit == "share":
@@ -105,7 +105,7 @@ def _figure(row: Row, value: Estimate | None) -> str:
     return format_rate_per_s(value.value) if row.unit == "per_s" else format_duration_ns(value.value)
 
 
-def _change(row: Row, change: Estimate | None) -> str:
+def _change(row: MetricRow, change: Estimate | None) -> str:
     """A change in per cent, of shares in percentage points."""
     if change is None:
         return ""

@@ -97,7 +97,7 @@ def test_a_baseline_refuses_unreliable_or_different_runs(results, capsys, path, 
 def test_a_history_can_be_filled_listed_searched_and_plotted(results, capsys):
     assert main(["history", "add", "one", "two"]) == 0
     assert main(["history", "add", "one"]) == 0
-    assert capsys.readouterr().out == "perfkit-history.sqlite: 2 added\nperfkit-history.sqlite: 0 added, 1 there already\n"
+    assert capsys.readouterr().out == "perfkit-history.sqlite: 2 added\nperfkit-history.sqlite: 0 added, 1 already present\n"
     assert main(["history", "list"]) == 0
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["one", "two"]
     assert main(["history", "steps", "--format", "json"]) == 0
@@ -119,5 +119,5 @@ def test_a_history_takes_all_results_or_none(results):
 def test_a_filter_that_matches_nothing_lists_what_there_is(capsys):
     main(["history", "add", "one"])
     assert main(["history", "steps", "--scenario", "other"]) == 2
-    assert "no figures fit; there are smoke: http, concurrency 4" in capsys.readouterr().err
+    assert "no figures match; the history has smoke: http, concurrency 4" in capsys.readouterr().err
     assert main(["history", "steps", "--file", "none.sqlite"]) == 2

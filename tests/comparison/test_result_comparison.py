@@ -1,4 +1,4 @@
-"""Results side by side: what differs first, then figures with their changes."""
+"""Comparisons: differences of the settings first, then figures with their changes."""
 
 import json
 import math
@@ -30,20 +30,20 @@ def test_changes_are_ratios_to_the_first_with_intervals_from_both():
     assert found["throughput"].better == "higher"
 
 
-def test_any_number_of_results_stands_side_by_side():
+def test_any_number_of_results_can_be_compared():
     compared = compare_results([(str(index), result(p50_ms=2.0 + index)) for index in range(5)])
     assert [change and round(change.value, 3) for change in rows(compared)["p50"].changes] == [None, 1.5, 2.0, 2.5, 3.0]
     assert all(len(row.values) == 5 for row in compared.rows)
 
 
-def test_error_rates_differ_in_points():
+def test_error_rates_are_compared_by_difference():
     failing = result(requests={**point()["requests"], "ok": 4950, "rejected": 50}, error_rate=0.01)
     change = rows(compare_results([("a", result()), ("b", failing)]))["error rate"].changes[1]
     assert change.value == pytest.approx(0.01)
     assert 0.005 < change.low < 0.01 < change.high < 0.015
 
 
-def test_what_differs_stands_before_the_figures():
+def test_differences_of_the_settings_come_before_the_figures():
     other = changed(changed(document(), "environment.generator.kernel", "6.2.0"), "scenario.workload.seed", 3)
     text = comparison_text(compare_results([("a", result()), ("b", Result.model_validate(other))]))
     assert "! generator.kernel: 6.1.0 → 6.2.0" in text
@@ -51,46 +51,46 @@ def test_what_differs_stands_before_the_figures():
     assert text.index("6.2.0") < text.index("scenario.workload.seed") < text.index("throughput")
 
 
-def test_results_that_differ_in_nothing_recorded_say_so():
+def test_results_with_equal_settings_say_so():
     assert "No recorded settings differ." in comparison_text(compare_results([("a", result()), ("b", result())]))
 
 
-def test_a_metric_that_one_lacks_is_named():
+def test_a_metric_that_a_result_lacks_has_a_note():
     lacking = Result.model_validate(changed(document(), "summary.0.service_time_ns.p99", None))
     compared = compare_results([("a", result()), ("b", lacking)])
-    assert "p99 of http, concurrency 4 is missing in b: too few samples carry it." in compared.notes
+    assert "p99 of http, concurrency 4 is missing in b: too few samples." in compared.notes
     assert rows(compared)["p99"].changes == (None, None)
 
 
-def test_load_points_that_not_all_have_are_named_and_left_out():
+def test_load_points_that_not_all_results_have_are_left_out_with_a_note():
     more = result(points=[point(), point(load={"kind": "closed", "concurrency": 16})])
     compared = compare_results([("a", more), ("b", result())])
     assert {row.load_point for row in compared.rows} == {"http, concurrency 4"}
-    assert "Not in all results, and left out: http concurrency 16 of a." in compared.notes
+    assert "Left out, because not all results have it: http concurrency 16 of a." in compared.notes
 
 
-def test_nothing_in_common_is_incomparable():
+def test_results_without_a_common_load_point_are_incomparable():
     other = result(points=[point(load={"kind": "closed", "concurrency": 16})])
     with pytest.raises(IncomparableError, match=r"no load point in common \(a: http concurrency 4; b: http concurrency 16\)"):
         compare_results([("a", result()), ("b", other)])
 
 
-def test_results_that_broke_off_or_are_not_valid_are_named():
+def test_incomplete_and_invalid_results_have_notes():
     broken = changed(changed(document(), "status", "interrupted"), "summary.0.valid", False)
     notes = compare_results([("a", result()), ("b", Result.model_validate(broken))]).notes
-    assert notes == ("b is interrupted.", "Not valid in b: http concurrency 4; its figures may be the load generator's own.")
+    assert notes == ("b is interrupted.", "Not valid in b: http concurrency 4; its figures may be those of the load generator.")
 
 
-def test_every_form_says_that_it_is_no_verdict():
+def test_every_form_says_what_the_intervals_leave_out():
     compared = compare_results([("a<b", result()), ("c|d", result(**SLOWER))])
     read = json.loads(comparison_json(compared))
     assert read["schema"] == "perfkit.comparison/1"
     assert [row["metric"] for row in read["rows"]] == ["throughput", "p50", "p90", "p95", "p99", "error rate"]
     for form in (comparison_text, comparison_markdown, comparison_html, comparison_json):
-        assert "leave out how a restarted server" in form(compared)
+        assert "leave out the variation between restarts" in form(compared)
 
 
-def test_markdown_and_html_escape_what_results_are_called():
+def test_markdown_and_html_escape_labels():
     compared = compare_results([("a<b", result()), ("c|d", result(**SLOWER))])
     assert "c\\|d" in comparison_markdown(compared)
     cells = []

@@ -1,4 +1,4 @@
-"""The history file: what it keeps, its trends, their steps and the commits of those."""
+"""The history file, its trends, and their steps with their commits."""
 
 import sqlite3
 
@@ -7,7 +7,7 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.history.file import open_history
-from perfkit.history.trend import Entry, Trend, find_steps
+from perfkit.history.trend import HistoryEntry, Trend, find_steps
 from perfkit.report.history import render_steps, render_trends
 from perfkit.result.model import Result
 from tests.stored_results import changed, document, point, result
@@ -26,7 +26,7 @@ def at(index):
 
 @pytest.fixture
 def filled(path):
-    """Twenty-four results, of which those from the fifteenth on are 20 % slower; added in no order."""
+    """Twenty-four results, added in random order; from the fifteenth on they are 20 % slower."""
     random = np.random.default_rng(1)
     noise = np.exp(random.normal(0, 0.02, 24))
     with open_history(path, create=True) as history:
@@ -44,10 +44,10 @@ def trends(path, **options):
         return history.trends(**options)
 
 
-def test_results_are_kept_once_and_listed_in_the_order_of_time(path):
+def test_results_are_stored_once_and_listed_by_time(path):
     with open_history(path, create=True) as history:
         assert [history.add(result(started_at=at(index)), f"r{index}") for index in (1, 0, 1)] == [True, True, False]
-    with open_history(path) as history:  # what was added is there when it is opened again
+    with open_history(path) as history:  # results are still there after reopening
         assert [(name, status, entry.source) for name, status, entry in history.entries()] == [
             ("smoke", "complete", "r0"),
             ("smoke", "complete", "r1"),
@@ -55,7 +55,7 @@ def test_results_are_kept_once_and_listed_in_the_order_of_time(path):
         assert history.entries("other") == []
 
 
-def test_a_step_belongs_to_the_commit_of_the_first_result_behind_it(filled):
+def test_a_step_has_the_commit_of_the_first_result_after_it(filled):
     (trend,) = trends(filled, metrics=("p50",))
     (step,) = find_steps(trend)
     assert (step.index, step.commit, step.previous_commit) == (STEP_AT, f"{STEP_AT:040d}", f"{STEP_AT - 1:040d}")
@@ -65,14 +65,14 @@ def test_a_step_belongs_to_the_commit_of_the_first_result_behind_it(filled):
     assert step.environment == ()
 
 
-def test_less_throughput_is_worse_and_a_level_metric_has_no_step(filled):
+def test_a_drop_of_throughput_is_worse_and_a_steady_metric_has_no_step(filled):
     found = {trend.metric: find_steps(trend) for trend in trends(filled)}
     assert [step.is_worse for step in found["throughput"]] == [True]
     assert found["throughput"][0].ratio == pytest.approx(1 / 1.2, rel=0.03)
     assert found["p99"] == []
 
 
-def test_what_else_changed_at_a_step_is_said(path):
+def test_a_step_names_the_changes_of_the_environment(path):
     with open_history(path, create=True) as history:
         for index in range(16):
             moved = document(
@@ -88,22 +88,22 @@ def test_what_else_changed_at_a_step_is_said(path):
     assert "at the same time: the kernel differs" in text
 
 
-def test_points_that_are_not_valid_are_left_out_of_trends(path):
+def test_invalid_points_are_left_out_of_trends(path):
     with open_history(path, create=True) as history:
         history.add(result(points=[point(valid=False), point(load={"kind": "closed", "concurrency": 8})]), "r")
     assert {trend.load_point for trend in trends(path)} == {"http, concurrency 8"}
 
 
-def test_trends_are_chosen_by_scenario_load_point_and_metric(filled):
+def test_trends_can_be_filtered_by_scenario_load_point_and_metric(filled):
     assert [trend.metric for trend in trends(filled, load_point="http, concurrency 4", metrics=("p50", "throughput"))] == [
         "p50",
         "throughput",
     ]
     assert trends(filled, scenario="other") == trends(filled, load_point="grpc, concurrency 4") == []
-    assert trends(filled)[0].values == pytest.approx([entry_value for entry_value in trends(filled)[0].values if entry_value > 0])
+    assert all(value > 0 for value in trends(filled)[0].values)
 
 
-def test_a_picture_marks_steps_with_their_commits(filled):
+def test_the_plot_marks_steps_with_their_commits(filled):
     (trend,) = trends(filled, metrics=("p50",))
     svg = render_trends([(trend, find_steps(trend))])
     assert f'id="step-0-{STEP_AT}"' in svg
@@ -112,10 +112,10 @@ def test_a_picture_marks_steps_with_their_commits(filled):
     assert f"{STEP_AT:040d}"[:10] in svg
 
 
-def test_a_history_that_is_too_short_for_steps_says_so():
+def test_a_history_too_short_for_steps_says_so():
     def said(count):
         values = [1.0 + index / 1000 + (index >= count // 2) for index in range(count)]
-        entries = tuple(Entry(f"2026-01-{index + 1:02}", "", "", {}, "") for index in range(count))
+        entries = tuple(HistoryEntry(f"2026-01-{index + 1:02}", "", "", {}, "") for index in range(count))
         trend = Trend("smoke", "http, concurrency 4", "p50", "ns", entries, tuple(values))
         return render_steps([(trend, find_steps(trend))])
 
@@ -123,17 +123,17 @@ def test_a_history_that_is_too_short_for_steps_says_so():
     assert said(12).splitlines()[-2] == "0 of 1 time series have no step."
 
 
-def test_files_that_are_no_history_are_refused_and_left_as_they_are(tmp_path, path):
-    with pytest.raises(ResultError, match="there is no such history"), open_history(path):
+def test_files_of_something_else_are_refused_and_unchanged(tmp_path, path):
+    with pytest.raises(ResultError, match="this history does not exist"), open_history(path):
         pass
     assert not path.exists()
     torn = tmp_path / "torn.sqlite"
-    torn.write_bytes(b"this is no database, but it is long enough to be taken for one" * 10)
+    torn.write_bytes(b"this is not a database, but long enough to look like one" * 10)
     with pytest.raises(ResultError, match="cannot be used as a history"), open_history(torn, create=True):
         pass
     for name, statement, sentence in (
         ("newer", "PRAGMA user_version = 2", "a newer perfkit may read it"),
-        ("other", "CREATE TABLE a (b)", "no history of perfkit"),
+        ("other", "CREATE TABLE a (b)", "not a perfkit history"),
     ):
         connection = sqlite3.connect(tmp_path / name)
         connection.execute(statement)
