@@ -20,21 +20,24 @@ _SLEEP_NS = NS_PER_S // 1000
 class CpuTimes:
     """CPU time since the machine started, in seconds, all CPUs together."""
 
-    cpu_s: float
-    """Without idle time, waiting for disks, and steal."""
+    idle_s: float
+    """Idle or waiting for disks."""
     steal_s: float
-    """Taken by the machine's host for others."""
+    """Given to others by the machine's host."""
     total_s: float
+
+    @property
+    def cpu_s(self) -> float:
+        """Used by processes."""
+        return self.total_s - self.idle_s - self.steal_s
 
 
 def read_cpu_times() -> CpuTimes:
     """Reads the machine's CPU times."""
     times = psutil.cpu_times()
-    total_s, steal_s = sum(times), getattr(times, "steal", 0.0)
     # user and nice time already include that of guests
-    total_s -= getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
-    idle_s = times.idle + getattr(times, "iowait", 0.0)
-    return CpuTimes(total_s - idle_s - steal_s, steal_s, total_s)
+    total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+    return CpuTimes(times.idle + getattr(times, "iowait", 0.0), getattr(times, "steal", 0.0), total_s)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,9 +175,9 @@ async def observe_idle(clock: Clock, seconds: float, read_times: Callable[[], Cp
         late_ns.append(max(clock.now_ns() - now_ns - _SLEEP_NS, 0))
     late_ns.sort()
     shares, after = meter.read(), read_times()
-    busy_s, total_s = after.cpu_s + after.steal_s - before.cpu_s - before.steal_s, after.total_s - before.total_s
+    idle_s, total_s = after.idle_s - before.idle_s, after.total_s - before.total_s
     return IdleObservation(
-        busy_share=busy_s / total_s if total_s > 0 else 0.0,
+        busy_share=1 - idle_s / total_s if total_s > 0 else 0.0,
         steal_share=shares.steal,
         throttled_share=shares.throttled,
         late_p50_ns=late_ns[len(late_ns) // 2],

@@ -1,4 +1,4 @@
-"""What a run tells of its server and of itself: counts that are exact, and a page for Prometheus."""
+"""The telemetry of `perfkit run`: the server's counts, metrics pages, the generator, live metrics."""
 
 import urllib.parse
 from http.client import HTTPConnection
@@ -14,7 +14,6 @@ MS = 1_000_000
 
 @pytest.fixture
 def page():
-    """A page of metrics, served."""
 
     class Handler(JsonHandler):
         def do_GET(self):
@@ -26,7 +25,7 @@ def page():
         yield f"http://127.0.0.1:{port}/metrics"
 
 
-def test_server_and_client_count_the_same_requests_and_declared_times_are_found(perfkit, write_scenario):
+def test_server_and_client_count_the_same_requests_with_the_declared_times(perfkit, write_scenario):
     finished = perfkit.run(
         "run",
         write_scenario(
@@ -42,14 +41,14 @@ def test_server_and_client_count_the_same_requests_and_declared_times_are_found(
         server = point["server"]
         assert server["requests"] == server["client_requests"] == point["requests"]["ok"] == server["executions"] > 0
         assert (server["failed"], server["mean_batch"], server["versions"]) == (0, 1.0, ["1"])
-        # the server's clock is the declared one: its times are exact, and inside what the client saw
+        # the server's times are exactly the declared ones, and part of what the client measured
         assert (server["compute_input_ns"], server["compute_infer_ns"], server["compute_output_ns"]) == (0, 10 * MS, 0)
         assert server["success_ns"] == pytest.approx(server["queue_ns"] + 10 * MS, abs=1)
         assert server["success_ns"] <= server["client_mean_ns"]
         assert "server_counts_differ" not in {warning["code"] for warning in point["warnings"]}
 
 
-def test_pages_of_metrics_and_the_generator_stand_in_the_result_and_its_file(perfkit, write_scenario, page):
+def test_metrics_and_generator_figures_are_in_the_result_and_the_telemetry_file(perfkit, write_scenario, page):
     scenario = write_scenario(
         metrics={"url": page, "names": ["queue_*"], "interval": "50ms"}, measure={"warmup": "0s", "duration": "2s", "repetitions": 1},
         load={"closed": {"concurrency": [1], "think_time": "1ms"}},
@@ -66,9 +65,9 @@ def test_pages_of_metrics_and_the_generator_stand_in_the_result_and_its_file(per
         "power",
     )
     assert point["energy_per_inference_j"] == pytest.approx(gpu["energy_j"] / point["throughput_per_s"] / point["duration_s"])
-    assert [(one["name"], one["mean"]) for one in point["metrics"]] == [("queue_depth", 3)]
+    assert [(metric["name"], metric["mean"]) for metric in point["metrics"]] == [("queue_depth", 3)]
     notes = finished.result["environment"]["telemetry"]["notes"]
-    assert f"1 line of the metrics at {page} could not be read, and were passed over." in notes
+    assert f"1 line of the metrics at {page} could not be parsed, and are ignored." in notes
     generator = point["generator"]
     assert generator["open_files_limit"] >= generator["open_files_max"] > 0
     assert generator["event_loop_lag_ns"]["count"] > 0
@@ -77,7 +76,7 @@ def test_pages_of_metrics_and_the_generator_stand_in_the_result_and_its_file(per
     assert (finished.folder / "plots" / "resources.svg").exists()
 
 
-def test_telemetry_can_be_left_out(perfkit, write_scenario):
+def test_telemetry_can_be_turned_off(perfkit, write_scenario):
     finished = perfkit.run("run", write_scenario(telemetry=False))
     (point, *_) = finished.result["points"]
     assert (point["server"], point["generator"]["worker_cpu_shares"], point["generator"]["machine_cpu_share"]) == (None, [], None)
@@ -85,7 +84,7 @@ def test_telemetry_can_be_left_out(perfkit, write_scenario):
     assert (refused.code, "telemetry: false" in refused.stderr) == (2, True)
 
 
-def test_a_run_is_told_to_prometheus_while_it_goes_on(perfkit, write_scenario):
+def test_a_runs_live_metrics_are_served_while_it_runs(perfkit, write_scenario):
     scenario = write_scenario(load={"closed": {"concurrency": [8, 9]}}, measure={"warmup": "0s", "duration": "600s", "repetitions": 1})
     running = perfkit.start("run", scenario, "--prometheus", "0")
     running.wait_for_line("prometheus: ")
@@ -93,7 +92,7 @@ def test_a_run_is_told_to_prometheus_while_it_goes_on(perfkit, write_scenario):
     assert url.hostname == "127.0.0.1"
     running.wait_for_line("target: ")
     page: dict[str, float] = {}
-    while page.get("perfkit_requests_timed_total", 0) == 0:  # the first second of the load is told when it is complete
+    while page.get("perfkit_requests_timed_total", 0) == 0:  # the first second appears when it is complete
         connection = HTTPConnection(url.hostname, url.port, timeout=60)
         connection.request("GET", url.path)
         text = connection.getresponse().read().decode()
@@ -105,6 +104,6 @@ def test_a_run_is_told_to_prometheus_while_it_goes_on(perfkit, write_scenario):
     assert running.finish().code == 130
 
 
-def test_a_port_that_is_none_is_refused(perfkit, write_scenario):
+def test_an_invalid_port_is_refused(perfkit, write_scenario):
     refused = perfkit.run("run", write_scenario(), "--prometheus", "grafana")
     assert (refused.code, "expected a port or host:port, found 'grafana'" in refused.stderr) == (2, True)

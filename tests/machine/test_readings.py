@@ -98,7 +98,7 @@ class SteppingClock:
 
 def test_late_sleeps_and_other_work_are_reported():
     sleeps_ns = [1_000_000 + 1000 * late for late in range(100)]
-    times = iter([CpuTimes(cpu_s=50.0, steal_s=1.0, total_s=100.0), CpuTimes(cpu_s=51.0, steal_s=1.5, total_s=104.0)])
+    times = iter([CpuTimes(idle_s=49.0, steal_s=1.0, total_s=100.0), CpuTimes(idle_s=51.5, steal_s=1.5, total_s=104.0)])
     observation = asyncio.run(observe_idle(SteppingClock(sleeps_ns), 1, lambda: next(times)))
     assert (observation.late_p50_ns, observation.late_p99_ns) == (50_000, 99_000)
     assert observation.busy_share == 1.5 / 4  # the host's other work counts as busy
