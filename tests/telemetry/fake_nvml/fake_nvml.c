@@ -50,7 +50,7 @@ typedef struct { char call[64]; unsigned int code; double from, until; } Failure
 
 typedef struct Device {
     char name[96], uuid[96];
-    struct Device *parent; /* of an instance of a divided GPU */
+    struct Device *parent; /* of a MIG instance */
     int is_divided, instances[8], instance_count, power_usage_is_average;
     unsigned long long memory_total, reserved;
     double power_period, utilization_period, lost_at;
@@ -61,7 +61,7 @@ typedef struct Device {
     Failure failures[MOST_FAILURES];
 } Device;
 
-static Device devices[MOST_DEVICES], nobody; /* `nobody` has the failures of calls that name no device */
+static Device devices[MOST_DEVICES], nobody; /* `nobody` holds the failures of calls without a device */
 static int device_count, physical[MOST_DEVICES], physical_count, is_initialized;
 static char driver[80];
 static double pcie_blocks_s;
@@ -69,7 +69,7 @@ static unsigned long long epoch_us, clock_us;
 
 /* ------------------------------------------------------------------ time */
 
-SHOWN void fake_nvml_set_clock_us(unsigned long long now_us) { clock_us = now_us; } /* 0: the machine's own */
+SHOWN void fake_nvml_set_clock_us(unsigned long long now_us) { clock_us = now_us; } /* 0: the machine's clock */
 
 static unsigned long long now_us(void) {
     struct timespec now;
@@ -80,7 +80,7 @@ static unsigned long long now_us(void) {
 
 static double now_s(void) { return ((double)now_us() - (double)epoch_us) / 1e6; }
 
-/* the end of the last full period, counted from the script's epoch; a hair is added, since stamps are whole microseconds */
+/* the end of the last full period since the script's epoch; an epsilon is added because timestamps are whole microseconds */
 static double refreshed_s(double time_s, double period_s) { return period_s > 0 ? floor(time_s / period_s + 1e-6) * period_s : time_s; }
 
 static unsigned long long stamp_us(double time_s) { return epoch_us + (unsigned long long)llround(time_s * 1e6); }
@@ -104,7 +104,7 @@ static double integral_to(const Curve *curve, double t) {
     for (int i = 0; i <= curve->count && from < t; i++) {
         double to = i < curve->count && curve->at[i] < t ? curve->at[i] : t;
         if (to <= from) continue;
-        /* between two points the curve is straight: its value in the middle is its mean */
+        /* the curve is linear between two points: its mean is its value in the middle */
         sum += value_at(curve, (from + to) / 2) * (to - from);
         from = to;
     }
@@ -120,7 +120,7 @@ static void read_curve(Curve *curve, char *words) {
     memset(curve, 0, sizeof *curve);
     if (!word) return;
     curve->kind = !strcmp(word, "line") ? 'l' : !strcmp(word, "sine") ? 'n' : 's';
-    if (curve->kind == 's' && strcmp(word, "steps")) { /* a number alone: constant */
+    if (curve->kind == 's' && strcmp(word, "steps")) { /* a single number: constant */
         curve->count = 1;
         curve->value[0] = strtod(word, NULL);
         return;
@@ -194,7 +194,7 @@ static int read_script(const char *path) {
         else if (!strcmp(key, "process") && device->process_count < MOST_PROCESSES) {
             Process *process = &device->processes[device->process_count++];
             memset(process, 0xff, sizeof *process);
-            sscanf(rest, "%u %llu", &process->pid, &process->used); /* without a size: not available */
+            sscanf(rest, "%u %llu", &process->pid, &process->used); /* without a size: unknown */
         } else if (!strcmp(key, "fail") && device->failure_count < MOST_FAILURES) { /* fail CALL[:NUMBER] CODE [FROM_S [UNTIL_S]] */
             Failure *failure = &device->failures[device->failure_count++];
             failure->from = -INFINITY;
@@ -230,13 +230,13 @@ static void count_call(const char *call) {
     }
 }
 
-SHOWN unsigned long long fake_nvml_calls(const char *call) { /* of that function so far */
+SHOWN unsigned long long fake_nvml_calls(const char *call) { /* of that function, so far */
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
         if (!strcmp(asked[i].name, call)) return asked[i].calls;
     return 0;
 }
 
-/* what any call to a device may be answered with before it is carried out */
+/* the error that a call to a device returns before it does anything */
 static unsigned int refusal(const Device *device, const char *call, int number) {
     count_call(call);
     if (!is_initialized) return UNINITIALIZED;
@@ -250,7 +250,7 @@ static unsigned int refusal(const Device *device, const char *call, int number) 
         unsigned int refused_ = refusal(device, __func__, number);                                                                          \
         if (refused_) return refused_;                                                                                                      \
     } while (0)
-/* an instance of a divided GPU has memory and nothing else, and a divided GPU no utilisation */
+/* a MIG instance reports memory only, and a divided GPU no utilisation */
 #define WHOLE_GPU_ONLY(device) do { if ((device)->parent) return NOT_SUPPORTED; } while (0)
 
 /* --------------------------------------------------------- the interface */
@@ -341,7 +341,7 @@ SHOWN unsigned int nvmlDeviceGetUtilizationRates(Device *device, Utilization *ra
 SHOWN unsigned int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
     BEGIN(device, 0);
     memory->total = device->memory_total;
-    memory->used = (unsigned long long)value_at(&device->memory_used, now_s()) + device->reserved; /* as drivers of old counted */
+    memory->used = (unsigned long long)value_at(&device->memory_used, now_s()) + device->reserved; /* as old drivers count */
     memory->free = memory->total - memory->used;
     return SUCCESS;
 }
@@ -402,7 +402,7 @@ SHOWN unsigned int nvmlDeviceGetSamples(Device *device, unsigned int type, unsig
     long long newest = (long long)floor(now_s() / period + 1e-6), oldest = newest - KEPT_SAMPLES + 1;
     unsigned int found = 0;
     *value_type = UNSIGNED_INT;
-    if (!samples) { /* how many there are room for */
+    if (!samples) { /* the caller asks for the number of samples */
         *count = KEPT_SAMPLES;
         return SUCCESS;
     }
