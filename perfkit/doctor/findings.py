@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+from collections.abc import Iterator
 
 from perfkit.calibration.cache import CachedCalibration
 from perfkit.machine.description import MachineFacts
@@ -38,151 +39,116 @@ def find_problems(machine: MachineFacts, idle: IdleObservation, calibration: Cac
     return sorted(findings, key=lambda finding: finding.severity is not Severity.SPOILS)
 
 
-def _cpu_findings(machine: MachineFacts) -> list[Finding]:
-    findings = []
+def _cpu_findings(machine: MachineFacts) -> Iterator[Finding]:
     if machine.cpus == 1:
-        findings.append(
-            Finding(
-                Severity.SPOILS,
-                "CPUs",
-                "there is only one CPU, so the load generator and a server on this machine compete for it",
-                "measure a server on another machine, or allow this process a second CPU",
-            )
+        yield Finding(
+            Severity.SPOILS,
+            "CPUs",
+            "there is only one CPU, so the load generator and a server on this machine compete for it",
+            "measure a server on another machine, or allow this process a second CPU",
         )
     elif machine.cores == 1:
-        findings.append(
-            Finding(
-                Severity.DISTURBS,
-                "CPUs",
-                f"the {machine.cpus} CPUs are threads of one core, so the load generator slows down a server on this machine",
-                "allow this process CPUs of two cores, or measure a server on another machine",
-            )
+        yield Finding(
+            Severity.DISTURBS,
+            "CPUs",
+            f"the {machine.cpus} CPUs are threads of one core, so the load generator slows down a server on this machine",
+            "allow this process CPUs of two cores, or measure a server on another machine",
         )
     if machine.quota_cpus is not None and machine.quota_cpus < machine.cpus:
-        findings.append(
-            Finding(
-                Severity.DISTURBS,
-                "CPU quota",
-                f"a control group allows {machine.quota_cpus:g} of {machine.cpus} CPUs; once they are used up, everything stops until the"
-                " period ends",
-                "raise the quota, or assign whole CPUs (cpuset) instead",
-            )
+        yield Finding(
+            Severity.DISTURBS,
+            "CPU quota",
+            f"a control group allows {machine.quota_cpus:g} of {machine.cpus} CPUs; once they are used up, everything stops until the"
+            " period ends",
+            "raise the quota, or assign whole CPUs (cpuset) instead",
         )
     if slow := machine.governors - {"performance"}:
-        findings.append(
-            Finding(
-                Severity.DISTURBS,
-                "CPU frequency",
-                f"the governor is {', '.join(sorted(slow))}: CPUs, and so responses, are slower at low load",
-                "sudo cpupower frequency-set -g performance",
-            )
+        yield Finding(
+            Severity.DISTURBS,
+            "CPU frequency",
+            f"the governor is {', '.join(sorted(slow))}: CPUs, and so responses, are slower at low load",
+            "sudo cpupower frequency-set -g performance",
         )
     if machine.can_boost:
-        findings.append(
-            Finding(
-                Severity.DISTURBS,
-                "CPU frequency",
-                "boost is on: the clock frequency depends on temperature and on the number of busy cores",
-                "disable it when comparing runs, in /sys/devices/system/cpu/cpufreq/boost or intel_pstate/no_turbo",
-            )
+        yield Finding(
+            Severity.DISTURBS,
+            "CPU frequency",
+            "boost is on: the clock frequency depends on temperature and on the number of busy cores",
+            "disable it when comparing runs, in /sys/devices/system/cpu/cpufreq/boost or intel_pstate/no_turbo",
         )
     if machine.clock_source in _SLOW_CLOCKS:
-        findings.append(
-            Finding(
-                Severity.SPOILS,
-                "clock",
-                f"the kernel's clock source is {machine.clock_source}, which takes about a microsecond to read",
-                "look in the kernel's log for why tsc was rejected; boot with clocksource=tsc",
-            )
+        yield Finding(
+            Severity.SPOILS,
+            "clock",
+            f"the kernel's clock source is {machine.clock_source}, which takes about a microsecond to read",
+            "look in the kernel's log for why tsc was rejected; boot with clocksource=tsc",
         )
-    return findings
 
 
-def _idle_findings(machine: MachineFacts, idle: IdleObservation) -> list[Finding]:
-    findings = []
+def _idle_findings(machine: MachineFacts, idle: IdleObservation) -> Iterator[Finding]:
     if idle.busy_share > 0.1:
-        findings.append(
-            Finding(
-                Severity.SPOILS if idle.busy_share > 0.5 else Severity.DISTURBS,
-                "other work",
-                f"other processes use {idle.busy_share:.0%} of the machine",
-                "end them, or wait; `top` lists them",
-            )
+        yield Finding(
+            Severity.SPOILS if idle.busy_share > 0.5 else Severity.DISTURBS,
+            "other work",
+            f"other processes use {idle.busy_share:.0%} of the machine",
+            "end them, or wait; `top` lists them",
         )
     if idle.steal_share > 0.01:
-        findings.append(
-            Finding(
-                Severity.DISTURBS,
-                "steal",
-                f"the host gives {idle.steal_share:.1%} of this machine's CPU time to others",
-                "measure on a dedicated machine",
-            )
+        yield Finding(
+            Severity.DISTURBS,
+            "steal",
+            f"the host gives {idle.steal_share:.1%} of this machine's CPU time to others",
+            "measure on a dedicated machine",
         )
     if idle.throttled_share > 0:
-        findings.append(
-            Finding(
-                Severity.SPOILS,
-                "CPU quota",
-                f"a CPU quota stopped this process for {idle.throttled_share:.1%} of the time although it was idle",
-                "raise the quota, or end the other processes in its control group",
-            )
+        yield Finding(
+            Severity.SPOILS,
+            "CPU quota",
+            f"a CPU quota stopped this process for {idle.throttled_share:.1%} of the time although it was idle",
+            "raise the quota, or end the other processes in its control group",
         )
     if idle.late_p99_ns > NS_PER_S // 1000:
-        findings.append(
-            Finding(
-                Severity.SPOILS if idle.late_p50_ns > NS_PER_S // 1000 else Severity.DISTURBS,
-                "timers",
-                f"sleeps of 1 ms end {format_duration_ns(idle.late_p50_ns)} late at the median and {format_duration_ns(idle.late_p99_ns)} late"
-                " at p99",
-                "end other work; for a virtual machine, dedicate cores to its CPUs",
-            )
+        yield Finding(
+            Severity.SPOILS if idle.late_p50_ns > NS_PER_S // 1000 else Severity.DISTURBS,
+            "timers",
+            f"sleeps of 1 ms end {format_duration_ns(idle.late_p50_ns)} late at the median and {format_duration_ns(idle.late_p99_ns)} late"
+            " at p99",
+            "end other work; for a virtual machine, dedicate cores to its CPUs",
         )
     if machine.swap_used_bytes and machine.memory_available_bytes < _GIB:
-        findings.append(
-            Finding(
-                Severity.SPOILS,
-                "memory",
-                f"{machine.swap_used_bytes / _GIB:.1f} GiB are swapped out and only {machine.memory_available_bytes / _GIB:.1f} GiB are available",
-                "end the processes that use the memory, so that the server does not wait for swapped pages",
-            )
+        yield Finding(
+            Severity.SPOILS,
+            "memory",
+            f"{machine.swap_used_bytes / _GIB:.1f} GiB are swapped out and only {machine.memory_available_bytes / _GIB:.1f} GiB are available",
+            "end the processes that use the memory, so that the server does not wait for swapped pages",
         )
-    return findings
 
 
-def _limit_findings(machine: MachineFacts) -> list[Finding]:
-    findings = []
+def _limit_findings(machine: MachineFacts) -> Iterator[Finding]:
     if machine.open_files < _MIN_FILES:
-        findings.append(
-            Finding(
-                Severity.DISTURBS,
-                "open files",
-                f"this process may open {machine.open_files:,} files, enough for about {machine.open_files * 4 // 5:,} connections",
-                "run `ulimit -Hn 65536` as root, or set LimitNOFILE= of the service",
-            )
+        yield Finding(
+            Severity.DISTURBS,
+            "open files",
+            f"this process may open {machine.open_files:,} files, enough for about {machine.open_files * 4 // 5:,} connections",
+            "run `ulimit -Hn 65536` as root, or set LimitNOFILE= of the service",
         )
     free_ports = None if machine.ephemeral_ports is None else machine.ephemeral_ports - (machine.time_wait_sockets or 0)
     if free_ports is not None and free_ports < _MIN_PORTS:
-        findings.append(
-            Finding(
-                Severity.DISTURBS,
-                "ports",
-                f"{max(free_ports, 0):,} ports are free for new connections to one address: closed connections still hold"
-                f" {machine.time_wait_sockets or 0:,} of {machine.ephemeral_ports:,}",
-                "sysctl net.ipv4.ip_local_port_range='1024 65535'; wait a minute for closed connections",
-            )
+        yield Finding(
+            Severity.DISTURBS,
+            "ports",
+            f"{max(free_ports, 0):,} ports are free for new connections to one address: closed connections still hold"
+            f" {machine.time_wait_sockets or 0:,} of {machine.ephemeral_ports:,}",
+            "sysctl net.ipv4.ip_local_port_range='1024 65535'; wait a minute for closed connections",
         )
-    return findings
 
 
-def _calibration_findings(calibration: CachedCalibration) -> list[Finding]:
-    if calibration.calibration is not None:
-        return []
-    reason = f"the calibration cannot be used ({calibration.unusable})" if calibration.unusable else "there is no calibration"
-    return [
-        Finding(
+def _calibration_findings(calibration: CachedCalibration) -> Iterator[Finding]:
+    if calibration.calibration is None:
+        reason = f"the calibration cannot be used ({calibration.unusable})" if calibration.unusable else "there is no calibration"
+        yield Finding(
             Severity.DISTURBS,
             "calibration",
             f"{reason}: results do not show how close the load generator was to its maximum rate, and `workers: auto` means one worker",
             "perfkit calibrate",
         )
-    ]
