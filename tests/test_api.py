@@ -1,4 +1,4 @@
-"""perfkit from Python: the same result as from a shell, and an import that costs nothing."""
+"""The Python interface: the same result as from a shell, and an import that costs nothing."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ class Listener(RunObserver):
         self.finished.append(point)
 
 
-def test_a_run_gives_the_result_that_it_keeps(scenario, tmp_path):
+def test_run_returns_the_result_that_it_writes(scenario, tmp_path):
     listener = Listener()
     result = perfkit.run(scenario, ["measure.requests=60"], out=tmp_path / "out", observer=listener)
     assert isinstance(result, perfkit.Result)
@@ -46,7 +46,7 @@ def test_a_run_gives_the_result_that_it_keeps(scenario, tmp_path):
     assert (tmp_path / "out" / "report.html").exists()
 
 
-def test_without_a_place_nothing_is_kept(scenario, tmp_path, monkeypatch):
+def test_without_out_nothing_is_left_behind(scenario, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     result = perfkit.run(perfkit.load_scenario(scenario, ["load.closed.concurrency=1"]))
@@ -54,7 +54,7 @@ def test_without_a_place_nothing_is_kept(scenario, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [scenario]
 
 
-def test_what_is_wrong_is_raised_and_leaves_nothing(scenario, tmp_path):
+def test_errors_are_raised_and_leave_nothing_behind(scenario, tmp_path):
     with pytest.raises(ScenarioError, match="requests"):
         perfkit.run(scenario, ["measure.requests=many"])
     with pytest.raises(TargetError):
@@ -76,14 +76,14 @@ def heeded_interrupts():
 
 
 @pytest.mark.usefixtures("heeded_interrupts")
-def test_what_an_interrupt_leaves_does_not_pass_for_a_whole_run(scenario, tmp_path):
+def test_an_interrupted_run_leaves_a_partial_result_marked_as_interrupted(scenario, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         perfkit.run(scenario, out=tmp_path / "out", observer=Interrupting())
     kept = json.loads((tmp_path / "out.partial" / "result.json").read_text())
     assert (kept["status"], len(kept["points"])) == ("interrupted", 1)
 
 
-def test_it_says_where_it_cannot_be_called(scenario):
+def test_run_refuses_a_running_event_loop_and_settings_for_a_loaded_scenario(scenario):
     async def main():
         perfkit.run(scenario)
 
@@ -93,7 +93,7 @@ def test_it_says_where_it_cannot_be_called(scenario):
         perfkit.run(perfkit.load_scenario(scenario), ["load.closed.concurrency=1"])
 
 
-def test_the_import_alone_loads_no_part_and_knows_its_names():
+def test_importing_perfkit_imports_no_module_of_it():
     program = "import sys, perfkit; print([name for name in sys.modules if name.startswith('perfkit.')], perfkit.__all__)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == "[] ['Result', '__version__', 'load_scenario', 'run']"

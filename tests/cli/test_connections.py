@@ -80,7 +80,7 @@ def server():
 
 @pytest.mark.parametrize("engine", ["wire", "reference"])
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_cutting_every_connection_loses_no_more_than_what_was_on_them(perfkit, write_scenario, server, protocol, engine):
+def test_cutting_every_connection_loses_only_the_requests_in_flight(perfkit, write_scenario, server, protocol, engine):
     proxy = CuttingProxy(server[f"{protocol}_port"], answers_until_cut=REQUESTS // 2)
     scenario = write_scenario(
         target={"model": "simple", "url": f"{protocol}://127.0.0.1:{proxy.port}", "engine": engine},

@@ -31,7 +31,7 @@ def test_arrivals_are_measured_from_their_intended_start(perfkit, write_scenario
     assert "response time" in (finished.folder / "report.html").read_text()
 
 
-def test_http_and_grpc_and_every_run_get_the_same_arrivals(perfkit, write_scenario):
+def test_both_protocols_and_every_run_get_the_same_arrivals(perfkit, write_scenario):
     scenario = write_scenario(
         load={"open": {"rate": 100}}, measure={**SHORT, "repetitions": 1}, target={"model": "simple", "protocols": ["http", "grpc"]}
     )
@@ -39,7 +39,7 @@ def test_http_and_grpc_and_every_run_get_the_same_arrivals(perfkit, write_scenar
     assert len(set(counts)) == 1
 
 
-def test_a_trace_is_sent_as_it_is_written(perfkit, write_scenario, tmp_path):
+def test_a_trace_is_sent_as_written(perfkit, write_scenario, tmp_path):
     (tmp_path / "trace.txt").write_text("# seconds\n" + "\n".join(str(1000 + number * 0.01) for number in range(50)))
     load = {"open": {"arrivals": "trace", "trace": "trace.txt"}}
     finished = perfkit.run("run", write_scenario(load=load, measure={"warmup": "0s", "duration": "700ms", "repetitions": 1}))
@@ -62,7 +62,7 @@ def test_a_trace_is_sent_as_it_is_written(perfkit, write_scenario, tmp_path):
         ("1\n", {"warmup": "1s"}, "set measure.warmup to 0s"),
     ],
 )
-def test_a_trace_that_cannot_be_used_is_told(perfkit, write_scenario, tmp_path, text, measure, message):
+def test_an_unusable_trace_is_reported_before_anything_starts(perfkit, write_scenario, tmp_path, text, measure, message):
     (tmp_path / "trace.txt").write_text(text)
     scenario = write_scenario(load={"open": {"arrivals": "trace", "trace": "trace.txt"}}, measure=measure)
     for command in ("run", "validate"):

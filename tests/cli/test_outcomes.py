@@ -53,7 +53,7 @@ def adds_up(requests):
 
 @pytest.mark.parametrize("engine", ["wire", "reference"])
 @pytest.mark.parametrize("load", [{"closed": {"concurrency": 2}}, {"open": {"rate": 500, "arrivals": "constant"}}], ids=["closed", "open"])
-def test_each_request_of_a_run_has_the_outcome_that_it_had(perfkit, write_scenario, faulty_url, engine, load):
+def test_requests_are_counted_by_their_true_outcomes(perfkit, write_scenario, faulty_url, engine, load):
     rounds = 5
     scenario = write_scenario(
         target={"url": faulty_url, "model": "m", "engine": engine, "timeout": "60s"},
@@ -67,7 +67,7 @@ def test_each_request_of_a_run_has_the_outcome_that_it_had(perfkit, write_scenar
     assert requests["scheduled"] == rounds * len(COURSE)
 
 
-def test_an_interrupt_is_heard_at_a_rate_that_nobody_keeps_up_with(perfkit, write_scenario, hanging_server):
+def test_an_interrupt_works_at_a_rate_that_the_generator_cannot_reach(perfkit, write_scenario, hanging_server):
     running = perfkit.start(
         "run",
         write_scenario(

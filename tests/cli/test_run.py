@@ -47,20 +47,20 @@ def test_the_reference_engine_measures_the_same_model(perfkit, write_scenario):
     assert all(point["requests"]["ok"] == point["requests"]["sent"] > 0 for point in finished.result["points"])
 
 
-def test_requests_share_connections_as_streams_where_that_is_asked_for(perfkit, write_scenario):
+def test_requests_share_connections_as_streams_if_the_scenario_says_so(perfkit, write_scenario):
     target = {"model": "simple", "protocols": ["http", "grpc"], "streams_per_connection": 2}
     finished = perfkit.run("run", write_scenario(target=target), "--set", "load.closed.concurrency=[3]")
     finished.assert_measured()
     assert [point["connections"]["opened"] for point in finished.result["points"]] == [3, 2]
 
 
-def test_json_goes_to_stdout_and_nothing_else_does(perfkit, write_scenario):
+def test_format_json_prints_the_result_and_nothing_else(perfkit, write_scenario):
     finished = perfkit.run("run", write_scenario(), "--format", "json")
     finished.assert_measured()
     assert json.loads(finished.stdout) == finished.result
 
 
-def test_a_counted_window_holds_just_that_many_requests(perfkit, write_scenario):
+def test_a_window_of_a_number_of_requests_has_exactly_that_many(perfkit, write_scenario):
     finished = perfkit.run("run", write_scenario(measure={"warmup": "0s", "requests": 70, "repetitions": 2}))
     finished.assert_measured()
     assert [point["requests"]["sent"] for point in finished.result["points"]] == [70] * 4
@@ -75,7 +75,7 @@ def test_overrides_and_environment_reach_the_result(perfkit, write_scenario):
     assert finished.result["overrides"] == ["load.closed.concurrency=[3]", "measure.repetitions=2", "measure.repetitions=1"]
 
 
-def test_a_result_that_is_there_is_replaced_and_another_folder_is_not(perfkit, write_scenario, tmp_path):
+def test_an_existing_result_is_replaced_but_any_other_folder_is_refused(perfkit, write_scenario, tmp_path):
     scenario = write_scenario(load={"closed": {"concurrency": 1}})
     first, second = perfkit.run("run", scenario).result, perfkit.run("run", scenario).result
     assert first["started_at"] < second["started_at"]
@@ -104,7 +104,7 @@ def test_a_result_that_is_there_is_replaced_and_another_folder_is_not(perfkit, w
         ({"server": {"cpus": [4096]}}, [], 2, "CPU 4096 is not among those"),
     ],
 )  # fmt: skip
-def test_bad_input_ends_with_its_exit_code_and_a_sentence(perfkit, write_scenario, sections, settings, code, sentence):
+def test_bad_input_ends_with_its_exit_code_and_a_message(perfkit, write_scenario, sections, settings, code, sentence):
     finished = perfkit.run("run", write_scenario(**sections), *(f"--set={setting}" for setting in settings))
     assert finished.code == code, finished.stderr
     assert sentence in finished.stderr
@@ -113,7 +113,7 @@ def test_bad_input_ends_with_its_exit_code_and_a_sentence(perfkit, write_scenari
     assert not finished.folder.with_name("out.partial").exists()
 
 
-def test_a_missing_file_and_broken_yaml_are_named(perfkit, tmp_path):
+def test_errors_name_a_missing_file_and_the_line_of_broken_yaml(perfkit, tmp_path):
     missing = perfkit.run("run", tmp_path / "missing.yaml")
     assert missing.code == 2
     assert "missing.yaml: there is no such file" in missing.stderr
@@ -143,7 +143,7 @@ def test_the_first_interrupt_drains_and_keeps_what_was_measured(perfkit, write_s
     until_ended(servers)
 
 
-def test_sigterm_ends_as_an_interrupt_does(perfkit, write_scenario):
+def test_sigterm_ends_a_run_as_an_interrupt_does(perfkit, write_scenario):
     running = perfkit.start("run", write_scenario(measure={"warmup": "0s", "duration": "300ms", "repetitions": 500}))
     running.wait_for_line("[1/1000]")
     running.signal(signal.SIGTERM)
@@ -236,7 +236,7 @@ def test_schema_prints_a_json_schema(perfkit, what, key):
     assert key in json.loads(finished.stdout)["properties"]
 
 
-def test_a_report_is_drawn_again_from_the_folder_alone(perfkit, write_scenario):
+def test_a_report_is_written_again_from_the_folder_alone(perfkit, write_scenario):
     finished = perfkit.run("run", write_scenario())
     page = finished.folder / "report.html"
     before = page.read_bytes()

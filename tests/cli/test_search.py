@@ -10,7 +10,7 @@ CODES = {
 }  # fmt: skip
 
 
-def test_a_search_writes_its_probes_what_they_say_and_a_picture(perfkit, write_scenario):
+def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenario):
     load = {"search": {"slo": {"p90": "100ms", "error_rate": "5%"}, "start_rate": 40, "max_rate": 80, "max_probes": 3}}
     finished = perfkit.run("run", write_scenario(**SYNTHETIC, load=load, measure={"warmup": "100ms", "duration": "500ms"}))
     found, points = finished.result["search"], finished.result["points"]
@@ -40,7 +40,7 @@ def test_an_interrupted_search_keeps_its_probes(perfkit, write_scenario):
     assert len(finished.result["search"]["probes"]) >= 1
 
 
-def test_a_search_is_validated_without_sending(perfkit, write_scenario):
+def test_a_search_is_validated_without_sending_requests(perfkit, write_scenario):
     load = {"search": {"slo": {"p99": "1ms"}, "precision": "5%", "budget": "20m"}}
     assert perfkit.run("validate", write_scenario(load=load, measure={"duration": "1s"})).code == 0
     refused = perfkit.run(

@@ -104,7 +104,7 @@ def test_no_error_shows_a_planted_secret(perfkit, write_scenario, serve, engine)
     assert_nothing_planted(finished.stdout + finished.stderr)
 
 
-def test_no_file_shows_what_a_grpc_server_repeats(perfkit, write_scenario):
+def test_no_file_shows_a_secret_that_a_grpc_server_repeats(perfkit, write_scenario):
     class Echoing(grpc.GenericRpcHandler):
         inferences = 0
 
@@ -150,7 +150,7 @@ def test_no_file_shows_what_a_grpc_server_repeats(perfkit, write_scenario):
     assert_nothing_planted(finished.stdout + finished.stderr)
 
 
-def test_a_check_of_a_scenario_shows_none(perfkit, write_scenario, serve):
+def test_validate_shows_no_planted_secret(perfkit, write_scenario, serve):
     finished = perfkit.run("validate", write_scenario(target=target(serve(), "wire")), environ={"PLANTED": TOKEN})
     assert finished.code == 0
     assert "http://<redacted>@127.0.0.1" in finished.stdout

@@ -1,24 +1,26 @@
-"""`perfkit run` of a sweep: a folder a case, a table over all, and nothing measured twice."""
+"""`perfkit run` of a sweep: a result folder for each case, a table over all, and nothing measured twice."""
 
 import json
 import signal
+
+import pytest
 
 QUICK = {"warmup": "20ms", "duration": "100ms", "repetitions": 1}
 CLOSED = {"closed": {"concurrency": 1, "think_time": "1ms"}}
 
 
-def test_a_sweep_is_a_folder_of_results_and_goes_on_where_it_ended(perfkit, write_scenario, tmp_path):
+def test_a_sweep_is_a_folder_of_results_and_continues_after_its_complete_cases(perfkit, write_scenario, tmp_path):
     folder = tmp_path / "sweep"
     first = perfkit.run("run", write_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 99]}), "--out", folder)
-    # 99 is more than the model takes: that case alone fails
-    assert first.code in (2, 5), first.stderr
     document = json.loads((folder / "sweep.json").read_text())
     assert document["schema"] == "perfkit.sweep/1"
     assert [case["folder"] for case in document["cases"]] == ["batch_size=1", "batch_size=99"]
-    assert document["cases"][1]["status"] == "failed"
+    assert document["cases"][1]["status"] == "failed"  # 99 is more than the model takes
     assert "99" in document["cases"][1]["reason"]
-    if document["cases"][0]["status"] != "complete":  # a machine so busy that the generator was late: nothing is kept then
-        return
+    if document["cases"][0]["status"] == "invalid":
+        assert first.code == 5
+        pytest.skip("this machine is so busy that the load generator was the bottleneck; only complete cases are kept")
+    assert first.code == 2, first.stderr
     kept = (folder / "batch_size=1" / "result.json").read_bytes()
     second = perfkit.run("run", write_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 4]}), "--out", folder)
     assert "1 of 2 cases are measured already" in second.stderr
@@ -34,7 +36,7 @@ def test_a_sweep_is_a_folder_of_results_and_goes_on_where_it_ended(perfkit, writ
     assert all((folder / name).exists() for name in ("report.md", "report.html"))
 
 
-def test_an_interrupted_sweep_says_how_it_goes_on(perfkit, write_scenario, tmp_path):
+def test_an_interrupted_sweep_prints_the_command_that_continues_it(perfkit, write_scenario, tmp_path):
     folder = tmp_path / "sweep"
     scenario = write_scenario(load=CLOSED, measure={**QUICK, "duration": "60s"}, sweep={"workload.batch_size": [1, 4]})
     running = perfkit.start("run", scenario, "--out", folder)
@@ -46,7 +48,7 @@ def test_an_interrupted_sweep_says_how_it_goes_on(perfkit, write_scenario, tmp_p
     assert [case["status"] for case in json.loads((folder / "sweep.json").read_text())["cases"]] == ["interrupted", "pending"]
 
 
-def test_a_sweep_is_validated_case_by_case_and_does_not_take_a_results_place(perfkit, write_scenario, tmp_path):
+def test_every_case_of_a_sweep_is_validated_and_a_foreign_folder_is_refused(perfkit, write_scenario, tmp_path):
     path = write_scenario(load=CLOSED, measure=QUICK, sweep={"workload.batch_size": [1, 4], "server.threads": [1, 2]})
     assert "a sweep over 4 cases" in perfkit.run("validate", path).stdout
     (tmp_path / "mine").mkdir()

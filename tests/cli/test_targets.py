@@ -66,7 +66,7 @@ def test_an_ingress_is_reached_by_its_name_over_tls_with_a_token(perfkit, write_
         ({"ca": "none.pem"}, 2, "target.tls.ca: there is no file"),
     ],
 )
-def test_what_is_wrong_with_tls_is_a_sentence(perfkit, write_scenario, ingress, tls, code, text):
+def test_tls_errors_have_their_exit_code_and_a_message(perfkit, write_scenario, ingress, tls, code, text):
     finished = perfkit.run("run", write_scenario(target={"url": ingress, "model": "m", "tls": tls}))
     assert finished.code == code
     assert text in finished.stderr

@@ -30,7 +30,7 @@ def logged(finished, kind):
 
 @pytest.mark.parametrize(("load", "kind"), [(CLOSED, "service"), (OPEN, "response")])
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_what_the_workers_recorded_is_one_result(perfkit, write_scenario, load, kind, protocol):
+def test_the_recordings_of_all_workers_make_one_result(perfkit, write_scenario, load, kind, protocol):
     scenario = write_scenario(
         load=load,
         measure={"warmup": "200ms", "requests": 150, "repetitions": 1, "workers": 3},
@@ -44,7 +44,7 @@ def test_what_the_workers_recorded_is_one_result(perfkit, write_scenario, load, 
     assert point["connections"]["opened"] >= 3
 
 
-def test_a_worker_that_is_killed_is_named_and_the_others_data_are_kept(perfkit, write_scenario):
+def test_a_killed_worker_is_named_and_the_data_of_the_others_count(perfkit, write_scenario):
     scenario = write_scenario(
         load=CLOSED, measure={"warmup": "0s", "duration": "6s", "repetitions": 1, "workers": 2}, check={"share": "100%"}
     )
@@ -65,7 +65,7 @@ def test_a_worker_that_is_killed_is_named_and_the_others_data_are_kept(perfkit, 
     until_ended([victim])
 
 
-def test_an_interrupt_ends_all_workers_and_keeps_what_they_measured(perfkit, write_scenario):
+def test_an_interrupt_ends_all_workers_and_keeps_their_measurements(perfkit, write_scenario):
     running = perfkit.start(
         "run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2})
     )
@@ -78,7 +78,7 @@ def test_an_interrupt_ends_all_workers_and_keeps_what_they_measured(perfkit, wri
     until_ended(processes)
 
 
-def test_workers_end_with_the_run_however_that_ends(perfkit, write_scenario):
+def test_workers_end_even_when_the_run_is_killed(perfkit, write_scenario):
     running = perfkit.start("run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "1h", "repetitions": 1, "workers": 2}))
     running.wait_for_line("target:")
     workers = two_workers_of(running)
@@ -87,7 +87,7 @@ def test_workers_end_with_the_run_however_that_ends(perfkit, write_scenario):
     until_ended(workers)
 
 
-def test_a_target_that_ends_in_the_middle_is_lost_for_all_workers(perfkit, write_scenario):
+def test_a_target_that_ends_during_the_run_ends_all_workers(perfkit, write_scenario):
     running = perfkit.start(
         "run", write_scenario(load=CLOSED, measure={"warmup": "0s", "duration": "300ms", "repetitions": 500, "workers": 2})
     )

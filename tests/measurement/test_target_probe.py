@@ -1,4 +1,4 @@
-"""Targets are asked what they are before load: as Triton, MLServer and KServe answer, and as servers that answer wrongly do."""
+"""Targets are probed before any load: servers that answer as Triton, MLServer and KServe do, and servers that answer wrongly."""
 
 import asyncio
 import contextlib
@@ -145,7 +145,7 @@ def test_a_server_that_takes_binary_tensors_gets_them(engine, tmp_path, kind):
     assert not any(request.plain_inputs for request in probed.requests)
 
 
-def test_a_server_that_refuses_binary_tensors_gets_json_and_the_result_says_so(engine, tmp_path):
+def test_a_server_that_refuses_binary_tensors_gets_json_with_a_note(engine, tmp_path):
     server = Mlserver()
     probed = ask(server, engine, tmp_path, request_id="run")
     assert probed.note.startswith("The server refuses binary tensors")
@@ -156,12 +156,12 @@ def test_a_server_that_refuses_binary_tensors_gets_json_and_the_result_says_so(e
     assert "parameters" not in json.loads(body)
 
 
-def test_a_scenario_that_asks_for_binary_is_not_given_json(engine, tmp_path):
+def test_a_scenario_with_binary_encoding_never_falls_back_to_json(engine, tmp_path):
     with pytest.raises(ModelMismatchError, match=r"the probe request failed: HTTP 422: .*JSON decode error"):
         ask(Mlserver(), engine, tmp_path, encoding="binary")
 
 
-def test_a_server_that_says_it_takes_binary_tensors_is_believed(engine, tmp_path):
+def test_a_server_that_announces_binary_tensors_never_gets_json(engine, tmp_path):
     class Broken(Mlserver):
         extensions = ("binary_tensor_data",)
 
@@ -169,7 +169,7 @@ def test_a_server_that_says_it_takes_binary_tensors_is_believed(engine, tmp_path
         ask(Broken(), engine, tmp_path)
 
 
-def test_what_json_does_not_mend_is_told_as_it_was_at_first(engine, tmp_path):
+def test_if_json_fails_too_the_first_error_is_reported(engine, tmp_path):
     class Refusing(Mlserver):
         async def infer(self, request):
             what = "binary" if "Inference-Header-Content-Length" in request.headers else "JSON"
@@ -180,14 +180,14 @@ def test_what_json_does_not_mend_is_told_as_it_was_at_first(engine, tmp_path):
 
 
 @pytest.mark.parametrize(("status", "body"), [(503, b'{"error":"loading"}'), (400, b""), (200, b'{"name":"m","ready":false}')])
-def test_a_model_that_is_not_ready_is_told(engine, tmp_path, status, body):
+def test_a_model_that_is_not_ready_is_reported(engine, tmp_path, status, body):
     server = Server()
     server.ready_status, server.ready_body = status, body
     with pytest.raises(TargetError, match="the server, or its model 'm', is not ready"):
         ask(server, engine, tmp_path)
 
 
-def test_a_model_without_description_is_described_by_the_scenario(engine, tmp_path):
+def test_inputs_of_the_scenario_replace_missing_metadata(engine, tmp_path):
     server = Server()
     server.metadata = {"name": "m", "versions": [], "platform": "", "inputs": [], "outputs": []}
     with pytest.raises(ModelMismatchError, match="the server does not say what model 'm' takes"):
@@ -205,7 +205,7 @@ def test_a_model_without_description_is_described_by_the_scenario(engine, tmp_pa
         ({"id": "other", "outputs": [{**TENSOR, "name": "y", "data": [1, 2]}]}, "carries the id 'other', where 'run-0' was sent"),
     ],
 )  # fmt: skip
-def test_an_answer_that_is_not_what_was_asked_for_is_told(engine, tmp_path, answer, fault):
+def test_a_response_that_contradicts_the_metadata_is_reported(engine, tmp_path, answer, fault):
     class Wrong(Server):
         def answer(self, asked):
             return web.json_response({"model_name": "m", "id": asked.id, **answer})
@@ -214,7 +214,7 @@ def test_an_answer_that_is_not_what_was_asked_for_is_told(engine, tmp_path, answ
         ask(Wrong(), engine, tmp_path, outputs=[{"name": "y"}], request_id="run")
 
 
-def test_an_answer_of_the_wrong_size_is_told(engine, tmp_path):
+def test_a_response_of_the_wrong_size_is_reported(engine, tmp_path):
     class Short(Server):
         def answer(self, asked):
             headers = {"Inference-Header-Content-Length": "111"}
@@ -225,7 +225,7 @@ def test_an_answer_of_the_wrong_size_is_told(engine, tmp_path):
         ask(Short(), engine, tmp_path)
 
 
-def test_what_a_server_calls_itself_shows_no_secret(engine, tmp_path):
+def test_the_name_of_a_server_shows_no_secret(engine, tmp_path):
     class Echoing(Server):
         async def server(self, request):
             return web.json_response({"name": f"for {request.headers['x-key']}", "version": request.headers["x-key"], "extensions": []})
@@ -234,7 +234,7 @@ def test_what_a_server_calls_itself_shows_no_secret(engine, tmp_path):
     assert (probed.name, probed.version) == ("for <redacted>", "<redacted>")
 
 
-def test_an_answer_without_outputs_is_told(engine, tmp_path):
+def test_a_response_without_outputs_is_reported(engine, tmp_path):
     class Silent(Server):
         def answer(self, asked):
             return web.json_response({"model_name": "m", "outputs": []})
@@ -246,7 +246,6 @@ def test_an_answer_without_outputs_is_told(engine, tmp_path):
 @pytest.mark.parametrize(
     ("place", "document"),
     [
-        ("server", {"name": "s", "extensions": 5}),
         ("metadata", {**METADATA, "inputs": [{**TENSOR, "name": ["a"]}]}),
         ("metadata", {**METADATA, "inputs": [{**TENSOR, "shape": [float("inf")]}]}),
         ("metadata", {**METADATA, "inputs": [{**TENSOR, "shape": [-5]}]}),
@@ -256,25 +255,19 @@ def test_an_answer_without_outputs_is_told(engine, tmp_path):
         ("config", {"max_batch_size": [1]}),
     ],
 )
-def test_what_a_server_says_wrongly_is_the_server_s_fault(engine, tmp_path, place, document):
+def test_malformed_metadata_is_a_target_error(engine, tmp_path, place, document):
     class Confused(Server):
-        async def server(self, request):
-            return web.json_response(document) if place == "server" else await super().server(request)
-
         async def describe(self, request):
             return web.json_response(document if place == "metadata" else METADATA)
 
         async def configuration(self, request):
             return web.json_response(document if place == "config" else {"max_batch_size": 0})
 
-    if place == "server":
-        assert ask(Confused(), engine, tmp_path).name == "s"
-        return
     with pytest.raises(TargetError, match=r"not v2|not what the protocol says"):
         ask(Confused(), engine, tmp_path)
 
 
-def test_a_server_s_sentence_shows_no_control_characters_and_is_cut(engine, tmp_path):
+def test_a_server_s_error_is_shortened_and_shown_without_control_characters(engine, tmp_path):
     class Noisy(Server):
         async def describe(self, request):
             return web.json_response({"error": "\x1b[2J" + "x" * 100_000}, status=400)
@@ -283,3 +276,11 @@ def test_a_server_s_sentence_shows_no_control_characters_and_is_cut(engine, tmp_
         ask(Noisy(), engine, tmp_path)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 2000
+
+
+def test_malformed_extensions_count_as_none(engine, tmp_path):
+    class Confused(Server):
+        async def server(self, request):
+            return web.json_response({"name": "s", "extensions": 5})
+
+    assert ask(Confused(), engine, tmp_path).name == "s"

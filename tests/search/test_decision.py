@@ -30,7 +30,7 @@ def queue(rate, random, *, capacity=80.0, saturation=100.0, noise=QUIET, name="p
     return {name: math.log((saturation - capacity) / (saturation - rate)) + random.normal() * noise}
 
 
-def test_section_e9_of_500_searches_with_ten_per_cent_noise():
+def test_the_search_keeps_its_error_bounds_over_500_curves_with_ten_per_cent_noise():
     found = figures([simulate_noise(0.1, seed) for seed in range(500)])
     assert found.probes <= 12
     assert found.errors <= 0.02
@@ -39,7 +39,7 @@ def test_section_e9_of_500_searches_with_ten_per_cent_noise():
 
 
 @pytest.mark.parametrize(("kind", "p99_s"), [("M/M/1", math.log(100) / 0.2), ("M/D/1", 11.356)])
-def test_on_simulated_queues_the_interval_holds_the_truth(kind, p99_s):
+def test_the_interval_covers_the_true_capacity_of_simulated_queues(kind, p99_s):
     # the long form is benchmarks/slo_search_simulation.py; these seeds are fixed, so that chance has no part in it
     probe = functools.partial(measure, Law(kind, kind, 0.8, p99_s), requests=12_000)
     found = figures([search(probe, 0.8, seed) for seed in range(20)])
@@ -48,7 +48,7 @@ def test_on_simulated_queues_the_interval_holds_the_truth(kind, p99_s):
     assert found.errors <= 0.1
 
 
-def test_the_same_probes_ask_for_the_same_next():
+def test_the_decision_is_a_function_of_the_probes():
     _, probes = run(queue)
     settings = SearchSettings(start_per_s=10.0)
     for count in range(len(probes)):
@@ -56,7 +56,7 @@ def test_the_same_probes_ask_for_the_same_next():
         assert (step.rate_per_s, step.stage) == (probes[count].rate_per_s, probes[count].stage)
 
 
-def test_it_brackets_by_two_bisects_twice_and_stays_near_the_estimate():
+def test_the_search_doubles_then_bisects_twice_and_then_stays_near_the_estimate():
     stop, probes = run(queue)
     assert [probe.rate_per_s for probe in probes[:4]] == [10, 20, 40, 80]
     stages = [probe.stage for probe in probes]
@@ -75,7 +75,7 @@ def test_a_first_rate_above_the_capacity_is_halved():
     assert stop.estimate.capacity_per_s == pytest.approx(80, rel=0.05)
 
 
-def test_of_several_limits_the_one_missed_first_counts():
+def test_the_limit_that_is_missed_first_decides():
     def both(rate, random):
         first, second = queue(rate, random, capacity=90.0), queue(rate, random, capacity=70.0, name="p50")
         return first and second and {**first, **second}
@@ -85,7 +85,7 @@ def test_of_several_limits_the_one_missed_first_counts():
     assert stop.estimate.limit == "p50"
 
 
-def test_a_cliff_is_bisected_and_lies_between_what_was_kept_and_missed():
+def test_a_cliff_is_bisected_between_rates_that_meet_and_miss_the_slo():
     stop, _ = run(lambda rate, random: {"p99": -1.5 + 0.02 * random.normal()} if rate < 73 else None)
     assert stop.reason == "cliff"
     assert stop.estimate.low_per_s < 73 <= stop.estimate.high_per_s
@@ -94,7 +94,7 @@ def test_a_cliff_is_bisected_and_lies_between_what_was_kept_and_missed():
     assert stop.confirmation == "passed"
 
 
-def test_what_does_not_rise_with_the_rate_has_no_capacity():
+def test_times_that_do_not_rise_with_the_rate_give_no_capacity():
     def moody(rate, random):
         return {"p99": -1.0 if rate <= 40 else 1.0 if rate >= 160 else float(random.normal())}
 
@@ -105,7 +105,7 @@ def test_what_does_not_rise_with_the_rate_has_no_capacity():
     assert stop.estimate.high_per_s == min(rate for rate in missed if rate > max(probe.rate_per_s for probe in probes if probe.is_met))
 
 
-def test_an_slo_that_no_rate_keeps_to_is_never_met():
+def test_an_slo_that_every_rate_misses_is_never_met():
     stop, probes = run(lambda rate, _: {"p99": 0.4} if rate < 100 else None)
     assert stop.reason == "never_met"
     assert stop.estimate.capacity_per_s is None
@@ -115,13 +115,13 @@ def test_an_slo_that_no_rate_keeps_to_is_never_met():
     assert min(probe.rate_per_s for probe in probes) == 10
 
 
-def test_an_slo_that_the_highest_rate_keeps_to_is_never_missed():
+def test_an_slo_that_the_highest_rate_meets_is_never_missed():
     stop, probes = run(queue, max_rate_per_s=50.0)
     assert (stop.reason, stop.estimate.capacity_per_s, stop.estimate.high_per_s) == ("never_missed", 50.0, None)
     assert [probe.rate_per_s for probe in probes] == [10, 20, 40, 50]
 
 
-def test_a_server_that_waits_for_batches_is_slow_below_its_capacity_too():
+def test_a_server_that_waits_for_batches_also_misses_the_slo_at_low_rates():
     def waiting(rate, random):
         found = queue(rate, random)
         return found and {"p99": max(found["p99"], math.log(30 / rate))}
@@ -132,7 +132,7 @@ def test_a_server_that_waits_for_batches_is_slow_below_its_capacity_too():
     assert stop.missed_below_per_s == 16
 
 
-def test_rates_that_the_generator_does_not_reach_bound_the_search():
+def test_rates_that_the_generator_cannot_reach_bound_the_search():
     settings, probes = SearchSettings(start_per_s=10.0), list[Probe]()
     while isinstance(step := decide(probes, settings), NextProbe):
         probes.append(Probe(step.rate_per_s, step.stage, {"p99": -1.0}, is_valid=step.rate_per_s < 100))
@@ -148,7 +148,7 @@ def test_rates_that_the_generator_does_not_reach_bound_the_search():
     assert (step.reason, len(probes)) == ("generator", 3), "no probe said anything of the target"
 
 
-def test_a_mishap_of_the_generator_is_tried_again_and_bounds_nothing():
+def test_an_invalid_probe_is_repeated_and_bounds_nothing_if_the_second_is_valid():
     settings, probes, random = SearchSettings(start_per_s=10.0, max_probes=20), list[Probe](), np.random.default_rng(1)
     while isinstance(step := decide(probes, settings), NextProbe):
         margins = queue(step.rate_per_s, random)
@@ -161,17 +161,17 @@ def test_a_mishap_of_the_generator_is_tried_again_and_bounds_nothing():
     assert step.estimate.capacity_per_s == pytest.approx(80, rel=0.05)
 
 
-def test_probes_and_minutes_are_budgets():
+def test_the_search_ends_at_max_probes_and_at_its_budget():
     stop, probes = run(functools.partial(queue, noise=0.4), max_probes=9)
     assert (stop.reason, len(probes)) == ("max_probes", 9)
-    assert stop.estimate.low_per_s is None or stop.estimate.low_per_s < 80
+    assert stop.estimate.low_per_s < 80 < stop.estimate.high_per_s
     stop, probes = run(functools.partial(queue, noise=0.4), budget_s=75.0)
     assert (stop.reason, len(probes)) == ("budget", 7)
     stop, probes = run(queue, max_probes=3)
     assert (stop.estimate.capacity_per_s, stop.estimate.high_per_s) == (40, None)
 
 
-def test_a_probe_that_would_take_longer_than_is_left_does_not_begin():
+def test_no_probe_starts_that_would_exceed_the_budget():
     settings, probes, random = SearchSettings(start_per_s=10.0, budget_s=200.0), list[Probe](), np.random.default_rng(0)
 
     def takes_s(step):
@@ -206,7 +206,7 @@ def test_a_precise_estimate_that_the_last_confirming_probe_missed_is_not_the_res
     assert (stop.reason, stop.confirmation) == (limit, "missed")
 
 
-def test_a_lower_limit_that_fresh_probes_miss_is_not_confirmed():
+def test_a_lower_end_that_three_confirming_probes_miss_is_not_confirmed():
     stop, _ = search_with_missed_confirmations()
     assert (stop.reason, stop.confirmation) == ("not_confirmed", "missed")
 

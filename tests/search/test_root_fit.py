@@ -1,4 +1,4 @@
-"""Where a line through noisy points crosses zero, and how sure that is."""
+"""The zero crossing of a line through noisy points, and its interval."""
 
 import math
 
@@ -18,7 +18,7 @@ def margins_of(rates, slope, root=100.0, noise=()):
 
 
 @pytest.mark.parametrize("centre", [90.0, 100.0, 112.0])
-def test_points_on_a_line_give_its_root_from_wherever_the_search_stands(centre):
+def test_points_on_a_line_give_its_root_from_any_centre(centre):
     found = fit_root(RATES, margins_of(RATES, 1.2), centre, 0.9)
     assert found.root_per_s == pytest.approx(100)
     assert (found.low_per_s, found.high_per_s) == (pytest.approx(100), pytest.approx(100))
@@ -26,7 +26,7 @@ def test_points_on_a_line_give_its_root_from_wherever_the_search_stands(centre):
     assert found.intercept + found.slope * (106 / found.centre_per_s - 1) == pytest.approx(1.2 * 0.06)
 
 
-def test_the_interval_is_where_the_line_cannot_be_told_from_zero():
+def test_the_interval_is_where_the_line_does_not_differ_significantly_from_zero():
     noise = np.random.default_rng(4).normal(0, 0.05, len(RATES))
     found = fit_root(RATES, margins_of(RATES, 1.2, noise=noise), 100.0, 0.9)
     # by its definition, over a grid: |line| <= t times the line's standard error there
@@ -41,26 +41,26 @@ def test_the_interval_is_where_the_line_cannot_be_told_from_zero():
     assert (found.low_per_s, found.high_per_s) == (pytest.approx(inside[0], abs=0.002), pytest.approx(inside[-1], abs=0.002))
 
 
-def test_the_interval_holds_the_root_as_often_as_it_says():
+def test_the_interval_covers_the_root_at_its_confidence():
     random = np.random.default_rng(11)
     found = [fit_root(RATES, margins_of(RATES, 1.5, noise=random.normal(0, 0.06, len(RATES))), 100.0, 0.9) for _ in range(600)]
     held = sum(one.low_per_s <= 100 <= one.high_per_s for one in found)
     assert 0.865 * 600 <= held <= 0.935 * 600  # seeded; within three standard errors of 90 %
 
 
-def test_a_line_that_may_be_level_bounds_nothing():
+def test_a_line_that_may_be_level_gives_no_bounds():
     noise = np.random.default_rng(2).normal(0, 0.3, len(RATES))
     found = fit_root(RATES, margins_of(RATES, 0.4, noise=noise), 100.0, 0.9)
-    assert found is None or not found.is_bounded
+    assert (found.low_per_s, found.high_per_s) == (0, math.inf)
 
 
-def test_a_falling_line_is_none_and_neither_are_two_points():
+def test_falling_lines_and_too_few_points_give_no_fit():
     assert fit_root(RATES, margins_of(RATES, -1.0), 100.0, 0.9) is None
     assert fit_root([95.0, 105.0], margins_of([95.0, 105.0], 1.0), 100.0, 0.9) is None
     assert fit_root([100.0] * 4, [0.1, -0.1, 0.2, 0.0], 100.0, 0.9) is None
 
 
-def test_what_lies_far_from_the_root_has_no_say():
+def test_points_far_from_the_root_are_ignored():
     far = [10.0, 20.0, 300.0]
     found = fit_root([*RATES, *far], [*margins_of(RATES, 1.2), -0.01, -0.02, 9.0], 100.0, 0.9)
     assert found.root_per_s == pytest.approx(100)

@@ -1,0 +1,79 @@
+"""The lifecycle of a run: which result it stores, and what it leaves behind when it ends early."""
+
+import asyncio
+
+import pytest
+import yaml
+
+from perfkit.errors import TargetError
+from perfkit.measurement.control import Interruption, RunObserver
+from perfkit.measurement.lifecycle import measure_scenario
+from perfkit.measurement.load_points import FixedPoints, load_point_source
+from perfkit.scenario.file import read_scenario
+from perfkit.search.capacity_search import CapacitySearch
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Reads a short scenario; keyword arguments replace whole sections."""
+
+    def read(**sections):
+        document = {
+            "target": {"model": "simple"},
+            "load": {"closed": {"concurrency": [1, 2], "think_time": "1ms"}},
+            "measure": {"warmup": "0s", "requests": 20},
+            "telemetry": False,
+            **sections,
+        }
+        path = tmp_path / "scenario.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return read_scenario(path, environ={})
+
+    return read
+
+
+class InterruptingObserver(RunObserver):
+    """Interrupts the run after its first load point."""
+
+    def __init__(self, interruption):
+        self.interruption = interruption
+
+    def point_finished(self, point):
+        self.interruption.interrupt()
+
+
+def measure(loaded, folder, interruption, observer, **options):
+    return asyncio.run(measure_scenario(loaded, folder, observer, interruption, **options))
+
+
+def test_an_interrupted_run_stores_what_it_measured(load, tmp_path):
+    interruption = Interruption()
+    measured = measure(load(), tmp_path / "out", interruption, InterruptingObserver(interruption))
+    assert (measured.result.status, len(measured.result.points)) == ("interrupted", 1)
+    assert measured.folder == tmp_path / "out"
+    assert (measured.folder / "result.json").exists()
+
+
+def test_an_interrupted_run_leaves_nothing_if_incomplete_results_are_not_kept(load, tmp_path):
+    interruption = Interruption()
+    measured = measure(load(), tmp_path / "out", interruption, InterruptingObserver(interruption), keep_incomplete=False)
+    assert (measured.result.status, measured.folder) == ("interrupted", None)
+    assert [path.name for path in tmp_path.iterdir()] == ["scenario.yaml"]
+
+
+@pytest.mark.parametrize("keep_incomplete", [True, False])
+def test_a_run_that_measures_nothing_leaves_nothing(load, tmp_path, keep_incomplete):
+    loaded = load(target={"model": "simple", "url": "http://127.0.0.1:1"})
+    with pytest.raises(TargetError, match="cannot be reached"):
+        measure(loaded, tmp_path / "out", Interruption(), RunObserver(), keep_incomplete=keep_incomplete)
+    assert [path.name for path in tmp_path.iterdir()] == ["scenario.yaml"]
+
+
+def test_a_search_load_is_searched_and_any_other_has_fixed_points(load):
+    search = load(load={"search": {"slo": {"p99": "50ms"}}}, measure={"duration": "1s"})
+    assert isinstance(load_point_source(search), CapacitySearch)
+    source = load_point_source(load(measure={"requests": 20, "repetitions": 2}))
+    assert isinstance(source, FixedPoints)
+    points = [source.next_point(probe_time_ns=1) for _ in range(5)]
+    assert [(point.repetition, point.load.concurrency) for point in points[:4]] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert points[4] is None
