@@ -186,7 +186,8 @@ async def child_process(
         await asyncio.wait([starting])  # which is not cancelled with us: a process half started would be ended by nobody
         yield starting.result()
     finally:
-        await asyncio.wait([starting])
+        if not starting.done():  # an await here may raise a cancellation that is pending, and the child would go on running
+            await asyncio.wait([starting])
         if starting.exception() is None:
             await starting.result()._stop(patience)  # noqa: SLF001 - of this module
 
