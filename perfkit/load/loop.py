@@ -8,7 +8,7 @@ import enum
 from typing import Any
 
 from perfkit.clock import Clock
-from perfkit.load.tasks import any_of
+from perfkit.load.tasks import any_of, run_with_side_tasks
 from perfkit.transport.base import Outcome, Reply, Transport
 from perfkit.units import NS_PER_S
 
@@ -80,18 +80,10 @@ class Loop(abc.ABC):
 
     async def run(self) -> Ending:
         """Sends until the window ends, then awaits the answers for as long as the phases allow."""
-        window = asyncio.ensure_future(self._end_window())
         try:
-            async with self._sending() as answered:
-                await self._draining.wait()
-                drained = self._clock.sleep_until_ns(self._clock.now_ns() + self._phases.drain_ns)
-                await any_of(drained, self._drain_cut_short.wait(), also=answered)
-                if not answered.done():
-                    self._transport.abandon()
-                await answered
+            await run_with_side_tasks(self._send_and_drain(), self._end_window())
         finally:  # also where this is cancelled or sending failed
             self._stop_sending()
-            window.cancel()
         if not self.ending.reason and (error := self._was_lost_in_the_end()):
             self.ending.reason, self.ending.cause = error, StopCause.TARGET_LOST
         return self.ending
@@ -143,6 +135,15 @@ class Loop(abc.ABC):
         if lost is None or lost.attempts < 2 or self.ending.stopped_ns - lost.since_ns < min(_LOST_AFTER_NS, load_ns // 10):
             return ""
         return lost.error
+
+    async def _send_and_drain(self) -> None:
+        async with self._sending() as answered:
+            await self._draining.wait()
+            drained = self._clock.sleep_until_ns(self._clock.now_ns() + self._phases.drain_ns)
+            await any_of(drained, self._drain_cut_short.wait(), also=answered)
+            if not answered.done():
+                self._transport.abandon()
+            await answered
 
     async def _end_window(self) -> None:
         if self._phases.window_end_ns is not None:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from perfkit.clock import ManualClock
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.loop import Phases, StopCause
@@ -11,14 +13,14 @@ from perfkit.transport.scripted import ScriptedTransport
 MS, S = 1_000_000, 1_000_000_000
 
 
-def ending(script, *, window_ns, think_time_ns=0, stop_at_ns=None):
+def ending(script, *, window_ns, concurrency=1, think_time_ns=0, stop_at_ns=None):
     clock = ManualClock()
 
     async def main():
         phases = Phases.plan(0, warmup_ns=0, window_ns=window_ns, requests=None, drain_ns=30 * S)
         loop = ClosedLoop(
             ScriptedTransport(clock, script), [Prepared(())], lambda _: None,
-            concurrency=1, phases=phases, clock=clock, think_time_ns=think_time_ns,
+            concurrency=concurrency, phases=phases, clock=clock, think_time_ns=think_time_ns,
         )  # fmt: skip
 
         async def stop():
@@ -50,3 +52,15 @@ def test_one_refused_connection_after_a_long_thought_loses_nobody():
     ended = ending(lambda index: (10 * MS, Outcome.CONNECT_FAILED if index == 1 else Outcome.OK), window_ns=20 * S, think_time_ns=4 * S)
     assert ended.cause is not StopCause.TARGET_LOST
     assert ended.reason == ""
+
+
+@pytest.mark.parametrize("index", [1, 99])
+def test_a_connection_that_is_refused_once_the_load_is_over_or_as_its_last_loses_nobody(index):
+    """Request 1 is refused in the drain, where the server may have closed; request 99 is the window's last."""
+    refused_after_ns = 1500 * MS if index == 1 else 10 * MS
+    ended = ending(
+        lambda sent: (refused_after_ns, Outcome.CONNECT_FAILED) if sent == index else (10 * MS, Outcome.OK),
+        window_ns=S,
+        concurrency=2 if index == 1 else 1,
+    )
+    assert (ended.cause, ended.reason) == (None, "")

@@ -142,7 +142,7 @@ def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
     seen = []
 
     async def main():
-        transport = ScriptedTransport(clock, lambda _: (MS, Outcome.OK))
+        transport = ScriptedTransport(clock, lambda _: (10 * MS, Outcome.OK))
         return await run_point(
             PointSpec(ClosedPlan(4, 0), S, 20 * S, None, S, 4), transport, [Prepared(())], clock=clock, address=Address("http", "h", 1), on_loop=lambda _: None,
             on_interval=lambda start_ns, interval: seen.append((start_ns, interval.index, interval.service_time.count, clock.now_ns())),
@@ -150,7 +150,7 @@ def test_intervals_come_while_the_point_goes_on_and_name_its_windows_start():
 
     clock.run(main())
     assert [index for _, index, *_ in seen] == list(range(20))
-    assert {(start_ns, count) for start_ns, _, count, _ in seen} == {(6 * S, 4000)}
+    assert {(start_ns, count) for start_ns, _, count, _ in seen} == {(6 * S, 400)}
     assert seen[0][3] < 12 * S
 
 
@@ -197,3 +197,14 @@ def test_an_arrival_at_the_very_start_is_not_late_however_long_its_schedule_took
     _, window, _ = run(lambda _: (MS, Outcome.OK), clock=clock, load=plan, warmup_ns=0, window_ns=S)
     assert window.outcomes[Outcome.OK] == 2
     assert window.times["pacing_delay"].max_ns == 0
+
+
+def test_a_rule_that_fails_beside_the_load_fails_the_point():
+    class BrokenLimit(float):
+        def __mul__(self, _):
+            raise RuntimeError("the limit cannot be computed")
+
+    clock = ManualClock(5 * S)
+    with pytest.raises(RuntimeError, match="the limit cannot be computed"):
+        run(lambda _: (20 * MS, Outcome.OK), clock=clock, abort_error_rate=BrokenLimit(0.5))
+    assert clock.now_ns() < 7 * S, "the load is not sent to its end"
