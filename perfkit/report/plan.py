@@ -20,42 +20,42 @@ _PLOTS = {
     "rate": (
         "Response time against arrival rate",
         (
-            "Points are measured, repetitions pooled; hollow ones are those at which the target did not keep up, which no curve was fitted to. Bands hold a new "
-            "measurement, after a restart, with a chance of 90 %. The grey stripe is the 90 % interval of the capacity. Curves end at the highest rate fitted."
+            "Points are measurements, repetitions pooled; at hollow points the target did not keep up, and they are not part of the fit. A new measurement "
+            "after a restart lies within its band with a probability of 90 %. The grey stripe is the 90 % interval of the capacity. Curves end at the highest fitted rate."
         ),
     ),
     "front": (
         "Cost against response time",
         (
-            "Each point is a fleet for the demand at some headroom, which decides how much each replica is sent. On the line no fleet is cheaper without being slower. "
-            "Times are those of the fitted curve; where a replica is sent less than the lowest rate measured they are extrapolated."
+            "Each point is a number of replicas that serves the demand at some headroom, which sets the rate per replica. On the line, none is cheaper without being slower. "
+            "Times come from the fitted curve; they are extrapolated if a replica receives less than the lowest measured rate."
         ),
     ),
     "throughput": (
         "Throughput against concurrency",
         (
-            "Closed loops. The law is Gunther's universal scalability law, fitted to logarithms; dotted is what lies beyond the measurements, up to 1.5 times the largest "
-            "concurrency. Where its peak is not observed, or the law does not apply, the tables say so."
+            "Closed loops. The curve is Gunther's universal scalability law, fitted to logarithms; it is dotted beyond the measurements, up to 1.5 times the largest "
+            "concurrency. The tables say whether its peak was observed and whether the law applies."
         ),
     ),
     "latency-throughput": (
         "Response time against throughput",
-        "Measured points of open loops. Where the line turns upwards, more load buys waiting and no throughput.",
+        "Measurements of open loops. Where the line turns upwards, more load adds waiting but no throughput.",
     ),
     "gpu": (
         "GPUs against arrival rate",
-        "Means over the measured windows. Busy is the share of time in which a kernel ran, not the share of the capacity. Energy is power over inferences.",
+        "Means over the measured windows. Busy is the share of time in which a kernel ran, not the used share of the capacity. Energy is power ÷ inferences per second.",
     ),
     "forecast": (
-        "Demand to come",
+        "Forecast of the demand",
         (
-            "A log-linear trend of daily peaks and courses drawn around it; the band holds the daily peak with a chance of 80 %. Dotted lines mark the days by which one, five "
-            "and nine in ten courses first exceed the capacity. Shaded is what lies further ahead than the history is long."
+            "A log-linear trend of daily peaks, with simulated futures around it; the daily peak lies within the band with a probability of 80 %. Dotted lines mark the days by which 10 %, 50 % "
+            "and 90 % of the simulations first exceed the capacity. The shaded part lies further ahead than the history is long."
         ),
     ),
     "held-out": (
-        "Queueing models on points they were not fitted to",
-        "Fitted up to 70 % of the capacity. A model with a point outside its dotted lines is rejected, and nothing is taken from it.",
+        "Queueing models on held-out points",
+        "Each model was fitted to the points up to 70 % of the capacity and predicts the others. A model with a point outside its dotted lines is rejected and not used.",
     ),
 }
 """Each plot's title, and how to read it."""
@@ -112,74 +112,77 @@ def headline(plan: CapacityPlan) -> list[str]:
     replicas = f"{fleet.replicas} replica{'s' if fleet.replicas > 1 else ''}"
     cost = ""
     if chosen.cost_per_hour is not None and chosen.cost_per_million is not None:
-        cost = f", for {_money(chosen.cost_per_hour, chosen)} an hour ({_money(chosen.cost_per_million, chosen)} a million inferences)"
-    demand, takes = format_rate_per_s(inputs.demand_per_s), format_rate_per_s(capacity.per_s)
+        cost = f", for {_money(chosen.cost_per_hour, chosen)} per hour ({_money(chosen.cost_per_million, chosen)} per million inferences)"
+    low, middle, high = (format_rate_per_s(rate_per_s) for rate_per_s in (capacity.low_per_s, capacity.per_s, capacity.high_per_s))
+    demand, each = format_rate_per_s(inputs.demand_per_s), format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)
     if chosen.batch_size > 1:
-        demand, takes = demand.replace("/s", " inferences/s"), takes.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
+        demand, middle = demand.replace("/s", " inferences/s"), middle.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
     sentences = [
         f"{replicas} of {chosen.name} serve {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",
         (
-            f"One replica takes {takes} (90 % interval {format_rate_per_s(capacity.low_per_s)} to {format_rate_per_s(capacity.high_per_s)}); "
-            f"planned with {format_rate_per_s(capacity.low_per_s)}. Each is sent {format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)}, and the fleet keeps {fleet.headroom:.0%} of headroom."
+            f"One replica serves {middle} (90 % interval {low} to {high}); the plan uses {low}. "
+            f"Each replica receives {each}, which leaves {fleet.headroom:.0%} headroom."
         ),
     ]
-    others = [one for one in plan.configurations if one.name != chosen.name and one.fleet]
+    others = ", ".join(f"{one.name} {_amount(plan, one)}" for one in plan.configurations if one.name != chosen.name and one.fleet)
     if others:
-        by = "costs" if plan.compares_costs else "replicas"
-        listed = ", ".join(f"{one.name} {_amount(one, by)}" for one in others)
-        sentences.append(
-            f"Of the configurations it is the {'cheapest' if plan.compares_costs else 'one with the fewest replicas'}: {chosen.name} {_amount(chosen, by)}, {listed}."
-        )
+        criterion = "the cheapest" if plan.compares_costs else "the one with the fewest replicas"
+        sentences.append(f"{chosen.name} is {criterion} of the configurations: {chosen.name} {_amount(plan, chosen)}, {others}.")
     if plan.exhaustion is not None:
-        out = plan.exhaustion
-        supply = f"{plan.exhaustion_replicas} replicas less headroom ({format_rate_per_s(out.capacity_per_s)})"
-        p10, p50, p90 = (exhaustion_date(plan, days) for days in (out.p10_days, out.p50_days, out.p90_days))
-        when = f"Demand exceeds {supply} on {p50}" if out.p50_days is not None else f"Demand is not expected to exceed {supply}: {p50}"
+        p10, p50, p90 = (
+            exhaustion_date(plan, days) for days in (plan.exhaustion.p10_days, plan.exhaustion.p50_days, plan.exhaustion.p90_days)
+        )
+        supply = f"{plan.exhaustion_replicas} replicas less headroom ({format_rate_per_s(plan.exhaustion.capacity_per_s)})"
+        is_expected = plan.exhaustion.p50_days is not None
+        when = f"Demand exceeds {supply} on {p50}" if is_expected else f"Demand is not expected to exceed {supply}: {p50}"
         sentences.append(f"{when} (P50; P10 {p10}, P90 {p90}).")
     return sentences
 
 
 def predictions(plan: CapacityPlan) -> list[str]:
     """The predictions in sentences."""
-    return [
-        f"{one.name} at {format_rate_per_s(it.rate_per_s)}: {named.percentile.replace('_', '.')} {format_duration_ns(it.value)}, "
-        f"90 % interval {format_duration_ns(it.low)} to {format_duration_ns(it.high)} (half-width {it.half_width:.0%})."
-        for one in plan.configurations
-        for named in one.predictions
-        for it in [named.expected]
-    ]
+    sentences = []
+    for one in plan.configurations:
+        for prediction in one.predictions:
+            percentile, expected = prediction.percentile.replace("_", "."), prediction.expected
+            value, low, high = (format_duration_ns(value_ns) for value_ns in (expected.value, expected.low, expected.high))
+            interval = f"90 % interval {low} to {high} (half-width {expected.half_width:.0%})"
+            sentences.append(f"{one.name} at {format_rate_per_s(expected.rate_per_s)}: {percentile} {value}, {interval}.")
+    return sentences
 
 
-def _amount(one: ConfigurationPlan, by: str) -> str:
-    if by == "costs":
+def _amount(plan: CapacityPlan, one: ConfigurationPlan) -> str:
+    """What the configurations are compared by: the cost, or the number of replicas."""
+    if plan.compares_costs:
         return f"{_money(one.cost_per_hour or 0.0, one)}/h"
     return f"{one.fleet.replicas if one.fleet else 0}"
 
 
 def _money(amount: float, one: ConfigurationPlan) -> str:
-    """`$2.50`, or `2.50 EUR`."""
+    """An amount with its currency: `$2.50`, or `2.50 EUR`."""
     is_sign = len(one.currency) == 1
     return f"{one.currency if is_sign else ''}{amount:,.2f}{f' {one.currency}' if one.currency and not is_sign else ''}"
 
 
 def slo_text(slo: SloLimits) -> str:
-    """`p99 < 50.0 ms, errors < 0.1%`."""
+    """The limits in words: `p99 < 50.0 ms, errors < 0.1%`."""
     names = {quantile: name.replace("_", ".") for name, quantile in QUANTILES.items()}
     limits = [f"{names[quantile]} < {format_duration_ns(limit_ns)}" for quantile, limit_ns in slo.percentiles_ns.items()]
     return ", ".join([*limits, *([f"errors < {f'{100 * slo.error_rate:.3g}%'}"] if slo.error_rate is not None else [])])
 
 
 def plan_remarks(plan: CapacityPlan) -> list[tuple[str, Sequence[str]]]:
-    """What a reader must know: by heading, sentences; those without are left out."""
+    """Headings with their sentences, without the empty ones: caveats, assumptions, and the data."""
     several = len(plan.configurations) > 1
 
     def of_each(field: str) -> list[str]:
         return [f"{one.name}: {text}" if several else text for one in plan.configurations for text in getattr(one, field)]
 
-    data = [
-        f"{one.name}: {one.model}{f' ({one.settings})' if one.settings else ''}, {one.runs} result{'s' if one.runs != 1 else ''} with an open loop; from {', '.join(one.sources)}."
-        for one in plan.configurations
-    ]
+    data = []
+    for one in plan.configurations:
+        settings = f" ({one.settings})" if one.settings else ""
+        results = f"{one.runs} result{'s' if one.runs != 1 else ''} with an open loop"
+        data.append(f"{one.name}: {one.model}{settings}, {results}; from {', '.join(one.sources)}.")
     refused = [f"{one.name} is left out: {one.refusal}" for one in plan.configurations if one.refusal]
     rejected = [
         f"{one.name}: {validation.sentence}" for one in plan.configurations for validation in one.validations if not validation.errors

@@ -1,20 +1,21 @@
-"""The pictures of a plan, as SVG text."""
+"""The plots of a capacity plan."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
 from perfkit.plan.rate_points import KEPT_UP
-from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, VERMILLION, WIDTH_IN, render_svgs, scale_times
+from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, VERMILLION, WIDTH_IN, legend_key, render_svgs, scale_times
 from perfkit.stats.usl import FURTHEST, UslFit
+from perfkit.stats.validation import MEAN_WITHIN, P99_WITHIN
 
-_BY_PERCENTILE = {"p50": BLUE, "p95": GREEN, "p99": VERMILLION}
-_PANELS_A_ROW, _PANEL_IN = 2, 3.5
+_COLOUR_OF = {"p50": BLUE, "p95": GREEN, "p99": VERMILLION}
+_PANELS_PER_ROW, _PANEL_IN = 2, 3.5
 _FAN_DAYS_AT_LEAST = 30
 
 
@@ -33,65 +34,64 @@ def render_plan_plots(plan: CapacityPlan) -> dict[str, str]:
 
 
 def rate_figure(plan: CapacityPlan) -> Figure | None:
-    """The rate against p50, p95 and p99: measured, the curve with its 90 % band, the SLO and the capacity."""
-    shown = [one for one in plan.configurations if one.curves]
-    if not shown:
+    """p50, p95 and p99 against the rate: measurements, fitted curves with 90 % bands, the SLO and the capacity."""
+    planned = [one for one in plan.configurations if one.curves]
+    if not planned:
         return None
-    figure, panels = _panels(len(shown))
-    for one, panel in zip(shown, panels, strict=True):
-        values = [_draw_curve(panel, one, name, colour) for name, colour in _BY_PERCENTILE.items()]
+    figure, panels = _panels(len(planned))
+    for one, panel in zip(planned, panels, strict=True):
+        values_ms = [value_ms for name, colour in _COLOUR_OF.items() for value_ms in _draw_curve(panel, one, name, colour)]
         limits_ms = [limit / NS_PER_MS for limit in plan.inputs.slo.percentiles_ns.values()]
         for limit_ms in limits_ms:
             panel.axhline(limit_ms, color=INK, lw=1, ls="--", gid=f"slo-{limit_ms:g}")
         if one.capacity:
             panel.axvspan(one.capacity.low_per_s, one.capacity.high_per_s, color=MUTED, alpha=0.15, lw=0)
             panel.axvline(one.capacity.per_s, color=MUTED, lw=1, gid="capacity")
-        known = [value for some in values for value in some]
-        if known:
-            scale_times(panel, min(known), max([*known, *limits_ms]))
+        if values_ms:
+            scale_times(panel, min(values_ms), max([*values_ms, *limits_ms]))
         panel.set_title(one.name)
         panel.set_xlabel("arrival rate (requests per second)")
         panel.set_ylabel("response time (ms)")
         panel.set_xlim(0, max(point.rate_per_s for point in one.points) * 1.06)
         panel.xaxis.set_major_formatter(NUMBERS)
-    keys = [Line2D([], [], color=colour, marker="o", label=name) for name, colour in _BY_PERCENTILE.items()]
-    keys += [Line2D([], [], color=INK, lw=1, ls="--", label="SLO"), Line2D([], [], color=MUTED, lw=6, alpha=0.3, label="capacity")]
-    keys.append(Line2D([], [], color=MUTED, marker="o", mfc="white", ls="", label="did not keep up"))
-    figure.legend(handles=keys, loc="outside right upper")
+    handles = [legend_key(color=colour, marker="o", label=name) for name, colour in _COLOUR_OF.items()]
+    handles += [legend_key(color=INK, lw=1, ls="--", label="SLO"), legend_key(color=MUTED, lw=6, alpha=0.3, label="capacity")]
+    handles.append(legend_key(color=MUTED, marker="o", mfc="white", ls="", label="did not keep up"))
+    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
 def _draw_curve(panel: Axes, one: ConfigurationPlan, name: str, colour: str) -> list[float]:
-    """Draws a percentile and gives its values, for the scale."""
+    """Draws a percentile's measurements and curve; returns the values in ms that set the scale."""
     measured = [
         (point.rate_per_s, point.percentiles_ns[name] / NS_PER_MS, point.state == KEPT_UP)
         for point in one.points
         if name in point.percentiles_ns
     ]
-    for kept_up, face in ((True, colour), (False, "white")):
-        some = [(rate, value) for rate, value, kept in measured if kept is kept_up]
-        if some:
-            panel.plot(*zip(*some, strict=True), color=colour, marker="o", mfc=face, ls="", gid=f"measured-{name}-{kept_up}")
+    for has_kept_up, face in ((True, colour), (False, "white")):
+        points = [(rate_per_s, value_ms) for rate_per_s, value_ms, kept_up in measured if kept_up is has_kept_up]
+        if points:
+            panel.plot(*zip(*points, strict=True), color=colour, marker="o", mfc=face, ls="", gid=f"measured-{name}-{has_kept_up}")
     curve = one.curves.get(name)
-    values = [value for _, value, kept in measured if kept]
+    values_ms = [value_ms for _, value_ms, kept_up in measured if kept_up]
     if curve is None:
-        return values
+        return values_ms
     rates = np.linspace(curve.lowest_rate_per_s, min(curve.highest_rate_per_s, 0.995 * curve.saturation_per_s), 80)
     predicted = [curve.predict(float(rate)) for rate in rates]
-    panel.plot(rates, [p.value / NS_PER_MS for p in predicted], color=colour, gid=f"curve-{name}")
-    low, high = [p.low / NS_PER_MS for p in predicted], [p.high / NS_PER_MS for p in predicted]
-    panel.fill_between(rates, low, high, color=colour, alpha=0.15, lw=0)
-    # a band may reach to nothing and to anything: it does not set the scale
-    return [*values, max(min(low), min(values) / 4), min(max(high), 4 * max(values))]
+    low_ms, middle_ms, high_ms = ([getattr(prediction, end) / NS_PER_MS for prediction in predicted] for end in ("low", "value", "high"))
+    panel.plot(rates, middle_ms, color=colour, gid=f"curve-{name}")
+    panel.fill_between(rates, low_ms, high_ms, color=colour, alpha=0.15, lw=0)
+    # a very wide band does not set the scale
+    return [*values_ms, max(min(low_ms), min(values_ms) / 4), min(max(high_ms), 4 * max(values_ms))]
 
 
 def throughput_figure(plan: CapacityPlan) -> Figure | None:
-    """Throughput against concurrency with the fitted law and the bounds."""
-    shown = [one for one in plan.configurations if len({point.concurrency for point in one.closed}) > 1]
-    if not shown:
+    """Throughput against concurrency, with the fitted scalability law and the bounds."""
+    planned = [one for one in plan.configurations if len({point.concurrency for point in one.closed}) > 1]
+    if not planned:
         return None
-    figure, panels = _panels(len(shown))
-    for one, panel in zip(shown, panels, strict=True):
+    figure, panels = _panels(len(planned))
+    for one, panel in zip(planned, panels, strict=True):
         concurrencies = [point.concurrency for point in one.closed]
         panel.plot(concurrencies, [point.throughput_per_s for point in one.closed], color=BLUE, marker="o", ls="", gid="measured")
         highest = max(point.throughput_per_s for point in one.closed)
@@ -113,54 +113,54 @@ def throughput_figure(plan: CapacityPlan) -> Figure | None:
         panel.set_ylim(0, highest * 1.12)
         panel.set_xlim(0, None)
         panel.yaxis.set_major_formatter(NUMBERS)
-    keys = [
-        Line2D([], [], color=BLUE, marker="o", ls="", label="measured"),
-        Line2D([], [], color=VERMILLION, label="scalability law"),
-        Line2D([], [], color=VERMILLION, ls=":", label="extrapolated"),
-        Line2D([], [], color=MUTED, lw=0.8, ls="--", label="bound min(N/R₁, X_max)"),
-        Line2D([], [], color=MUTED, lw=6, alpha=0.3, label="peak, 95 % interval"),
+    handles = [
+        legend_key(color=BLUE, marker="o", ls="", label="measured"),
+        legend_key(color=VERMILLION, label="scalability law"),
+        legend_key(color=VERMILLION, ls=":", label="extrapolated"),
+        legend_key(color=MUTED, lw=0.8, ls="--", label="bound min(N/R₁, X_max)"),
+        legend_key(color=MUTED, lw=6, alpha=0.3, label="peak, 95 % interval"),
     ]
-    figure.legend(handles=keys, loc="outside right upper")
+    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
 def latency_throughput_figure(plan: CapacityPlan) -> Figure | None:
-    """Response time against throughput, a line a configuration."""
+    """p50 and p99 against throughput, in a colour per configuration."""
     figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
-    panel, known, keys = figure.subplots(), [], []
-    for place, one in enumerate(plan.configurations):
-        colour = f"C{place}"
+    panel, times_ms, handles = figure.subplots(), [], []
+    for index, one in enumerate(plan.configurations):
+        colour = f"C{index}"
         for name, style in (("p50", "-"), ("p99", "--")):
-            some = [
+            values = [
                 (point.throughput_per_s, point.percentiles_ns[name] / NS_PER_MS) for point in one.points if name in point.percentiles_ns
             ]
-            if some:
-                panel.plot(*zip(*some, strict=True), color=colour, ls=style, marker="o", gid=f"{name}-{one.name}")
-                known += [value for _, value in some]
-        keys.append(Line2D([], [], color=colour, marker="o", label=one.name))
-    if not known:
+            if values:
+                panel.plot(*zip(*values, strict=True), color=colour, ls=style, marker="o", gid=f"{name}-{one.name}")
+                times_ms += [value for _, value in values]
+        handles.append(legend_key(color=colour, marker="o", label=one.name))
+    if not times_ms:
         return None
-    scale_times(panel, min(known), max(known))
+    scale_times(panel, min(times_ms), max(times_ms))
     panel.set_xlim(0, None)
     panel.xaxis.set_major_formatter(NUMBERS)
     panel.set_xlabel("throughput (ok answers per second)")
     panel.set_ylabel("response time (ms)")
-    keys += [Line2D([], [], color=MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
-    figure.legend(handles=keys, loc="outside right upper")
+    handles += [legend_key(color=MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
+    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
 def gpu_figure(plan: CapacityPlan) -> Figure | None:
-    """GPU time busy, power and energy an inference against the rate; None where no result has GPUs."""
-    shown = [
+    """GPU utilisation, power and energy per inference against the rate; None if no result has GPUs."""
+    planned = [
         one for one in plan.configurations if any(point.power_w is not None or point.gpu_utilization is not None for point in one.points)
     ]
-    if not shown:
+    if not planned:
         return None
     figure = Figure(figsize=(WIDTH_IN, 3.2), layout="constrained")
     busy, power, energy = figure.subplots(1, 3)
-    for place, one in enumerate(shown):
-        colour = f"C{place}"
+    for index, one in enumerate(planned):
+        colour = f"C{index}"
         series = (
             (busy, [(p.rate_per_s, 100 * p.gpu_utilization) for p in one.points if p.gpu_utilization is not None], "-", "utilization"),
             (power, [(p.rate_per_s, p.power_w) for p in one.points if p.power_w is not None], "-", "power"),
@@ -172,23 +172,23 @@ def gpu_figure(plan: CapacityPlan) -> Figure | None:
                 "idle",
             ),
         )
-        for panel, some, style, name in series:
-            if some:
-                panel.plot(*zip(*some, strict=True), color=colour, marker="o", ls=style, gid=f"{name}-{one.name}")
-    for panel, title in ((busy, "GPU busy (% of time)"), (power, "power (W)"), (energy, "energy an inference (J)")):
+        for panel, values, style, name in series:
+            if values:
+                panel.plot(*zip(*values, strict=True), color=colour, marker="o", ls=style, gid=f"{name}-{one.name}")
+    for panel, title in ((busy, "GPU busy (% of time)"), (power, "power (W)"), (energy, "energy per inference (J)")):
         panel.set_title(title)
         panel.set_xlabel("arrival rate (requests per second)")
         panel.set_xlim(0, None)
         panel.set_ylim(0, None)
-    keys = [Line2D([], [], color=f"C{place}", marker="o", label=one.name) for place, one in enumerate(shown)]
-    if any(p.energy and p.energy.above_idle_j is not None for one in shown for p in one.points):
-        keys.append(Line2D([], [], color=MUTED, ls="--", label="above idle"))
-    figure.legend(handles=keys, loc="outside right upper")
+    handles = [legend_key(color=f"C{index}", marker="o", label=one.name) for index, one in enumerate(planned)]
+    if any(p.energy and p.energy.above_idle_j is not None for one in planned for p in one.points):
+        handles.append(legend_key(color=MUTED, ls="--", label="above idle"))
+    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
 def forecast_figure(plan: CapacityPlan) -> Figure | None:
-    """Daily peaks, the fan of their future, and the capacity."""
+    """Daily peaks, their forecast, and the capacity."""
     forecast, exhaustion = plan.forecast, plan.exhaustion
     if forecast is None or exhaustion is None:
         return None
@@ -204,95 +204,92 @@ def forecast_figure(plan: CapacityPlan) -> Figure | None:
     panel.plot(days, middle, color=BLUE, lw=1, gid="median")
     panel.axhline(exhaustion.capacity_per_s, color=VERMILLION, lw=1, ls="--", gid="capacity")
     dates_of = (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days))
-    for line, (name, when) in enumerate(dates_of):  # each a little lower, since they may fall together
+    for line, (name, when) in enumerate(dates_of):  # each label a little lower, since the dates may coincide
         if when is not None and when <= ahead:
             panel.axvline(dates[-1] + when, color=MUTED, lw=0.8, ls=":", gid=f"exhausted-{name}")
             place = (dates[-1] + when, 0.16 - 0.06 * line)
-            panel.annotate(
-                name, place, xycoords=("data", "axes fraction"), xytext=(3, 0), textcoords="offset points", color=MUTED, fontsize=8
-            )
+            style: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "color": MUTED, "fontsize": 8}
+            panel.annotate(name, place, xycoords=("data", "axes fraction"), **style)
     if forecast.days < ahead:
         panel.axvspan(dates[-1] + forecast.days, days[-1], color=MUTED, alpha=0.08, lw=0)
     panel.set_ylim(0, None)
     panel.set_xlim(dates[0], days[-1])
     panel.yaxis.set_major_formatter(NUMBERS)
     panel.set_ylabel("daily peak (per second)")
-    keys = [
-        Line2D([], [], color=INK, lw=1, label="measured peaks"),
-        Line2D([], [], color=BLUE, label="forecast, P50"),
-        Line2D([], [], color=BLUE, lw=6, alpha=0.25, label="P10 to P90"),
-        Line2D([], [], color=VERMILLION, lw=1, ls="--", label="capacity less headroom"),
-        Line2D([], [], color=MUTED, lw=6, alpha=0.15, label="further than the history is long"),
+    handles = [
+        legend_key(color=INK, lw=1, label="measured peaks"),
+        legend_key(color=BLUE, label="forecast, P50"),
+        legend_key(color=BLUE, lw=6, alpha=0.25, label="P10 to P90"),
+        legend_key(color=VERMILLION, lw=1, ls="--", label="capacity less headroom"),
+        legend_key(color=MUTED, lw=6, alpha=0.15, label="further ahead than the history is long"),
     ]
-    figure.legend(handles=keys, loc="outside right upper")
+    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
 def held_out_figure(plan: CapacityPlan) -> Figure | None:
-    """Signed errors of the queueing models on the points they were not fitted to, with what is allowed."""
-    shown = [(one, validation) for one in plan.configurations for validation in one.validations if validation.errors]
-    if not shown:
+    """Signed errors of the queueing models on held-out points, with the allowed range."""
+    planned = [(one, validation) for one in plan.configurations for validation in one.validations if validation.errors]
+    if not planned:
         return None
-    figure, panels = _panels(len(shown))
-    for (one, validation), panel in zip(shown, panels, strict=True):
-        for figure_name, colour, marker, allowed in (("mean", BLUE, "o", 10), ("p99", VERMILLION, "s", 15)):
-            some = [(held.rate_per_s, 100 * held.error) for held in validation.errors if held.figure == figure_name]
-            if some:
-                panel.plot(*zip(*some, strict=True), color=colour, marker=marker, ls="", gid=f"error-{figure_name}")
-                for side in (-allowed, allowed):
-                    panel.axhline(side, color=colour, lw=0.8, ls=":")
+    figure, panels = _panels(len(planned))
+    for (one, validation), panel in zip(planned, panels, strict=True):
+        for figure_name, colour, marker, allowed in (("mean", BLUE, "o", MEAN_WITHIN), ("p99", VERMILLION, "s", P99_WITHIN)):
+            values = [(held.rate_per_s, 100 * held.error) for held in validation.errors if held.figure == figure_name]
+            if values:
+                panel.plot(*zip(*values, strict=True), color=colour, marker=marker, ls="", gid=f"error-{figure_name}")
+                for share in (-allowed, allowed):
+                    panel.axhline(100 * share, color=colour, lw=0.8, ls=":")
         panel.axhline(0, color=INK, lw=0.8)
         panel.set_title(f"{one.name}: {validation.model.split(',')[0]}, {'holds' if validation.is_accepted else 'rejected'}")
         panel.set_xlabel("arrival rate (requests per second)")
         panel.set_ylabel("predicted − measured (%)")
-    keys = [
-        Line2D([], [], color=BLUE, marker="o", ls="", label="mean"),
-        Line2D([], [], color=VERMILLION, marker="s", ls="", label="p99"),
+    handles = [
+        legend_key(color=BLUE, marker="o", ls="", label="mean"),
+        legend_key(color=VERMILLION, marker="s", ls="", label="p99"),
     ]
-    keys.append(Line2D([], [], color=MUTED, lw=0.8, ls=":", label="allowed"))
-    figure.legend(handles=keys, loc="outside right upper")
+    handles.append(legend_key(color=MUTED, lw=0.8, ls=":", label="allowed"))
+    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
 def front_figure(plan: CapacityPlan) -> Figure | None:
-    """Cost against response time, a point a headroom, with the Pareto front."""
+    """Cost against response time, a point per headroom, with the Pareto front."""
     figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
-    panel, keys, known, front = figure.subplots(), [], [], []
-    for place, one in enumerate(plan.configurations):
+    panel, handles, times_ms, front = figure.subplots(), [], [], []
+    for index, one in enumerate(plan.configurations):
         if not one.operations:
             continue
-        colour = f"C{place}"
-        for it in one.operations:
-            amount = it.cost_per_hour if plan.compares_costs and it.cost_per_hour is not None else float(it.replicas)
-            is_on = (one.name, it.headroom) in plan.front
-            panel.plot(
-                [amount], [it.slo_percentile_ns / NS_PER_MS], color=colour, marker="o", mfc=colour if is_on else "white", ms=5, ls=""
-            )
-            known.append(it.slo_percentile_ns / NS_PER_MS)
-            if is_on:
-                front.append((amount, it.slo_percentile_ns / NS_PER_MS))
-            if math.isclose(it.headroom, plan.inputs.headroom) and one.name == plan.cheapest:
-                panel.annotate("planned", (amount, it.slo_percentile_ns / NS_PER_MS), xytext=(6, 6), textcoords="offset points", color=INK)
-        keys.append(Line2D([], [], color=colour, marker="o", ls="", ms=5, label=one.name))
-    if not known:
+        colour = f"C{index}"
+        for operation in one.operations:
+            amount = operation.cost_per_hour if plan.compares_costs and operation.cost_per_hour is not None else float(operation.replicas)
+            time_ms, is_on_front = operation.slo_percentile_ns / NS_PER_MS, (one.name, operation.headroom) in plan.front
+            panel.plot([amount], [time_ms], color=colour, marker="o", mfc=colour if is_on_front else "white", ms=5, ls="")
+            times_ms.append(time_ms)
+            if is_on_front:
+                front.append((amount, time_ms))
+            if math.isclose(operation.headroom, plan.inputs.headroom) and one.name == plan.cheapest:
+                panel.annotate("planned", (amount, time_ms), xytext=(6, 6), textcoords="offset points", color=INK)
+        handles.append(legend_key(color=colour, marker="o", ls="", ms=5, label=one.name))
+    if not times_ms:
         return None
     panel.plot(*zip(*sorted(front), strict=True), color=MUTED, lw=1, zorder=1, gid="front")
-    scale_times(panel, min(known), max(known))
+    scale_times(panel, min(times_ms), max(times_ms))
     panel.set_xlim(0, None)
     panel.xaxis.set_major_formatter(NUMBERS)
     currency = next((one.currency for one in plan.configurations if one.currency), "")
-    panel.set_xlabel(f"cost an hour{f' ({currency})' if currency else ''}" if plan.compares_costs else "replicas")
+    panel.set_xlabel(f"cost per hour{f' ({currency})' if currency else ''}" if plan.compares_costs else "replicas")
     panel.set_ylabel(f"expected {plan.chosen.slo_percentile.replace('_', '.')} (ms)")
-    keys.append(Line2D([], [], color=MUTED, lw=1, marker="o", mfc=MUTED, ms=5, label="on the front"))
-    figure.legend(handles=keys, loc="outside right upper")
+    handles.append(legend_key(color=MUTED, lw=1, marker="o", mfc=MUTED, ms=5, label="on the front"))
+    figure.legend(handles=handles, loc="outside right upper")
     return figure
 
 
 def _panels(number: int) -> tuple[Figure, list[Axes]]:
-    columns = min(number, _PANELS_A_ROW)
+    columns = min(number, _PANELS_PER_ROW)
     rows = -(-number // columns)
-    figure = Figure(figsize=(WIDTH_IN, _PANEL_IN * rows if rows > 1 else _PANEL_IN), layout="constrained")
-    found: Sequence[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for panel in found[number:]:
+    figure = Figure(figsize=(WIDTH_IN, _PANEL_IN * rows), layout="constrained")
+    panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for panel in panels[number:]:
         panel.set_visible(False)
-    return figure, list(found[:number])
+    return figure, panels[:number]

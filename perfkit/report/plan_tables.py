@@ -8,15 +8,19 @@ from perfkit.report.table import Column, Table
 from perfkit.stats.usl import UslFit
 from perfkit.units import format_rate_per_s
 
+_CONFIGURATION = Column("configuration", "configuration")
+_RATE = Column("rate_per_s", "rate", "rate_per_s")
+_ENERGY_COLUMNS = (Column("energy_j", "energy per inference", "energy_j"), Column("energy_above_idle_j", "above idle", "energy_j"))
+
 
 def plan_tables(plan: CapacityPlan) -> tuple[Table, ...]:
-    """All tables that have rows, in the order to show them."""
+    """The tables that have rows, in the order of the page."""
     return tuple(table for table in _tables(plan) if table.rows)
 
 
-def money(plan: CapacityPlan) -> str:
-    """The currency, for headings."""
-    return next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
+def _cost_columns(plan: CapacityPlan) -> tuple[Column, Column]:
+    currency = next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
+    return Column("cost_per_hour", f"per hour{currency}", "cost"), Column("cost_per_million", f"per million{currency}", "cost")
 
 
 def _tables(plan: CapacityPlan) -> Iterator[Table]:
@@ -33,20 +37,18 @@ def _tables(plan: CapacityPlan) -> Iterator[Table]:
 
 def _configurations(plan: CapacityPlan) -> Table:
     columns = (
-        Column("configuration", "configuration"),
+        _CONFIGURATION,
         Column("capacity_per_s", "capacity", "rate_per_s"),
         Column("capacity_low_per_s", "from", "rate_per_s"),
         Column("capacity_high_per_s", "to", "rate_per_s"),
         Column("replicas", "replicas", "count"),
         Column("decided_by", "decided by"),
-        Column("rate_per_replica_per_s", "each", "rate_per_s"),
+        Column("rate_per_replica_per_s", "per replica", "rate_per_s"),
         Column("fleet_headroom", "headroom", "share"),
-        Column("cost_per_hour", f"per hour{money(plan)}", "cost"),
-        Column("cost_per_million", f"per million{money(plan)}", "cost"),
-        Column("energy_j", "energy an inference", "energy_j"),
-        Column("energy_above_idle_j", "above idle", "energy_j"),
-        Column("target_concurrency", "in flight", "number"),
-        Column("refusal", "why not"),
+        *_cost_columns(plan),
+        *_ENERGY_COLUMNS,
+        Column("target_concurrency", "target concurrency", "number"),
+        Column("refusal", "reason for leaving it out", "prose"),
     )
     rows = []
     for one in plan.configurations:
@@ -58,16 +60,16 @@ def _configurations(plan: CapacityPlan) -> Table:
             one.target_concurrency, one.refusal or None,
         ))  # fmt: skip
     note = (
-        "Capacity is that of one replica in requests a second, with its 90 % interval; fleets are planned with the lower end, the 95 % lower limit. "
-        "Each: what a replica is sent. In flight: the concurrency that an autoscaler holds each to, λ·E[R] at that limit less the headroom (Little's law)."
+        "Capacity is that of one replica in requests per second, with its 90 % interval; the plan uses the lower end, a 95 % lower limit. Target concurrency: "
+        "what an autoscaler holds each replica to, λ·E[R] at that limit less the headroom (Little's law)."
     )
     return Table("configurations", "Configurations", columns, tuple(rows), note).without_empty_columns()
 
 
 def _points(plan: CapacityPlan) -> Table:
     columns = (
-        Column("configuration", "configuration"),
-        Column("rate_per_s", "rate", "rate_per_s"),
+        _CONFIGURATION,
+        _RATE,
         Column("state", "target"),
         Column("repetitions", "repetitions", "count"),
         Column("samples", "samples", "count"),
@@ -78,8 +80,7 @@ def _points(plan: CapacityPlan) -> Table:
         *(Column(f"{name}_ns", name, "duration_ns") for name in ("p50", "p95", "p99")),
         Column("gpu_utilization", "GPU busy", "share"),
         Column("power_w", "power", "power_w"),
-        Column("energy_j", "energy an inference", "energy_j"),
-        Column("energy_above_idle_j", "above idle", "energy_j"),
+        *_ENERGY_COLUMNS,
         Column("meets_slo", "meets the SLO", "yes_no"),
     )
     rows = tuple(
@@ -91,14 +92,14 @@ def _points(plan: CapacityPlan) -> Table:
         for one in plan.configurations
         for point in one.points
     )  # fmt: skip
-    note = "Measured, repetitions pooled. Goodput counts ok answers within the limit of the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
-    return Table("points", "What was measured", columns, rows, note).without_empty_columns()
+    note = "Repetitions pooled. Goodput counts ok answers within the limit on the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
+    return Table("points", "Measurements", columns, rows, note).without_empty_columns()
 
 
 def _predictions(plan: CapacityPlan) -> Table:
     columns = (
-        Column("configuration", "configuration"),
-        Column("rate_per_s", "rate", "rate_per_s"),
+        _CONFIGURATION,
+        _RATE,
         Column("percentile", "percentile"),
         Column("expected_ns", "expected", "duration_ns"),
         Column("low_ns", "90 % interval from", "duration_ns"),
@@ -112,66 +113,66 @@ def _predictions(plan: CapacityPlan) -> Table:
         for named in one.predictions
         for p in [named.expected]
     )
-    note = "Where a new measurement, after a restart, with repetitions as long as those measured, is expected to lie with a chance of 90 %. The half-width is the wider side's, as a share of what is expected."
+    note = (
+        "A new measurement after a restart, with repetitions of the same length, lies in the interval with a probability of 90 %. "
+        "The half-width is that of the wider side, as a share of the expected value."
+    )
     return Table("predictions", "Predictions", columns, rows, note)
 
 
 def _fleet_table(plan: CapacityPlan) -> Table:
     columns = (
-        Column("configuration", "configuration"),
+        _CONFIGURATION,
         Column("demand_per_s", "demand", "rate_per_s"),
         Column("headroom", "headroom", "share"),
         Column("redundancy", "redundancy", "count"),
         Column("replicas", "replicas", "count"),
-        Column("cost_per_hour", f"per hour{money(plan)}", "cost"),
-        Column("cost_per_million", f"per million{money(plan)}", "cost"),
+        *_cost_columns(plan),
     )
     rows = tuple(
         (one.name, row.demand_per_s, row.headroom, row.redundancy, row.replicas, row.cost_per_hour, row.cost_per_million)
         for one in sorted(plan.configurations, key=lambda one: one.name != plan.cheapest)
         for row in one.table
     )
-    note = f"Redundancy is how many replicas may be down while {plan.inputs.failure_headroom:.0%} of headroom are kept."
-    others = " The other configurations' are in tables/fleets.csv." if len({row[0] for row in rows}) > 1 else ""
+    note = f"Redundancy: the number of replicas that may be down while {plan.inputs.failure_headroom:.0%} headroom remain."
+    others = " tables/fleets.csv holds the other configurations too." if len({row[0] for row in rows}) > 1 else ""
     title = f"Replicas of {plan.cheapest} by demand, headroom and redundancy"
     return Table("fleets", title, columns, rows, note + others, shown_rows=len(plan.chosen.table)).without_empty_columns()
 
 
 def _operations(plan: CapacityPlan) -> Table:
     columns = (
-        Column("configuration", "configuration"),
+        _CONFIGURATION,
         Column("headroom", "headroom", "share"),
         Column("replicas", "replicas", "count"),
-        Column("cost_per_hour", f"per hour{money(plan)}", "cost"),
-        Column("cost_per_million", f"per million{money(plan)}", "cost"),
-        Column("rate_per_replica_per_s", "each is sent", "rate_per_s"),
+        *_cost_columns(plan),
+        Column("rate_per_replica_per_s", "rate per replica", "rate_per_s"),
         Column("percentile", "percentile"),
         Column("expected_ns", "expected", "duration_ns"),
         Column("is_on_front", "on the front", "yes_no"),
     )
     rows = tuple(
         (
-            one.name, it.headroom, it.replicas, it.cost_per_hour, it.cost_per_million, it.rate_per_replica_per_s,
-            one.slo_percentile.replace("_", "."), it.slo_percentile_ns, (one.name, it.headroom) in plan.front,
+            one.name, operation.headroom, operation.replicas, operation.cost_per_hour, operation.cost_per_million, operation.rate_per_replica_per_s,
+            one.slo_percentile.replace("_", "."), operation.slo_percentile_ns, (one.name, operation.headroom) in plan.front,
         )
         for one in plan.configurations
-        for it in one.operations
+        for operation in one.operations
     )  # fmt: skip
     what = "cost" if plan.compares_costs else "number of replicas (no prices are given)"
-    note = (
-        f"For the demand of {format_rate_per_s(plan.inputs.demand_per_s)}. On the front: no other has a lower {what} without a longer time."
-    )
+    demand = format_rate_per_s(plan.inputs.demand_per_s)
+    note = f"For the demand of {demand}. On the front: no other row has a lower {what} without a longer time."
     return Table("front", "Cost against response time", columns, rows, note).without_empty_columns()
 
 
 def _laws(plan: CapacityPlan) -> Table:
     columns = (
-        Column("configuration", "configuration"),
+        _CONFIGURATION,
         Column("figure", "figure"),
         Column("value", "value", "number"),
         Column("low", "from", "number"),
         Column("high", "to", "number"),
-        Column("comment", "what it says"),
+        Column("comment", "meaning", "prose"),
     )
     rows: list[tuple[Any, ...]] = []
     for one in plan.configurations:
@@ -180,19 +181,17 @@ def _laws(plan: CapacityPlan) -> Table:
                 rows.append((one.name, name, parameter.value, parameter.low, parameter.high, "universal scalability law, 95 % interval"))
             peak = one.usl.peak
             rows.append((one.name, "N*", *((peak.concurrency, peak.low, peak.high) if peak else (None,) * 3), one.usl.peak_sentence))
-            beyond = ", beyond what was measured" if one.usl.knee is not None and one.usl.is_extrapolated(one.usl.knee) else ""
-            rows.append((one.name, "N_k", one.usl.knee, None, None, f"knee of the law: most throughput for its response time{beyond}"))
+            beyond = ", beyond the measurements" if one.usl.knee is not None and one.usl.is_extrapolated(one.usl.knee) else ""
+            rows.append((one.name, "N_k", one.usl.knee, None, None, f"knee of the law: maximum of throughput ÷ response time{beyond}"))
         elif one.usl is not None:
             rows.append((one.name, "universal scalability law", None, None, None, one.usl.sentence))
         if one.knee:
             rows.append(
-                (one.name, "knee", one.knee.concurrency, None, None, "measured concurrency of the most throughput for its response time")
+                (one.name, "knee", one.knee.concurrency, None, None, "measured concurrency with the maximum of throughput ÷ response time")
             )
         if one.bounds:
             rows.append((one.name, "X_max (per s)", one.bounds.highest_throughput_per_s, None, None, "highest throughput measured"))
-            rows.append(
-                (one.name, "N_sat", one.bounds.saturating_concurrency, None, None, "X_max·R₁: with more requests in flight they wait")
-            )
+            rows.append((one.name, "N_sat", one.bounds.saturating_concurrency, None, None, "X_max·R₁: additional requests in flight queue"))
     return Table(
         "laws", "Closed loops: the scalability law, knee and bounds", columns, tuple(rows), "Assumes closed loops without think time."
     )
@@ -200,9 +199,9 @@ def _laws(plan: CapacityPlan) -> Table:
 
 def _held_out(plan: CapacityPlan) -> Table:
     columns = (
-        Column("configuration", "configuration"),
+        _CONFIGURATION,
         Column("model", "model"),
-        Column("rate_per_s", "rate", "rate_per_s"),
+        _RATE,
         Column("figure", "figure"),
         Column("measured_ns", "measured", "duration_ns"),
         Column("predicted_ns", "predicted", "duration_ns"),
@@ -214,13 +213,13 @@ def _held_out(plan: CapacityPlan) -> Table:
         for validation in one.validations
         for held in validation.errors
     )
-    told = [f"{one.name}: {validation.sentence}" for one in plan.configurations for validation in one.validations]
-    return Table("held_out", "Queueing models on points they were not fitted to", columns, rows, " ".join(told))
+    sentences = [f"{one.name}: {validation.sentence}" for one in plan.configurations for validation in one.validations]
+    return Table("held_out", "Queueing models on held-out points", columns, rows, " ".join(sentences))
 
 
 def _what_if(plan: CapacityPlan) -> Table:
     columns = (
-        Column("configuration", "configuration"),
+        _CONFIGURATION,
         Column("model", "model"),
         Column("change", "change"),
         Column("saturation_per_s", "saturated at", "rate_per_s"),
@@ -233,7 +232,7 @@ def _what_if(plan: CapacityPlan) -> Table:
         for one in plan.configurations
         for row in one.what_if
     )
-    note = "By models that held on points they were not fitted to. That of batches knows means alone, and no largest batch: where there is one, less is served."
+    note = "From models that were accepted on held-out points. The batching model gives means only and assumes no maximum batch size; with one, the server serves less."
     return Table("what_if", "What if", columns, rows, note).without_empty_columns()
 
 
@@ -241,31 +240,29 @@ def _forecast(plan: CapacityPlan) -> Table:
     columns = (Column("figure", "figure"), Column("value", "value"))
     if plan.forecast is None or plan.exhaustion is None:
         return Table("forecast", "Forecast", columns, ())
-    found, out = plan.forecast, plan.exhaustion
+    forecast, exhaustion = plan.forecast, plan.exhaustion
     rows = (
-        ("history (days)", f"{found.days}"),
-        ("peak on the last day, by the trend", format_rate_per_s(found.level_per_s)),
+        ("history (days)", f"{forecast.days}"),
+        ("peak on the last day, by the trend", format_rate_per_s(forecast.level_per_s)),
         (
             "growth a day (80 % interval)",
-            f"{found.growth_per_day:+.3%} ({found.growth_low_per_day:+.3%} to {found.growth_high_per_day:+.3%})",
+            f"{forecast.growth_per_day:+.3%} ({forecast.growth_low_per_day:+.3%} to {forecast.growth_high_per_day:+.3%})",
         ),
-        (f"capacity of {plan.exhaustion_replicas} replicas, less headroom", format_rate_per_s(out.capacity_per_s)),
-        ("exhausted, P10", exhaustion_date(plan, out.p10_days)),
-        ("exhausted, P50", exhaustion_date(plan, out.p50_days)),
-        ("exhausted, P90", exhaustion_date(plan, out.p90_days)),
-        ("exhausted by growth alone", exhaustion_date(plan, None if out.trend_days is None else round(out.trend_days))),
+        (f"capacity of {plan.exhaustion_replicas} replicas, less headroom", format_rate_per_s(exhaustion.capacity_per_s)),
+        ("exhausted, P10", exhaustion_date(plan, exhaustion.p10_days)),
+        ("exhausted, P50", exhaustion_date(plan, exhaustion.p50_days)),
+        ("exhausted, P90", exhaustion_date(plan, exhaustion.p90_days)),
+        ("exhausted by growth alone", exhaustion_date(plan, None if exhaustion.trend_days is None else round(exhaustion.trend_days))),
     )
-    return Table(
-        "forecast",
-        "Forecast",
-        columns,
-        rows,
-        f"A date is that of the first daily peak above the capacity. Beyond {found.days} days it is extrapolated further than the history is long.",
+    note = (
+        "Dates are those of the first daily peak above the capacity. "
+        f"Beyond {forecast.days} days, the length of the history, they are marked as extrapolated."
     )
+    return Table("forecast", "Forecast", columns, rows, note)
 
 
 def exhaustion_date(plan: CapacityPlan, days: int | None) -> str:
-    """The date so many days after the last peak, and whether that is further than the history is long."""
+    """The date that many days after the last peak; marked as extrapolated if it lies further ahead than the history is long."""
     import numpy as np
 
     from perfkit.stats.forecast import HORIZON_DAYS

@@ -10,6 +10,7 @@ import matplotlib.style
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 WIDTH_IN = 10.5
@@ -68,6 +69,11 @@ def plot_series(panel: Axes, values: Sequence[tuple[float, float]], **style: Any
     """Draws a line through the values, if there are any; a single one is a dot."""
     if values:
         panel.plot(*zip(*values, strict=True), marker="o" if len(values) == 1 else None, **style)
+
+
+def legend_key(**style: Any) -> Line2D:
+    """A line for a legend alone."""
+    return Line2D([], [], **style)
 
 
 def scale_times(panel: Axes, lowest: float, highest: float) -> None:

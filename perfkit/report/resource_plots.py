@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, PURPLE, VERMILLION, WIDTH_IN, plot_series
+from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, PURPLE, VERMILLION, WIDTH_IN, legend_key, plot_series
 from perfkit.report.timeline import Timeline, repetitions_of
 from perfkit.result.model import Point, Result
 from perfkit.telemetry.series import Series
@@ -114,7 +114,7 @@ def _figure(result: Result, timeline: Timeline, rows: Sequence[_Row], points: Se
     for panel in panels[:, -1]:
         colours = {str(line.get_label()): line.get_color() for line in _lines_in_row(panel)}
         if colours:
-            handles = [Line2D([], [], color=colour, lw=2, label=label) for label, colour in colours.items()]
+            handles = [legend_key(color=colour, lw=2, label=label) for label, colour in colours.items()]
             panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.05), fontsize=7.5, handlelength=1.2, borderaxespad=0.2)
     figure.align_ylabels()
     return figure

@@ -8,11 +8,22 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from perfkit.recorder.histogram import Histogram
-from perfkit.report.plots import BLUE, GREEN, MUTED, NS_PER_MS, NUMBERS, VERMILLION, WIDTH_IN, plot_series, render_svgs, scale_times
+from perfkit.report.plots import (
+    BLUE,
+    GREEN,
+    MUTED,
+    NS_PER_MS,
+    NUMBERS,
+    VERMILLION,
+    WIDTH_IN,
+    legend_key,
+    plot_series,
+    render_svgs,
+    scale_times,
+)
 from perfkit.report.resource_plots import resource_figures
 from perfkit.report.search import search_figure
 from perfkit.report.timeline import Timeline, repetitions_of
@@ -83,7 +94,7 @@ def percentile_figure(points: Sequence[Point], histograms: Sequence[Histogram]) 
     scale_times(panels[0], lowest, highest)
     panels[0].set_ylabel(f"{points[0].times_name} (ms)")
     shown = {point.load.level: point.load.amount for point, histogram in zip(points, histograms, strict=True) if histogram.count}
-    handles = [Line2D([], [], color=colours[level], lw=2, label=amount) for level, amount in sorted(shown.items(), reverse=True)]
+    handles = [legend_key(color=colours[level], lw=2, label=amount) for level, amount in sorted(shown.items(), reverse=True)]
     title = "concurrency" if points[0].load.kind == "closed" else "rate"
     figure.legend(handles=handles, title=title, loc="outside right upper", alignment="left")
     return figure
@@ -122,10 +133,10 @@ def load_figure(points: Sequence[Point]) -> Figure:
     values_ms = [value_ms for point in points for name in ("p50", "p99") if (value_ms := _milliseconds(point, name)) > 0]
     if values_ms:
         scale_times(times, min(values_ms), max(values_ms))
-    handles = [Line2D([], [], color=styles[name][0], marker=styles[name][1], ms=4.5, label=name) for name in _protocols(points)]
-    handles += [Line2D([], [], color=MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
+    handles = [legend_key(color=styles[name][0], marker=styles[name][1], ms=4.5, label=name) for name in _protocols(points)]
+    handles += [legend_key(color=MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
     if not all(point.valid for point in points):
-        handles.append(Line2D([], [], color=MUTED, marker="o", mfc="white", ms=4.5, ls="", label="not valid"))
+        handles.append(legend_key(color=MUTED, marker="o", mfc="white", ms=4.5, ls="", label="not valid"))
     figure.legend(handles=handles, loc="outside right upper")
     return figure
 
@@ -167,9 +178,9 @@ def timeline_figure(result: Result, timeline: Timeline) -> Figure:
             panel.yaxis.set_major_formatter(NUMBERS)
     figure.align_ylabels()
     handles = [
-        Line2D([], [], color=BLUE, label=f"p50 of the {points[0].times_name}"),
-        Line2D([], [], color=VERMILLION, label=_UPPER[upper].format(times=points[0].times_name)),
-        Line2D([], [], color=GREEN, label="throughput"),
+        legend_key(color=BLUE, label=f"p50 of the {points[0].times_name}"),
+        legend_key(color=VERMILLION, label=_UPPER[upper].format(times=points[0].times_name)),
+        legend_key(color=GREEN, label="throughput"),
     ]
     figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.06, 1), ncols=3, borderaxespad=0.2)
     return figure

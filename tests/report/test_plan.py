@@ -80,8 +80,8 @@ def test_the_answer_says_the_fleet_its_price_and_how_sure_it_is(plan):
     fleet, capacity = plan.chosen.fleet, plan.chosen.capacity
     told = headline(plan)
     assert told[0] == (
-        f"{fleet.replicas} replicas of m serve 1,000/s within p99 < 300 ms, decided by {fleet.reason}, for ${2.5 * fleet.replicas:,.2f} an hour "
-        f"(${plan.chosen.cost_per_million:,.2f} a million inferences)."
+        f"{fleet.replicas} replicas of m serve 1,000/s within p99 < 300 ms, decided by {fleet.reason}, for ${2.5 * fleet.replicas:,.2f} per hour "
+        f"(${plan.chosen.cost_per_million:,.2f} per million inferences)."
     )
     assert f"(90 % interval {capacity.low_per_s:.1f}/s to " in told[1]
     assert "(P50; P10 2026-" in told[-1]
