@@ -59,7 +59,7 @@ def _page(compared: ResultComparison) -> Page:
     differences = list(_differences(compared))
     sections = (
         Section("", (Bullets(tuple(Item(_side(side)) for side in compared.sides), is_numbered=True),)),
-        Section("Differences from 1", (Bullets.of(differences) if differences else Paragraph(_NO_DIFFERENCES),)),
+        Section("Differences from [1]", (Bullets.of(differences) if differences else Paragraph(_NO_DIFFERENCES),)),
         *([Section("Notes", (Bullets.of(compared.notes),))] if compared.notes else []),
         Section("Figures", (comparison_table(compared), Paragraph(NOT_COVERED))),
     )
