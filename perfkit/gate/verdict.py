@@ -108,7 +108,7 @@ class Verdict(Part):
 
     @property
     def minimum_detectable_effect(self) -> float | None:
-        """The largest one of the gated ratios, which holds for the gate as a whole; None if one of them is unknown."""
+        """The largest value of the gated ratios, which holds for the gate as a whole; None if one is unknown."""
         effects = [comparison.minimum_detectable_effect for comparison in self.gated if comparison.scale == "ratio"]
         known = [effect for effect in effects if effect is not None]
         return max(known) if known and len(known) == len(effects) else None

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from perfkit.plan.evidence import Evidence
+from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.inputs import PlanInputs, Price
 from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
 from perfkit.plan.performance_models import closed_loop_points, fit_scalability, validate_models, what_if
-from perfkit.plan.rate_points import KEPT_UP, FittedCurve, fit_curves, rate_points
+from perfkit.plan.rate_points import FittedCurve, fit_curves, rate_points
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import (
     Energy,

@@ -15,6 +15,8 @@ from perfkit.result.model import ClosedLoad, OpenLoad, Point, Protocol, Result
 from perfkit.result.sweep import configurations
 from perfkit.stats.buckets import BucketCounts
 
+KEPT_UP = "kept up"
+"""The state of a point at which the target kept up with the arrival rate."""
 _SEED = re.compile(r",?\bseed=\d+")
 _BATCHES = 20
 _GPUS = "GPUs"
@@ -46,11 +48,11 @@ class OpenPoint:
 
     @property
     def state(self) -> str:
-        """`kept up`, or why its percentiles are not those of a steady state: `overloaded`, `not steady`, `not valid`."""
+        """`KEPT_UP`, or why its percentiles are not those of a steady state: `overloaded`, `not steady`, `not valid`."""
         if not self.point.valid:
             return "not valid"
         codes = {warning.code for warning in self.point.warnings}
-        return next((code.replace("_", " ") for code in _FAILING if code in codes), "kept up")
+        return next((code.replace("_", " ") for code in _FAILING if code in codes), KEPT_UP)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

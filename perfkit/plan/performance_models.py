@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from perfkit.plan.evidence import Evidence
+from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.model import RatePoint, WhatIf
-from perfkit.plan.rate_points import KEPT_UP
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import ClosedPoint

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from perfkit.plan.evidence import Evidence, OpenPoint, pooled_percentile_ns
+from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint, pooled_percentile_ns
 from perfkit.plan.model import RatePoint
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
@@ -13,7 +13,6 @@ from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_ra
 from perfkit.stats.slo import SloLimits
 from perfkit.telemetry.figures import GpuFigures
 
-KEPT_UP = "kept up"
 _BY_SERIOUSNESS = ("overloaded", "not steady", KEPT_UP, "not valid")
 
 
@@ -57,8 +56,10 @@ def _fit_curve(evidence: Evidence, name: str) -> FittedCurve | None:
         rate: _state([repetition for repetition in evidence.open_points if repetition.rate_per_s == rate])
         for rate in {repetition.rate_per_s for repetition in evidence.open_points}
     }
-    kept = [repetition for repetition in evidence.open_points if repetition.state == KEPT_UP and states[repetition.rate_per_s] == KEPT_UP]
-    known = [(repetition, value) for repetition in kept if (value := figure_ns(repetition, name)) is not None]
+    kept_up = [
+        repetition for repetition in evidence.open_points if repetition.state == KEPT_UP and states[repetition.rate_per_s] == KEPT_UP
+    ]
+    known = [(repetition, value) for repetition in kept_up if (value := figure_ns(repetition, name)) is not None]
     rates = sorted({repetition.rate_per_s for repetition, _ in known})
     if len(rates) < FEWEST_RATES:
         return None

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from perfkit.plan.evidence import KEPT_UP
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
-from perfkit.plan.rate_points import KEPT_UP
 from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, VERMILLION, WIDTH_IN, legend_key, render_svgs, scale_times
 from perfkit.stats.usl import FURTHEST, UslFit
 from perfkit.stats.validation import MEAN_WITHIN, P99_WITHIN
