@@ -1,59 +1,60 @@
-"""How much less a correlated series says than an independent one of its length."""
+"""Autocorrelation of series, and autocorrelation times: how many correlated samples are worth one independent sample."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-_HIGHEST_LAG_1 = 0.97  # of a fitted first-order series: nearer to 1 the factor is noise
+_HIGHEST_LAG_1 = 0.97  # of a fitted first-order series: closer to 1, the time is dominated by noise
 
 
 def lag_1_autocorrelation(series: Sequence[float] | npt.NDArray[np.float64]) -> float:
-    """The autocorrelation at lag one, in [-1, 1]; 0 for a series that is constant or shorter than two."""
+    """The autocorrelation at lag one, in [-1, 1]; 0 for a constant series and for fewer than two values."""
     return float(_autocorrelations(np.asarray(series, dtype=np.float64))[1]) if len(series) > 1 else 0.0
 
 
 def autocorrelation_time(series: Sequence[float] | npt.NDArray[np.float64]) -> float:
-    """The integrated autocorrelation time 1 + 2 Σρ_k, in samples of the series; above 0, and 1 where it is constant.
+    """The integrated autocorrelation time 1 + 2 Σρ_k, in samples; above 0, and 1 for a constant series.
 
-    Source: C. J. Geyer, "Practical Markov Chain Monte Carlo" (1992): the initial monotone sequence, which sums pairs of
-    neighbouring lags while they are positive. Assumption: stationary and reversible; a queue's waiting times are close
-    enough to that. Below some 50 autocorrelation times it comes out too small, since the series' own mean is taken off.
+    Source: C. J. Geyer, "Practical Markov Chain Monte Carlo" (1992): the initial monotone sequence estimator, which sums pairs of
+    neighbouring lags while they are positive. Assumptions: stationary and reversible; the waiting times of a queue are close
+    enough. For series shorter than about 50 autocorrelation times the estimate is too small, since the series' own mean is subtracted.
     """
     if len(series) < 4:
         return 1.0
     rho = _autocorrelations(np.asarray(series, dtype=np.float64))
     pairs = rho[: rho.size // 2 * 2].reshape(-1, 2).sum(axis=1)
     ends = np.flatnonzero(pairs <= 0)
-    kept = np.minimum.accumulate(pairs[: ends[0]] if ends.size else pairs)
-    # rho_0 + rho_1 alone may come near 0 in an alternating series; no series of n is worth more than n²
-    return max(2 * float(kept.sum()) - 1, 1 / len(series))
+    monotone = np.minimum.accumulate(pairs[: ends[0]] if ends.size else pairs)
+    # rho_0 + rho_1 may be close to 0 in an alternating series; n values are never worth more than n²
+    return max(2 * float(monotone.sum()) - 1, 1 / len(series))
 
 
 def first_order_time(series: Sequence[float] | npt.NDArray[np.float64], fitted: int = 1) -> float:
     """The autocorrelation time (1+ρ)/(1-ρ), at least 1, of a first-order series with this one's lag-1 autocorrelation.
 
-    `fitted` parameters were taken off the series: 1 its mean, 2 a straight line, 3 a parabola. ρ is freed of the bias this
-    gives a short series, -(k+(k+2)ρ)/n for k of them. Sources: F. H. C. Marriott & J. A. Pope, Biometrika 41 (1954), M. G. Kendall, ibid.,
-    for k = 1 and, from there, its pattern for more.
-    Assumption: correlation that falls off exponentially. Steadier than `autocorrelation_time` for less than 100 values.
+    `fitted` parameters were fitted to the series and subtracted: 1 for a mean, 2 for a straight line, 3 for a parabola. ρ is corrected
+    for the bias that this causes in a short series, -(k+(k+2)ρ)/n for k parameters. Sources for k = 1: F. H. C. Marriott &
+    J. A. Pope, Biometrika 41 (1954), and M. G. Kendall, ibid.; larger k extend the formula. Assumption: exponentially decaying correlation.
+    For fewer than 100 values it varies less than `autocorrelation_time`.
     """
-    count, slope, found = len(series), fitted + 2, lag_1_autocorrelation(series)
-    if count <= 2 * slope or not found:  # zero means a constant series
+    count, slope, measured = len(series), fitted + 2, lag_1_autocorrelation(series)
+    if count <= 2 * slope or not measured:  # 0 means a constant series
         return 1.0
-    rho = (found + fitted / count) / (1 - slope / count)
+    rho = (measured + fitted / count) / (1 - slope / count)
     rho = min(max(rho, 0.0), _HIGHEST_LAG_1)
     return (1 + rho) / (1 - rho)
 
 
 def indicator_time(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> float:
-    """The integrated autocorrelation time, in requests, of "the value lies above a threshold", from batches in time order.
+    """The integrated autocorrelation time, in requests, of "the value is above a threshold", from batches in time order.
 
-    `above` and `counts` have one element a batch: the requests above the threshold, and all. It is the variance of the
-    share between batches over what independent requests would give, p(1-p)/N; 1 where all or none lie above, and may be
-    below 1 where arrivals are more even than random. N over it is the effective sample size. Source: batch means, as in
-    A. M. Law, *Simulation Modeling and Analysis*, section 9.5. Assumption: batches long enough to be uncorrelated; its own
-    relative error is then √(2/(B-1)), 27 to 32 % for 20 to 30 batches. Raises ValueError for fewer than two batches.
+    `above` and `counts` have one element per batch: the requests above the threshold, and all requests. The time is the variance
+    of the share above, as measured between batches, divided by that of independent requests, p(1-p)/N. It is 1 if all or no
+    values are above, and may be below 1 if arrivals are more even than random. N divided by it is the effective sample size.
+    Source: batch means, as in A. M. Law, *Simulation Modeling and Analysis*, section 9.5. Assumption: batches long enough to be
+    uncorrelated; the relative error of the time is then √(2/(B-1)), 27 to 32 % for 20 to 30 batches. Raises ValueError for fewer
+    than two batches.
     """
     if len(counts) < 2:
         raise ValueError(f"batch means need at least two batches, found {len(counts)}")
@@ -67,8 +68,8 @@ def indicator_time(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) 
 def variance_of_share(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> float:
     """The variance of the share above a threshold, Σabove/Σcounts, from at least two batches in time order.
 
-    Source: the ratio estimator, W. G. Cochran, *Sampling Techniques*, section 6.4: batches may hold different numbers of
-    requests. Assumption: uncorrelated batches.
+    Source: the ratio estimator, W. G. Cochran, *Sampling Techniques*, section 6.4; batches may differ in size. Assumption:
+    uncorrelated batches.
     """
     batches, total = len(counts), float(counts.sum())
     excess = above - above.sum() / total * counts
@@ -76,9 +77,9 @@ def variance_of_share(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64
 
 
 def _autocorrelations(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Those at lags 0 … n-1, each divided by n, so that they are a positive sequence; 1, 0, 0 … for a constant series."""
+    """The autocorrelations at lags 0 … n-1, each sum divided by n so that they are positive definite; 1, 0, 0 … for a constant series."""
     centred = values - values.mean()
-    # a constant series that its mean misses by rounding is constant all the same
+    # the mean of a constant series may differ from its values by rounding
     if float(np.abs(centred).max()) <= 1e-12 * float(np.abs(values).max()):
         return np.concatenate((np.ones(1), np.zeros(values.size - 1)))
     spectrum = np.fft.rfft(centred, 2 * values.size)

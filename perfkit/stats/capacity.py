@@ -1,41 +1,41 @@
-"""From the capacity of one replica to a fleet: how many replicas, at what price, with how much energy, scaled by what."""
+"""From the capacity of one replica to the number of replicas, their price, their energy, and how to scale them."""
 
 import dataclasses
 import math
 from collections.abc import Sequence
 
 HEADROOM, FAILURE_HEADROOM = 0.3, 0.1
-_ROUNDING = 1e-9  # a quotient this much above a whole number is one
+_ROUNDING = 1e-9  # a quotient above a whole number by this share is rounded down to it
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaCount:
-    """So many replicas, and what asked for them; demand and capacity in one unit, inferences a second in a plan."""
+    """A number of replicas, and the rules that it follows from; demand and capacity are in one unit, in a plan inferences per second."""
 
     replicas: int
     for_headroom: int
-    """⌈Q / ((1-headroom)·λ*)⌉: with all of them up."""
+    """⌈Q / ((1-headroom)·λ*)⌉: needed with all replicas up."""
     for_redundancy: int
-    """⌈Q / ((1-failure headroom)·λ*)⌉ + k: with k of them down."""
+    """⌈Q / ((1-failure headroom)·λ*)⌉ + k: needed with k replicas down."""
     for_zone_loss: int | None
-    """So many that a zone's loss leaves ⌈Q / ((1-failure headroom)·λ*)⌉; None without zones."""
+    """Needed for the loss of a zone to leave ⌈Q / ((1-failure headroom)·λ*)⌉; None without zones."""
     demand_per_s: float
     capacity_per_s: float
-    """Of one replica, as planned with."""
+    """Of one replica, as the plan assumes it."""
 
     @property
     def rate_per_replica_per_s(self) -> float:
-        """What each replica is sent when all are up."""
+        """The rate that each replica receives when all are up."""
         return self.demand_per_s / self.replicas
 
     @property
     def headroom(self) -> float:
-        """(capacity - demand) / capacity of the whole fleet."""
+        """(capacity - demand) / capacity, of all replicas together."""
         return 1 - self.demand_per_s / (self.replicas * self.capacity_per_s)
 
     @property
     def reason(self) -> str:
-        """Which of the three rules decided."""
+        """The rule that requires the most replicas."""
         rules = {"headroom": self.for_headroom, "redundancy": self.for_redundancy, "zone loss": self.for_zone_loss or 0}
         return max(rules, key=lambda rule: rules[rule])
 
@@ -49,75 +49,75 @@ def count_replicas(
     redundancy: int = 0,
     zones: int = 0,
 ) -> ReplicaCount:
-    """How many replicas of a capacity serve a demand, with headroom, `redundancy` of them down, or one of `zones` zones lost.
+    """The number of replicas that serve a demand with headroom, with `redundancy` replicas down, and with one of `zones` zones lost.
 
-    The default headroom of 30 % is Knative's target utilisation of 70 %; 10 % while replicas are down. Replicas are spread
-    evenly over the zones, so that the largest holds ⌈n/zones⌉. Assumption: a balancer that spreads evenly; an uneven one
-    needs more. Raises ValueError for a demand or capacity that is not above zero, a headroom outside [0, 1), negative
-    redundancy, and a single zone, whose loss nothing survives.
+    The default headroom of 30 % corresponds to Knative's target utilisation of 70 %; while replicas are down, it is 10 %. Replicas are
+    spread evenly over the zones, so that the largest zone has ⌈n/zones⌉. Assumption: a load balancer that spreads requests evenly;
+    an uneven one needs more replicas. Raises ValueError for a demand or capacity of 0 or less, a headroom outside [0, 1),
+    negative redundancy, and a single zone, whose loss would leave no replica.
     """
     if not (demand_per_s > 0 and capacity_per_s > 0):
-        raise ValueError(f"a demand and a capacity are above zero, found {demand_per_s:g}/s and {capacity_per_s:g}/s")
+        raise ValueError(f"a demand and a capacity must be above zero, found {demand_per_s:g}/s and {capacity_per_s:g}/s")
     if not (0 <= headroom < 1 and 0 <= failure_headroom < 1):
-        raise ValueError(f"a headroom lies between 0 % and below 100 %, found {headroom:g} and {failure_headroom:g}")
+        raise ValueError(f"a headroom must be at least 0 % and below 100 %, found {headroom:g} and {failure_headroom:g}")
     if redundancy < 0 or zones < 0 or zones == 1:
-        raise ValueError(f"redundancy is 0 or more, and zones are 0 (none) or at least 2, found {redundancy} and {zones}")
+        raise ValueError(f"redundancy must be 0 or more, and zones 0 (none) or at least 2, found {redundancy} and {zones}")
     with_headroom = _whole(demand_per_s / ((1 - headroom) * capacity_per_s))
     bare = _whole(demand_per_s / ((1 - failure_headroom) * capacity_per_s))
     spread = None
     if zones:
-        spread = bare + math.ceil(bare / (zones - 1))  # the least n of which n - ⌈n/zones⌉ are left
+        spread = bare + math.ceil(bare / (zones - 1))  # the smallest n with n - ⌈n/zones⌉ >= bare
     replicas = max(with_headroom, bare + redundancy, spread or 0)
     return ReplicaCount(replicas, with_headroom, bare + redundancy, spread, demand_per_s, capacity_per_s)
 
 
 def cost_per_million(replicas: int, price_per_hour: float, average_demand_per_s: float) -> float:
-    """The price of 10⁶ inferences: 10⁶·n·price / (3600·Q_avg), with the average and not the peak demand."""
+    """The price of 10⁶ inferences, 10⁶·n·price / (3600·Q_avg), at the average demand, not the peak."""
     return 1e6 * replicas * price_per_hour / (3600 * average_demand_per_s)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Energy:
-    """Joules an inference: all that was drawn, and what was drawn above idle."""
+    """Energy per inference in joules: total, and above the idle consumption."""
 
     gross_j: float
     above_idle_j: float | None
-    """None where the idle power is not given."""
+    """None if the idle power is unknown."""
 
 
 def energy_per_inference(power_w: float, inferences_per_s: float, idle_power_w: float | None = None) -> Energy:
-    """Mean power over the rate of inferences: 300 W at 120/s are 2.5 J. Raises ValueError for a rate that is not above zero."""
+    """Mean power divided by the inference rate: 300 W at 120/s are 2.5 J. Raises ValueError for a rate of 0 or less."""
     if not inferences_per_s > 0:
-        raise ValueError(f"energy per inference needs inferences, found {inferences_per_s:g}/s")
+        raise ValueError(f"energy per inference needs a rate above zero, found {inferences_per_s:g}/s")
     above = None if idle_power_w is None else max(power_w - idle_power_w, 0.0) / inferences_per_s
     return Energy(power_w / inferences_per_s, above)
 
 
 def target_concurrency(rate_per_s: float, mean_response_time_s: float) -> float:
-    """Requests in flight at a rate, L = λ·E[R] (J. D. C. Little 1961): what an autoscaler holds each replica to."""
+    """The mean number of requests in flight at a rate, L = λ·E[R] (J. D. C. Little 1961): an autoscaler's target per replica."""
     return rate_per_s * mean_response_time_s
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClosedLoopBounds:
-    """What a closed loop can give at most: X(N) ≤ min(N/R₁, X_max)."""
+    """Upper bounds of a closed loop's throughput: X(N) ≤ min(N/R₁, X_max)."""
 
     lone_response_time_s: float
     highest_throughput_per_s: float
 
     @property
     def saturating_concurrency(self) -> float:
-        """N_sat = X_max·R₁: below it more requests in flight help, above they only wait."""
+        """N_sat = X_max·R₁: below it, more requests in flight raise the throughput; above, they only queue."""
         return self.highest_throughput_per_s * self.lone_response_time_s
 
     def throughput_per_s(self, concurrency: float) -> float:
-        """The bound at a concurrency."""
+        """The upper bound at a concurrency."""
         return min(concurrency / self.lone_response_time_s, self.highest_throughput_per_s)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClosedPoint:
-    """A closed loop's load point: its mean service time is its response time there."""
+    """A load point of a closed loop, with its mean service time."""
 
     concurrency: float
     throughput_per_s: float
@@ -125,32 +125,32 @@ class ClosedPoint:
 
 
 def closed_loop_bounds(points: Sequence[ClosedPoint]) -> ClosedLoopBounds | None:
-    """The bounds that points show, R₁ from the lowest concurrency; None without points, or with a lowest one above 1.
+    """The bounds from measured points, with R₁ from those at concurrency 1; None without one.
 
     Source: P. J. Denning & J. P. Buzen, "The operational analysis of queueing network models" (1978).
     """
     if not points or min(point.concurrency for point in points) > 1:
         return None
-    lone = [point.mean_time_s for point in points if point.concurrency == 1]
-    return ClosedLoopBounds(sum(lone) / len(lone), max(point.throughput_per_s for point in points))
+    single = [point.mean_time_s for point in points if point.concurrency == 1]
+    return ClosedLoopBounds(sum(single) / len(single), max(point.throughput_per_s for point in points))
 
 
 def measured_knee(points: Sequence[ClosedPoint]) -> ClosedPoint | None:
-    """The point of the best throughput over response time, X/R; None without points.
+    """The point with the highest ratio of throughput to response time, X/R; None without points.
 
-    Not Kneedle, whose knee depends on how the axes are scaled.
+    Unlike Kneedle's, this knee does not depend on the scaling of the axes.
     """
     return max(points, key=lambda point: point.throughput_per_s / point.mean_time_s, default=None)
 
 
 def pareto_front(costs: Sequence[tuple[float, float]]) -> list[int]:
-    """The places of those pairs that no other beats in one figure without losing in the other; of equals the first. Ascending."""
+    """The indices, ascending, of the pairs that no other pair beats in one figure without losing in the other; the first of equals."""
     front: list[int] = []
     lowest = math.inf
-    for place in sorted(range(len(costs)), key=lambda place: (*costs[place], place)):
-        if costs[place][1] < lowest:
-            front.append(place)
-            lowest = costs[place][1]
+    for index in sorted(range(len(costs)), key=lambda index: (*costs[index], index)):
+        if costs[index][1] < lowest:
+            front.append(index)
+            lowest = costs[index][1]
     return sorted(front)
 
 

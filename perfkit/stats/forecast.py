@@ -1,4 +1,4 @@
-"""Demand in time to come, from daily peaks: growth, its fan, and when a capacity is exhausted."""
+"""Forecast of demand from daily peaks: growth, its uncertainty, and when a capacity is exhausted."""
 
 import dataclasses
 import math
@@ -16,23 +16,23 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exhaustion:
-    """Days from the last peak until a daily peak first exceeds the capacity; None: not within the horizon."""
+    """Days from the last peak until a daily peak first exceeds the capacity; None beyond the horizon."""
 
     capacity_per_s: float
     p10_days: int | None
-    """Only one in ten courses exceeds it earlier."""
+    """One in ten simulated paths exceeds the capacity earlier."""
     p50_days: int | None
     p90_days: int | None
     trend_days: float | None
-    """By growth alone, ln(C/Q₀)/ln(1+g); None where the trend does not grow."""
+    """From the trend alone, ln(C/Q₀)/ln(1+g); None if it does not grow."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forecast:
-    """A log-linear trend of daily peaks, and courses that may come of it."""
+    """A log-linear trend of daily peaks, and simulated paths of its continuation."""
 
     days: int
-    """How long the history is, from its first to its last day."""
+    """The length of the history, from its first to its last day."""
     level_per_s: float
     """Q₀: the trend on the last day."""
     growth_per_day: float
@@ -42,15 +42,15 @@ class Forecast:
     """80 % interval."""
     residual_sd: float
     paths_per_s: npt.NDArray[np.float64] = dataclasses.field(repr=False, compare=False)
-    """Courses × days from the day after the last."""
+    """Paths × days, from the day after the last."""
 
     def fan_per_s(self, quantile: float, days: int) -> _Numbers:
-        """The quantile of the courses on each of so many days."""
+        """The quantile over the paths, for each of the next `days` days."""
         fan: _Numbers = np.quantile(self.paths_per_s[:, :days], quantile, axis=0)
         return fan
 
     def exhaustion(self, capacity_per_s: float) -> Exhaustion:
-        """When a daily peak first exceeds a capacity: the 10 %, 50 % and 90 % quantiles over the courses."""
+        """When a daily peak first exceeds a capacity: the 10 %, 50 % and 90 % quantiles over the paths."""
         above = self.paths_per_s > capacity_per_s
         first = np.where(above.any(axis=1), above.argmax(axis=1) + 1.0, math.inf)
         p10, p50, p90 = (float(np.quantile(first, one, method="inverted_cdf")) for one in QUANTILES)
@@ -66,20 +66,22 @@ class Forecast:
 def fit_forecast(
     days: Sequence[int] | npt.NDArray[np.int64], peaks_per_s: Sequence[float] | _Numbers, random: np.random.Generator
 ) -> Forecast:
-    """Fits ln peak = a + b·day by least squares, and draws courses: `days` count from any day, with gaps but without repeats.
+    """Fits ln peak = a + b·day by least squares, and simulates paths; `days` count from any day, may have gaps, and must not repeat.
 
-    A course draws a and b from their estimates' t distribution, the variance multiplied by the autocorrelation time of the residuals
-    (from 28 days on those within weekdays: a week's pattern does not blur the growth), and adds residuals in blocks of seven days, so that weekdays and busy weeks stay together. Assumptions: growth goes on as
-    it did, by the same share a day; nothing of seasons beyond the week, of campaigns, of saturation. Beyond the history's own
-    length that is extrapolation. Raises ValueError for less than 14 days, repeated days and peaks that are not above zero.
+    For each path, a and b are drawn from the t distribution of their estimates, whose variance is multiplied by the autocorrelation
+    time of the residuals; from 28 days on, the means of the weekdays are subtracted from these residuals first, so that the weekly
+    pattern does not count as uncertainty. Residuals are then added in blocks of seven days, which keeps weekdays and busy weeks together.
+
+    Assumptions: growth continues at the same rate; no seasons beyond the week, no campaigns, no saturation. Beyond the length
+    of the history this is extrapolation. Raises ValueError for fewer than 14 days, repeated days and peaks of 0 or less.
     """
     day, peak = np.asarray(days, dtype=np.float64), np.asarray(peaks_per_s, dtype=np.float64)
     if day.size < FEWEST_DAYS:
         raise ValueError(f"a forecast needs at least {FEWEST_DAYS} daily peaks, found {day.size}")
     if np.unique(day).size < day.size:
-        raise ValueError("each day has one peak, and one of these stands twice")
+        raise ValueError("each day must have one peak, but a day is given twice")
     if peak.min() <= 0:
-        raise ValueError(f"daily peaks are above zero, found {peak.min():g}")
+        raise ValueError(f"daily peaks must be above zero, found {peak.min():g}")
     order = np.argsort(day)
     back, logs = day[order] - day.max(), np.log(peak[order])
     design = np.column_stack([np.ones_like(back), back])
@@ -95,7 +97,7 @@ def fit_forecast(
     drawn = np.array([level, growth]) + (random.standard_normal((PATHS, 2)) @ factor.T) * scales[:, None]
     ahead = np.arange(1, HORIZON_DAYS + 1)
     blocks = -(-HORIZON_DAYS // BLOCK_DAYS)
-    # a block starts on the weekday that its place in the course has: whole weeks before the end of the history
+    # blocks start whole weeks before the end of the history, so that weekdays match
     starts = residuals.size - BLOCK_DAYS * random.integers(1, residuals.size // BLOCK_DAYS + 1, (PATHS, blocks))
     noise = residuals[(starts[:, :, None] + np.arange(BLOCK_DAYS)).reshape(PATHS, -1)[:, :HORIZON_DAYS]]
     paths = np.exp(np.minimum(drawn[:, :1] + drawn[:, 1:] * ahead + noise, 600.0))
@@ -112,7 +114,7 @@ def fit_forecast(
 
 
 def _weekday_means(day: _Numbers, residuals: _Numbers) -> _Numbers:
-    """For each day the mean residual of its weekday."""
+    """The mean residual of each day's weekday."""
     weekday = (day % BLOCK_DAYS).astype(np.int64)
     sums, counts = np.bincount(weekday, residuals, BLOCK_DAYS), np.bincount(weekday, minlength=BLOCK_DAYS)
     return (sums / np.maximum(counts, 1))[weekday]

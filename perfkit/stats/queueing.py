@@ -1,7 +1,7 @@
-"""What-if answers from queueing theory: M/G/c by Allen and Cunneen, and servers that take batches.
+"""Queueing models: M/G/c by Allen and Cunneen, and a server that takes batches.
 
-All of it assumes Poisson arrivals, first come first served, and a steady state. Times are in one unit of the caller's, rates per
-that unit. Whether a formula holds for a real server is for `perfkit.stats.validation` to say, on points it has not seen.
+All assume Poisson arrivals, first come first served, and a steady state. Times are in any one unit, rates per that unit.
+`perfkit.stats.validation` tells, on points that a model was not fitted to, whether it holds for a real server.
 """
 
 import dataclasses
@@ -12,13 +12,13 @@ import numpy as np
 
 
 def erlang_c(servers: int, offered: float) -> float:
-    """The chance that an arrival to M/M/c waits, for `offered` = λ·E[S] in Erlang.
+    """The probability that an arrival to M/M/c waits; `offered` is the offered load λ·E[S] in Erlang.
 
-    Source: A. K. Erlang 1917; by the recursion of Erlang B, which does not overflow. Raises ValueError for less than one
-    server, and where the offered load is negative or not below the number of servers.
+    Source: A. K. Erlang 1917, by the recursion of Erlang B, which does not overflow. Raises ValueError for less than one server, and for
+    a load that is negative or not below the number of servers.
     """
     if servers < 1 or not 0 <= offered < servers:
-        raise ValueError(f"a queue of {servers} servers is stable for loads from 0 to below {servers} Erlang, found {offered:g}")
+        raise ValueError(f"a queue of {servers} servers needs an offered load from 0 to below {servers} Erlang, found {offered:g}")
     blocked = 1.0
     for number in range(1, servers + 1):
         blocked = offered * blocked / (number + offered * blocked)
@@ -27,13 +27,13 @@ def erlang_c(servers: int, offered: float) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
-    """The wait for a server: its chance, and its mean over all arrivals."""
+    """The wait for a server: its probability, and its mean over all arrivals."""
 
     chance: float
     mean: float
 
     def share_longer(self, time: float) -> float:
-        """P[W > time] ≈ P_w exp(-P_w·time / W_q): exact for M/M/c, otherwise an exponential tail of the right mean."""
+        """P[W > time] ≈ P_w exp(-P_w·time / W_q): exact for M/M/c, otherwise an exponential tail with the right mean."""
         if time < 0 or not self.mean:
             return 1.0 if time < 0 else 0.0
         return self.chance * math.exp(-self.chance * time / self.mean)
@@ -41,7 +41,7 @@ class Wait:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MgcQueue:
-    """c servers with one line; a service takes any of `service_times` with the same chance."""
+    """c servers with one queue; each of `service_times` is equally likely."""
 
     servers: int
     service_times: tuple[float, ...]
@@ -53,21 +53,21 @@ class MgcQueue:
 
     @property
     def service_scv(self) -> float:
-        """C_s²: the variance of the service time over its squared mean."""
+        """C_s²: the variance of the service time divided by its squared mean."""
         mean = self.mean_service_time
         return sum((time - mean) ** 2 for time in self.service_times) / len(self.service_times) / mean**2
 
     @property
     def saturation(self) -> float:
-        """The rate at which all servers are always busy."""
+        """The arrival rate at which all servers are always busy."""
         return self.servers / self.mean_service_time
 
     def wait(self, rate: float) -> Wait:
         """W_q ≈ W_q(M/M/c)·(1+C_s²)/2, and P_w of M/M/c.
 
-        Source: A. O. Allen, *Probability, Statistics, and Queueing Theory* (1990), with J. Cunneen; exact for M/M/c and in
-        the mean for M/G/1. By simulation of 4 servers at ρ = 0.6 and 0.8, C_s² = 0 and 2: the mean response is off by -8 to
-        +10 %, its p99 by -3 to +4 %; the p99 of M/D/1 by +13 % at ρ = 0.5 and +3 % at 0.9. Raises ValueError from saturation on.
+        Source: A. O. Allen, *Probability, Statistics, and Queueing Theory* (1990), with J. Cunneen. Exact for M/M/c, and in the mean
+        for M/G/1. Errors by simulation of 4 servers at ρ = 0.6 and 0.8, C_s² = 0 and 2: -8 to +10 % of the mean response time
+        and -3 to +4 % of its p99; of the p99 of M/D/1 +13 % at ρ = 0.5 and +3 % at 0.9. Raises ValueError at and above saturation.
         """
         chance = erlang_c(self.servers, rate * self.mean_service_time)
         alone = chance * self.mean_service_time / (self.servers - rate * self.mean_service_time)
@@ -78,7 +78,7 @@ class MgcQueue:
         return self.mean_service_time + self.wait(rate).mean
 
     def response_time(self, quantile: float, rate: float) -> float:
-        """The response time R = W + S at a quantile in (0, 1), W and S independent: P[R > t] is the mean of P[W > t-S] over S."""
+        """A quantile, in (0, 1), of the response time R = W + S; W and S are independent, so P[R > t] is the mean of P[W > t-S] over S."""
         wait = self.wait(rate)
         low, high = 0.0, max(self.service_times)
         while self._share_longer(wait, high) > 1 - quantile:
@@ -92,7 +92,7 @@ class MgcQueue:
         return sum(wait.share_longer(time - service) for service in self.service_times) / len(self.service_times)
 
     def capacity(self, quantile: float, limit: float) -> float:
-        """The highest rate at which the quantile of the response time stays within the limit; 0 where none does."""
+        """The highest rate at which the quantile of the response time is within the limit; 0 if there is none."""
         low, high = 0.0, self.saturation * (1 - 1e-9)
         if self.response_time(quantile, 0.0) > limit:
             return 0.0
@@ -104,7 +104,7 @@ class MgcQueue:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchQueue:
-    """One server that takes all who wait, at once: a batch of b takes `per_request`·b + `fixed`, α·b + τ₀."""
+    """A server that takes all waiting requests as one batch; a batch of b takes `per_request`·b + `fixed`, that is α·b + τ₀."""
 
     per_request: float
     fixed: float
@@ -115,33 +115,35 @@ class BatchQueue:
         return 1 / self.per_request
 
     def mean_response_time_bound(self, rate: float) -> float:
-        """An upper bound of E[R] that is close to it: min(φ₀, φ₁).
+        """A tight upper bound of E[R]: min(φ₀, φ₁).
 
         Source: Y. Inoue, "Queueing analysis of GPU-based inference servers with dynamic batching: a closed-form
         characterization" (arXiv 1912.06322). φ₁ = 3τ₀/(2(1-λα)) + α(λα+2)/(2(1-λ²α²)); φ₀ = (α+τ₀)/(2(1-λα))·[1 + 2λτ₀ +
-        (1-λτ₀)/(1+λα)]. By simulation 0.2 to 5.6 % above E[R]. Assumptions: no largest batch and no delay of the queue: either
-        breaks it. Raises ValueError from saturation on.
+        (1-λτ₀)/(1+λα)]. By simulation it is 0.2 to 5.6 % above E[R]. It does not hold with a maximum batch size or a queue delay.
+        Raises ValueError at and above saturation.
         """
         load = rate * self.per_request
         if not 0 <= load < 1:
-            raise ValueError(f"batches of {self.per_request:g} a request keep up with rates below {self.saturation:g}, found {rate:g}")
+            raise ValueError(
+                f"a batching server with {self.per_request:g} per request saturates at {self.saturation:g}, found a rate of {rate:g}"
+            )
         alpha, tau = self.per_request, self.fixed
         first = 3 * tau / (2 * (1 - load)) + alpha * (load + 2) / (2 * (1 - load * load))
         other = (alpha + tau) / (2 * (1 - load)) * (1 + 2 * rate * tau + (1 - rate * tau) / (1 + load))
         return min(first, other)
 
 
-def fit_mgc(rates: Sequence[float], mean_response_times: Sequence[float], service_times: Sequence[float], most_servers: int) -> MgcQueue:
-    """The M/G/c queue nearest to mean response times: its number of servers and, as a factor, its service times.
+def fit_mgc(rates: Sequence[float], mean_response_times: Sequence[float], service_times: Sequence[float], maximum_servers: int) -> MgcQueue:
+    """Fits the number of servers and a factor of the service times to mean response times.
 
-    The shape of the service times is that of those measured with nothing waiting; least squares of ln E[R], over each number of
-    servers up to `most_servers` and a fine grid of factors. Raises ValueError without rates.
+    The distribution of `service_times` is as measured without queueing. Least squares of ln E[R] over a fine grid of factors, for each
+    number of servers up to `maximum_servers`. Raises ValueError without rates, and if every such queue saturates below them.
     """
     if not rates:
-        raise ValueError("a queue is fitted to at least one rate")
+        raise ValueError("a queueing model needs at least one rate")
     shape = np.asarray(service_times, dtype=np.float64)
     best: tuple[float, MgcQueue] | None = None
-    for servers in range(1, most_servers + 1):
+    for servers in range(1, maximum_servers + 1):
         for factor in np.geomspace(0.5, 2.0, 121):
             queue = MgcQueue(servers, tuple(float(time) for time in shape * factor))
             if max(rates) >= queue.saturation:
@@ -150,17 +152,17 @@ def fit_mgc(rates: Sequence[float], mean_response_times: Sequence[float], servic
             if best is None or sum(misses) < best[0]:
                 best = sum(misses), queue
     if best is None:
-        raise ValueError("no queue of so few servers keeps up with the rates measured")
+        raise ValueError(f"the measured rates saturate every queue of up to {maximum_servers} servers")
     return best[1]
 
 
 def fit_batch_queue(rates: Sequence[float], mean_response_times: Sequence[float]) -> BatchQueue:
-    """The batching server nearest to mean response times, by least squares of ln E[R] over α and τ₀.
+    """Fits α and τ₀ to mean response times, by least squares of ln E[R] on a grid.
 
     Raises ValueError without rates.
     """
     if not rates:
-        raise ValueError("a queue is fitted to at least one rate")
+        raise ValueError("a queueing model needs at least one rate")
     fastest, highest = min(mean_response_times), max(rates)
     best = (math.inf, BatchQueue(fastest, 0.0))
     for alpha in np.geomspace(0.01, 0.995, 80) / highest:

@@ -1,4 +1,4 @@
-"""A percentile of the response time against the arrival rate: the curve, how far runs stray from it, and where it meets a limit."""
+"""A percentile of the response time as a function of the arrival rate: the curve, the spread around it, and where it meets a limit."""
 
 import dataclasses
 import math
@@ -13,9 +13,8 @@ from perfkit.stats.least_squares import Minimum, Model, minimise
 _Numbers = npt.NDArray[np.float64]
 FEWEST_RATES = 4
 ASSUMED_RUN_SD, ASSUMED_DEGREES = 0.03, 2
-"""What is assumed of the spread of a server's speed from one restart to the next, as a share, and how many measured
-restarts that assumption weighs as much as."""
-_ROOMS = (0.02, 0.1, 0.4, 1.5, 6.0)  # where the fit starts: how far saturation lies above the highest rate
+"""The assumed standard deviation of a server's speed between restarts, as a share, and the degrees of freedom that it counts for."""
+_ROOMS = (0.02, 0.1, 0.4, 1.5, 6.0)  # start values: saturation ÷ highest rate - 1
 _NEAREST, _FURTHEST_ROOM, _LEAST = 1e-3, 100.0, 1e-9
 _WEIGHT_ROUNDS = 4
 _STEEPEST = 50.0
@@ -23,7 +22,7 @@ _STEEPEST = 50.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prediction:
-    """What one measurement at a rate is expected to find."""
+    """The expected result of one measurement at a rate."""
 
     rate_per_s: float
     value: float
@@ -31,17 +30,17 @@ class Prediction:
     high: float
     confidence: float
     is_extrapolated: bool
-    """Whether the rate lies outside those that the curve was fitted to."""
+    """Whether the rate lies outside the fitted rates."""
 
     @property
     def half_width(self) -> float:
-        """Of the interval, as a share of the value: the wider side."""
+        """The wider side of the interval, as a share of the value."""
         return max(self.high - self.value, self.value - self.low) / self.value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Spread:
-    """How measurements stray from the curve, as shares of the server's speed; each with its degrees of freedom."""
+    """Standard deviations around the curve as shares of the server's speed, between and within runs, with degrees of freedom."""
 
     run_sd: float
     run_degrees: float
@@ -52,7 +51,7 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RateCurve:
-    """q(λ) = base + rise·λ/(saturation - λ), with what is needed to say how sure it is."""
+    """q(λ) = base + rise·λ/(saturation - λ), with its uncertainty."""
 
     base: float
     rise: float
@@ -61,31 +60,31 @@ class RateCurve:
     highest_rate_per_s: float
     spread: Spread
     covariance: tuple[tuple[float, ...], ...]
-    """Of ln base, ln rise, ln(saturation/highest - 1), for a residual variance of 1 of each repetition."""
+    """Of ln base, ln rise and ln(saturation/highest - 1), for a residual variance of 1 per repetition."""
 
     def value(self, rate_per_s: float) -> float:
-        """The curve; inf from saturation on."""
+        """The value of the curve; infinite at and above saturation."""
         if rate_per_s >= self.saturation_per_s:
             return math.inf
         return self.base + self.rise * rate_per_s / (self.saturation_per_s - rate_per_s)
 
     def sensitivity(self, rate_per_s: float) -> float:
-        """1 + d ln q / d ln λ: by how many percent q grows where the server becomes one percent slower.
+        """1 + d ln q / d ln λ: the percentage by which q grows if the server becomes one percent slower.
 
-        A server slower by the factor f has q_f(λ) = f·q(f·λ): times stretch, and so does the load.
+        A server slower by the factor f has q_f(λ) = f·q(f·λ), since both its times and its load grow.
         """
         slope = self.rise * self.saturation_per_s / (self.saturation_per_s - rate_per_s) ** 2
         return min(1 + rate_per_s * slope / self.value(rate_per_s), _STEEPEST)
 
     def predict(self, rate_per_s: float, confidence: float = 0.9) -> Prediction:
-        """What a new run, of repetitions as long as those measured, is expected to find at a rate.
+        """The expected result of a new run at a rate, with repetitions as long as those measured.
 
-        ln q ± t·√(s²(1 + d ln q/d ln λ)² + variance of the curve), s² = run² (1 + 1/R) + within², t's degrees of freedom after F. E.
-        Satterthwaite (1946). The variance between R runs is that measured, weighed with an assumed one; see `fit_rate_curve`.
-        Raises ValueError from saturation on, where no measurement would settle.
+        ln q ± t·√(s²(1 + d ln q/d ln λ)² + variance of the curve), s² = run² (1 + 1/R) + within², with the degrees of freedom of F. E.
+        Satterthwaite (1946). The variance between R runs combines the measured and an assumed one; see `fit_rate_curve`.
+        Raises ValueError at and above saturation, where times grow without bound.
         """
         if not 0 < rate_per_s < self.saturation_per_s:
-            raise ValueError(f"the curve ends at {self.saturation_per_s:.4g}/s, and says nothing of {rate_per_s:g}/s")
+            raise ValueError(f"the curve is defined below {self.saturation_per_s:.4g}/s, found {rate_per_s:g}/s")
         spread, sensitivity = self.spread, self.sensitivity(rate_per_s)
         run = spread.run_sd**2 * (1 + 1 / spread.runs)
         fitted = spread.within_sd**2 * self._leverage(rate_per_s) / sensitivity**2
@@ -99,7 +98,7 @@ class RateCurve:
         )  # fmt: skip
 
     def crossing(self, limit: float) -> float:
-        """The rate at which the curve meets a limit; 0 where it lies above it everywhere."""
+        """The rate at which the curve meets a limit; 0 if the whole curve is above it."""
         return 0.0 if limit <= self.base else self.saturation_per_s * (limit - self.base) / (limit - self.base + self.rise)
 
     def _leverage(self, rate_per_s: float) -> float:
@@ -109,7 +108,7 @@ class RateCurve:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repetition:
-    """A percentile of one repetition; `run` tells restarts of the server apart."""
+    """A percentile of one repetition; `run` numbers the restarts of the server."""
 
     rate_per_s: float
     value: float
@@ -117,34 +116,34 @@ class Repetition:
 
 
 def fit_rate_curve(rates_per_s: Sequence[float], values: Sequence[float], repetitions: Sequence[Repetition]) -> RateCurve:
-    """Fits the curve to a value above zero for each rate, repetitions pooled; its spread is that of the repetitions around it.
+    """Fits the curve to the pooled value at each rate; the spread is that of the repetitions around the curve.
 
-    The form is exact for any percentile of M/M/1, for the mean of M/G/1, and near for other queues that saturate. It is fitted
-    by weighted least squares of ln q, weights 1/(1 + d ln q/d ln λ)², since what makes measurements differ is mostly the speed
-    of the server and the luck of its queue, and both tell by that factor. Pooled values are fitted since the percentile of a
-    short window of a busy queue is more often too low than too high.
+    The form is exact for any percentile of M/M/1 and for the mean of M/G/1, and close for other queues that saturate. It is
+    fitted by least squares of ln q with weights 1/(1 + d ln q/d ln λ)², since most differences between measurements come from the
+    server's speed and from chance in its queue, and both scale with that factor. Pooled values are fitted because the percentile
+    of a short window of a busy queue is more often too low than too high.
 
-    The spread between runs is that of their mean standardised residuals, with R-1 degrees of freedom, weighed with an assumed
-    3 % (the restart noise of `ASSUMED_RUN_SD`) of 2 degrees: s² = (2·0.03² + (R-1)·s_R²)/(2 + R-1), the scaled inverse χ²
-    rule, so that few restarts do not pretend to know it. Within runs the residuals count, which hold what the form misses.
-    Raises ValueError for less than 4 rates, without repetitions, and for values that are not above zero.
+    The variance between runs is that of their mean standardised residuals, with R-1 degrees of freedom, combined with an assumed
+    standard deviation of 3 % (`ASSUMED_RUN_SD`) with 2 degrees of freedom: s² = (2·0.03² + (R-1)·s_R²)/(2 + R-1), the scaled inverse
+    χ² rule. So a few similar restarts do not suggest that restarts never differ. The variance within runs is that of the residuals,
+    which includes the misfit of the curve. Raises ValueError for fewer than 4 rates, without repetitions, and for values of 0 or less.
     """
     rate, value = np.asarray(rates_per_s, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if np.unique(rate).size < FEWEST_RATES:
         raise ValueError(f"a curve needs at least {FEWEST_RATES} rates, found {np.unique(rate).size}")
     if not repetitions or min(rate.min(), value.min(), *(min(one.rate_per_s, one.value) for one in repetitions)) <= 0:
-        raise ValueError("rates and times of a curve are above zero, and it has repetitions")
+        raise ValueError("a curve needs repetitions, and rates and times above zero")
     found = _fit(rate, value, _starts(value))
     return _curve(found, rate, repetitions)
 
 
 def refit_crossing(curve: RateCurve, rates_per_s: _Numbers, values: _Numbers, limit: float) -> float:
-    """Where the curve through other values at the rates meets the limit; the fit starts at `curve` and has its weights."""
+    """Where the curve through other values at the same rates meets the limit; fitted from `curve` on, with its weights."""
     highest = float(rates_per_s.max())
     start = np.log([curve.base, curve.rise, max(curve.saturation_per_s / highest - 1, _NEAREST)])
     scale = np.array([curve.sensitivity(float(rate)) for rate in rates_per_s])
     found = minimise(_model(rates_per_s, values, scale), start)
-    base, rise, saturation = _meaning(found.parameters, highest)
+    base, rise, saturation = _curve_parameters(found.parameters, highest)
     return 0.0 if limit <= base else saturation * (limit - base) / (limit - base + rise)
 
 
@@ -154,11 +153,11 @@ def _starts(value: _Numbers) -> list[_Numbers]:
 
 
 def _fit(rate: _Numbers, value: _Numbers, starts: Sequence[_Numbers]) -> Minimum:
-    """The best fit; its weights come from it, so that it is found in a few rounds."""
+    """The best fit; its weights depend on the fit, so it is repeated a few times."""
     highest = float(rate.max())
     best = min((minimise(_model(rate, value, np.ones_like(rate)), start) for start in starts), key=lambda one: one.sum_of_squares)
     for _ in range(_WEIGHT_ROUNDS):
-        base, rise, saturation = _meaning(best.parameters, highest)
+        base, rise, saturation = _curve_parameters(best.parameters, highest)
         slope = rise * saturation / (saturation - rate) ** 2
         scale = np.minimum(1 + rate * slope / (base + rise * rate / (saturation - rate)), _STEEPEST)
         best = minimise(_model(rate, value, scale), best.parameters)
@@ -166,24 +165,24 @@ def _fit(rate: _Numbers, value: _Numbers, starts: Sequence[_Numbers]) -> Minimum
 
 
 def _model(rate: _Numbers, value: _Numbers, scale: _Numbers) -> Model:
-    """Residuals of ln q over `scale`."""
+    """Residuals of ln q, divided by `scale`."""
     highest, logs = float(rate.max()), np.log(value)
 
     def model(parameters: _Numbers) -> tuple[_Numbers, _Numbers]:
-        base, rise, saturation = _meaning(parameters, highest)
+        base, rise, saturation = _curve_parameters(parameters, highest)
         curve = base + rise * rate / (saturation - rate)
         return (np.log(curve) - logs) / scale, _gradient(rate, base, rise, saturation, highest) / scale[:, None]
 
     return model
 
 
-def _meaning(parameters: _Numbers, highest: float) -> tuple[float, float, float]:
+def _curve_parameters(parameters: _Numbers, highest: float) -> tuple[float, float, float]:
     base, rise, room = (math.exp(min(max(one, -60.0), 60.0)) for one in parameters.tolist())
     return base, max(rise, _LEAST * base), highest * (1 + min(max(room, _NEAREST), _FURTHEST_ROOM))
 
 
 def _gradient(rate: _Numbers, base: float, rise: float, saturation: float, highest: float) -> _Numbers:
-    """Of ln q by ln base, ln rise and ln room, a row a rate."""
+    """The derivatives of ln q by ln base, ln rise and ln room, one row per rate."""
     share = rate / (saturation - rate)
     curve = base + rise * share
     by_room = -rise * rate / (saturation - rate) ** 2 * (saturation - highest)
@@ -192,7 +191,7 @@ def _gradient(rate: _Numbers, base: float, rise: float, saturation: float, highe
 
 def _curve(found: Minimum, rate: _Numbers, repetitions: Sequence[Repetition]) -> RateCurve:
     highest = float(rate.max())
-    base, rise, saturation = _meaning(found.parameters, highest)
+    base, rise, saturation = _curve_parameters(found.parameters, highest)
     bare = RateCurve(base, rise, saturation, float(rate.min()), highest, Spread(0.0, 1, 1, 0.0, 1), ())
     residuals = np.array([math.log(one.value / bare.value(one.rate_per_s)) / bare.sensitivity(one.rate_per_s) for one in repetitions])
     names, places = np.unique([one.run for one in repetitions], return_inverse=True)

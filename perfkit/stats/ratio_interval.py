@@ -1,4 +1,4 @@
-"""Intervals for how one figure differs from another, from what is known of each by itself."""
+"""Confidence intervals of ratios and differences of two figures, from what is known of each figure."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its interval; None at an end that the data do not bound."""
+    """A figure with its interval; an end that the data do not bound is None."""
 
     value: float
     low: float | None
@@ -20,12 +20,12 @@ class Estimate:
 
 
 def ratio_of(base: Estimate, other: Estimate) -> Estimate:
-    """How many times one is the other: other ÷ base of two independent positive figures, from the interval of each.
+    """The ratio other ÷ base of two independent positive figures, with its interval from those of the figures.
 
     MOVER on logarithms: with d = ln(other/base) the limits are d - √((ln o - ln o_low)² + (ln b_high - ln b)²) and d +
     √((ln o_high - ln o)² + (ln b - ln b_low)²), at the intervals' own confidence. Source: G. Y. Zou & A. Donner, "Construction
-    of confidence limits about effect measures" (Statist. Med. 27, 2008). An end that needs an open end is open. Raises
-    ValueError for a figure that is not above zero.
+    of confidence limits about effect measures" (Statist. Med. 27, 2008). An end that depends on an
+    open end is open. Raises ValueError for a figure of 0 or less.
     """
     if min(base.value, other.value) <= 0:
         raise ValueError(f"a ratio needs figures above zero, found {base.value:g} and {other.value:g}")
@@ -42,9 +42,9 @@ def _reach(value: float, end: float | None) -> float | None:
 
 
 def geometric_mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """The geometric mean of independent positive values with Student's interval on logarithms; open where there is one value.
+    """The geometric mean of independent positive values with Student's interval on logarithms; open for a single value.
 
-    Assumption: logarithms near to normal. Raises ValueError where there is no value, or one that is not above zero.
+    Assumption: the logarithms are about normal. Raises ValueError without values, and for a value of 0 or less.
     """
     if not values or min(values) <= 0:
         raise ValueError(f"a geometric mean needs values above zero, found {list(values)}")
@@ -57,10 +57,10 @@ def geometric_mean(values: Sequence[float], confidence: float = CONFIDENCE) -> E
 
 
 def ratio_of_means(base: Sequence[float], other: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """The geometric means' ratio, other ÷ base, from independent values of each, with Welch's interval on logarithms.
+    """The ratio of the geometric means, other ÷ base, of independent values, with Welch's interval on logarithms.
 
-    Open where a side has one value. Source: B. L. Welch, Biometrika 34 (1947), the degrees of freedom rounded down. Raises
-    ValueError as `geometric_mean`.
+    The interval is open if a side has a single value. Source: B. L. Welch, Biometrika 34 (1947), with the degrees of freedom rounded
+    down. Raises ValueError as `geometric_mean` does.
     """
     ratio = geometric_mean(other).value / geometric_mean(base).value
     if min(len(base), len(other)) < 2:
@@ -74,9 +74,9 @@ def ratio_of_means(base: Sequence[float], other: Sequence[float], confidence: fl
 
 
 def share_interval(hits: int, count: int, confidence: float = CONFIDENCE) -> Estimate:
-    """A share with Wilson's score interval (E. B. Wilson, J. Am. Statist. Assoc. 22, 1927); requests count as independent."""
+    """A share with Wilson's score interval (E. B. Wilson, J. Am. Statist. Assoc. 22, 1927), for independent requests."""
     if count < 1 or not 0 <= hits <= count:
-        raise ValueError(f"no share of {hits} in {count}")
+        raise ValueError(f"a share needs 0 <= hits <= count and count > 0, found {hits} of {count}")
     z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
     share, square = hits / count, z * z
     middle = (share + square / (2 * count)) / (1 + square / count)
@@ -85,7 +85,10 @@ def share_interval(hits: int, count: int, confidence: float = CONFIDENCE) -> Est
 
 
 def share_difference(base: Estimate, other: Estimate) -> Estimate:
-    """The difference of two shares, other - base: R. G. Newcombe's hybrid score interval (Statist. Med. 17, 1998, method 10), from Wilson's of each."""
+    """The difference of two shares, other - base, with an interval from Wilson's intervals of both.
+
+    Source: R. G. Newcombe's hybrid score interval (Statist. Med. 17, 1998, method 10).
+    """
     assert None not in (base.low, base.high, other.low, other.high)
     difference = other.value - base.value
     low = difference - math.hypot(other.value - (other.low or 0.0), (base.high or 0.0) - base.value)

@@ -14,17 +14,17 @@ Verdict = Literal["satisfied", "violated", "inconclusive"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SloLimits:
-    """Limits that a load point must not exceed."""
+    """The limits of an SLO, by quantile."""
 
     percentiles_ns: Mapping[float, int]
-    """Quantile in (0, 1) → the longest time."""
+    """Quantile in (0, 1) → the longest allowed time."""
     error_rate: float | None = None
-    """The largest share of failed requests; None where none is set."""
+    """The largest allowed share of failed requests; None without such a limit."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SloVerdict:
-    """What an SLO came to: `limits` has one sentence for each limit, in the SLO's order; `reason` is one for all."""
+    """The verdict: `limits` has a verdict and a sentence for each limit, in order; `reason` is one sentence for all."""
 
     verdict: Verdict
     limits: tuple[tuple[Verdict, str], ...]
@@ -40,23 +40,24 @@ def judge_slo(
     is_overloaded: bool = False,
     is_not_steady: bool = False,
 ) -> SloVerdict:
-    """The verdict on one load point, its repetitions pooled; `error_rate` is the share of scheduled requests.
+    """The verdict on a load point with its repetitions pooled; `error_rate` is a share of the scheduled requests.
 
-    A percentile is judged by its point estimate: an interval that straddles the limit does not make it inconclusive. It is
-    inconclusive where fewer samples than the minimum times the autocorrelation time carry it (the minimum alone where
-    `intervals` lacks it). One limit violated violates the SLO; else one inconclusive leaves it so. An overloaded or
-    drifting point violates every SLO that limits a percentile or the errors: its figures hold for its window alone.
-    An SLO without limits is satisfied.
+    A percentile is judged by its point estimate; its interval may include the limit. It is inconclusive if it has fewer samples
+    than the minimum times the autocorrelation time (just the minimum if it is not in `intervals`). The SLO is violated if one
+    limit is, otherwise inconclusive if one limit is. An overloaded or drifting point violates any SLO with limits, since its
+    figures depend on the length of the window. An SLO without limits is satisfied.
     """
     limits = [_judge_percentile(quantile, limit_ns, times, intervals.get(quantile)) for quantile, limit_ns in slo.percentiles_ns.items()]
     if slo.error_rate is not None:
         limits.append(_judge_errors(slo.error_rate, error_rate))
-    found = {verdict for verdict, _ in limits}
+    verdicts = {verdict for verdict, _ in limits}
     if limits and (is_overloaded or is_not_steady):
         cause = "overloaded" if is_overloaded else "not steady"
-        return SloVerdict("violated", tuple(limits), f"The SLO is violated: the target was {cause}, so no figure of it would last.")
+        return SloVerdict(
+            "violated", tuple(limits), f"The SLO is violated: the target was {cause}, so its figures depend on the length of the window."
+        )
     for verdict in ("violated", "inconclusive"):
-        if verdict in found:
+        if verdict in verdicts:
             sentences = "; ".join(sentence for each, sentence in limits if each == verdict)
             return SloVerdict(verdict, tuple(limits), f"The SLO is {verdict}: {sentences}.")
     sentences = "; ".join(sentence for _, sentence in limits)

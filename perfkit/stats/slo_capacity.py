@@ -1,4 +1,4 @@
-"""Capacity: the highest arrival rate that meets a limit on a percentile, with its interval."""
+"""Capacity: the highest arrival rate that meets a limit on a percentile, with its confidence interval."""
 
 import dataclasses
 import math
@@ -14,23 +14,23 @@ from perfkit.stats.rate_curve import RateCurve, refit_crossing
 _Numbers = npt.NDArray[np.float64]
 REPLICATES = 400
 CONFIDENCE = 0.9
-"""Of the two-sided interval: its lower end is a 95 % lower limit."""
+"""Of the two-sided interval, whose lower end is a one-sided 95 % limit."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capacity:
-    """λ*: the highest rate whose SLO holds; `low_per_s` is the 95 % lower limit that plans use."""
+    """λ*, the highest rate that meets the SLO; plans use `low_per_s`, its 95 % lower limit."""
 
     per_s: float
     low_per_s: float
     high_per_s: float
     replicates: int
     is_cut: bool = False
-    """Whether the lowest rate at which the target was overloaded, or its errors were too many, cut it short of the curve."""
+    """Whether the lowest rate with overload or too many errors limits it, below where the curve meets the limit."""
 
 
 class BatchedTimes:
-    """The times at one rate, all repetitions, in batches that can be drawn again."""
+    """The times at one rate in batches, all repetitions together, for resampling."""
 
     def __init__(self, batches: Sequence[BucketCounts]) -> None:
         filled = BucketCounts.merged(batches).indices
@@ -40,7 +40,7 @@ class BatchedTimes:
         self._highs_ns = bucket_bounds_ns(filled)[1].astype(np.float64)
 
     def resampled_percentile_ns(self, quantile: float, random: np.random.Generator) -> float | None:
-        """The percentile of as many batches drawn with replacement; None where they are empty."""
+        """The percentile of as many batches, drawn with replacement; None if they are empty."""
         number = self._counts.shape[0]
         weights = np.bincount(random.integers(0, number, number), minlength=number) if number else np.zeros(0)
         cumulated = np.cumsum(weights @ self._counts)
@@ -62,39 +62,39 @@ def capacity_under_limit(
     ceiling_per_s: float = math.inf,
     replicates: int = REPLICATES,
 ) -> Capacity:
-    """Where the curve through the measured percentiles meets the limit, and its interval by drawing again and refitting.
+    """The rate at which the curve through the measured percentiles meets the limit, with an interval by the bootstrap.
 
-    Each replicate draws the batches at every rate with replacement, which holds the luck of the queue (a rate without
-    batches, None, is scattered by the spread within runs instead), refits the curve, and shifts the server's speed
-    by what is not known of the restarts' mean: s_run·t/√R, so that few restarts, which a bootstrap of themselves would
-    pretend to know, tell honestly. A speed lower by ε costs the capacity ε·(1+S)/S, S = d ln q/d ln λ. `ceiling_per_s` is a rate
-    that is known to fail for another reason: no capacity lies above it, and for a server slower by ε it lies ε lower.
+    Each replicate resamples the batches at every rate, which reproduces the variation of the queue (a rate without batches, None,
+    varies by the spread within runs instead). It refits the curve, and shifts the server's speed by the uncertainty of the mean over
+    restarts, s_run·t/√R: a bootstrap of few restarts would understate it. A server slower by ε has a capacity lower by
+    ε·(1+S)/S, S = d ln q/d ln λ. `ceiling_per_s` is a rate that fails for another reason: the capacity is at most that, and
+    lower by ε for a server slower by ε.
 
-    Sources: B. Efron & R. J. Tibshirani, *An Introduction to the Bootstrap* (1993), chapters 8 and 13; H. R. Künsch (1989)
-    for blocks. Assumptions: batches longer than the queue's memory; a curve of the fitted form.
+    Sources: B. Efron & R. J. Tibshirani, *An Introduction to the Bootstrap* (1993), chapters 8 and 13; H. R. Künsch (1989) for
+    blocks. Assumptions: batches longer than the correlation of the queue, and a curve of the fitted form.
     """
     rate, value = np.asarray(rates_per_s, dtype=np.float64), np.asarray(values_ns, dtype=np.float64)
-    found = curve.crossing(limit_ns)
-    if not found:
+    estimate = curve.crossing(limit_ns)
+    if not estimate:
         return Capacity(0.0, 0.0, 0.0, 0)
-    spread, drawn = curve.spread, []
+    spread, replicated = curve.spread, []
     sensitivities = np.array([curve.sensitivity(one) for one in rate])
-    shifts = _student_t(random, replicates, spread.run_degrees) * spread.run_sd / math.sqrt(spread.runs)
+    shifts = _shuffled_t_quantiles(random, replicates, spread.run_degrees) * spread.run_sd / math.sqrt(spread.runs)
     for shift in shifts:
-        again = value * np.exp(random.normal(0.0, spread.within_sd, rate.size) * sensitivities)
-        for place, batched in enumerate(times):
-            if batched is not None and (one := batched.resampled_percentile_ns(quantile, random)):
-                again[place] = one
-        crossing = refit_crossing(curve, rate, again, limit_ns)
-        sensitivity = curve.sensitivity(min(max(crossing, 0.1 * found), curve.saturation_per_s * 0.999))
-        drawn.append(min(crossing * math.exp(-shift * sensitivity / max(sensitivity - 1, 0.1)), ceiling_per_s * math.exp(-shift)))
-    low, high = (float(one) for one in np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
-    cut = min(found, ceiling_per_s)
-    return Capacity(cut, min(low, cut), min(max(high, cut), ceiling_per_s), replicates, is_cut=found > ceiling_per_s)
+        resampled = value * np.exp(random.normal(0.0, spread.within_sd, rate.size) * sensitivities)
+        for index, batched in enumerate(times):
+            if batched is not None and (percentile_ns := batched.resampled_percentile_ns(quantile, random)):
+                resampled[index] = percentile_ns
+        crossing = refit_crossing(curve, rate, resampled, limit_ns)
+        sensitivity = curve.sensitivity(min(max(crossing, 0.1 * estimate), curve.saturation_per_s * 0.999))
+        replicated.append(min(crossing * math.exp(-shift * sensitivity / max(sensitivity - 1, 0.1)), ceiling_per_s * math.exp(-shift)))
+    low, high = (float(one) for one in np.quantile(replicated, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
+    cut = min(estimate, ceiling_per_s)
+    return Capacity(cut, min(low, cut), min(max(high, cut), ceiling_per_s), replicates, is_cut=estimate > ceiling_per_s)
 
 
-def _student_t(random: np.random.Generator, number: int, degrees: float) -> _Numbers:
-    """Its quantiles at evenly spread probabilities, in random order: as good as draws, and less noisy."""
+def _shuffled_t_quantiles(random: np.random.Generator, number: int, degrees: float) -> _Numbers:
+    """Quantiles of Student's t at evenly spaced probabilities in random order: a sample with little noise."""
     probabilities = (np.arange(number) + 0.5) / number
     values = np.array([student_t_quantile(float(one), max(1, math.floor(degrees))) for one in probabilities])
     return random.permutation(values)

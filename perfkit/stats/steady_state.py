@@ -1,4 +1,4 @@
-"""Whether a run was steady: how much of its start is warm-up, and whether the rest drifts."""
+"""Whether a window was in steady state: how much of its start is warm-up, and whether the rest drifts."""
 
 import dataclasses
 import math
@@ -26,12 +26,12 @@ Series = Sequence[float] | npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Truncation:
-    """How many intervals at the start of a series are warm-up.
+    """The number of intervals at the start of a series that are warm-up.
 
-    `candidate` is MSER-5's answer, `intervals` what is to be cut off. `reason`: "found" where they agree; "insignificant"
-    where the candidate is long and its evidence is noise, so that nothing is cut; "too_long" where the warm-up is real and
-    longer than a third of the series, so that nothing can be saved by cutting: measure longer; "too_short" for a series
-    of less than 20 intervals, of which nothing can be said.
+    `candidate` is the result of MSER-5, and `intervals` is the number to cut off. `reason` is "found" if both agree, or a shorter
+    cut suffices; "insignificant" if the candidate is long but not significant, so nothing is cut; "too_long" if a
+    significant warm-up is longer than a third of the series, so nothing is cut, and a longer measurement is needed;
+    "too_short" for a series of fewer than 20 intervals.
     """
 
     candidate: int
@@ -41,7 +41,7 @@ class Truncation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Drift:
-    """The change over the whole series as a share of its level, with its confidence interval; ends may be infinite."""
+    """The change over the whole series as a share of its level, with a confidence interval whose ends may be infinite."""
 
     total: float
     low: float
@@ -50,49 +50,50 @@ class Drift:
 
     @property
     def is_steady(self) -> bool:
-        """Whether the series is shown not to drift: the whole interval lies within the margin."""
+        """Whether the series does not drift by more than the margin: the whole interval is within it."""
         return -self.margin <= self.low and self.high <= self.margin
 
     @property
     def is_drifting(self) -> bool:
-        """Whether the series is shown to drift: by more than the margin, and the interval excludes no drift at all."""
+        """Whether the series drifts: by more than the margin, and the interval excludes 0."""
         return abs(self.total) > self.margin and (self.low > 0 or self.high < 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SteadyState:
-    """The verdict over several series of one window; `undetermined` where noise hides drifts of the margin's size."""
+    """The verdict over several series of one window; `undetermined` if noise may hide drifts as large as the margin."""
 
     verdict: Verdict
     warm_up_intervals: int
-    """The longest of the series' truncations: what is to be cut off all of them."""
+    """The longest truncation of the series, to be cut off all of them."""
     truncations: Mapping[str, Truncation]
     drifts: Mapping[str, Drift]
-    """Of what is left behind the warm-up."""
+    """After the warm-up."""
     reason: str
 
     @property
     def is_steady(self) -> bool:
-        """Whether every series is shown to be steady."""
+        """Whether no series drifts by more than the margin."""
         return self.verdict == "steady"
 
 
 def mser5(series: Series, significance: float = _TRUNCATION_SIGNIFICANCE) -> Truncation:
     """MSER-5's truncation of an interval series, guarded by a test for initialization bias.
 
-    MSER-5: Z are means of 5 intervals (the last n mod 5 are left out), and d* the d in 0 … n/2 with the least
-    Σ_{i>d}(Z_i - Z̄_d)²/(n-d)². Source: K. P. White, Simulation 69 (1997); its rejection where d* > n/3, here of the
-    number of Z. Less than 20 intervals: nothing is cut, `too_short`.
+    MSER-5: the Z are means of 5 intervals (the last n mod 5 intervals are left out), and d* is the d in 0 … n/2 with the
+    smallest Σ_{i>d}(Z_i - Z̄_d)²/(n-d)²; it is rejected if d* > n/3, where n is the number of Z. Source: K. P. White, Simulation 69
+    (1997). For fewer than 20 intervals nothing is cut, `too_short`.
 
     Plain MSER-5 cuts more than a tenth off 10 to 46 % of stationary series of 60 to 200 intervals (M/M/1 interval means at
-    ρ = 0.8: 30 %), and 2 to 22 % of those of 600. So a candidate above a tenth counts only where the test of L. Schruben,
-    H. Singh & L. Tierney, Operations Research 31 (1983), √45 n^{-3/2} Σ_k (1-k/n) k (Ȳ_n - Ȳ_k)/σ, finds a bias at
-    `significance`, two-sided. σ² is the variance of what the candidate keeps times its autocorrelation time, the larger
-    of the two estimates, free of trend; t has that part's effective size less one as degrees of freedom. Where d* > n/3,
-    the best cut up to n/3 counts if the test finds no bias behind it. Assumption: normal interval means, correlated over
-    far less than the window. At the nominal 1 %, the measured rate of false truncations above a tenth is 0.3 to 4.4 % of
-    60 intervals with AR(1) φ up to 0.8 and M/M/1 interval means of 100 requests at ρ up to 0.8, 5.6 % at 0.9 of either;
-    of 200 intervals up to 3.9 % at all of these; of 30 intervals up to 9 %.
+    ρ = 0.8: 30 %), and off 2 to 22 % of those of 600. A candidate above a tenth therefore counts only if the test of L. Schruben,
+    H. Singh & L. Tierney, Operations Research 31 (1983), √45 n^{-3/2} Σ_k (1-k/n) k (Ȳ_n - Ȳ_k)/σ, is significant at
+    `significance`, two-sided. σ² is the variance of the intervals after the cut, times their autocorrelation time: the larger of the
+    two estimates, with the trend removed. The degrees of freedom of t are the effective number of these intervals minus
+    one. If d* > n/3, the best cut up to n/3 counts if the test shows no bias after it.
+
+    Assumption: normal interval means whose correlation is far shorter than the window. At a nominal 1 %, simulated false
+    truncations above a tenth are 0.3 to 4.4 % for 60 intervals with AR(1) φ up to 0.8 and M/M/1 interval means of 100 requests
+    at ρ up to 0.8, 5.6 % at 0.9 of either; up to 3.9 % for 200 intervals in all these cases; up to 9 % for 30 intervals.
     """
     values = np.asarray(series, dtype=np.float64)
     means = _means(values)
@@ -106,7 +107,7 @@ def mser5(series: Series, significance: float = _TRUNCATION_SIGNIFICANCE) -> Tru
         return Truncation(candidate=candidate, intervals=0, reason="insignificant")
     if cut <= _LONGEST_SHARE * means.size:
         return Truncation(candidate=candidate, intervals=candidate, reason="found")
-    # the warm-up is real, and noise may have made it long: the best cut up to a third does where it leaves no bias behind
+    # noise may have lengthened a real warm-up: the best cut up to a third suffices if no bias is left after it
     shorter = _least_squared_error(means, _LONGEST_SHARE) * _MEAN_OF
     rest = values[shorter:]
     if _has_initial_bias(rest, _least_squared_error(_means(rest)) * _MEAN_OF, significance):
@@ -115,14 +116,14 @@ def mser5(series: Series, significance: float = _TRUNCATION_SIGNIFICANCE) -> Tru
 
 
 def drift(series: Series, confidence: float = 0.95, margin: float = DRIFT_MARGIN) -> Drift:
-    """The total drift: the Theil–Sen slope times the series' length, over the median, with its interval.
+    """The total drift, with its interval: the Theil–Sen slope times the length of the series, divided by the median.
 
-    Intervals are first averaged into 20 to 39 batches, from the end back. The confidence interval is P. K. Sen's (JASA 63,
-    1968), from Kendall's variance n(n-1)(2n+5)/18 of the concordant pairs, times the autocorrelation time of what a trend
-    leaves (S. Yue & C. Wang, Water Resources Management 18, 2004). Assumption: a trend near to straight, and correlation
-    over far less than the window. Measured, the nominal 95 % excludes no drift in 2 to 6 % of stationary series of 60 to
-    200 intervals with AR(1) φ up to 0.8 or of M/M/1 at ρ = 0.8, and in up to 9 % with φ = 0.9. Where the ranks run out,
-    and below three values, an end is infinite.
+    Intervals are first averaged into 20 to 39 batches, counted back from the end. The confidence interval is P. K. Sen's (JASA 63,
+    1968), from Kendall's variance n(n-1)(2n+5)/18 of the concordant pairs, times the autocorrelation time of the residuals (S. Yue &
+    C. Wang, Water Resources Management 18, 2004). Assumptions: an about linear trend, and correlation far shorter than
+    the window. By simulation, the nominal 95 % interval excludes 0 in 2 to 6 % of stationary series of 60 to 200 intervals
+    with AR(1) φ up to 0.8 or of M/M/1 at ρ = 0.8, and in up to 9 % with φ = 0.9. An end beyond the outermost slope is infinite, and
+    so are both ends for fewer than three batches.
     """
     values = np.asarray(series, dtype=np.float64)
     length = max(1, values.size // _DRIFT_BATCHES)
@@ -144,17 +145,17 @@ def drift(series: Series, confidence: float = 0.95, margin: float = DRIFT_MARGIN
 
 
 def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float = 0.95, margin: float = DRIFT_MARGIN) -> SteadyState:
-    """The verdict over a window's interval series, such as throughput, mean service time and requests in flight.
+    """The verdict over the interval series of a window, such as throughput and mean service time.
 
-    Each has one value an interval, and all have the same intervals. The longest warm-up is cut off all. `not_steady`:
-    a warm-up does not end within a third of the window, or what follows it drifts by more than the margin and that is no
-    noise. `steady`: all drifts are shown to lie within the margin. Otherwise `undetermined`: the window is too short or the
-    load too noisy to tell, which is no evidence against the target. Significances are divided by the number of series
-    (Bonferroni). Raises ValueError for no series, and for series of different lengths.
+    All series have the same intervals, with one value each. The longest warm-up is cut off all of them. `not_steady`: a warm-up does
+    not end within a third of the window, or a series then drifts significantly by more than the margin. `steady`: the
+    intervals of all drifts are within the margin. `undetermined`: the window is too short or too noisy to tell, which is no evidence
+    against the target. Significance levels are divided by the number of series (Bonferroni). Raises ValueError without series, and
+    for series of different lengths.
     """
     lengths = {len(series) for series in series_by_name.values()}
     if len(lengths) != 1:
-        raise ValueError(f"the series of one window have one length, found {sorted(lengths)}")
+        raise ValueError(f"the series of a window must have the same length, found {sorted(lengths)}")
     number = len(series_by_name)
     truncations = {name: mser5(series, _TRUNCATION_SIGNIFICANCE / number) for name, series in series_by_name.items()}
     cut = max(truncation.intervals for truncation in truncations.values())
@@ -173,7 +174,7 @@ def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float =
     elif warming:
         verdict, reason = "not_steady", f"the warm-up of {_listed(warming)} takes more than a third of the window"
     elif unknown:
-        verdict, reason = "undetermined", f"{_listed(unknown)} may drift by more than {margin:.0%}: the noise hides it"
+        verdict, reason = "undetermined", f"{_listed(unknown)} may drift by more than {margin:.0%}, hidden by noise"
     else:
         verdict, reason = "steady", f"no series drifts by more than {margin:.0%}"
     return SteadyState(verdict=verdict, warm_up_intervals=cut, truncations=truncations, drifts=drifts, reason=reason)
@@ -186,12 +187,12 @@ def _means(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _least_squared_error(means: npt.NDArray[np.float64], longest_share: float = 0.5) -> int:
-    """MSER's d*, the first of equals."""
-    centred = means - means.mean()  # keeps the sums of squares from cancelling
+    """MSER's d*; of equals, the first."""
+    centred = means - means.mean()  # avoids cancellation in the sums of squares
     left = means.size - np.arange(means.size)
     sums, squares = (np.cumsum(part[::-1])[::-1] for part in (centred, centred * centred))
     errors = (squares - sums * sums / left) / (left * left)
-    # rounding must not choose among the zeros of a constant series
+    # for a constant series, rounding must not decide
     errors[errors < 1e-24 * float(np.square(means).max())] = 0.0
     return int(np.argmin(errors[: int(means.size * longest_share) + 1]))
 
@@ -209,7 +210,7 @@ def _has_initial_bias(values: npt.NDArray[np.float64], cut: int, significance: f
 
 
 def _correlation_time(values: npt.NDArray[np.float64]) -> float:
-    """The autocorrelation time, at least 1, of what a parabola leaves: a curved trend is no noise, and must not look like some."""
+    """The autocorrelation time, at least 1, of the residuals of a parabola: a curved trend must not count as correlated noise."""
     place = np.linspace(-1, 1, values.size)
     if values.size <= 5:
         return 1.0

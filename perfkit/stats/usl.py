@@ -1,4 +1,4 @@
-"""The universal scalability law: throughput against concurrency, where it peaks, and when that cannot be said."""
+"""The universal scalability law: throughput as a function of concurrency, and the concurrency at which it peaks."""
 
 import dataclasses
 import math
@@ -12,8 +12,8 @@ from perfkit.stats.least_squares import Minimum, minimise
 
 _Numbers = npt.NDArray[np.float64]
 FEWEST_POINTS, FEWEST_PAST_PEAK, FURTHEST = 8, 2, 1.5
-_PEAKS = np.geomspace(1 / 1024, 64, 513)  # times the largest concurrency, from 1 on: where the profile of the peak is looked at
-_NEARBY = np.exp(np.linspace(-0.3, 0.3, 61))  # and times the estimate
+_PEAKS = np.geomspace(1 / 1024, 64, 513)  # × the largest concurrency: candidates for the peak, for its profile
+_NEARBY = np.exp(np.linspace(-0.3, 0.3, 61))  # × the estimated peak: more candidates
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class UslParameter:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UslPeak:
-    """The concurrency N* of the highest throughput; its interval is a profile's, and never symmetric."""
+    """The concurrency N* of the highest throughput, with its profile interval, which is not symmetric."""
 
     concurrency: float
     low: float
@@ -37,14 +37,14 @@ class UslPeak:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UslFit:
-    """X(N) = λN / (1 + σ(N-1) + κN(N-1)), fitted."""
+    """The fitted law X(N) = λN / (1 + σ(N-1) + κN(N-1))."""
 
     lone_rate_per_s: UslParameter
-    """λ: the throughput of one request in flight."""
+    """λ: the throughput with one request in flight."""
     contention: UslParameter
-    """σ: the share that is serial."""
+    """σ: the serial share of the work."""
     coherency: UslParameter
-    """κ: the cost of each pair's agreement."""
+    """κ: the cost of coordination per pair of requests in flight."""
     confidence: float
     points: int
     residual_sd: float
@@ -52,23 +52,23 @@ class UslFit:
     largest_concurrency: float
     peak: UslPeak | None
     peak_sentence: str
-    """The peak, or why it is refused: "peak not observed, N* > …"."""
+    """The peak, or why there is none."""
 
     def throughput_per_s(self, concurrency: float) -> float:
-        """X at a concurrency."""
+        """The throughput X at a concurrency."""
         n, sigma, kappa = concurrency, self.contention.value, self.coherency.value
         return self.lone_rate_per_s.value * n / (1 + sigma * (n - 1) + kappa * n * (n - 1))
 
     def is_extrapolated(self, concurrency: float) -> bool:
-        """Whether it lies beyond 1.5 times the largest concurrency measured: the law is not known to hold there."""
+        """Whether a concurrency is above 1.5 times the largest measured: whether the law holds there is unknown."""
         return concurrency > FURTHEST * self.largest_concurrency
 
     @property
     def knee(self) -> float | None:
-        """The concurrency of the best throughput over response time, X/R = X²/N; None where it lies at infinity (σ = κ = 0).
+        """The concurrency with the highest ratio of throughput to response time, X/R = X²/N; None if it is infinite (σ = κ = 0).
 
-        N_k = [-(σ-κ) + √((σ-κ)² + 12κ(1-σ))] / (6κ), the root of d(X²/N)/dN; (1-σ)/σ for κ = 0. Never below 1: from σ + κ = 1/2
-        on X²/N falls from the first request.
+        N_k = [-(σ-κ) + √((σ-κ)² + 12κ(1-σ))] / (6κ), the root of d(X²/N)/dN; (1-σ)/σ for κ = 0. It is 1 for σ + κ >= 1/2, where
+        X²/N never rises.
         """
         sigma, kappa = self.contention.value, self.coherency.value
         if sigma + kappa >= 1 / 2:
@@ -81,7 +81,7 @@ class UslFit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UslRefusal:
-    """Why the law is not fitted."""
+    """The reason why the law was not fitted."""
 
     sentence: str
 
@@ -92,23 +92,23 @@ def fit_usl(
     weights: Sequence[float] | _Numbers | None = None,
     confidence: float = 0.95,
 ) -> UslFit | UslRefusal:
-    """Fits the law to a closed loop's points, one a concurrency or several; `weights` are inverse variances up to a factor.
+    """Fits the law to the points of a closed loop, several per concurrency if wanted; `weights` are proportional to inverse variances.
 
-    Source: N. J. Gunther, *Guerrilla Capacity Planning* (2007), chapter 4. Weighted nonlinear least squares on ln X, since
-    noise of throughput is a share of it, with σ, κ ≥ 0. Intervals are t's with n-3 degrees of freedom; that of N* = √((1-σ)/κ)
-    is the set of peaks whose own best fit is no worse than F allows (a profile, D. M. Bates & D. G. Watts 1988, chapter 6).
-    Assumptions: a closed loop without think time; independent noise, the same share everywhere but for the weights.
+    Source: N. J. Gunther, *Guerrilla Capacity Planning* (2007), chapter 4. Weighted nonlinear least squares of ln X, since the
+    noise is a share of the throughput, with σ, κ ≥ 0. Intervals use Student's t with n-3 degrees of freedom; that of N* =
+    √((1-σ)/κ) is the set of peaks whose best fit the F test does not reject (a profile; D. M. Bates & D. G. Watts 1988, chapter 6).
+    Assumptions: a closed loop without think time; independent noise of equal relative size, apart from the weights.
 
-    Refused: fewer than 8 points or 4 concurrencies; σ below zero by more than its interval, which batching makes: there
-    throughput grows faster than requests in flight. The peak is refused where fewer than 2 points lie past it, or its
-    interval is open. Raises ValueError for values that are not above zero.
+    The fit is refused for fewer than 8 points or 4 concurrencies, and if σ is significantly below 0, as with batching, where
+    throughput grows faster than the requests in flight. The peak is refused if fewer than 2 points are past it, or its
+    interval is open. Raises ValueError for values of 0 or less.
     """
     n, x = np.asarray(concurrencies, dtype=np.float64), np.asarray(throughputs_per_s, dtype=np.float64)
     if n.shape != x.shape or (n.size and (n.min() <= 0 or x.min() <= 0)):
-        raise ValueError("concurrencies and throughputs come in pairs above zero")
+        raise ValueError("concurrencies and throughputs must be pairs of values above zero")
     if n.size < FEWEST_POINTS or np.unique(n).size < 4:
         return UslRefusal(
-            f"The universal scalability law needs at least {FEWEST_POINTS} points of a closed loop at 4 or more concurrencies, and has {n.size}."
+            f"The universal scalability law needs at least {FEWEST_POINTS} points of a closed loop at 4 or more concurrencies; there are {n.size}."
         )
     root = np.ones_like(x) if weights is None else np.sqrt(np.asarray(weights, dtype=np.float64) / np.mean(weights))
     found = _fit(n, x, root, (True, True))
@@ -117,11 +117,11 @@ def fit_usl(
     spread = _spread(found, degrees)
     if found.parameters[1] + t * spread[1] < 0:
         return UslRefusal(
-            "The universal scalability law is inapplicable: its σ is below zero "
-            f"({found.parameters[1]:.3g}, at most {found.parameters[1] + t * spread[1]:.3g}), so throughput grows faster than the requests in flight, as batching makes it."
+            "The universal scalability law is inapplicable: σ is below zero "
+            f"({found.parameters[1]:.3g}, at most {found.parameters[1] + t * spread[1]:.3g}), so throughput grows faster than the requests in flight, as with batching."
         )
     if min(found.parameters[1:]) < 0:
-        # the better of the fits on the edges, of those that keep inside
+        # the best fit with σ or κ fixed at 0 that keeps both at 0 or above
         edges = [_fit(n, x, root, free) for free in ((True, False), (False, True), (False, False))]
         found = min((one for one in edges if min(one.parameters[1:]) >= 0), key=lambda one: one.sum_of_squares)
     rate, sigma, kappa = (float(value) for value in found.parameters)
@@ -142,9 +142,9 @@ def fit_usl(
 
 
 def _fit(n: _Numbers, x: _Numbers, root: _Numbers, free: tuple[bool, bool]) -> Minimum:
-    """Parameters ln λ, σ, κ; those that are not free are zero."""
+    """Fits ln λ, σ and κ; of σ and κ, those that are not `free` are 0."""
     columns = np.array([True, *free])
-    # N/X = (1 + σ(N-1) + κN(N-1)) / λ is linear: a good place to start
+    # N/X = (1 + σ(N-1) + κN(N-1)) / λ is linear: its solution is a good start
     design = np.column_stack([np.ones_like(n), n - 1, n * (n - 1)])[:, columns]
     linear, *_ = np.linalg.lstsq(design * (x / n * root)[:, None], root, rcond=None)
     start = np.zeros(3)
@@ -178,7 +178,7 @@ def _spread(found: Minimum, degrees: int) -> _Numbers:
 def _peak(n: _Numbers, x: _Numbers, root: _Numbers, found: Minimum, t: float, residual_sd: float) -> tuple[UslPeak | None, str]:
     rate, sigma, kappa = (float(value) for value in found.parameters)
     if sigma >= 1:
-        return None, f"There is no peak: throughput does not rise with the requests in flight (σ = {sigma:.3g})."
+        return None, f"There is no peak: the throughput does not rise with the requests in flight (σ = {sigma:.3g})."
     largest = float(n.max())
     limit = found.sum_of_squares + (t * residual_sd) ** 2
     peaks = _PEAKS * largest
@@ -193,8 +193,8 @@ def _peak(n: _Numbers, x: _Numbers, root: _Numbers, found: Minimum, t: float, re
         bound = low if math.isfinite(low) else largest
         why = "its interval is open above"
         if past < FEWEST_PAST_PEAK:
-            why = f"{past} of the points lie past where it would be, and {FEWEST_PAST_PEAK} are needed"
-        return None, f"Peak not observed, N* > {bound:.3g}: {why}; measure at more requests in flight."
+            why = f"{past} of the points are past the estimated peak, and {FEWEST_PAST_PEAK} are needed"
+        return None, f"Peak not observed, N* > {bound:.3g}: {why}. Measure with more requests in flight."
     throughput = math.exp(float(rate)) * estimate / (1 + sigma * (estimate - 1) + kappa * estimate * (estimate - 1))
     return UslPeak(estimate, low, high, throughput), (
         f"Throughput peaks at {throughput:,.4g}/s with {estimate:.3g} requests in flight (95 % interval {low:.3g} to {high:.3g})."
@@ -202,7 +202,7 @@ def _peak(n: _Numbers, x: _Numbers, root: _Numbers, found: Minimum, t: float, re
 
 
 def _ends(peaks: _Numbers, excess: _Numbers, estimate: float) -> tuple[float, float]:
-    """Where the profile crosses its limit below and above the estimate, between the places looked at; inf where it does not."""
+    """Where the profile crosses its limit below and above the estimate, interpolated; infinite if it does not cross above."""
     inside = np.flatnonzero(excess <= 0)
     if not inside.size:
         return estimate, estimate
@@ -218,9 +218,9 @@ def _ends(peaks: _Numbers, excess: _Numbers, estimate: float) -> tuple[float, fl
 
 
 def _profile(n: _Numbers, x: _Numbers, root: _Numbers, peaks: _Numbers) -> _Numbers:
-    """The least sum of squares with the peak held at each of `peaks`, σ in [0, 1)."""
+    """The smallest sum of squares with the peak fixed at each of `peaks`, for σ in [0, 1)."""
     pairs = (n * (n - 1))[None, :] / (peaks * peaks)[:, None]
-    slope = (n - 1)[None, :] - pairs  # of the denominator in σ, where κ = (1-σ)/N*²
+    slope = (n - 1)[None, :] - pairs  # derivative of the denominator by σ, with κ = (1-σ)/N*²
     weights = root * root / (root @ root)
     sigma = np.full(peaks.size, 0.05)
     logs = np.log(x / n)[None, :]

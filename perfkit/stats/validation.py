@@ -1,4 +1,4 @@
-"""Whether a model predicts points that it was not fitted to; a model that does not is withdrawn."""
+"""Validation of a model on points that it was not fitted to."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ FIT_SHARE, FEWEST_ABOVE, MEAN_WITHIN, P99_WITHIN = 0.7, 3, 0.10, 0.15
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Split:
-    """Places of points: to fit, and held out; `sentence` says what is missing for a judgement, and is empty otherwise."""
+    """Indices of the points to fit and of those held out; `sentence` names what validation lacks, and is empty if nothing."""
 
     fitted: tuple[int, ...]
     held_out: tuple[int, ...]
@@ -17,7 +17,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HeldOut:
-    """A held-out point: what was measured and predicted, in one unit."""
+    """The measured and the predicted figure of a held-out point, in one unit."""
 
     rate_per_s: float
     figure: str
@@ -27,7 +27,7 @@ class HeldOut:
 
     @property
     def error(self) -> float:
-        """Signed, as a share of what was measured."""
+        """The signed error as a share of the measured figure."""
         return self.predicted / self.measured - 1
 
 
@@ -42,9 +42,9 @@ class Validation:
 
 
 def split_points(rates_per_s: Sequence[float], capacity_per_s: float) -> Split:
-    """Points up to 70 % of the capacity are fitted to, but for one in their middle; those above are held out, and it with them.
+    """Splits points for validation: those up to 70 % of the capacity are fitted, except the middle one; the rest are held out.
 
-    A judgement needs at least 3 above, the one inside, and 2 to fit.
+    Validation needs at least 3 points above 70 %, and 3 below: 2 to fit, and the middle one.
     """
     order = sorted(range(len(rates_per_s)), key=lambda place: rates_per_s[place])
     low = [place for place in order if rates_per_s[place] <= FIT_SHARE * capacity_per_s]
@@ -54,16 +54,16 @@ def split_points(rates_per_s: Sequence[float], capacity_per_s: float) -> Split:
     missing = []
     if len(above) < FEWEST_ABOVE:
         missing.append(
-            f"at least {FEWEST_ABOVE} rates above {FIT_SHARE:.0%} of the capacity at which the target kept up (there are {len(above)})"
+            f"at least {FEWEST_ABOVE} rates above {FIT_SHARE:.0%} of the capacity at which the target kept up (found {len(above)})"
         )
     if not inside:
-        missing.append(f"at least 3 below (there are {len(low)})")
-    sentence = f"To be judged it needs {' and '.join(missing)}." if missing else ""
+        missing.append(f"at least 3 below (found {len(low)})")
+    sentence = f"Validation needs {' and '.join(missing)}." if missing else ""
     return Split(tuple(fitted), tuple(sorted(inside + above)), sentence)
 
 
 def judge_model(model: str, errors: Sequence[HeldOut]) -> Validation:
-    """Accepted where every held-out mean is predicted within 10 %, and every p99 within 15 %."""
+    """Accepts a model that predicts every held-out mean within 10 % and every held-out p99 within 15 %."""
     allowed = {"mean": MEAN_WITHIN, "p99": P99_WITHIN}
     worst = {figure: max((abs(one.error) for one in errors if one.figure == figure), default=0.0) for figure in allowed}
     bad = [figure for figure, limit in allowed.items() if worst[figure] > limit + 1e-9]
@@ -76,7 +76,7 @@ def judge_model(model: str, errors: Sequence[HeldOut]) -> Validation:
         return Validation(
             model, tuple(errors), is_accepted=False, sentence=f"Model rejected: {model}, {shown} on points it was not fitted to."
         )
-    return Validation(model, tuple(errors), is_accepted=True, sentence=f"Model holds: {model}, {shown} on points it was not fitted to.")
+    return Validation(model, tuple(errors), is_accepted=True, sentence=f"Model accepted: {model}, {shown} on points it was not fitted to.")
 
 
 def _has(errors: Sequence[HeldOut], figure: str) -> bool:

@@ -1,4 +1,4 @@
-"""How much of the spread between runs lies between machines, and how much within them."""
+"""The variance between runs, split into that between machines and that within a machine."""
 
 import dataclasses
 import math
@@ -7,21 +7,21 @@ from collections.abc import Sequence
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Components:
-    """Variances of a figure; None where there is nothing to tell them from."""
+    """Variances of a figure; None if they cannot be estimated."""
 
     within: float | None
     """Between the runs of one machine."""
     within_df: int
     between: float | None
-    """Between machines, the runs' own part taken off; 0 where that leaves nothing."""
+    """Between machines, without the variance within; at least 0."""
     between_df: int
 
 
 def variance_components(groups: Sequence[Sequence[float]]) -> Components:
-    """The components of a one-way layout: a group for each machine, a value for each of its runs.
+    """The variance components of a one-way layout, with a group per machine and a value per run.
 
     Analysis of variance for unequal groups, σ_b² = (MS_b - MS_w) / n₀ with n₀ = (N - Σnᵢ²/N)/(k-1); source: S. R. Searle,
-    G. Casella & C. E. McCulloch, *Variance Components*, section 3.6. Assumption: machines drawn alike, runs alike on each.
+    G. Casella & C. E. McCulloch, *Variance Components*, section 3.6. Assumptions: machines from one population, and equal variance on each.
     """
     groups = [group for group in groups if group]
     count, machines = sum(map(len, groups)), len(groups)
@@ -39,7 +39,7 @@ def variance_components(groups: Sequence[Sequence[float]]) -> Components:
 
 
 def pooled_variance(parts: Sequence[tuple[float | None, int]]) -> tuple[float | None, int]:
-    """One variance from several estimates of it, each with its degrees of freedom, and theirs together."""
+    """One variance from several estimates with their degrees of freedom, and the sum of these."""
     known = [(variance, df) for variance, df in parts if variance is not None and df > 0]
     total = sum(df for _, df in known)
     return (sum(variance * df for variance, df in known) / total, total) if total else (None, 0)

@@ -121,8 +121,8 @@ def test_a_busy_generator_makes_a_point_invalid(measured, cpu_share, bound):
     found = point(measured([MS] * 700, cpu_share=cpu_share))
     assert found.valid is not bound
     assert texts(found) == ({} if not bound else {
-        "generator_bound": f"The load generator was the bottleneck: it kept its core {cpu_share:.0%} busy, above 85%. "
-        "The server may be faster than these figures; lower the concurrency or the request rate."
+        "generator_bound": f"The load generator was the bottleneck: its busiest core was {cpu_share:.0%} busy, above 85%. "
+        "The server may be faster than these figures. Use more workers, or lower the concurrency or the request rate."
     })  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_one_busy_repetition_makes_the_pool_invalid_and_its_share_is_named(measu
     found = LoadSummary([measured([MS] * 700, cpu_share=0.9), measured([MS] * 700, cpu_share=0.4)]).pooled()
     assert not found.valid
     assert found.generator.cpu_share == pytest.approx(0.65)
-    assert "kept its core 90% busy" in texts(found)["generator_bound"]
+    assert "busiest core was 90% busy" in texts(found)["generator_bound"]
 
 
 def test_times_above_one_hour_are_counted(measured):

@@ -65,9 +65,9 @@ def test_a_demand_that_fits_exactly_takes_no_replica_more():
         (0.0, 120.0, {}, "above zero"),
         (1000.0, 0.0, {}, "above zero"),
         (math.nan, 120.0, {}, "above zero"),
-        (1000.0, 120.0, {"headroom": 1.0}, "headroom lies between"),
+        (1000.0, 120.0, {"headroom": 1.0}, "headroom must be at least 0 %"),
         (1000.0, 120.0, {"zones": 1}, "at least 2"),
-        (1000.0, 120.0, {"redundancy": -1}, "redundancy is 0 or more"),
+        (1000.0, 120.0, {"redundancy": -1}, "redundancy must be 0 or more"),
     ],
 )
 def test_nonsense_is_refused(demand, capacity, options, message):
@@ -76,7 +76,7 @@ def test_nonsense_is_refused(demand, capacity, options, message):
 
 
 def test_energy_needs_inferences_and_is_never_below_zero():
-    with pytest.raises(ValueError, match="needs inferences"):
+    with pytest.raises(ValueError, match="needs a rate above zero"):
         energy_per_inference(300.0, 0.0)
     assert energy_per_inference(50.0, 10.0, idle_power_w=60.0).above_idle_j == 0
 

@@ -57,7 +57,7 @@ def test_the_fan_is_ordered_and_as_long_as_asked():
 
 @pytest.mark.parametrize(
     ("days", "peaks", "message"),
-    [(range(13), [1.0] * 13, "at least 14"), ([0] * 14, [1.0] * 14, "stands twice"), (range(14), [0.0] * 14, "above zero")],
+    [(range(13), [1.0] * 13, "at least 14"), ([0] * 14, [1.0] * 14, "given twice"), (range(14), [0.0] * 14, "above zero")],
 )
 def test_what_no_trend_can_be_told_from_is_refused(days, peaks, message):
     with pytest.raises(ValueError, match=message):

@@ -44,7 +44,7 @@ def test_the_sensitivity_of_mm1_is_one_over_the_room():
 def test_saturation_ends_the_curve():
     curve = fit_rate_curve(RATES, [mm1_p99(rate) for rate in RATES], repetitions(mm1_p99))
     assert curve.value(1.01) == math.inf
-    with pytest.raises(ValueError, match="the curve ends at 1/s"):
+    with pytest.raises(ValueError, match="defined below 1/s"):
         curve.predict(1.01)
 
 
@@ -83,7 +83,7 @@ def test_more_runs_narrow_the_interval_and_its_half_width_is_the_wider_side():
     [
         ((0.1, 0.2, 0.3), (1, 2, 3), [Repetition(0.1, 1.0, 0)], "at least 4 rates, found 3"),
         ((0.1, 0.2, 0.3, 0.4), (1, 2, 3, 0), [Repetition(0.1, 1.0, 0)], "above zero"),
-        ((0.1, 0.2, 0.3, 0.4), (1, 2, 3, 4), [], "has repetitions"),
+        ((0.1, 0.2, 0.3, 0.4), (1, 2, 3, 4), [], "needs repetitions"),
     ],
 )
 def test_what_is_no_curve_is_refused(rates, values, seen, message):

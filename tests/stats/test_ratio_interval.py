@@ -78,5 +78,5 @@ def test_no_errors_in_many_requests_bound_the_share_from_above_alone():
     found = share_interval(0, 1000)
     assert (found.value, found.low) == (0.0, 0.0)
     assert found.high == pytest.approx(3.8415 / (1000 + 3.8415), rel=1e-4)
-    with pytest.raises(ValueError, match="no share"):
+    with pytest.raises(ValueError, match="found"):
         share_interval(3, 2)

@@ -79,7 +79,7 @@ def test_one_server_has_no_peak_that_more_requests_would_show():
     falling = fit_usl(CONCURRENCIES, law(CONCURRENCIES, sigma=1.02, kappa=0.0))
     assert (falling.peak, falling.peak_sentence) == (
         None,
-        "There is no peak: throughput does not rise with the requests in flight (σ = 1.02).",
+        "There is no peak: the throughput does not rise with the requests in flight (σ = 1.02).",
     )
     level = fit_usl(CONCURRENCIES, noisy(np.random.default_rng(4), sigma=0.998, kappa=0.0))
     assert level.peak is None
@@ -107,7 +107,7 @@ def test_a_peak_with_one_point_past_it_is_not_observed():
     few = np.array([1, 2, 4, 8, 16, 24, 40, 64], dtype=float)
     fit = fit_usl(few, law(few))
     assert fit.peak is None
-    assert "1 of the points lie past" in fit.peak_sentence
+    assert "1 of the points are past" in fit.peak_sentence
 
 
 @pytest.mark.parametrize(("number", "is_fitted"), [(7, False), (8, True)])
@@ -116,7 +116,8 @@ def test_fewer_than_eight_points_are_refused(number, is_fitted):
     assert isinstance(fit, UslFit) is is_fitted
     if not is_fitted:
         assert (
-            fit.sentence == "The universal scalability law needs at least 8 points of a closed loop at 4 or more concurrencies, and has 7."
+            fit.sentence
+            == "The universal scalability law needs at least 8 points of a closed loop at 4 or more concurrencies; there are 7."
         )
 
 
@@ -154,5 +155,5 @@ def test_weights_draw_the_fit_to_what_is_known_better():
 
 @pytest.mark.parametrize(("n", "x"), [([0, 1], [1, 2]), ([1, 2], [1, 0]), ([1, 2], [1])])
 def test_values_that_make_no_sense_are_refused(n, x):
-    with pytest.raises(ValueError, match="in pairs above zero"):
+    with pytest.raises(ValueError, match="pairs of values above zero"):
         fit_usl(n, x)

@@ -13,9 +13,9 @@ def test_the_order_of_the_points_does_not_matter():
     assert (split.fitted, split.held_out) == ((1, 5), (0, 2, 3, 4))
 
 
-def test_too_few_points_are_said():
+def test_too_few_points_are_named():
     assert split_points([10, 20, 80, 90], 100.0).sentence == (
-        "To be judged it needs at least 3 rates above 70% of the capacity at which the target kept up (there are 2) and at least 3 below (there are 2)."
+        "Validation needs at least 3 rates above 70% of the capacity at which the target kept up (found 2) and at least 3 below (found 2)."
     )
 
 
@@ -23,12 +23,12 @@ def held(figure, *errors):
     return [HeldOut(float(place), figure, 100.0, 100.0 * (1 + error)) for place, error in enumerate(errors)]
 
 
-def test_a_model_within_both_limits_holds():
+def test_a_model_within_both_limits_is_accepted():
     verdict = judge_model("it", [*held("mean", 0.05, -0.10), *held("p99", -0.15, 0.02)])
     assert verdict.is_accepted
     assert (
         verdict.sentence
-        == "Model holds: it, mean off by up to 10% (allowed 10%), p99 off by up to 15% (allowed 15%) on points it was not fitted to."
+        == "Model accepted: it, mean off by up to 10% (allowed 10%), p99 off by up to 15% (allowed 15%) on points it was not fitted to."
     )
 
 

@@ -71,8 +71,8 @@ def test_a_quota_that_stops_the_generator_invalidates(loop, share, valid):
 def test_a_starved_generator_is_told_all_its_reasons():
     found = judge_generator(0.99, 0.0, 0.3, OpenLoopFigures(1000, 500, 0, delays(80 * MS, 50), 10 * MS))
     assert codes(found.invalid) == ["generator_bound", "throttled", "behind_schedule", "late_starts"]
-    assert "50.0% of the 1,000 requests" in found.invalid[2].message
-    assert "50 of the 1,000 requests went out more than 1.00 ms after their time" in found.invalid[3].message
+    assert "50.0% of the 1,000 scheduled requests" in found.invalid[2].message
+    assert "it sent 50 of the 1,000 requests more than 1.00 ms after their scheduled time" in found.invalid[3].message
 
 
 def test_a_schedule_without_arrivals_is_kept():
