@@ -61,13 +61,15 @@ def test_an_unusable_driver_is_noted_and_nothing_is_sampled(fake_nvml, script, n
 def test_a_gpu_that_cannot_be_opened_is_noted_and_left_out(fake_nvml):
     played = fake_nvml.play("fail nvmlDeviceGetHandleByIndex_v2:0 4\n" + HEALTHY + HEALTHY.replace("GPU-a", "GPU-b"))
     assert played["notes"] == ["GPU 0 cannot be opened (Insufficient Permissions), and is not sampled."]
-    assert [one["uuid"] for one in played["windows"][0]["figures"]] == ["GPU-b"]
+    assert [entry["uuid"] for entry in played["windows"][0]["figures"]] == ["GPU-b"]
 
 
 def test_a_gpu_without_name_and_uuid_is_identified_by_its_index(fake_nvml):
     refused = "fail nvmlDeviceGetName 999\nfail nvmlDeviceGetUUID 3\n"
     played = fake_nvml.play("fail nvmlSystemGetDriverVersion 4\ngpu\npower_mw 100000\n" + refused)
-    assert [(one["uuid"], one["name"], one["driver_version"]) for one in played["windows"][0]["figures"]] == [("index 0", "unnamed", None)]
+    assert [(entry["uuid"], entry["name"], entry["driver_version"]) for entry in played["windows"][0]["figures"]] == [
+        ("index 0", "unnamed", None)
+    ]
     assert played["notes"] == [
         "GPU 0 (unnamed): reading its name failed (Unknown Error).",
         "GPU 0 (unnamed): the driver does not report its UUID; everything else is sampled.",
@@ -78,7 +80,7 @@ def test_a_gpu_without_name_and_uuid_is_identified_by_its_index(fake_nvml):
 def test_a_mig_instance_that_cannot_be_opened_is_noted_and_left_out(fake_nvml):
     script = "gpu\nname H100\nuuid GPU-a\nmig\nuuid MIG-0\nmig\nuuid MIG-1\n"
     played = fake_nvml.play(script.replace("H100", "H100\nfail nvmlDeviceGetMigDeviceHandleByIndex:0 4"))
-    assert [one["uuid"] for one in played["windows"][0]["figures"]] == ["GPU-a", "MIG-1"]
+    assert [entry["uuid"] for entry in played["windows"][0]["figures"]] == ["GPU-a", "MIG-1"]
     assert played["notes"][0] == "GPU 0 (H100): MIG instance 0 cannot be opened (Insufficient Permissions), and is not sampled."
     assert played["notes"][1].startswith("GPU 0 (H100) is divided (MIG) into 1 instance: ")
 
@@ -113,7 +115,7 @@ def test_an_old_driver_is_read_with_older_calls(fake_nvml):
     assert played["notes"] == []
     assert (figures["memory_used_max_bytes"], figures["throttled_share"], figures["power_source"]) == (605, 1.0, "average")
     assert figures["utilization_mean"] == pytest.approx(0.5)
-    assert [one["code"] for one in window["warnings"]] == ["gpu_throttled", "gpu_shared"]
+    assert [entry["code"] for entry in window["warnings"]] == ["gpu_throttled", "gpu_shared"]
 
 
 def test_a_gpu_lost_during_the_run_is_noted_and_the_other_is_still_sampled(fake_nvml):
@@ -124,7 +126,7 @@ def test_a_gpu_lost_during_the_run_is_noted_and_the_other_is_still_sampled(fake_
     assert before["energy_j"] == pytest.approx(200)
     assert (within["energy_j"], within["power_mean_w"], within["utilization_mean"]) == (None, 100, 0.5)
     assert (after["uuid"], after["power_mean_w"], after["utilization_mean"], after["memory_used_max_bytes"]) == ("GPU-a", None, None, None)
-    assert [[one["message"] for one in window["warnings"]] for window in played["windows"]] == [
+    assert [[entry["message"] for entry in window["warnings"]] for window in played["windows"]] == [
         [], ["GPU 0 (Fake A100) was lost 1.1 s into the window: its means cover only the time before that."], [],
     ]  # fmt: skip
     assert [window["figures"][1]["energy_j"] for window in played["windows"]] == pytest.approx([200, 300, 200])
@@ -149,7 +151,7 @@ def test_other_processes_on_the_servers_gpu_are_a_warning(fake_nvml):
     script = shared + HEALTHY.replace("GPU-a", "GPU-b") + "process 77 5\nprocess 79 5\n" + HEALTHY.replace("GPU-a", "GPU-c")
     played = fake_nvml.play(script, server_pids=[4242, 4243])
     (window,) = played["windows"]
-    assert [one["used_by_server"] for one in window["figures"]] == [True, False, False]
+    assert [entry["used_by_server"] for entry in window["figures"]] == [True, False, False]
     assert window["warnings"] == [
         {
             "code": "gpu_shared",
@@ -161,7 +163,7 @@ def test_other_processes_on_the_servers_gpu_are_a_warning(fake_nvml):
 def test_the_servers_processes_may_be_unknown(fake_nvml):
     played = fake_nvml.play(HEALTHY + "process 7 1048576\nprocess 8\n" + HEALTHY.replace("GPU-a", "GPU-b") + "process 7\n")
     (window,) = played["windows"]
-    assert [one["used_by_server"] for one in window["figures"]] == [None, None]
+    assert [entry["used_by_server"] for entry in window["figures"]] == [None, None]
     (warning,) = window["warnings"]
     assert warning["message"] == (
         "GPU 0 (Fake A100) was used by 2 processes (PID 7, 8), which held 1 MiB of its memory; "
@@ -173,4 +175,4 @@ def test_uncorrectable_memory_errors_are_a_warning(fake_nvml):
     script = HEALTHY + "ecc_corrected steps 0:100 3:107\necc_uncorrected steps 0:4 4:5\n"
     window = fake_nvml.play(script, [(1, 6)])["windows"][0]
     assert (window["figures"][0]["ecc_errors"], window["figures"][0]["ecc_uncorrected_errors"]) == (8, 1)
-    assert [one["code"] for one in window["warnings"]] == ["gpu_ecc"]
+    assert [entry["code"] for entry in window["warnings"]] == ["gpu_ecc"]

@@ -24,7 +24,7 @@ class Machine:
 
 
 @pytest.fixture
-def sampler(clock):
+def make_sampler(clock):
     def make(busy, **options):
         machine = Machine(clock, busy)
         sampler = GeneratorSampler(clock, machine.process, machine.machine, **{"file_limit": 1000, **options})
@@ -40,10 +40,10 @@ def run(sampler, clock, seconds):
         clock.ns = sampler.sample()
 
 
-def test_shares_and_counts_of_a_window(sampler, clock):
-    one = sampler({1: 0.25, 2: 0.75})
-    run(one, clock, 10)
-    figures = one.window(3 * S, 9 * S).summary
+def test_shares_and_counts_of_a_window(make_sampler, clock):
+    sampler = make_sampler({1: 0.25, 2: 0.75})
+    run(sampler, clock, 10)
+    figures = sampler.window(3 * S, 9 * S).summary
     assert (figures.cpu_share, figures.steal_share) == (pytest.approx(0.5), pytest.approx(0.05))
     assert figures.worker_cpu_shares == (pytest.approx(0.25), pytest.approx(0.75))
     assert (figures.voluntary_switches, figures.involuntary_switches) == (1200, pytest.approx(36, abs=2))
@@ -51,48 +51,48 @@ def test_shares_and_counts_of_a_window(sampler, clock):
     assert (figures.sockets_max, figures.open_files_max, figures.open_files_limit) == (13, 42, 1000)
 
 
-def test_counters_are_linear_between_samples(sampler, clock):
-    one = sampler({1: 0.5})
-    run(one, clock, 3)
-    figures = one.window(int(1.1 * S), int(1.3 * S)).summary
+def test_counters_are_linear_between_samples(make_sampler, clock):
+    sampler = make_sampler({1: 0.5})
+    run(sampler, clock, 3)
+    figures = sampler.window(int(1.1 * S), int(1.3 * S)).summary
     assert figures.worker_cpu_shares == (pytest.approx(0.5),)
     assert figures.tcp_segments_sent == pytest.approx(1000, abs=1)
 
 
-def test_series_are_rates_between_samples(sampler, clock):
-    one = sampler({1: 0.5})
-    run(one, clock, 3)
-    series = {series.name: series for series in one.window(0, 3 * S).series}
+def test_series_are_rates_between_samples(make_sampler, clock):
+    sampler = make_sampler({1: 0.5})
+    run(sampler, clock, 3)
+    series = {series.name: series for series in sampler.window(0, 3 * S).series}
     assert series["worker_cpu_share"].values == (pytest.approx(0.5),) * 6
     assert series["worker_cpu_share"].labels == {"worker": "1"}
     assert series["worker_cpu_share"].times_ns == tuple(range(S // 2, 3 * S + 1, S // 2))
     assert set(series["tcp_retransmits_per_s"].values) <= {0, 2, 4}
     assert series["machine_cpu_share"].values == (pytest.approx(0.5),) * 6
     assert series["worker_open_files"].unit == "count"
-    assert {one.name for one in one.latest()} == set(series)
+    assert {newest.name for newest in sampler.latest()} == set(series)
 
 
-def test_a_worker_that_ended_counts_while_half_the_window_was_sampled(sampler, clock):
+def test_a_worker_that_ended_counts_while_half_the_window_was_sampled(make_sampler, clock):
     busy = {1: 0.5, 2: 0.5}
-    one = sampler(busy)
-    run(one, clock, 4)
+    sampler = make_sampler(busy)
+    run(sampler, clock, 4)
     del busy[2]
-    run(one, clock, 5)
-    assert one.window(0, 5 * S).summary.worker_cpu_shares == (pytest.approx(0.5), pytest.approx(0.5))
-    run(one, clock, 9)
-    assert one.window(5 * S, 9 * S).summary.worker_cpu_shares == (pytest.approx(0.5), None)
+    run(sampler, clock, 5)
+    assert sampler.window(0, 5 * S).summary.worker_cpu_shares == (pytest.approx(0.5), pytest.approx(0.5))
+    run(sampler, clock, 9)
+    assert sampler.window(5 * S, 9 * S).summary.worker_cpu_shares == (pytest.approx(0.5), None)
 
 
-def test_nearly_all_files_open_is_a_warning(sampler, clock):
-    one = sampler({60: 0.1}, file_limit=110)
-    run(one, clock, 1)
-    assert [warning.code for warning in one.window(0, S).warnings] == ["file_limit"]
-    assert "100 open files and sockets, close to its limit of 110" in one.window(0, S).warnings[0].message
+def test_nearly_all_files_open_is_a_warning(make_sampler, clock):
+    sampler = make_sampler({60: 0.1}, file_limit=110)
+    run(sampler, clock, 1)
+    assert [warning.code for warning in sampler.window(0, S).warnings] == ["file_limit"]
+    assert "100 open files and sockets, close to its limit of 110" in sampler.window(0, S).warnings[0].message
 
 
-def test_following_other_workers_replaces_those_before(sampler, clock):
-    one = sampler({1: 0.5})
-    run(one, clock, 2)
-    one.follow([])
-    run(one, clock, 4)
-    assert one.window(2 * S, 4 * S).summary.worker_cpu_shares == ()
+def test_following_other_workers_replaces_those_before(make_sampler, clock):
+    sampler = make_sampler({1: 0.5})
+    run(sampler, clock, 2)
+    sampler.follow([])
+    run(sampler, clock, 4)
+    assert sampler.window(2 * S, 4 * S).summary.worker_cpu_shares == ()

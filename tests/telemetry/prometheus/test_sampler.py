@@ -14,7 +14,7 @@ A, B = "GPU-aaaaaaaa-0000-4000-8000-000000000000", "GPU-bbbbbbbb-0000-4000-8000-
 
 
 @pytest.fixture
-def sampler(page, clock):
+def make_sampler(page, clock):
     def make(*names, authorization="", model="simple"):
         return MetricsSampler(MetricsPageConfig(page.url, authorization, model, names, S), clock)
 
@@ -29,11 +29,11 @@ def sampled(sampler, page, clock, *texts):
     return sampler.window(0, (len(texts) - 1) * S)
 
 
-def test_gpus_of_the_dcgm_exporter(sampler, page, clock):
+def test_gpus_of_the_dcgm_exporter(make_sampler, page, clock):
     later = (
         DCGM.replace("} 5000000", "} 5620500").replace('node1"} 96', 'node1"} 94').replace("} 310.25", "} 310.75").replace("} 4\n", "} 0\n")
     )
-    summary = sampled(sampler(), page, clock, DCGM, later, later.replace("5620500", "6241000")).summary
+    summary = sampled(make_sampler(), page, clock, DCGM, later, later.replace("5620500", "6241000")).summary
     gpus = {gpu.uuid: gpu for gpu in summary.gpus}
     assert set(gpus) == {A, B, f"{B}/7"}
     first = gpus[A]
@@ -49,19 +49,19 @@ def test_gpus_of_the_dcgm_exporter(sampler, page, clock):
     assert (gpus[f"{B}/7"].mig, gpus[f"{B}/7"].memory_used_max_bytes, gpus[f"{B}/7"].power_mean_w) == (True, 1234 * 2**20, None)
 
 
-def test_throttling_and_an_empty_page_are_warnings(sampler, page, clock):
-    assert "gpu_throttled" in [warning.code for warning in sampled(sampler(), page, clock, DCGM).warnings]
-    assert [warning.code for warning in sampled(sampler(), page, clock, "").warnings] == ["metrics_missing"]
+def test_throttling_and_an_empty_page_are_warnings(make_sampler, page, clock):
+    assert "gpu_throttled" in [warning.code for warning in sampled(make_sampler(), page, clock, DCGM).warnings]
+    assert [warning.code for warning in sampled(make_sampler(), page, clock, "").warnings] == ["metrics_missing"]
 
 
-def test_tritons_gpus_and_metrics_of_the_targets_model(sampler, page, clock):
+def test_tritons_gpus_and_metrics_of_the_targets_model(make_sampler, page, clock):
     later = TRITON.replace('success{model="simple",version="1"} 120', 'success{model="simple",version="1"} 420').replace('count{model="simple",version="1"} 3\n', 'count{model="simple",version="1"} 9\n').replace("81234.5", "81737.5")  # fmt: skip
-    report = sampled(sampler(), page, clock, TRITON, later, later.replace("81737.5", "82240.5"))
+    report = sampled(make_sampler(), page, clock, TRITON, later, later.replace("81737.5", "82240.5"))
     (gpu,) = report.summary.gpus
     assert (gpu.utilization_mean, gpu.memory_used_max_bytes, gpu.memory_total_bytes) == (0.87, 5 * 2**30, 40 * 2**30)
     assert (gpu.power_mean_w, gpu.energy_j, gpu.energy_source) == (251.5, pytest.approx(1006.0), "counter")
-    metrics = {(one.name, one.labels.get("reason", "")): one for one in report.summary.metrics}
-    assert all(one.labels.get("model", "simple") == "simple" for one in report.summary.metrics)
+    metrics = {(metric.name, metric.labels.get("reason", "")): metric for metric in report.summary.metrics}
+    assert all(metric.labels.get("model", "simple") == "simple" for metric in report.summary.metrics)
     success, pending = metrics["nv_inference_request_success", ""], metrics["nv_inference_pending_request_count", ""]
     assert (success.kind, success.rise, success.per_s) == ("counter", 300, 150)
     assert (pending.kind, pending.mean, pending.min, pending.max) == ("gauge", 7, 3, 9)
@@ -70,88 +70,88 @@ def test_tritons_gpus_and_metrics_of_the_targets_model(sampler, page, clock):
     assert {series.name for series in report.series} >= {"gpu_utilization", "gpu_power", "nv_cpu_utilization"}
 
 
-def test_only_listed_names_are_kept_besides_the_known_ones(sampler, page, clock):
+def test_only_listed_names_are_kept_besides_the_known_ones(make_sampler, page, clock):
     text = "queue_depth 3\nqueue_age 1\nother 2\n# TYPE requests_total counter\nrequests_total 8\n"
-    report = sampled(sampler("queue_*", "requests_total"), page, clock, text, text.replace("total 8", "total 18"))
-    assert {(one.name, one.kind) for one in report.summary.metrics} == {
+    report = sampled(make_sampler("queue_*", "requests_total"), page, clock, text, text.replace("total 8", "total 18"))
+    assert {(metric.name, metric.kind) for metric in report.summary.metrics} == {
         ("queue_depth", "gauge"),
         ("queue_age", "gauge"),
         ("requests_total", "counter"),
     }
-    assert [one.rise for one in report.summary.metrics if one.kind == "counter"] == [10]
+    assert [metric.rise for metric in report.summary.metrics if metric.kind == "counter"] == [10]
 
 
-def test_a_counter_that_falls_is_a_warning_and_has_no_rise(sampler, page, clock):
+def test_a_counter_that_falls_is_a_warning_and_has_no_rise(make_sampler, page, clock):
     text = "# TYPE nv_inference_count counter\nnv_inference_count 5\n"
-    report = sampled(sampler(), page, clock, text, text.replace("5", "2"))
+    report = sampled(make_sampler(), page, clock, text, text.replace("5", "2"))
     assert ([warning.code for warning in report.warnings], report.summary.metrics[0].rise) == (["metrics_reset"], None)
 
 
-def test_an_unreadable_page_is_noted_once_and_read_again(sampler, page, clock):
-    one = sampler()
+def test_an_unreadable_page_is_noted_once_and_read_again(make_sampler, page, clock):
+    sampler = make_sampler()
     page.status = 503
-    assert one.start()
-    sampled(one, page, clock, "x 1", "x 1")
-    assert one.notes == [f"The metrics at {page.url} could not be read (Service Unavailable); perfkit keeps trying."]
+    assert sampler.start()
+    sampled(sampler, page, clock, "x 1", "x 1")
+    assert sampler.notes == [f"The metrics at {page.url} could not be read (Service Unavailable); perfkit keeps trying."]
     page.status, clock.ns, page.text = 200, 5 * S, "nv_x 1\nbroken{\n"
-    one.sample()
-    assert [series.name for series in one.latest()] == ["nv_x"]
-    assert one.notes[1:] == [f"1 line of the metrics at {page.url} could not be parsed, and are ignored."]
+    sampler.sample()
+    assert [series.name for series in sampler.latest()] == ["nv_x"]
+    assert sampler.notes[1:] == [f"1 line of the metrics at {page.url} could not be parsed, and are ignored."]
 
 
-def test_credentials_are_sent_in_the_header(sampler, page, clock):
-    sampled(sampler(authorization="Basic dTpw"), page, clock, "")
+def test_credentials_are_sent_in_the_header(make_sampler, page, clock):
+    sampled(make_sampler(authorization="Basic dTpw"), page, clock, "")
     assert page.headers["Authorization"] == "Basic dTpw"
 
 
 def test_a_refused_connection_is_noted(clock):
-    one = MetricsSampler(MetricsPageConfig("http://127.0.0.1:1/metrics", "", "m", (), S), clock)
-    one.sample()
-    assert "could not be read" in one.notes[0]
+    sampler = MetricsSampler(MetricsPageConfig("http://127.0.0.1:1/metrics", "", "m", (), S), clock)
+    sampler.sample()
+    assert "could not be read" in sampler.notes[0]
 
 
 COUNTER = "# TYPE nv_inference_count counter\nnv_inference_count {}\n"
 
 
-def test_a_counters_rise_extends_to_the_end_of_the_window(sampler, page, clock):
-    one = sampler()
+def test_a_counters_rise_extends_to_the_end_of_the_window(make_sampler, page, clock):
+    sampler = make_sampler()
     for second, value in ((0, 100), (1, 200)):
         clock.ns, page.text = second * S, COUNTER.format(value)
-        one.sample()
+        sampler.sample()
     clock.ns, page.text = 2 * S, COUNTER.format(300)  # the page when the window is requested
-    (counter,) = one.window(S // 2, 19 * S // 10).summary.metrics
+    (counter,) = sampler.window(S // 2, 19 * S // 10).summary.metrics
     assert (counter.rise, counter.per_s) == (pytest.approx(140), pytest.approx(100))
 
 
-def test_a_counter_whose_page_became_unreadable_has_no_rise(sampler, page, clock):
-    one = sampler()
+def test_a_counter_whose_page_became_unreadable_has_no_rise(make_sampler, page, clock):
+    sampler = make_sampler()
     for second, value in ((0, 100), (1, 200)):
         clock.ns, page.text = second * S, COUNTER.format(value)
-        one.sample()
+        sampler.sample()
     clock.ns, page.status = 9 * S, 503
-    (counter,) = one.window(0, 9 * S).summary.metrics
+    (counter,) = sampler.window(0, 9 * S).summary.metrics
     assert (counter.kind, counter.rise, counter.per_s) == ("counter", None, None)
 
 
-def test_a_counter_that_falls_after_the_windows_last_sample_has_no_rise(sampler, page, clock):
-    one = sampler()
+def test_a_counter_that_falls_after_the_windows_last_sample_has_no_rise(make_sampler, page, clock):
+    sampler = make_sampler()
     clock.ns, page.text = S, COUNTER.format(900)
-    one.sample()
+    sampler.sample()
     clock.ns, page.text = 2 * S, COUNTER.format(3)
-    report = one.window(S // 2, 3 * S // 2)
+    report = sampler.window(S // 2, 3 * S // 2)
     assert ([warning.code for warning in report.warnings], report.summary.metrics[0].rise) == (["metrics_reset"], None)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
-def test_values_that_are_not_finite_are_ignored(sampler, page, clock, value):
+def test_values_that_are_not_finite_are_ignored(make_sampler, page, clock, value):
     text = (
         f'DCGM_FI_DEV_POWER_USAGE{{UUID="{A}"}} {value}\nDCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{A}"}} {value}\nnv_x {value}\nnv_y 1\n'
     )
-    summary = sampled(sampler(), page, clock, text, text).summary
-    assert ([one.name for one in summary.metrics], summary.gpus) == (["nv_y"], ())
+    summary = sampled(make_sampler(), page, clock, text, text).summary
+    assert ([metric.name for metric in summary.metrics], summary.gpus) == (["nv_y"], ())
 
 
 @pytest.mark.parametrize(("reasons", "share"), [(0x1, 0), (0x2, 0), (0x10, 0), (0x100, 0), (0x4, 1), (0x40, 1), (0x82, 1)])
-def test_clocks_set_by_the_user_are_not_throttling(sampler, page, clock, reasons, share):
+def test_clocks_set_by_the_user_are_not_throttling(make_sampler, page, clock, reasons, share):
     text = f'DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{A}"}} {reasons}\n'
-    assert sampled(sampler(), page, clock, text, text).summary.gpus[0].throttled_share == share
+    assert sampled(make_sampler(), page, clock, text, text).summary.gpus[0].throttled_share == share

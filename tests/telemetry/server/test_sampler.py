@@ -40,7 +40,7 @@ class ScriptedSampler(ServerStatisticsSampler):
 
 
 @pytest.fixture
-def sampler(clock):
+def make_sampler(clock):
     made = []
 
     def make(*readings):
@@ -48,44 +48,44 @@ def sampler(clock):
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for sampler in made:
+        sampler.close()
 
 
-def sampled(one, clock, times):
+def sampled(sampler, clock, times):
     for _ in range(times):
         clock.ns += S
-        assert one.sample() == clock.ns + S
+        assert sampler.sample() == clock.ns + S
 
 
-def test_means_cover_the_requests_between_two_readings(sampler, clock):
-    one = sampler(statistics(0, 0), statistics(0, 0), statistics(10, 100), statistics(30, 500), statistics(30, 500))
-    assert one.start()
-    sampled(one, clock, 4)
-    series = {series.name: series for series in one.window(0, 9 * S).series}
+def test_means_cover_the_requests_between_two_readings(make_sampler, clock):
+    sampler = make_sampler(statistics(0, 0), statistics(0, 0), statistics(10, 100), statistics(30, 500), statistics(30, 500))
+    assert sampler.start()
+    sampled(sampler, clock, 4)
+    series = {series.name: series for series in sampler.window(0, 9 * S).series}
     assert (series["server_compute_infer"].times_ns, series["server_compute_infer"].values) == ((2 * S, 3 * S), (10 * MS, 20 * MS))
     assert series["server_answers_per_s"].values == (10, 20, 0)
     assert series["server_mean_batch"].values == (2, 2)
 
 
-def test_a_server_that_does_not_answer_at_first_is_read_again(sampler, clock):
-    one = sampler(None, statistics(0, 0), statistics(4, 20))
-    assert one.start()
-    sampled(one, clock, 2)
-    assert one.notes == ["Some readings of the server's statistics failed: their series have gaps."]
-    assert {series.name for series in one.window(0, 9 * S).series} >= {"server_compute_infer"}
+def test_a_server_that_does_not_answer_at_first_is_read_again(make_sampler, clock):
+    sampler = make_sampler(None, statistics(0, 0), statistics(4, 20))
+    assert sampler.start()
+    sampled(sampler, clock, 2)
+    assert sampler.notes == ["Some readings of the server's statistics failed: their series have gaps."]
+    assert {series.name for series in sampler.window(0, 9 * S).series} >= {"server_compute_infer"}
 
 
-def test_a_server_without_statistics_is_noted_and_not_read_again(sampler):
-    one = sampler(())
-    assert not one.start()
-    assert one.notes == ["The server has no v2 statistics: its queue and compute times are not known."]
+def test_a_server_without_statistics_is_noted_and_not_read_again(make_sampler):
+    sampler = make_sampler(())
+    assert not sampler.start()
+    assert sampler.notes == ["The server has no v2 statistics: its queue and compute times are not known."]
 
 
-def test_counters_that_fall_during_the_load_are_a_warning(sampler, clock):
-    one = sampler(statistics(9, 9), statistics(9, 9), statistics(2, 2), statistics(3, 5))
-    assert one.start()
-    sampled(one, clock, 3)
-    report = one.window(0, 9 * S)
+def test_counters_that_fall_during_the_load_are_a_warning(make_sampler, clock):
+    sampler = make_sampler(statistics(9, 9), statistics(9, 9), statistics(2, 2), statistics(3, 5))
+    assert sampler.start()
+    sampled(sampler, clock, 3)
+    report = sampler.window(0, 9 * S)
     assert [warning.code for warning in report.warnings] == ["server_counters_reset"]
     assert [series.values for series in report.series if series.name == "server_compute_infer"] == [(3 * MS,)]

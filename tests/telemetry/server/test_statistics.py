@@ -31,7 +31,7 @@ def statistics(requests, *, version="1", queue_ms=5, infer_ms=10, batch=1, hits=
 
 
 def reading(*versions):
-    return {one.version: one for one in versions}
+    return {version.version: version for version in versions}
 
 
 def codes(warnings):
@@ -49,13 +49,13 @@ def test_means_cover_only_the_requests_of_the_load():
     added = statistics(40, batch=4)
     after = ModelStatistics.added([before, added])
     counts, warnings = difference([{"1": before}], [{"1": after}], AnswerTotals(40, 40 * 20 * MS))
-    found = counts.figures()
+    figures = counts.figures()
     assert warnings == ()
-    assert (found.requests, found.failed, found.executions, found.inferences, found.mean_batch) == (40, 0, 10, 40, 4.0)
-    assert (found.success_ns, found.queue_ns, found.compute_input_ns, found.compute_infer_ns, found.compute_output_ns) == (
+    assert (figures.requests, figures.failed, figures.executions, figures.inferences, figures.mean_batch) == (40, 0, 10, 40, 4.0)
+    assert (figures.success_ns, figures.queue_ns, figures.compute_input_ns, figures.compute_infer_ns, figures.compute_output_ns) == (
         18 * MS, 5 * MS, MS, 10 * MS, 2 * MS,
     )  # fmt: skip
-    assert (found.client_requests, found.client_mean_ns, found.versions) == (40, 20 * MS, ("1",))
+    assert (figures.client_requests, figures.client_mean_ns, figures.versions) == (40, 20 * MS, ("1",))
 
 
 def test_a_model_loaded_in_between_counts_from_zero():
@@ -65,8 +65,8 @@ def test_a_model_loaded_in_between_counts_from_zero():
 
 def test_a_load_without_requests_has_no_means():
     counts, warnings = difference([reading(statistics(3))], [reading(statistics(3))], AnswerTotals())
-    found = counts.figures()
-    assert (found.requests, found.success_ns, found.queue_ns, found.mean_batch, found.client_mean_ns, warnings) == (
+    figures = counts.figures()
+    assert (figures.requests, figures.success_ns, figures.queue_ns, figures.mean_batch, figures.client_mean_ns, warnings) == (
         0,
         None,
         None,
@@ -93,7 +93,7 @@ def test_counters_that_fell_have_no_difference(after):
     [([5, 900, 5], [910]), ([5], [910, 10, 910]), ([7, 3], [9])],
 )
 def test_counters_that_change_while_nothing_is_sent_mean_replicas(before, after):
-    quiet, loaded = ([reading(statistics(count)) for count in some] for some in (before, after))
+    quiet, loaded = ([reading(statistics(count)) for count in counts] for counts in (before, after))
     counts, warnings = difference(quiet, loaded, AnswerTotals(5))
     assert (counts, codes(warnings)) == (None, ["server_replicas"])
 
@@ -126,8 +126,8 @@ def test_counts_of_several_load_points_are_summed():
         difference([reading(statistics(0))], [reading(statistics(count, queue_ms=ms))], AnswerTotals(count, count * 30 * MS))[0]
         for count, ms in ((10, 2), (30, 6))
     ]
-    found = ServerCounts.added([part for part in parts if part]).figures()
-    assert (found.requests, found.queue_ns, found.compute_infer_ns, found.client_requests, found.client_mean_ns) == (
+    figures = ServerCounts.added([part for part in parts if part]).figures()
+    assert (figures.requests, figures.queue_ns, figures.compute_infer_ns, figures.client_requests, figures.client_mean_ns) == (
         40,
         5 * MS,
         10 * MS,
@@ -183,8 +183,8 @@ def test_a_server_without_statistics_is_read_once_without_a_warning(readings):
 
 
 def test_a_server_that_does_not_answer_after_the_load_is_a_warning():
-    one = (statistics(3),)
-    (counts, warnings), _ = measure_around(ScriptedServer(one, one, one, None), AnswerTotals(10))
+    reading = (statistics(3),)
+    (counts, warnings), _ = measure_around(ScriptedServer(reading, reading, reading, None), AnswerTotals(10))
     assert (counts, codes(warnings)) == (None, ["server_statistics"])
 
 
