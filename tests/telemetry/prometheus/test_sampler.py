@@ -99,6 +99,27 @@ def test_an_unreadable_page_is_noted_once_and_read_again(make_sampler, page, clo
     assert sampler.notes[1:] == [f"1 line of the metrics at {page.url} could not be parsed, and are ignored."]
 
 
+def test_the_number_of_kept_metrics_is_limited(make_sampler, page, clock):
+    sampler = make_sampler("x*")
+    report = sampled(sampler, page, clock, "".join(f"x{number} 1\n" for number in range(501)))
+    assert len(report.summary.metrics) == 500
+    assert sampler.notes == [f"The metrics at {page.url} have more than 500 series: only the first 500 are kept."]
+
+
+def test_a_page_that_is_too_large_is_noted(make_sampler, page, clock):
+    sampler = make_sampler()
+    sampled(sampler, page, clock, "#" * (2**24 + 1))
+    assert sampler.notes == [f"The metrics at {page.url} could not be read (more than 16,777,216 bytes); perfkit keeps trying."]
+
+
+def test_the_newest_samples_of_gpus_and_metrics_are_available(make_sampler, page, clock):
+    sampler = make_sampler("queue")
+    sampled(
+        sampler, page, clock, f'queue 1\nnv_gpu_power_usage{{gpu_uuid="{A}"}} 70\n', f'queue 2\nnv_gpu_power_usage{{gpu_uuid="{A}"}} 71\n'
+    )
+    assert [(series.name, series.values) for series in sampler.latest()] == [("queue", (2,)), ("gpu_power", (71,))]
+
+
 def test_credentials_are_sent_in_the_header(make_sampler, page, clock):
     sampled(make_sampler(authorization="Basic dTpw"), page, clock, "")
     assert page.headers["Authorization"] == "Basic dTpw"

@@ -66,6 +66,7 @@ def test_means_cover_the_requests_between_two_readings(make_sampler, clock):
     assert (series["server_compute_infer"].times_ns, series["server_compute_infer"].values) == ((2 * S, 3 * S), (10 * MS, 20 * MS))
     assert series["server_answers_per_s"].values == (10, 20, 0)
     assert series["server_mean_batch"].values == (2, 2)
+    assert {newest.name: newest.values for newest in sampler.latest()}["server_answers_per_s"] == (0,)
 
 
 def test_a_server_that_does_not_answer_at_first_is_read_again(make_sampler, clock):
