@@ -25,8 +25,8 @@ from benchmarks.fuzzing import Kind, harm, pieces
 from perfkit.errors import ProtocolError
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
-from perfkit.transport.http.calls import Answer, RestTransport
-from perfkit.transport.http.connection import Connection, read_answer
+from perfkit.transport.http.calls import HttpResponse, RestTransport
+from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
@@ -121,11 +121,11 @@ class Decoder(RestTransport):
     def __init__(self) -> None:
         super().__init__(Address("http", "a", 1), "none")
 
-    async def _get(self, path: str) -> Answer:
+    async def _get(self, path: str) -> HttpResponse:
         raise NotImplementedError
 
-    def _answer(self, reply: Reply) -> Answer:
-        return read_answer(reply.payload or [])
+    def _response(self, reply: Reply) -> HttpResponse:
+        return parse_response(reply.payload or [])
 
 
 def try_answer(chance: random.Random) -> str:
@@ -179,16 +179,16 @@ class Referee:
         """As a timer's handle has it."""
         self.timer = None
 
-    def give_back(self, _connection: Connection) -> None:
+    def release(self, _connection: HttpConnection) -> None:
         """As a pool has it."""
         self.has_connection = True
 
-    def forget(self, _connection: Connection) -> None:
+    def remove(self, _connection: HttpConnection) -> None:
         """As a pool has it."""
         assert not self.is_forgotten, "a connection was lost twice"
         self.is_forgotten = True
 
-    def send_again(self, _buffers: Sequence[bytes], reply: Ending, _asked_ns: int, _started_ns: int) -> None:
+    def resend(self, _buffers: Sequence[bytes], reply: Ending, _asked_ns: int, _started_ns: int) -> None:
         """As a pool has it."""
         assert reply.reply is None, "a request that had its outcome was sent again"
         assert not reply.is_sent_again, "a request was sent again twice"
@@ -213,7 +213,7 @@ class Referee:
 def try_connection(chance: random.Random) -> str:
     """One connection and its requests, without sockets: answers in pieces, and then its end or the requests'."""
     referee, endings = Referee(), [Ending()]
-    connection = Connection(cast("ConnectionPool[Connection]", referee))
+    connection = HttpConnection(cast("ConnectionPool[HttpConnection]", referee))
     connection.connection_made(cast("asyncio.Transport", referee))
     connection.send([_REQUEST], cast("asyncio.Future[Reply]", endings[0]))
     for piece in pieces(broken_answer(chance, chance.randrange(1, 4)), chance):

@@ -21,30 +21,30 @@ from benchmarks import fuzzing
 from benchmarks.fuzzing import Kind, harm
 from perfkit.errors import ProtocolError
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import BlockReader, Http2Error, frame
+from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, frame
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
-from perfkit.transport.grpc.messages import AnswerFields, judge, read_fields, read_message
-from perfkit.transport.grpc.session import ClientConnection
-from perfkit.transport.grpc.stream import Listener, Stream, prepare
+from perfkit.transport.grpc.messages import AnswerHeaders, classify, parse_headers, read_message
+from perfkit.transport.grpc.session import ClientSession
+from perfkit.transport.grpc.stream import SessionListener, Stream, request_buffers
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.options import TransportOptions
 
 GREETING = frame(http2.SETTINGS, 0, 0)
-_REQUEST = prepare([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))
+_REQUEST = request_buffers([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))
 _TIMEOUT_NS = 100_000_000
 _HANGS_AFTER_S = 60  # far longer than a request with that time-out takes on a busy machine
 _HEADERS = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")]
 _MESSAGE = b"\x00\x00\x00\x00\x06\x0a\x01m\x12\x011"
 
 
-class Referee(Listener[Stream[AnswerFields], AnswerFields]):
+class Referee(SessionListener[Stream[AnswerHeaders], AnswerHeaders]):
     """A connection's listener and writer: it holds each stream to one end."""
 
     def __init__(self) -> None:
         self.ended: collections.Counter[int] = collections.Counter()
         self.written = bytearray()
-        self.connection = ClientConnection(self, self, BlockReader(read_fields, {}))
+        self.connection = ClientSession(self, self, HeaderBlockReader(parse_headers, {}))
 
     def write(self, data: bytes) -> None:
         """As a transport has it."""
@@ -54,30 +54,30 @@ class Referee(Listener[Stream[AnswerFields], AnswerFields]):
         """As a transport has it."""
         self.written += b"".join(list_of_data)  # type: ignore[arg-type] # buffers, whatever their type
 
-    def on_answer(self, stream: Stream[AnswerFields], trailers: AnswerFields | None) -> None:
+    def on_answer(self, stream: Stream[AnswerHeaders], trailers: AnswerHeaders | None) -> None:
         """One end, which can be judged."""
         self._end(stream)
-        outcome, text, _ = judge(stream.head, trailers, stream.chunks)
+        outcome, text, _ = classify(stream.headers, trailers, stream.chunks)
         assert outcome is Outcome.OK or text, "a failure without a sentence"
 
-    def on_reset(self, stream: Stream[AnswerFields], code: int) -> None:
+    def on_reset(self, stream: Stream[AnswerHeaders], code: int) -> None:
         """One end."""
         self._end(stream)
         assert http2.error_name(code)
 
-    def on_untaken(self, stream: Stream[AnswerFields], why: str) -> None:
+    def on_refused(self, stream: Stream[AnswerHeaders], reason: str) -> None:
         """One end."""
         self._end(stream)
-        assert why
+        assert reason
 
     def on_settings(self) -> None:
         """Nothing to hold."""
 
     def on_goaway(self) -> None:
         """Nothing to hold."""
-        assert self.connection.farewell
+        assert self.connection.goaway_reason
 
-    def _end(self, stream: Stream[AnswerFields]) -> None:
+    def _end(self, stream: Stream[AnswerHeaders]) -> None:
         self.ended[stream.id] += 1
         assert self.ended[stream.id] == 1, f"stream {stream.id} came to two ends"
         assert stream.id not in self.connection.streams

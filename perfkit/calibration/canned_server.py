@@ -17,7 +17,7 @@ from typing import cast
 from perfkit.calibration.canned_responses import GrpcResponse, grpc_error, grpc_responses, http_error, http_responses
 from perfkit.machine.cpus import pinned
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import BlockReader, Headers, Http2Error
+from perfkit.protocol.http2 import HeaderBlockReader, Headers, Http2Error
 
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _HEAD_END = b"\r\n\r\n"
@@ -77,7 +77,7 @@ class CannedGrpc(asyncio.Protocol):
 
     def __init__(self, responses: Mapping[str, GrpcResponse], blocks: dict[bytes, GrpcResponse]) -> None:
         self._responses = responses
-        self._blocks = BlockReader(self._response, blocks)
+        self._blocks = HeaderBlockReader(self._response, blocks)
         self._unread = b""
         self._is_open = self._has_responded = False
         self._streams: dict[int, GrpcResponse] = {}
@@ -134,7 +134,7 @@ class CannedGrpc(asyncio.Protocol):
         """Handles a frame other than DATA."""
         match kind:
             case http2.HEADERS:
-                self._block, self._block_flags = http2.unpadded(payload, flags), flags
+                self._block, self._block_flags = http2.strip_padding(payload, flags), flags
                 self._end_block(flags, stream_id)
             case http2.CONTINUATION:
                 self._block += payload

@@ -89,7 +89,7 @@ def read_settings(payload: bytes) -> dict[int, int]:
     return values
 
 
-def unpadded(payload: bytes, flags: int) -> bytes:
+def strip_padding(payload: bytes, flags: int) -> bytes:
     """What a frame's payload is without its padding, and without a HEADERS frame's priority; raises Http2Error."""
     first, last = 0, len(payload)
     if flags & PADDED:
@@ -110,7 +110,7 @@ def _unknown(_block: bytes) -> None:
     """Where a table is in use, what was read before tells nothing."""
 
 
-class BlockReader(Generic[_F]):
+class HeaderBlockReader(Generic[_F]):
     """Reads a connection's header blocks, in their order, into whatever `parse` makes of headers.
 
     Once the peer knows that we give it no table, and has said so, a block says the same each time: one seen before is

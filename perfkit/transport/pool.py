@@ -1,7 +1,7 @@
-"""The wire engine's connections to one address: who gets which, who waits, and when another one is opened.
+"""The wire engine's connection pool: assigns requests to connections, queues them, and opens connections.
 
-A request has one time-out, which runs from when it was asked for: through the wait for a connection, the sending, and
-the sending again where the first connection turned out to be stale.
+A request has one time-out. It starts when the request is submitted, and covers the wait for a connection, the sending,
+and a second sending if the first connection turns out to be stale.
 """
 
 import abc
@@ -9,40 +9,63 @@ import asyncio
 import bisect
 import collections
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from perfkit.target.address import Address
-from perfkit.transport.base import ConnectionCounts, Outcome, Reply
+from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.connect import unreachable
 from perfkit.transport.options import TransportOptions
-from perfkit.transport.reaching import Backoff, unreachable
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
+
+
+class Backoff:
+    """The pause before the next attempt to connect: 10 ms after the first failure, doubled by each further one, at most 1 s."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._failures > 0
+
+    def record_failure(self) -> float:
+        """Counts a failure; the pause after it in seconds."""
+        self._failures += 1
+        return min(_FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE_S)
+
+    def record_success(self) -> None:
+        """Starts over with the shortest pause."""
+        self._failures = 0
 
 
 class PooledConnection(asyncio.Protocol, abc.ABC):
-    """One connection of a pool; it gives itself back after each answer, and says when it is lost."""
+    """A connection that tells its pool when it can take another request, and when it is lost."""
 
-    room = 1
-    """How many requests it carries at a time."""
+    stream_slots = 1
+    """The maximum number of concurrent requests."""
 
     @property
     @abc.abstractmethod
     def is_usable(self) -> bool:
-        """Open, and may take a request."""
+        """Whether the connection is open and can take a request."""
 
     async def until_ready(self) -> None:
-        """Waits until requests may be sent, where that takes more than being open. Raises OSError."""
+        """Waits for a handshake above TCP and TLS, if the protocol has one; raises OSError."""
 
     @abc.abstractmethod
     def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
-        """Writes a request; `reply` is resolved when its answer is complete, it times out, or the connection is lost."""
+        """Writes a request; `reply` resolves with the complete answer, the time-out, or the loss of the connection."""
 
     @abc.abstractmethod
-    def send_late(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int | None) -> None:
-        """As `send`, for a request whose time has run since `asked_ns`; `started_ns` is when it was sent in vain, if it was."""
+    def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
+        """Like `send`, for a request submitted at `submitted_ns`; `started_ns` is when it was first sent, None if it never was."""
 
     @abc.abstractmethod
     def abandon(self) -> None:
-        """Ends what is in flight as unfinished, and closes the connection."""
+        """Ends the requests in flight as unfinished and closes the connection."""
 
     @abc.abstractmethod
     def close(self) -> None:
@@ -52,25 +75,31 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
 C = TypeVar("C", bound=PooledConnection)
 
 
-class _Waiting:
-    """A request without a connection. `started_ns` is when a stale one took it in vain, None where it was never sent."""
+class QueuedRequest:
+    """A request that waits for a connection; `started_ns` is when a stale connection sent it, None if none did."""
 
-    __slots__ = ("asked_ns", "buffers", "reply", "started_ns")
+    __slots__ = ("buffers", "reply", "started_ns", "submitted_ns")
 
-    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int | None) -> None:
+    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
         self.buffers = buffers
         self.reply = reply
-        self.asked_ns = asked_ns
+        self.submitted_ns = submitted_ns
         self.started_ns = started_ns
+
+    def resolve(self, outcome: Outcome, now_ns: int, error: str = "") -> None:
+        """Ends the request without an answer."""
+        if not self.reply.done():
+            started_ns = self.submitted_ns if self.started_ns is None else self.started_ns
+            self.reply.set_result(Reply(outcome, started_ns, now_ns, None, error))
 
 
 class ConnectionPool(Generic[C]):
-    """Connections to one address, the one used last first; at most `max_connections` of them, each with `streams_per_connection` requests at a time.
+    """Up to `max_connections` connections to one address, the most recently used one first.
 
-    `context` is there where the address is encrypted; `make` makes the protocol of a new connection.
+    `context` is None for an unencrypted address; `make` returns the asyncio protocol of a new connection.
 
-    While the target cannot be connected one attempt serves all that wait: they fail with it as connect_failed, and the
-    next one is made after a pause, for those that came in between.
+    While the target refuses connections, only one attempt is made at a time. If it fails, all queued requests end as
+    connect_failed, and the next attempt follows after a pause.
     """
 
     def __init__(
@@ -81,27 +110,26 @@ class ConnectionPool(Generic[C]):
         context: ssl.SSLContext | None,
         make: "Callable[[ConnectionPool[C]], C]",
     ) -> None:
-        self.counts = ConnectionCounts()
+        self.address = address
         self.timeout_ns = options.timeout_ns
         self.now_ns = now_ns
         self.loop = asyncio.get_running_loop()
-        self.address = address
-        self._make = make
-        self._requests_each = options.streams_per_connection
-        self._retired: set[C] = set()
+        self.counts = ConnectionCounts()
+        self._options = options
         self._context = context
-        self._limit = options.max_connections
-        self._idle: list[C] = []
-        self._all: set[C] = set()
+        self._make = make
+        self._idle: list[C] = []  # once for each free stream slot
+        self._connections: set[C] = set()
+        self._retired: set[C] = set()
+        self._queue: collections.deque[QueuedRequest] = collections.deque()  # by `submitted_ns`
+        self._timeout_timer: asyncio.TimerHandle | None = None
         self._opening = 0
+        self._connect_tasks: set[asyncio.Task[None]] = set()
+        self._backoff = Backoff()
+        self._backoff_timer: asyncio.TimerHandle | None = None
+        self._last_error: OSError = TimeoutError()
         self._lost = 0
         self._last_lost_ns: int | None = None
-        self._waiting: collections.deque[_Waiting] = collections.deque()  # by when they were asked for
-        self._overdue: asyncio.TimerHandle | None = None
-        self._backoff = Backoff()
-        self._pause: asyncio.TimerHandle | None = None
-        self._refusal: OSError = TimeoutError()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._is_abandoned = False
 
     async def open(self, connections: int) -> None:
@@ -112,10 +140,23 @@ class ConnectionPool(Generic[C]):
                 raise unreachable(self.address, connection) from None
             if isinstance(connection, BaseException):
                 raise connection
-            self.hand_out(connection)
+            self._add(connection)
+
+    async def connect(self) -> C:
+        """Opens one connection, which is not offered to requests yet; raises OSError."""
+        connection = await asyncio.wait_for(self._open_connection(), self.timeout_ns / 1e9)
+        if not connection.is_usable:
+            raise ConnectionResetError("the server closed the connection at once")
+        self._connections.add(connection)
+        self._backoff.record_success()
+        self.counts.opened += 1
+        if self._lost:
+            self._lost -= 1
+            self.counts.reconnects += 1
+        return connection
 
     def take(self) -> C | None:
-        """An idle connection, if there is one."""
+        """A connection with a free stream slot, or None."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable:
@@ -123,195 +164,211 @@ class ConnectionPool(Generic[C]):
         return None
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether one request is in flight at most."""
-        return len(self._all) * self._requests_each - len(self._idle) <= 1
+    def has_concurrent_requests(self) -> bool:
+        """Whether more than one request is in flight."""
+        return len(self._connections) * self._options.streams_per_connection - len(self._idle) > 1
 
-    def line_up(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
-        """Sends a request on the first connection that becomes free or is opened for those that wait, in their turn.
+    def enqueue(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
+        """Sends a request on the next connection that becomes free or is opened, in order of submission.
 
-        `reply` is resolved in any case: as timed_out where the target had a connection, but none free for it within the
-        time-out, and as connect_failed where it had none.
+        `reply` always resolves: as timed_out if the target has connections but none became free in time, as
+        connect_failed if it has none.
         """
         now_ns = self.now_ns()
-        self._line_up(_Waiting(buffers, reply, now_ns, None), now_ns)
+        self._enqueue(QueuedRequest(buffers, reply, now_ns, None), now_ns)
 
-    def send_again(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int) -> None:
-        """Sends a request, which a stale connection did not take, on another one."""
-        request = _Waiting(buffers, reply, asked_ns, started_ns)
+    def resend(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int) -> None:
+        """Sends a request, which a stale connection did not process, on another connection."""
+        request = QueuedRequest(buffers, reply, submitted_ns, started_ns)
         if (connection := self.take()) is not None:
             self._send(connection, request)
         else:
-            self._line_up(request, self.now_ns())
+            self._enqueue(request, self.now_ns())
 
-    async def connect(self) -> C:
-        """Opens one more connection, not idle yet; raises OSError."""
-        connection = await asyncio.wait_for(self._open(), self.timeout_ns / 1e9)
-        if not connection.is_usable:
-            raise ConnectionResetError("the server closed the connection at once")
-        self._all.add(connection)
-        self._backoff.succeed()
-        self.counts.opened += 1
-        if self._lost:
-            self._lost -= 1
-            self.counts.reconnects += 1
-        return connection
-
-    def give_back(self, connection: C) -> None:
-        """Hands a connection to who has waited longest, or keeps it."""
-        while self._waiting and connection.is_usable:
-            request = self._waiting.popleft()
+    def release(self, connection: C) -> None:
+        """Takes back a stream slot: the first queued request gets it, otherwise it is idle."""
+        while self._queue and connection.is_usable:
+            request = self._queue.popleft()
             if not request.reply.done():
                 self._send(connection, request)
                 return
-        self._idle.append(connection)  # `take` passes over a closed one
+        self._idle.append(connection)  # `take` skips a closed one
 
-    def hand_out(self, connection: C) -> None:
-        """Gives a new connection to who waits, as often as it has room."""
-        for _ in range(connection.room):
-            self.give_back(connection)
-
-    def withdraw(self, connection: C, most: int) -> int:
-        """Takes back room that nobody has taken yet; how much of it."""
-        taken = 0
-        while taken < most and connection in self._idle:
+    def withdraw_idle(self, connection: C, maximum: int) -> int:
+        """Removes up to `maximum` idle stream slots of a connection; the number removed."""
+        removed = 0
+        while removed < maximum and connection in self._idle:
             self._idle.remove(connection)
-            taken += 1
-        return taken
+            removed += 1
+        return removed
 
     def retire(self, connection: C) -> None:
-        """A connection takes no more requests, and ends those in flight: another may take its place."""
-        was_counted = connection in self._all
-        self.forget(connection)
+        """Lets a connection finish its requests but take no more; another one may be opened in its place."""
+        was_counted = connection in self._connections
+        self.remove(connection)
         if was_counted:
             self._retired.add(connection)
 
-    def forget(self, connection: C) -> None:
-        """Takes a closed connection out of the pool."""
+    def remove(self, connection: C) -> None:
+        """Removes a closed connection."""
         self._retired.discard(connection)
-        if connection in self._all:
-            self._all.discard(connection)
-            self._idle = [one for one in self._idle if one is not connection]
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._idle = [idle for idle in self._idle if idle is not connection]
             self._lost += 1
             self._last_lost_ns = self.now_ns()
-        self._grow()
+        self._open_missing()
 
     def abandon(self) -> None:
-        """Ends every request as unfinished, in flight or waiting; none is sent any more."""
+        """Ends all requests, in flight or queued, as unfinished; nothing is sent from then on."""
         self._is_abandoned = True
         self._idle.clear()
-        for connection in (*self._all, *self._retired):
+        for connection in (*self._connections, *self._retired):
             connection.abandon()
-        while self._waiting:
-            self._end(self._waiting.popleft(), Outcome.UNFINISHED, "")
+        while self._queue:
+            self._queue.popleft().resolve(Outcome.UNFINISHED, self.now_ns())
 
     def close(self) -> None:
-        """Closes every connection, and ends every request as unfinished."""
+        """Closes all connections and ends all requests as unfinished."""
         self.abandon()
-        for task in tuple(self._tasks):
+        for task in tuple(self._connect_tasks):
             task.cancel()
-        for timer in (self._overdue, self._pause):
+        for timer in (self._timeout_timer, self._backoff_timer):
             if timer is not None:
                 timer.cancel()
 
-    def _line_up(self, request: _Waiting, now_ns: int) -> None:
+    def _enqueue(self, request: QueuedRequest, now_ns: int) -> None:
         if self._is_abandoned:
-            self._end(request, Outcome.UNFINISHED, "")
+            request.resolve(Outcome.UNFINISHED, now_ns)
             return
         if request.started_ns is None:
-            self._waiting.append(request)
-        else:  # it was asked for before others that wait
-            bisect.insort_left(self._waiting, request, key=lambda one: one.asked_ns)
-        if self._waiting[0] is request:
-            self._watch(now_ns)
-        self._grow()
+            self._queue.append(request)
+        else:  # submitted before others in the queue
+            bisect.insort_left(self._queue, request, key=lambda queued: queued.submitted_ns)
+        if self._queue[0] is request:
+            self._set_timeout_timer(now_ns)
+        self._open_missing()
 
-    def _send(self, connection: C, request: _Waiting) -> None:
+    def _send(self, connection: C, request: QueuedRequest) -> None:
         if request.started_ns is not None:
             self.counts.retried += 1
-        connection.send_late(request.buffers, request.reply, request.asked_ns, request.started_ns)
+        connection.send_queued(request.buffers, request.reply, request.submitted_ns, request.started_ns)
 
-    def _end(self, request: _Waiting, outcome: Outcome, error: str) -> None:
-        if not request.reply.done():
-            started_ns = request.asked_ns if request.started_ns is None else request.started_ns
-            request.reply.set_result(Reply(outcome, started_ns, self.now_ns(), None, error))
+    def _set_timeout_timer(self, now_ns: int) -> None:
+        if self._timeout_timer is not None:
+            self._timeout_timer.cancel()
+        left_ns = self._queue[0].submitted_ns + self.timeout_ns - now_ns
+        self._timeout_timer = self.loop.call_later(max(left_ns, 0) / 1e9, self._end_timed_out)
 
-    def _watch(self, now_ns: int) -> None:
-        """Sets the timer to the end of who has waited longest."""
-        if self._overdue is not None:
-            self._overdue.cancel()
-        left_ns = self._waiting[0].asked_ns + self.timeout_ns - now_ns
-        self._overdue = self.loop.call_later(max(left_ns, 0) / 1e9, self._end_overdue)
-
-    def _end_overdue(self) -> None:
-        self._overdue = None
+    def _end_timed_out(self) -> None:
+        self._timeout_timer = None
         now_ns = self.now_ns()
-        while self._waiting and now_ns - self._waiting[0].asked_ns >= self.timeout_ns:
-            request = self._waiting.popleft()
-            was_there = self._all or (self._last_lost_ns is not None and self._last_lost_ns >= request.asked_ns)
-            if was_there or request.started_ns is not None:
-                self._end(request, Outcome.TIMED_OUT, "no connection became free within the time-out")
+        while self._queue and now_ns - self._queue[0].submitted_ns >= self.timeout_ns:
+            request = self._queue.popleft()
+            was_connected = self._connections or (self._last_lost_ns is not None and self._last_lost_ns >= request.submitted_ns)
+            if was_connected or request.started_ns is not None:
+                request.resolve(Outcome.TIMED_OUT, self.now_ns(), "no connection became free within the time-out")
             else:
-                self._end(request, Outcome.CONNECT_FAILED, str(unreachable(self.address, self._refusal)))
-        if self._waiting:
-            self._watch(now_ns)
+                request.resolve(Outcome.CONNECT_FAILED, self.now_ns(), str(unreachable(self.address, self._last_error)))
+        if self._queue:
+            self._set_timeout_timer(now_ns)
 
-    def _grow(self) -> None:
-        """Opens connections for the requests that wait, as far as the limit goes; one alone where the last attempt failed."""
-        wanted = min(1, len(self._waiting)) if self._backoff.is_failing else -(-len(self._waiting) // self._requests_each)
-        if self._pause is not None:
+    def _open_missing(self) -> None:
+        """Opens connections for the queued requests, up to the limit; a single one if the last attempt failed."""
+        if self._backoff_timer is not None:
             return
-        while self._opening < wanted and len(self._all) + self._opening < self._limit:
+        queued = len(self._queue)
+        wanted = min(1, queued) if self._backoff.is_failing else -(-queued // self._options.streams_per_connection)
+        while self._opening < wanted and len(self._connections) + self._opening < self._options.max_connections:
             self._opening += 1
-            task = self.loop.create_task(self._add())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task = self.loop.create_task(self._connect_and_add())
+            self._connect_tasks.add(task)
+            task.add_done_callback(self._connect_tasks.discard)
 
-    async def _add(self) -> None:
+    async def _connect_and_add(self) -> None:
         try:
             connection = await self.connect()
         except OSError as error:
             self._opening -= 1
-            self._note_failure(error)
+            self._handle_connect_error(error)
+            return
+        self._opening -= 1
+        if self._is_abandoned:
+            connection.close()
         else:
-            self._opening -= 1
-            if self._is_abandoned:
-                connection.close()
-            else:
-                self.hand_out(connection)
-                self._grow()
+            self._add(connection)
+            self._open_missing()
 
-    async def _open(self) -> C:
+    def _add(self, connection: C) -> None:
+        """Offers the stream slots of a new connection to requests."""
+        for _ in range(connection.stream_slots):
+            self.release(connection)
+
+    async def _open_connection(self) -> C:
         address = self.address
-        server_name = (address.tls.server_name or address.host) if address.tls else None
         if address.socket_path:
             opened = self.loop.create_unix_connection(lambda: self._make(self), address.socket_path)
         else:
+            server_name = (address.tls.server_name or address.host) if address.tls else None
             opened = self.loop.create_connection(
                 lambda: self._make(self), address.host, address.port, ssl=self._context, server_hostname=server_name
             )
         connection = (await opened)[1]
         try:
             await connection.until_ready()
-        except BaseException:  # also where the time-out cancels it
+        except BaseException:  # including the cancellation by the time-out
             connection.close()
             raise
         return connection
 
-    def _note_failure(self, error: OSError) -> None:
-        self._refusal = error
-        if self._pause is None:  # several attempts that fail together are one failure
-            self._pause = self.loop.call_later(self._backoff.fail(), self._try_again)
-        if self._all or self._opening:
-            return  # whoever waits may still get one of those
-        sentence = str(unreachable(self.address, error))
-        while self._waiting:
-            request = self._waiting.popleft()
+    def _handle_connect_error(self, error: OSError) -> None:
+        self._last_error = error
+        if self._backoff_timer is None:  # concurrent attempts that fail together count once
+            self._backoff_timer = self.loop.call_later(self._backoff.record_failure(), self._retry)
+        if self._connections or self._opening:
+            return  # the queued requests may still get one of those
+        message = str(unreachable(self.address, error))
+        while self._queue:
+            request = self._queue.popleft()
             if request.started_ns is None:
-                self._end(request, Outcome.CONNECT_FAILED, sentence)
+                request.resolve(Outcome.CONNECT_FAILED, self.now_ns(), message)
             else:
-                self._end(request, Outcome.BROKEN, f"the connection was closed, and no other opened: {sentence}")
+                request.resolve(Outcome.BROKEN, self.now_ns(), f"the connection was closed and no other could be opened: {message}")
 
-    def _try_again(self) -> None:
-        self._pause = None
-        self._grow()
+    def _retry(self) -> None:
+        self._backoff_timer = None
+        self._open_missing()
+
+
+class PooledTransport(Generic[C]):
+    """The `Transport` methods that a pool serves; subclasses set `_pool`."""
+
+    _pool: ConnectionPool[C]
+
+    @property
+    def counts(self) -> ConnectionCounts:
+        """See `Transport.counts`."""
+        return self._pool.counts
+
+    async def open(self, connections: int) -> None:
+        """See `Transport.open`."""
+        await self._pool.open(connections)
+
+    def send(self, prepared: Prepared) -> Awaitable[Reply]:
+        """See `Transport.send`."""
+        reply: asyncio.Future[Reply] = self._pool.loop.create_future()
+        connection = self._pool.take()
+        if connection is None:
+            self._pool.enqueue(prepared.buffers, reply)
+        else:
+            connection.send(prepared.buffers, reply)
+        return reply
+
+    def abandon(self) -> None:
+        """See `Transport.abandon`."""
+        self._pool.abandon()
+
+    async def aclose(self) -> None:
+        """See `Transport.aclose`."""
+        self._pool.close()
+        await asyncio.sleep(0)  # lets the connections' last callbacks run

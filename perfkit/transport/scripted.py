@@ -1,4 +1,4 @@
-"""A transport without a wire: answers from a script, in the time of its clock. For tests and for virtual time."""
+"""A transport without a network: answers follow a script, on any clock. For tests and virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,11 +9,11 @@ from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, M
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 
-_WITHOUT_TEXT = (Outcome.OK, Outcome.UNFINISHED)
+_WITHOUT_ERROR = (Outcome.OK, Outcome.UNFINISHED)
 
 
 class ScriptedTransport:
-    """`script` gives, for the n-th request sent, its service time in nanoseconds and its outcome."""
+    """`script` returns the service time in nanoseconds and the outcome of request n, counted from 0."""
 
     def __init__(self, clock: Clock, script: Callable[[int], tuple[int, Outcome]]) -> None:
         self.counts = ConnectionCounts()
@@ -28,7 +28,7 @@ class ScriptedTransport:
         self.counts.opened += connections
 
     def prepare(self, request: InferRequest) -> Prepared:
-        """See `Transport.prepare`; there are no bytes."""
+        """See `Transport.prepare`; the request has no bytes."""
         return Prepared(())
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
@@ -43,7 +43,7 @@ class ScriptedTransport:
                 ended.set_result(Outcome.UNFINISHED)
 
     def decode(self, reply: Reply) -> InferResponse:
-        """See `Transport.decode`; a script has no tensors."""
+        """See `Transport.decode`; no answer has a body."""
         raise ProtocolError(reply.error)
 
     async def server_metadata(self) -> ServerMetadata:
@@ -63,7 +63,7 @@ class ScriptedTransport:
         return ModelConfig()
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        """See `Transport.model_statistics`: it counts nothing."""
+        """See `Transport.model_statistics`: none."""
         return ()
 
     async def aclose(self) -> None:
@@ -78,8 +78,8 @@ class ScriptedTransport:
         served = asyncio.ensure_future(self._clock.sleep_until_ns(started_ns + service_time_ns))
         served.add_done_callback(lambda _: None if ended.done() else ended.set_result(outcome))
         try:
-            became = await ended
-            return Reply(became, started_ns, self._clock.now_ns(), None, "" if became in _WITHOUT_TEXT else became.value)
+            result = await ended
+            return Reply(result, started_ns, self._clock.now_ns(), None, "" if result in _WITHOUT_ERROR else result.value)
         finally:
             self._in_flight.discard(ended)
             served.cancel()

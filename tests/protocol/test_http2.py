@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import BlockReader, Http2Error
+from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
 
 OK_TRAILERS = b"\x00\x0bgrpc-status\x010"
 
@@ -43,16 +43,16 @@ def test_settings_that_are_not_allowed_are_refused(payload, code):
 
 
 def test_padding_and_priority_are_taken_off():
-    assert http2.unpadded(b"\x02ab\x00\x00", http2.PADDED) == b"ab"
-    assert http2.unpadded(b"\x80\x00\x00\x01\x10ab", http2.WITH_PRIORITY) == b"ab"
-    assert http2.unpadded(b"\x01\x80\x00\x00\x01\x10ab\x00", http2.PADDED | http2.WITH_PRIORITY) == b"ab"
-    assert http2.unpadded(b"ab", 0) == b"ab"
+    assert http2.strip_padding(b"\x02ab\x00\x00", http2.PADDED) == b"ab"
+    assert http2.strip_padding(b"\x80\x00\x00\x01\x10ab", http2.WITH_PRIORITY) == b"ab"
+    assert http2.strip_padding(b"\x01\x80\x00\x00\x01\x10ab\x00", http2.PADDED | http2.WITH_PRIORITY) == b"ab"
+    assert http2.strip_padding(b"ab", 0) == b"ab"
 
 
 @pytest.mark.parametrize(("payload", "flags"), [(b"", 0x8), (b"\x01", 0x8), (b"\x05abcd", 0x8), (b"abcd", 0x20)])
 def test_padding_longer_than_its_frame_is_refused(payload, flags):
     with pytest.raises(Http2Error, match="shorter than its padding"):
-        http2.unpadded(payload, flags)
+        http2.strip_padding(payload, flags)
 
 
 def test_error_codes_have_names():
@@ -75,7 +75,7 @@ def test_a_block_of_ours_is_read_by_hpack_and_leaves_its_table_empty(headers):
 
 @given(st.lists(HEADERS, max_size=6), st.integers(0, 6))
 def test_blocks_of_hpack_are_read_whatever_its_table_and_when_it_shrinks(lists, shrinks_at):
-    encoder, reader = hpack.Encoder(), BlockReader(tuple, {})
+    encoder, reader = hpack.Encoder(), HeaderBlockReader(tuple, {})
     for index, headers in enumerate(lists):
         if index == shrinks_at:
             encoder.header_table_size = 0
@@ -90,13 +90,13 @@ def test_a_block_is_looked_up_once_the_peer_has_no_table():
         return tuple(headers)
 
     known: dict[bytes, tuple[tuple[str, str], ...]] = {}
-    reader = BlockReader(parse, known)
+    reader = HeaderBlockReader(parse, known)
     assert [reader.read(OK_TRAILERS) for _ in range(2)] == [(("grpc-status", "0"),)] * 2
     assert len(parsed) == 2, "a table may be in use"
     reader.read(http2.NO_TABLE + OK_TRAILERS)
     assert [reader.read(OK_TRAILERS) for _ in range(9)] == [(("grpc-status", "0"),)] * 9
     assert len(parsed) == 4
-    another = BlockReader(parse, known)
+    another = HeaderBlockReader(parse, known)
     another.read(http2.NO_TABLE)
     another.read(OK_TRAILERS)
     assert len(parsed) == 5, "connections share what they have read"
@@ -106,16 +106,16 @@ def test_a_block_that_fills_a_table_is_never_taken_for_one_that_did_not():
     """With an empty table of size 0 this block adds nothing; another connection's still has its table, and needs the entry."""
     adds = b"\x40\x01a\x01b"
     known: dict[bytes, tuple[tuple[str, str], ...]] = {}
-    without = BlockReader(tuple, known)
+    without = HeaderBlockReader(tuple, known)
     without.read(http2.NO_TABLE)
     without.read(adds)
-    with_table = BlockReader(tuple, known)
+    with_table = HeaderBlockReader(tuple, known)
     assert with_table.read(adds) == (("a", "b"),)
     assert with_table.read(b"\xbe") == (("a", "b"),)
 
 
 def test_a_table_that_comes_back_is_minded():
-    reader: BlockReader[tuple[tuple[str, str], ...]] = BlockReader(tuple, {})
+    reader: HeaderBlockReader[tuple[tuple[str, str], ...]] = HeaderBlockReader(tuple, {})
     for block in (http2.NO_TABLE, b"\x40\x01a\x01b", b"\x3f\xe1\x1f" + b"\x40\x01a\x01b"):
         reader.read(block)
     assert reader.read(b"\xbe") == (("a", "b"),)
@@ -123,7 +123,7 @@ def test_a_table_that_comes_back_is_minded():
 
 def test_no_more_blocks_are_remembered_than_fit():
     known: dict[bytes, tuple[tuple[str, str], ...]] = {}
-    reader = BlockReader(tuple, known)
+    reader = HeaderBlockReader(tuple, known)
     reader.read(http2.NO_TABLE)
     for number in range(3000):
         reader.read(b"\x00\x01a\x04%04d" % number)
@@ -133,16 +133,16 @@ def test_no_more_blocks_are_remembered_than_fit():
 @pytest.mark.parametrize("block", [b"\x80", b"\xff\xff\xff\xff\xff\xff", b"\xbe", b"\x00\x05a", b"\x00\x01a\x01\xff", b"\x00\x81\xff\x00"])
 def test_what_is_no_block_is_refused(block):
     with pytest.raises(Http2Error) as caught:
-        BlockReader(tuple, {}).read(block)
+        HeaderBlockReader(tuple, {}).read(block)
     assert caught.value.code == http2.COMPRESSION_ERROR
 
 
 def test_headers_larger_than_announced_are_refused():
     with pytest.raises(Http2Error):
-        BlockReader(tuple, {}).read(hpack.Encoder().encode([("a", "b" * 70_000)]))
+        HeaderBlockReader(tuple, {}).read(hpack.Encoder().encode([("a", "b" * 70_000)]))
 
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_block_or_refused(block):
     with contextlib.suppress(Http2Error):
-        BlockReader(tuple, {}).read(block)
+        HeaderBlockReader(tuple, {}).read(block)

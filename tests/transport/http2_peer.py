@@ -1,4 +1,4 @@
-"""What the HTTP/2 tests need: a listener that writes down what it is told, and a server of the h2 package."""
+"""A session listener that records its events, and servers of the h2 package."""
 
 import asyncio
 import contextlib
@@ -11,28 +11,28 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from perfkit.protocol.http2 import BlockReader
+from perfkit.protocol.http2 import HeaderBlockReader
 from perfkit.target.address import Address
-from perfkit.transport.grpc.messages import AnswerFields, read_fields
-from perfkit.transport.grpc.session import ClientConnection
-from perfkit.transport.grpc.stream import Listener, Stream
+from perfkit.transport.grpc.messages import AnswerHeaders, parse_headers
+from perfkit.transport.grpc.session import ClientSession
+from perfkit.transport.grpc.stream import SessionListener, Stream
 from tests.transport import servers
 
 OK_HEADERS = [(":status", "200"), ("content-type", "application/grpc")]
 OK_TRAILERS = [("grpc-status", "0")]
 
 
-def packed(message, flag=0):
+def framed(message, flag=0):
     return struct.pack(">BI", flag, len(message)) + message
 
 
-class Told(Listener[Stream[AnswerFields], AnswerFields]):
-    """What became of each stream, in order; `written` is what the connection wrote."""
+class RecordingListener(SessionListener[Stream[AnswerHeaders], AnswerHeaders]):
+    """The events of a session in order, and the bytes it wrote."""
 
     def __init__(self):
         self.events = []
         self.written = bytearray()
-        self.connection = ClientConnection(self, self, BlockReader(read_fields, {}))
+        self.session = ClientSession(self, self, HeaderBlockReader(parse_headers, {}))
 
     def write(self, data):
         self.written += data
@@ -40,19 +40,19 @@ class Told(Listener[Stream[AnswerFields], AnswerFields]):
     def writelines(self, list_of_data):
         self.written += b"".join(list_of_data)
 
-    def taken(self):
-        """What was written since it was last asked."""
-        taken, self.written = bytes(self.written), bytearray()
-        return taken
+    def take_written(self):
+        """The bytes written since the last call."""
+        written, self.written = bytes(self.written), bytearray()
+        return written
 
     def on_answer(self, stream, trailers):
-        self.events.append(("answer", stream.id, stream.head, b"".join(stream.chunks), trailers))
+        self.events.append(("answer", stream.id, stream.headers, b"".join(stream.chunks), trailers))
 
     def on_reset(self, stream, code):
         self.events.append(("reset", stream.id, code))
 
-    def on_untaken(self, stream, why):
-        self.events.append(("untaken", stream.id, why))
+    def on_refused(self, stream, reason):
+        self.events.append(("refused", stream.id, reason))
 
     def on_settings(self):
         self.events.append(("settings",))
@@ -60,18 +60,18 @@ class Told(Listener[Stream[AnswerFields], AnswerFields]):
     def on_goaway(self):
         self.events.append(("goaway",))
 
-    def of_streams(self):
-        """The events of streams alone."""
-        return [event for event in self.events if event[0] in ("answer", "reset", "untaken")]
+    def stream_events(self):
+        """The events that end a stream."""
+        return [event for event in self.events if event[0] in ("answer", "reset", "refused")]
 
     def send(self, buffers):
-        stream: Stream[AnswerFields] = Stream()
-        self.connection.send(stream, buffers)
+        stream: Stream[AnswerHeaders] = Stream()
+        self.session.send(stream, buffers)
         return stream
 
 
 def make_h2(**settings):
-    """A server's side, which sends and checks headers as they are."""
+    """An h2 server connection that does not validate the headers it sends."""
     config = h2.config.H2Configuration(client_side=False, header_encoding="utf-8", validate_outbound_headers=False)
     connection = h2.connection.H2Connection(config)
     codes = h2.settings.SettingCodes
@@ -84,7 +84,7 @@ def make_h2(**settings):
 
 
 class Peer:
-    """One connection of the h2 package, served to a script: `requests` are whole ones, as (stream, headers, data)."""
+    """One h2 server connection that runs a script; `requests` holds complete ones as (stream id, headers, data)."""
 
     def __init__(self, reader, writer, **settings):
         self.h2 = make_h2(**settings)
@@ -94,7 +94,7 @@ class Peer:
         self._parts = {}
 
     async def serve(self, script):
-        """Runs the script beside reading; returns when either ends."""
+        """Runs the script while reading requests; returns when either ends."""
         self.flush()
         tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(script(self))]
         try:
@@ -126,9 +126,9 @@ class Peer:
         self.writer.write(self.h2.data_to_send())
 
     def answer(self, stream_id, message=b"", headers=None, trailers=None):
-        """A whole answer."""
+        """Sends a complete answer."""
         self.h2.send_headers(stream_id, OK_HEADERS if headers is None else headers)
-        data, size = packed(message), self.h2.max_outbound_frame_size
+        data, size = framed(message), self.h2.max_outbound_frame_size
         for first in range(0, len(data), size):
             self.h2.send_data(stream_id, data[first : first + size])
         self.h2.send_headers(stream_id, OK_TRAILERS if trailers is None else trailers, end_stream=True)
@@ -137,7 +137,7 @@ class Peer:
 
 @contextlib.asynccontextmanager
 async def h2_server(*scripts, **settings):
-    """A loopback server; the n-th connection is served by the n-th script, a coroutine function of a Peer, the last by all that follow."""
+    """A loopback server; script n, a coroutine function of a Peer, serves connection n, the last one all further connections."""
 
     def handler(script):
         async def handle(reader, writer):

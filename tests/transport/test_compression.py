@@ -16,7 +16,7 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport
-from perfkit.transport.http.calls import Answer
+from perfkit.transport.http.calls import HttpResponse
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
@@ -75,7 +75,7 @@ def test_an_answer_that_cannot_be_unpacked_is_broken():
         transport = ReferenceHttpTransport(servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
         for encoding in ("gzip", "br"):
             with pytest.raises(ProtocolError, match=r"cannot be decompressed|Unsupported compression type"):
-                transport.decode(Reply(Outcome.OK, 0, 0, Answer(200, {"content-encoding": encoding}, b"junk")))
+                transport.decode(Reply(Outcome.OK, 0, 0, HttpResponse(200, {"content-encoding": encoding}, b"junk")))
         await transport.aclose()
 
     asyncio.run(main())

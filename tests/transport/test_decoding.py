@@ -10,7 +10,7 @@ from perfkit.errors import ProtocolError
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
-from perfkit.transport.http.calls import Answer
+from perfkit.transport.http.calls import HttpResponse
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
@@ -51,7 +51,7 @@ def test_a_body_that_is_no_answer_breaks_the_protocol(run, engine, body):
 
     async def main():
         transport = ENGINES[engine](Address("http", "127.0.0.1", 1), TransportOptions(timeout_ns=10**9), time.monotonic_ns)
-        payload = [chunk for chunk in chunks if chunk] if engine == "wire" else Answer(200, headers, text + data)
+        payload = [chunk for chunk in chunks if chunk] if engine == "wire" else HttpResponse(200, headers, text + data)
         with pytest.raises(ProtocolError, match=sentence):
             transport.decode(Reply(Outcome.OK, 0, 1, payload))
         await transport.aclose()

@@ -16,12 +16,12 @@ from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport
 from perfkit.transport.options import TransportOptions
-from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, h2_server, packed
+from tests.transport.http2_peer import OK_HEADERS, OK_TRAILERS, framed, h2_server
 
 REQUEST = InferRequest("m", (Tensor("x", Datatype.INT8, (3,), b"abc"),), id="7")
 _OUTPUT = v2_pb2.ModelInferResponse.InferOutputTensor(name="y", datatype="INT8", shape=[3])
 MESSAGE = v2_pb2.ModelInferResponse(model_name="m", id="7", outputs=[_OUTPUT], raw_output_contents=[b"xyz"]).SerializeToString()
-ONE = (packed(MESSAGE),)
+ONE = (framed(MESSAGE),)
 LARGE = v2_pb2.ModelInferResponse(model_name="m" * 100_000).SerializeToString()
 SECOND_NS = 1_000_000_000
 
@@ -78,10 +78,10 @@ def status(code, text):
 
 AGREED = {
     "an answer": answering(),
-    "a large answer": answering(messages=(packed(LARGE),)),
-    "an answer in pieces": answering(messages=tuple(packed(MESSAGE)[index : index + 1] for index in range(len(MESSAGE) + 5))),
-    "a packed answer": answering([*OK_HEADERS, ("grpc-encoding", "gzip")], (packed(gzip.compress(MESSAGE), 1),)),
-    "a deflated answer": answering([*OK_HEADERS, ("grpc-encoding", "deflate")], (packed(zlib.compress(MESSAGE), 1),)),
+    "a large answer": answering(messages=(framed(LARGE),)),
+    "an answer in pieces": answering(messages=tuple(framed(MESSAGE)[index : index + 1] for index in range(len(MESSAGE) + 5))),
+    "a packed answer": answering([*OK_HEADERS, ("grpc-encoding", "gzip")], (framed(gzip.compress(MESSAGE), 1),)),
+    "a deflated answer": answering([*OK_HEADERS, ("grpc-encoding", "deflate")], (framed(zlib.compress(MESSAGE), 1),)),
     "an answer that is not packed, though it may be": answering([*OK_HEADERS, ("grpc-encoding", "gzip")]),
     "headers that nobody knows": answering([*OK_HEADERS, ("x-a", "b" * 1000), ("x-b-bin", "AAA=")], trailers=[*OK_TRAILERS, ("x-c", "d")]),
     **{f"status {code}": status(code, "said so") for code in range(1, 17)},

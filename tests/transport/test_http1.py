@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from perfkit.errors import ProtocolError
 from perfkit.protocol import rest
 from perfkit.transport.base import Outcome, Prepared
-from perfkit.transport.http.connection import read_answer
+from perfkit.transport.http.connection import parse_response
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
 from tests.transport import servers
@@ -50,7 +50,7 @@ def test_an_answer_is_read_whatever_its_framing_and_pieces(run, answer, whole):
     parts = answer if whole else [answer[index : index + 1] for index in range(len(answer))]
     (reply,), counts = run(replies_of(servers.answering(parts)))
     assert reply.outcome is Outcome.OK
-    assert read_answer(reply.payload).body == b"hello"
+    assert parse_response(reply.payload).body == b"hello"
     assert reply.started_ns <= reply.finished_ns
     assert (counts.opened, counts.reconnects) == (1, 0)
 
@@ -58,7 +58,7 @@ def test_an_answer_is_read_whatever_its_framing_and_pieces(run, answer, whole):
 def test_an_error_status_is_a_rejection_with_its_text(run):
     (reply,), _ = run(replies_of(servers.answering(REJECTED)))
     assert reply.outcome is Outcome.REJECTED
-    answer = read_answer(reply.payload)
+    answer = parse_response(reply.payload)
     assert (answer.status, rest.decode_error(answer.body)) == (404, "no such")
 
 
@@ -79,7 +79,7 @@ def test_a_broken_answer_breaks_the_request_and_nothing_else(run, answer):
 def test_what_stands_behind_an_answer_costs_the_connection_and_never_reaches_the_next_one(run, behind):
     replies, counts = run(replies_of(servers.answering(OK + behind, OK), servers.answering(OK, OK), count=3))
     assert [reply.outcome for reply in replies] == [Outcome.OK] * 3
-    assert [read_answer(reply.payload).body for reply in replies] == [b"hello"] * 3
+    assert [parse_response(reply.payload).body for reply in replies] == [b"hello"] * 3
     assert (counts.opened, counts.reconnects) == (2, 1)
 
 
@@ -112,7 +112,7 @@ def test_an_answer_without_a_length_is_broken_where_the_connection_is_reset_and_
 
     (broken, whole), _ = run(replies_of(reset, servers.answering(UNFRAMED), count=2))
     assert (broken.outcome, whole.outcome) == (Outcome.BROKEN, Outcome.OK)
-    assert read_answer(whole.payload).body == b"hello"
+    assert parse_response(whole.payload).body == b"hello"
 
 
 def test_nothing_listening_is_a_failed_connection(run):
@@ -173,15 +173,15 @@ async def _reply(wire):
 def test_any_cut_of_an_answer_reads_the_same(cuts, answer):
     edges = [0, *sorted(cut for cut in cuts if cut < len(answer)), len(answer)]
     chunks = [answer[first:last] for first, last in itertools.pairwise(edges)]
-    assert read_answer([chunk for chunk in chunks if chunk]) == read_answer([answer])
+    assert parse_response([chunk for chunk in chunks if chunk]) == parse_response([answer])
 
 
 def test_an_answer_is_read_without_what_announces_it_or_stands_behind_it():
-    answer = read_answer([EARLY_HINTS + REJECTED])
+    answer = parse_response([EARLY_HINTS + REJECTED])
     assert (answer.status, answer.headers, answer.body) == (200, {"content-length": "5", "x-one": "a b"}, b"hello")
 
 
 @pytest.mark.parametrize("chunks", [[OK[:-1]], [b"garbage"], [], [CONTINUED[:25]], [CONTINUED[:-1]], [CONTINUED[:25], b"garbage"]])
 def test_what_is_no_answer_is_refused(chunks):
     with pytest.raises(ProtocolError):
-        read_answer(chunks)
+        parse_response(chunks)

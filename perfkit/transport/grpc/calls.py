@@ -1,4 +1,4 @@
-"""What the gRPC engines share: the v2 calls beside infer, and what a refusal is."""
+"""The v2 calls over gRPC that both engines share, and refusals."""
 
 import abc
 from typing import TypeVar
@@ -15,30 +15,30 @@ _M = TypeVar("_M", bound=Message)
 
 
 class RefusedError(TargetError):
-    """The server answered, and refused."""
+    """The server answered with an error status."""
 
 
 class RpcTransport(abc.ABC):
-    """The calls around infer; an engine adds how to make one (`_exchange`)."""
+    """The v2 calls of a gRPC engine, which adds `_exchange`."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
 
     @abc.abstractmethod
     async def _exchange(self, rpc: str, message: bytes) -> bytes:
-        """Makes a call; raises RefusedError with the status and its text, TargetError where there is no answer."""
+        """Makes a call; raises RefusedError with status and message, or TargetError if there is no answer."""
 
     async def server_metadata(self) -> ServerMetadata:
         """See `Transport.server_metadata`."""
-        answer = await self._ask("ServerMetadata", v2_pb2.ServerMetadataRequest(), v2_pb2.ServerMetadataResponse)
+        answer = await self._call("ServerMetadata", v2_pb2.ServerMetadataRequest(), v2_pb2.ServerMetadataResponse)
         return ServerMetadata(answer.name, answer.version, tuple(answer.extensions))
 
     async def is_ready(self, model: str, version: str) -> bool:
         """See `Transport.is_ready`."""
-        if not (await self._ask("ServerReady", v2_pb2.ServerReadyRequest(), v2_pb2.ServerReadyResponse)).ready:
+        if not (await self._call("ServerReady", v2_pb2.ServerReadyRequest(), v2_pb2.ServerReadyResponse)).ready:
             return False
         try:
-            answer = await self._ask("ModelReady", v2_pb2.ModelReadyRequest(name=model, version=version), v2_pb2.ModelReadyResponse)
+            answer = await self._call("ModelReady", v2_pb2.ModelReadyRequest(name=model, version=version), v2_pb2.ModelReadyResponse)
         except RefusedError:
             return False
         return answer.ready
@@ -47,14 +47,14 @@ class RpcTransport(abc.ABC):
         """See `Transport.model_metadata`."""
         request = v2_pb2.ModelMetadataRequest(name=model, version=version)
         try:
-            return protobuf.model_metadata(await self._ask("ModelMetadata", request, v2_pb2.ModelMetadataResponse))
+            return protobuf.model_metadata(await self._call("ModelMetadata", request, v2_pb2.ModelMetadataResponse))
         except RefusedError as error:
             raise TargetError(f"{self._address}: the server does not offer model '{model}': {error}") from None
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
         """See `Transport.model_config`."""
         try:
-            answer = await self._ask("ModelConfig", v2_pb2.ModelConfigRequest(name=model, version=version), v2_pb2.ModelConfigResponse)
+            answer = await self._call("ModelConfig", v2_pb2.ModelConfigRequest(name=model, version=version), v2_pb2.ModelConfigResponse)
         except RefusedError:
             return ModelConfig()
         return protobuf.model_config(answer)
@@ -63,17 +63,17 @@ class RpcTransport(abc.ABC):
         """See `Transport.model_statistics`."""
         request = v2_pb2.ModelStatisticsRequest(name=model, version=version)
         try:
-            return protobuf.model_statistics(await self._ask("ModelStatistics", request, v2_pb2.ModelStatisticsResponse))
+            return protobuf.model_statistics(await self._call("ModelStatistics", request, v2_pb2.ModelStatisticsResponse))
         except RefusedError:
             return ()
 
-    async def _ask(self, rpc: str, request: Message, response: type[_M]) -> _M:
+    async def _call(self, rpc: str, request: Message, response: type[_M]) -> _M:
         try:
             return response.FromString(await self._exchange(rpc, request.SerializeToString()))
         except DecodeError as error:
-            raise TargetError(f"{self._address}: the answer to {rpc} is no {response.DESCRIPTOR.name}: {error}") from None
+            raise TargetError(f"{self._address}: the answer to {rpc} is not a {response.DESCRIPTOR.name}: {error}") from None
 
 
 def refusal(error: str) -> ProtocolError:
-    """The error for a request that was refused with that sentence."""
+    """The error for a request that was refused with the message `error`."""
     return ProtocolError(error, ErrorKind.INVALID_ARGUMENT if error.startswith("INVALID_ARGUMENT:") else ErrorKind.INTERNAL)

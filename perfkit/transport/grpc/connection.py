@@ -1,6 +1,6 @@
-"""The wire engine for gRPC: calls as HTTP/2 streams of one connection, prepared bytes out, one future a request.
+"""The wire engine's gRPC connection: calls as HTTP/2 streams, prepared bytes out, one future per request.
 
-In the timed span an answer is read as far as its status; its message is left in the pieces in which it came.
+The timed span includes reading an answer's status; its message is left in the chunks in which it arrived.
 """
 
 import asyncio
@@ -9,41 +9,41 @@ from collections.abc import Sequence
 from typing import cast
 
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import BlockReader, Http2Error
+from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
 from perfkit.transport.base import Outcome, Reply
-from perfkit.transport.grpc.messages import AnswerFields, is_whole, judge, read_fields
-from perfkit.transport.grpc.session import ClientConnection
-from perfkit.transport.grpc.stream import Listener, Stream
+from perfkit.transport.grpc.messages import AnswerHeaders, classify, is_complete, parse_headers
+from perfkit.transport.grpc.session import ClientSession
+from perfkit.transport.grpc.stream import SessionListener, Stream
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _LARGE_BYTES = 1 << 13
-# a deadline that passes sooner than ours is the server's own
-_OUR_DEADLINE_SHARE = 0.9
-_OK = Outcome.OK  # reading an enum's member costs more than the rest of a reply
+# a deadline that passes before this share of the time-out is the server's own
+_OWN_DEADLINE_SHARE = 0.9
+_OK = Outcome.OK  # an enum's attribute lookup costs more than the rest of a reply
 
 
-class Call(Stream[AnswerFields]):
-    """A request in flight: what was sent, when it was asked for and sent first, and who waits for its reply."""
+class Call(Stream[AnswerHeaders]):
+    """A request in flight, with what is needed to send it again."""
 
-    __slots__ = ("asked_ns", "buffers", "is_repeated", "reply", "started_ns")
+    __slots__ = ("buffers", "is_resent", "reply", "started_ns", "submitted_ns")
 
     def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", started_ns: int) -> None:
         self.buffers = buffers
         self.reply = reply
-        self.asked_ns = self.started_ns = started_ns
-        self.is_repeated = False
-        self.head = None
+        self.submitted_ns = self.started_ns = started_ns
+        self.is_resent = False
+        self.headers = None
         self.chunks = []
         self.received_bytes = 0
 
 
-class _Prompt:
-    """A connection's transport: while nothing else of its pool is in flight, a server reads a request's first frames as the next are written.
+class _PipelinedWriter:
+    """Writes large frames one by one while no other request is in flight, so that the server reads one as the next is written.
 
-    Where a window's worth goes out in one write, server and client take turns, and a request of 602,112 B takes 1.5 times as
-    long. Beside other requests the time is theirs, and one write costs less.
+    In a single write, client and server would take turns: a request of 602,112 B takes 1.5 times as long. With other
+    requests in flight the waiting time is theirs, and a single write costs less.
     """
 
     def __init__(self, wire: asyncio.Transport, pool: "ConnectionPool[GrpcConnection]") -> None:
@@ -52,20 +52,20 @@ class _Prompt:
 
     def writelines(self, list_of_data: Sequence[bytes | memoryview]) -> None:
         wire = self._wire
-        if not self._pool.is_quiet:
+        if self._pool.has_concurrent_requests:
             wire.writelines(list_of_data)
             return
         first = 0
-        for last, piece in enumerate(list_of_data, 1):
-            if len(piece) > _LARGE_BYTES:
+        for last, buffer in enumerate(list_of_data, 1):
+            if len(buffer) > _LARGE_BYTES:
                 wire.writelines(list_of_data[first:last])
                 first = last
         if first < len(list_of_data):
             wire.writelines(list_of_data[first:])
 
 
-class _Joined:
-    """A TLS connection's transport: of many small buffers each would become a record."""
+class _JoiningWriter:
+    """Joins buffers for TLS, which would make a record of each."""
 
     def __init__(self, wire: asyncio.Transport) -> None:
         self._wire = wire
@@ -75,51 +75,52 @@ class _Joined:
         self._wire.write(b"".join(list_of_data))
 
 
-class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
-    """One connection with at most `most_calls` at a time; `pool` takes it back after each answer.
+class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
+    """A connection with up to `max_streams` concurrent calls, which takes its stream slots from and returns them to the pool.
 
-    `known` are header blocks read before, of all connections to this address.
+    `header_cache` holds header blocks parsed before, on any connection to this address.
     """
 
-    is_usable = False  # whether there is room as well is the pool's to know
+    is_usable = False  # the pool knows whether a stream slot is free as well
 
-    def __init__(self, pool: "ConnectionPool[GrpcConnection]", most_calls: int, known: dict[bytes, AnswerFields]) -> None:
+    def __init__(self, pool: "ConnectionPool[GrpcConnection]", max_streams: int, header_cache: dict[bytes, AnswerHeaders]) -> None:
         self._pool = pool
         self._now_ns = pool.now_ns
-        self._most_calls = most_calls
-        self._known = known
+        self._max_streams = max_streams
+        self._header_cache = header_cache
         self._ready: asyncio.Future[None] = pool.loop.create_future()
         self._wire: asyncio.Transport | None = None
-        self._http2: ClientConnection[Call, AnswerFields]
-        self.room = self._allowed = 0  # calls that the pool has been given room for, and may be given
+        self._session: ClientSession[Call, AnswerHeaders]
+        self.stream_slots = 0  # offered to the pool; more than are allowed while the server reduces its limit
+        self._allowed_slots = 0
         self._received_ns = 0
         self._timer: asyncio.TimerHandle | None = None
 
     async def until_ready(self) -> None:
-        """See `PooledConnection.until_ready`: until the server's settings are there."""
+        """Waits for the server's settings; see `PooledConnection.until_ready`."""
         await self._ready
 
     def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
         """See `PooledConnection.send`."""
         if self._timer is None:
-            self._watch(self._pool.timeout_ns)
+            self._set_timer(self._pool.timeout_ns)
         call = Call(buffers, reply, self._now_ns())
-        self._http2.send(call, buffers)
+        self._session.send(call, buffers)
 
-    def send_late(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", asked_ns: int, started_ns: int | None) -> None:
-        """See `PooledConnection.send_late`."""
+    def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
+        """See `PooledConnection.send_queued`."""
         call = Call(buffers, reply, self._now_ns())
-        call.asked_ns = asked_ns
+        call.submitted_ns = submitted_ns
         if started_ns is not None:
-            call.started_ns, call.is_repeated = started_ns, True
-        self._http2.send(call, buffers)
-        self._watch_first(self._now_ns())  # the timer may be set to later than this request's end
+            call.started_ns, call.is_resent = started_ns, True
+        self._session.send(call, buffers)
+        self._reset_timer(self._now_ns())  # it may fire after this request's deadline
 
     def abandon(self) -> None:
         """See `PooledConnection.abandon`."""
         self.is_usable = False
-        for call in tuple(self._http2.streams.values()):
-            self._http2.cancel(call)
+        for call in tuple(self._session.streams.values()):
+            self._session.cancel(call)
             self._resolve(call, Outcome.UNFINISHED, "")
         self.close()
 
@@ -133,104 +134,105 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Asyncio's callback."""
-        self._wire = wire = cast("asyncio.Transport", transport)  # uvloop's is none by class
+        self._wire = wire = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
         wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
-        writer = _Joined(wire) if wire.get_extra_info("ssl_object") else _Prompt(wire, self._pool)
-        self._http2 = ClientConnection(writer, self, BlockReader(read_fields, self._known))
-        self._http2.open()
+        writer = _JoiningWriter(wire) if wire.get_extra_info("ssl_object") else _PipelinedWriter(wire, self._pool)
+        self._session = ClientSession(writer, self, HeaderBlockReader(parse_headers, self._header_cache))
+        self._session.open()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Asyncio's callback."""
         self._wire = None
-        why = self._http2.farewell or str(exc or "")
+        reason = self._session.goaway_reason or str(exc or "")
         if not self._ready.done():
-            self._ready.set_exception(exc if isinstance(exc, ssl.SSLError) else ConnectionError(self._describe_early_end()))
-        self._end_all(f"the connection was closed before the answer was complete{f': {why}' if why else ''}")
+            self._ready.set_exception(exc if isinstance(exc, ssl.SSLError) else ConnectionError(self._describe_early_close()))
+        self._end_all(f"the connection was closed before the answer was complete{f': {reason}' if reason else ''}")
         self.close()
-        self._pool.forget(self)
+        self._pool.remove(self)
 
     def eof_received(self) -> None:
-        """Asyncio's callback: the connection is about to be lost."""
+        """Asyncio's callback: `connection_lost` follows."""
         self.is_usable = False
 
     def data_received(self, data: bytes) -> None:
         """Asyncio's callback."""
-        self._received_ns = self._now_ns()  # reading them is our time, not the server's
+        self._received_ns = self._now_ns()  # before parsing, which is the client's time
         try:
-            self._http2.receive(data)
+            self._session.receive(data)
         except Http2Error as error:
             self._fail(error, data)
 
-    def on_answer(self, stream: Call, trailers: AnswerFields | None) -> None:
-        """See `http2_stream.Listener`."""
-        if trailers is not None and trailers.is_ok and is_whole(stream.chunks):
+    def on_answer(self, stream: Call, trailers: AnswerHeaders | None) -> None:
+        """See `SessionListener.on_answer`."""
+        if trailers is not None and trailers.is_ok and is_complete(stream.chunks):
             if not stream.reply.done():
                 started_ns, received_ns = stream.started_ns, self._received_ns
-                # a server may answer, in the bytes that are being read, what they made us ask
+                # the chunk that led to this call's sending may hold its answer, too
                 finished_ns = received_ns if received_ns > started_ns else self._now_ns()
-                stream.reply.set_result(Reply(_OK, started_ns, finished_ns, (stream.head, stream.chunks)))
-            if self.is_usable and self.room == self._allowed:
-                self._pool.give_back(self)
+                stream.reply.set_result(Reply(_OK, started_ns, finished_ns, (stream.headers, stream.chunks)))
+            if self.is_usable and self.stream_slots == self._allowed_slots:
+                self._pool.release(self)
             else:
                 self._release()
         else:
-            outcome, error, status = judge(stream.head, trailers, stream.chunks)
+            outcome, error, status = classify(stream.headers, trailers, stream.chunks)
             if status == "DEADLINE_EXCEEDED" and self._is_due(stream):
                 outcome, status = Outcome.TIMED_OUT, ""
             self._end(stream, outcome, error, status)
 
     def on_reset(self, stream: Call, code: int) -> None:
-        """See `http2_stream.Listener`."""
+        """See `SessionListener.on_reset`."""
         if code == http2.CANCEL and self._is_due(stream):
             self._end(stream, Outcome.TIMED_OUT, self._describe_time_out())
         else:
             self._end(stream, Outcome.BROKEN, f"the stream was reset before the answer was complete ({http2.error_name(code)})")
 
-    def on_untaken(self, stream: Call, why: str) -> None:
-        """See `http2_stream.Listener`."""
-        if stream.is_repeated:
-            self._end(stream, Outcome.BROKEN, f"{why}, for the second time")
+    def on_refused(self, stream: Call, reason: str) -> None:
+        """See `SessionListener.on_refused`."""
+        if stream.is_resent:
+            self._end(stream, Outcome.BROKEN, f"{reason}, for the second time")
             return
         if not stream.reply.done():
-            self._pool.send_again(stream.buffers, stream.reply, stream.asked_ns, stream.started_ns)
+            self._pool.resend(stream.buffers, stream.reply, stream.submitted_ns, stream.started_ns)
         self._release()
 
     def on_settings(self) -> None:
-        """See `http2_stream.Listener`."""
+        """See `SessionListener.on_settings`."""
         if self._ready.done() and not self.is_usable:
-            return  # it came too late
-        self._allowed = min(self._most_calls, self._http2.most_streams)
+            return  # the connection is closing
+        self._allowed_slots = min(self._max_streams, self._session.max_concurrent_streams)
         if not self._ready.done():
             self.is_usable = True
-            self.room = self._allowed
+            self.stream_slots = self._allowed_slots
             self._ready.set_result(None)
-        elif self._allowed < self.room:
-            self.room -= self._pool.withdraw(self, self.room - self._allowed)  # the rest as calls end
+        elif self._allowed_slots < self.stream_slots:
+            # the slots in use follow as their calls end
+            self.stream_slots -= self._pool.withdraw_idle(self, self.stream_slots - self._allowed_slots)
         else:
-            added, self.room = self._allowed - self.room, self._allowed
+            added, self.stream_slots = self._allowed_slots - self.stream_slots, self._allowed_slots
             for _ in range(added):
-                self._pool.give_back(self)
+                self._pool.release(self)
 
     def on_goaway(self) -> None:
-        """See `http2_stream.Listener`."""
+        """See `SessionListener.on_goaway`."""
         self.is_usable = False
         self._pool.retire(self)
-        if not self._http2.streams:
+        if not self._session.streams:
             self.close()
 
     def _release(self) -> None:
-        """After each call: its room goes back to the pool, or is no more."""
+        """Returns a call's stream slot to the pool, unless it is no longer allowed."""
         if not self.is_usable:
-            if not self._http2.streams:
+            if not self._session.streams:
                 self.close()
-        elif self.room > self._allowed:
-            self.room -= 1
+        elif self.stream_slots > self._allowed_slots:
+            self.stream_slots -= 1
         else:
-            self._pool.give_back(self)
+            self._pool.release(self)
 
     def _is_due(self, call: Call) -> bool:
-        """Whether a server may end a call on our behalf: it was told our time-out, and counts it in its own way."""
-        return self._now_ns() - call.asked_ns >= _OUR_DEADLINE_SHARE * self._pool.timeout_ns
+        """Whether a server that ends the call enforces our time-out, which it knows and measures by its own clock."""
+        return self._now_ns() - call.submitted_ns >= _OWN_DEADLINE_SHARE * self._pool.timeout_ns
 
     def _end(self, call: Call, outcome: Outcome, error: str, status: str = "") -> None:
         self._resolve(call, outcome, error, status)
@@ -242,48 +244,48 @@ class GrpcConnection(PooledConnection, Listener[Call, AnswerFields]):
 
     def _end_all(self, error: str) -> None:
         self.is_usable = False
-        calls = tuple(self._http2.streams.values())
-        self._http2.streams.clear()
+        calls = tuple(self._session.streams.values())
+        self._session.streams.clear()
         for call in calls:
             self._resolve(call, Outcome.BROKEN, error)
 
     def _fail(self, error: Http2Error, data: bytes) -> None:
-        """The server broke HTTP/2: it is told, and all ends that was in flight."""
+        """Ends all calls and says GOAWAY after the server violated HTTP/2."""
         if not self._ready.done():
-            what = "HTTP/1.1, not gRPC" if data.startswith(b"HTTP/1") else "no HTTP/2"
-            self._ready.set_exception(ConnectionError(f"the port speaks {what}"))
-        self._end_all(f"the server broke HTTP/2: {error}")
+            spoken = "HTTP/1.1, not gRPC" if data.startswith(b"HTTP/1") else "a protocol other than HTTP/2"
+            self._ready.set_exception(ConnectionError(f"the port speaks {spoken}"))
+        self._end_all(f"the server violated HTTP/2: {error}")
         self._pool.retire(self)
         if self._wire is not None:
             self._wire.write(http2.goaway(error.code))
             self._wire.close()
 
-    def _describe_early_end(self) -> str:
+    def _describe_early_close(self) -> str:
         tls = self._pool.address.tls
-        hint = ", as one does that asks for a client certificate (target.tls.cert)" if tls and not tls.cert else ""
+        hint = "; it may require a client certificate (target.tls.cert)" if tls and not tls.cert else ""
         return f"the server closed the connection at once{hint}"
 
     def _describe_time_out(self) -> str:
         return f"no complete answer within {format_duration_ns(self._pool.timeout_ns)}"
 
-    def _watch(self, delay_ns: int) -> None:
-        # one timer a connection, set again only when it fires: a request costs no timer of its own
+    def _set_timer(self, delay_ns: int) -> None:
+        # one timer per connection, set again only when it fires, so that a request needs none of its own
         self._timer = self._pool.loop.call_later(delay_ns / 1e9, self._check_deadlines)
 
-    def _watch_first(self, now_ns: int) -> None:
-        """Sets the timer to the end of the request that has the least time left."""
+    def _reset_timer(self, now_ns: int) -> None:
+        """Sets the timer to the earliest deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        calls = self._http2.streams.values()
+        calls = self._session.streams.values()
         if calls:
-            self._watch(max(min(call.asked_ns for call in calls) + self._pool.timeout_ns - now_ns, 0))
+            self._set_timer(max(min(call.submitted_ns for call in calls) + self._pool.timeout_ns - now_ns, 0))
 
     def _check_deadlines(self) -> None:
         self._timer = None
         now_ns = self._now_ns()
-        for call in tuple(self._http2.streams.values()):
-            if now_ns - call.asked_ns >= self._pool.timeout_ns:
-                self._http2.cancel(call)
+        for call in tuple(self._session.streams.values()):
+            if now_ns - call.submitted_ns >= self._pool.timeout_ns:
+                self._session.cancel(call)
                 self._end(call, Outcome.TIMED_OUT, self._describe_time_out())
-        self._watch_first(now_ns)
+        self._reset_timer(now_ns)

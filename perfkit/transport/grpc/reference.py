@@ -1,4 +1,4 @@
-"""The reference engine for gRPC: grpcio's asyncio API, with ready-made bytes in place of messages."""
+"""The reference engine for gRPC: grpcio's asyncio API with serialized messages."""
 
 import asyncio
 import ssl
@@ -12,31 +12,31 @@ from perfkit.protocol import protobuf
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.target.address import Address, Tls
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
+from perfkit.transport.connect import client_context, describe_tls_error
 from perfkit.transport.grpc.calls import RefusedError, RpcTransport, refusal
 from perfkit.transport.options import TransportOptions
-from perfkit.transport.tls import client_context, describe_tls_error
 
-# a deadline that passes sooner than ours is the server's own
-_OUR_DEADLINE_SHARE = 0.9
+# a deadline that passes before this share of the time-out is the server's own
+_OWN_DEADLINE_SHARE = 0.9
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    ("grpc.use_local_subchannel_pool", 1),  # otherwise all channels to an address share one connection
-    ("grpc.enable_http_proxy", 0),  # as over HTTP: a proxy would be measured with the server
+    ("grpc.use_local_subchannel_pool", 1),  # otherwise channels to one address share a connection
+    ("grpc.enable_http_proxy", 0),  # a proxy would be measured along with the server
     ("grpc.enable_retries", 0),  # a retry would be measured as a slow answer
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 _COMPRESSIONS = {"none": None, "gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
-# grpcio tells what itself found from a server's own status by its text alone
-_CONNECT_TEXTS = ("failed to connect", "connections to all backends failing", "name resolution", "dns resolution")
+# grpcio gives its own findings a status code, too: only the text tells them from a server's status
+_CONNECT_FAILED_TEXTS = ("failed to connect", "connections to all backends failing", "name resolution", "dns resolution")
 _BROKEN_STARTS = ("stream removed", "received rst_stream")
 _BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "transport closed", "recvmsg", "sendmsg")
 
 
 class ReferenceGrpcTransport(RpcTransport):
-    """Channels of one connection each, requests dealt to them in turn so that each carries one at a time."""
+    """Channels of one connection each; a request gets an idle one as long as there is one."""
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
         super().__init__(address)
@@ -54,15 +54,15 @@ class ReferenceGrpcTransport(RpcTransport):
         self._channels: list[grpc.aio.Channel] = []
         self._idle: list[Callable[..., Awaitable[bytes]]] = []
         self._in_flight: set[asyncio.Task[Reply]] = set()
-        self._watching: list[asyncio.Task[None]] = []
+        self._reconnect_counters: list[asyncio.Task[None]] = []
 
     async def open(self, connections: int) -> None:
         """See `Transport.open`."""
         try:
             await asyncio.gather(*(self._add_channel() for _ in range(min(connections, self._limit) - len(self._channels))))
         except (TimeoutError, ConnectionError):
-            why = await self._tls_fault() if self._address.tls else ""
-            hint = f": {why}." if why else ". Is the server running, and is this its gRPC address?"
+            reason = await self._describe_tls_fault() if self._address.tls else ""
+            hint = f": {reason}." if reason else ". Is the server running, and is this its gRPC address?"
             raise TargetError(f"{self._address} cannot be reached{hint}") from None
 
     def prepare(self, request: InferRequest) -> Prepared:
@@ -89,9 +89,9 @@ class ReferenceGrpcTransport(RpcTransport):
 
     async def aclose(self) -> None:
         """See `Transport.aclose`."""
-        for task in self._watching:
+        for task in self._reconnect_counters:
             task.cancel()
-        await asyncio.gather(*self._watching, return_exceptions=True)
+        await asyncio.gather(*self._reconnect_counters, return_exceptions=True)
         await asyncio.gather(*(channel.close() for channel in self._channels))
 
     async def _add_channel(self) -> None:
@@ -102,19 +102,19 @@ class ReferenceGrpcTransport(RpcTransport):
             options.append(("grpc.default_authority", host or address.authority))
         if address.tls and address.tls.server_name:
             options.append(("grpc.ssl_target_name_override", address.tls.server_name))
-        where = f"unix:{address.socket_path}" if address.socket_path else address.authority
+        target = f"unix:{address.socket_path}" if address.socket_path else address.authority
         if self._credentials is None:
-            channel = grpc.aio.insecure_channel(where, options=options)
+            channel = grpc.aio.insecure_channel(target, options=options)
         else:
-            channel = grpc.aio.secure_channel(where, self._credentials, options=options)
+            channel = grpc.aio.secure_channel(target, self._credentials, options=options)
         self._channels.append(channel)
         await asyncio.wait_for(self._connected(channel), self._timeout_s)
         self.counts.opened += 1
-        self._watching.append(asyncio.ensure_future(self._count_reconnects(channel)))
+        self._reconnect_counters.append(asyncio.ensure_future(self._count_reconnects(channel)))
         self._idle.append(self._infer(channel))
 
-    async def _tls_fault(self) -> str:
-        """What Python's own TLS says of the server, since grpcio keeps that to itself; empty where it has nothing to say."""
+    async def _describe_tls_fault(self) -> str:
+        """Why Python's own TLS cannot connect, since grpcio does not say; empty if it can tell nothing."""
         address = self._address
         assert address.tls is not None
         context = client_context(address.tls)
@@ -127,9 +127,8 @@ class ReferenceGrpcTransport(RpcTransport):
         except OSError:
             return ""
         writer.close()
-        return "TLS stands, but the server closes it" + (
-            "" if address.tls.cert else ": does it ask for a client certificate (target.tls.cert)?"
-        )
+        hint = "" if address.tls.cert else "; it may require a client certificate (target.tls.cert)"
+        return f"the server closes the connection after the TLS handshake{hint}"
 
     @staticmethod
     async def _connected(channel: grpc.aio.Channel) -> None:
@@ -150,24 +149,24 @@ class ReferenceGrpcTransport(RpcTransport):
                 self.counts.reconnects += 1
 
     async def _send(self, message: bytes) -> Reply:
-        is_own = bool(self._idle)  # more requests than channels share them, as HTTP/2 streams
-        call = self._idle.pop() if is_own else self._infer(self._channels[len(self._in_flight) % len(self._channels)])
+        is_exclusive = bool(self._idle)  # otherwise requests share channels as HTTP/2 streams
+        call = self._idle.pop() if is_exclusive else self._infer(self._channels[len(self._in_flight) % len(self._channels)])
         started_ns = self._now_ns()
         try:
             answer = await call(message, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression)
-            if answer is None:  # though its type does not say so
-                return Reply(Outcome.BROKEN, started_ns, self._now_ns(), None, "the call ended without a whole message")
+            if answer is None:  # which its type does not mention
+                return Reply(Outcome.BROKEN, started_ns, self._now_ns(), None, "the call ended without a complete message")
             return Reply(Outcome.OK, started_ns, self._now_ns(), answer)
         except asyncio.CancelledError:
             return Reply(Outcome.UNFINISHED, started_ns, self._now_ns())
         except grpc.aio.AioRpcError as error:
             finished_ns = self._now_ns()
-            is_ours = finished_ns - started_ns >= _OUR_DEADLINE_SHARE * self._timeout_s * 1e9
-            outcome = _outcome(error, is_deadline_ours=is_ours)
+            is_deadline_ours = finished_ns - started_ns >= _OWN_DEADLINE_SHARE * self._timeout_s * 1e9
+            outcome = _outcome(error, is_deadline_ours=is_deadline_ours)
             status = error.code().name if outcome is Outcome.REJECTED else ""
             return Reply(outcome, started_ns, finished_ns, None, _describe(error), status)
         finally:
-            if is_own:
+            if is_exclusive:
                 self._idle.append(call)
 
     def _infer(self, channel: grpc.aio.Channel) -> Callable[..., Awaitable[bytes]]:
@@ -190,7 +189,7 @@ class ReferenceGrpcTransport(RpcTransport):
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:
-    client_context(tls)  # says what is wrong with the files, which grpcio does not
+    client_context(tls)  # for its errors: grpcio does not say what is wrong with a file
     ca, cert, key = (None if file is None else file.read_bytes() for file in (tls.ca, tls.cert, tls.key or tls.cert))
     return grpc.ssl_channel_credentials(ca, key, cert)
 
@@ -202,9 +201,9 @@ def _outcome(error: grpc.aio.AioRpcError, *, is_deadline_ours: bool) -> Outcome:
             return Outcome.TIMED_OUT if is_deadline_ours else Outcome.REJECTED
         case _ if text.startswith(_BROKEN_STARTS):
             return Outcome.BROKEN
-        case grpc.StatusCode.UNAVAILABLE if any(known in text for known in _CONNECT_TEXTS):
+        case grpc.StatusCode.UNAVAILABLE if any(part in text for part in _CONNECT_FAILED_TEXTS):
             return Outcome.CONNECT_FAILED
-        case grpc.StatusCode.UNAVAILABLE if any(known in text for known in _BROKEN_TEXTS):
+        case grpc.StatusCode.UNAVAILABLE if any(part in text for part in _BROKEN_TEXTS):
             return Outcome.BROKEN
         case _:
             return Outcome.REJECTED

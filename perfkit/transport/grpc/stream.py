@@ -1,4 +1,4 @@
-"""What an HTTP/2 connection and its owner hand each other: a request's bytes, an answer's pieces, and news of them."""
+"""The values and interfaces that an HTTP/2 session and its owner exchange."""
 
 import abc
 from collections.abc import Sequence
@@ -8,74 +8,75 @@ from perfkit.protocol import http2
 from perfkit.protocol.http2 import Headers
 
 
-class Fields(Protocol):
-    """What a connection must know of an answer's headers."""
+class ParsedHeaders(Protocol):
+    """What a session needs to know about a parsed header block."""
 
     @property
-    def is_announcement(self) -> bool:
-        """A status below 200: the answer's own headers are still to come."""
+    def is_interim(self) -> bool:
+        """Whether the status is below 200, so that the final headers are still to come."""
 
 
-_F = TypeVar("_F", bound=Fields)
+H = TypeVar("H", bound=ParsedHeaders)
 
 
-class Stream(Generic[_F]):
-    """What has come of one answer: its first headers, and its data in pieces."""
+class Stream(Generic[H]):
+    """The part of an answer received so far: its first headers, and its data in chunks."""
 
-    __slots__ = ("chunks", "head", "id", "received_bytes")
+    __slots__ = ("chunks", "headers", "id", "received_bytes")
 
     def __init__(self) -> None:
         self.id = 0
-        self.head: _F | None = None
+        self.headers: H | None = None
         self.chunks: list[bytes] = []
         self.received_bytes = 0
+        """Since the last update of the stream's window."""
 
 
-_S = TypeVar("_S", bound=Stream[Any])
+S = TypeVar("S", bound=Stream[Any])
 
 
-class Listener(abc.ABC, Generic[_S, _F]):
-    """Who is told what becomes of the streams: of each one thing, once."""
-
-    @abc.abstractmethod
-    def on_answer(self, stream: _S, trailers: _F | None) -> None:
-        """The answer is complete; `trailers` are its last headers, None where data ended it."""
+class SessionListener(abc.ABC, Generic[S, H]):
+    """Callbacks of a session. Each stream ends with exactly one of `on_answer`, `on_reset` and `on_refused`."""
 
     @abc.abstractmethod
-    def on_reset(self, stream: _S, code: int) -> None:
-        """The peer, or what it broke, ended the stream."""
+    def on_answer(self, stream: S, trailers: H | None) -> None:
+        """The answer is complete; `trailers` is None if data ended it."""
 
     @abc.abstractmethod
-    def on_untaken(self, stream: _S, why: str) -> None:
-        """The peer says that it has not looked at the request."""
+    def on_reset(self, stream: S, code: int) -> None:
+        """The server reset the stream, or the session did because the server violated the protocol."""
+
+    @abc.abstractmethod
+    def on_refused(self, stream: S, reason: str) -> None:
+        """The server declares that it did not process the request."""
 
     @abc.abstractmethod
     def on_settings(self) -> None:
-        """The peer's settings, the first time or new ones: `most_streams` may have changed."""
+        """The server's settings arrived, the first or new ones: `max_concurrent_streams` may have changed."""
 
     @abc.abstractmethod
     def on_goaway(self) -> None:
-        """The connection takes no more requests; `farewell` says why."""
+        """The session can open no more streams; `goaway_reason` says why."""
 
 
 class Writer(Protocol):
-    """Where bytes go: an asyncio transport, or a test's."""
+    """The destination of a session's bytes, such as an asyncio transport."""
 
     def write(self, data: bytes) -> None:
         """Writes one buffer."""
 
     def writelines(self, list_of_data: Sequence[bytes | memoryview]) -> None:
-        """Writes several."""
+        """Writes several buffers."""
 
 
-def prepare(headers: Headers, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """A request's bytes, but for its stream's number behind the first and the third: start of a frame, headers, start of a frame, data.
+def request_buffers(headers: Headers, data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """A request's frames without stream ids: start of the HEADERS frame, header block, start of the DATA frame, data.
 
-    A start is empty where the headers or the data need several frames.
+    The stream id belongs after each start. A start is empty if its payload needs several frames.
     """
     block = http2.encode_headers(headers)
-    return _start(block, http2.HEADERS, http2.END_HEADERS), block, _start(data, http2.DATA, http2.END_STREAM), data
+    return _frame_start(block, http2.HEADERS, http2.END_HEADERS), block, _frame_start(data, http2.DATA, http2.END_STREAM), data
 
 
-def _start(payload: bytes, kind: int, flags: int) -> bytes:
+def _frame_start(payload: bytes, kind: int, flags: int) -> bytes:
     return b"" if len(payload) > http2.DEFAULT_FRAME_BYTES else http2.frame_head(len(payload), kind, flags, 0)[:5]

@@ -1,4 +1,4 @@
-"""The wire engine's gRPC transport: v2 calls as ready-made HTTP/2 frames over `grpc_connection`."""
+"""The wire engine's gRPC transport: v2 calls as prepared HTTP/2 frames."""
 
 from collections.abc import Callable
 
@@ -7,18 +7,17 @@ from perfkit.protocol import protobuf
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
-from perfkit.transport.grpc import stream as http2_stream
+from perfkit.transport.connect import client_context
 from perfkit.transport.grpc.calls import RefusedError, RpcTransport, refusal
 from perfkit.transport.grpc.connection import GrpcConnection
-from perfkit.transport.grpc.messages import AnswerFields, read_message, request_headers, write_message
+from perfkit.transport.grpc.messages import AnswerHeaders, read_message, request_headers, write_message
+from perfkit.transport.grpc.stream import request_buffers
 from perfkit.transport.options import Compression, TransportOptions
-from perfkit.transport.pool import ConnectionPool
-from perfkit.transport.pooled import PooledTransport
-from perfkit.transport.tls import client_context
+from perfkit.transport.pool import ConnectionPool, PooledTransport
 
 
 class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
-    """HTTP/2 connections with `streams_per_connection` requests on each at a time."""
+    """HTTP/2 connections with up to `streams_per_connection` concurrent requests each."""
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
         super().__init__(address)
@@ -26,15 +25,15 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
         context = client_context(address.tls) if address.tls else None
         if context is not None:
             context.set_alpn_protocols(["h2"])
-        known: dict[bytes, AnswerFields] = {}
+        header_cache: dict[bytes, AnswerHeaders] = {}
 
         def make(pool: ConnectionPool[GrpcConnection]) -> GrpcConnection:
-            return GrpcConnection(pool, options.streams_per_connection, known)
+            return GrpcConnection(pool, options.streams_per_connection, header_cache)
 
         self._pool = ConnectionPool(address, options, now_ns, context, make)
 
     def prepare(self, request: InferRequest) -> Prepared:
-        """See `Transport.prepare`; the buffers are what `http2_client` puts a stream's number between."""
+        """See `Transport.prepare`; the buffers are those of `request_buffers`."""
         return self._prepare("ModelInfer", protobuf.encode_infer_request(request), self._options.compression)
 
     def decode(self, reply: Reply) -> InferResponse:
@@ -43,7 +42,7 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
 
     def _prepare(self, rpc: str, message: bytes, compression: Compression) -> Prepared:
         headers = request_headers(self._address, protobuf.method_path(rpc), self._options.timeout_ns, compression)
-        return Prepared(http2_stream.prepare(headers, write_message(message, compression)))
+        return Prepared(request_buffers(headers, write_message(message, compression)))
 
     async def _exchange(self, rpc: str, message: bytes) -> bytes:
         reply = await self.send(self._prepare(rpc, message, "none"))
@@ -58,8 +57,8 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
 
 
 def _message(reply: Reply) -> bytes:
-    """The message of an answer; raises ProtocolError where there is none, or it is broken."""
+    """The message of an answer; raises ProtocolError if there is none or it is malformed."""
     if reply.payload is None:
         raise refusal(reply.error)
-    head, chunks = reply.payload
-    return read_message(b"".join(chunks), "" if head is None else head.encoding)
+    headers, chunks = reply.payload
+    return read_message(b"".join(chunks), "" if headers is None else headers.encoding)

@@ -1,4 +1,4 @@
-"""What the HTTP engines share: the v2 calls beside infer, and how an answer is read."""
+"""The v2 calls over HTTP that both engines share, and decoding of infer responses."""
 
 import abc
 import dataclasses
@@ -15,12 +15,12 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.options import Compression
 
-_LARGEST_ANSWER_BYTES = 2**31  # as Triton's clients have it
+_MAX_RESPONSE_BYTES = 2**31  # the limit of Triton's clients
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
-    """An HTTP response: header names in lower case."""
+class HttpResponse:
+    """An HTTP response; header names are in lower case."""
 
     status: int
     headers: dict[str, str]
@@ -28,34 +28,34 @@ class Answer:
 
 
 class RestTransport(abc.ABC):
-    """The calls around infer; an engine adds how to send one (`_get`) and how to read a reply (`_answer`)."""
+    """The v2 calls of an HTTP engine, which adds `_get` and `_response`."""
 
     def __init__(self, address: Address, compression: Compression) -> None:
         self._address = address
         self._compression = compression
 
     @abc.abstractmethod
-    async def _get(self, path: str) -> Answer:
-        """Sends a GET; raises TargetError where the target cannot be reached."""
+    async def _get(self, path: str) -> HttpResponse:
+        """Sends a GET; raises TargetError if there is no response."""
 
     @abc.abstractmethod
-    def _answer(self, reply: Reply) -> Answer:
-        """The answer that a reply carries; raises ProtocolError where it is broken."""
+    def _response(self, reply: Reply) -> HttpResponse:
+        """The response that a reply carries; raises ProtocolError if there is none or it is malformed."""
 
     def decode(self, reply: Reply) -> InferResponse:
         """See `Transport.decode`."""
-        answer = self._answer(reply)
+        response = self._response(reply)
         if reply.outcome is not Outcome.OK:
-            kind = ErrorKind.INVALID_ARGUMENT if answer.status in (400, 422) else ErrorKind.INTERNAL
-            raise ProtocolError(f"HTTP {answer.status}: {rest.decode_error(_readable(answer))}", kind)
-        length = answer.headers.get(rest.HEADER_LENGTH.lower())
+            kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
+            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(_decompressed(response))}", kind)
+        length = response.headers.get(rest.HEADER_LENGTH.lower())
         if length is not None and not length.isdecimal():
             raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number: {length!r}")
-        body = decompress(answer.body, answer.headers.get("content-encoding", ""), _LARGEST_ANSWER_BYTES)
+        body = decompress(response.body, response.headers.get("content-encoding", ""), _MAX_RESPONSE_BYTES)
         return rest.decode_infer_response(body, None if length is None else int(length))
 
     def _encode(self, request: InferRequest) -> tuple[dict[str, str], list[Buffer]]:
-        """Headers and body of an infer request, packed where that is asked for."""
+        """Headers and body of an infer request, compressed if the options say so."""
         headers, body = rest.encode_infer_request(request)
         if self._compression != "none":
             headers |= {"Content-Encoding": self._compression, "Accept-Encoding": self._compression}
@@ -66,62 +66,62 @@ class RestTransport(abc.ABC):
         """See `Transport.server_metadata`."""
         document = await self._document("/v2")
         extensions = document.get("extensions")
-        names = tuple(str(one) for one in extensions) if isinstance(extensions, list) else ()
+        names = tuple(map(str, extensions)) if isinstance(extensions, list) else ()
         return ServerMetadata(str(document.get("name", "")), str(document.get("version", "")), names)
 
     async def is_ready(self, model: str, version: str) -> bool:
         """See `Transport.is_ready`."""
         if (await self._get("/v2/health/ready")).status != 200:
             return False
-        answer = await self._get(rest.model_path(model, version, "ready"))
-        return answer.status == 200 and rest.decode_ready(answer.body)
+        response = await self._get(rest.model_path(model, version, "ready"))
+        return response.status == 200 and rest.decode_ready(response.body)
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
         """See `Transport.model_metadata`."""
-        answer = await self._get(rest.model_path(model, version))
-        if answer.status != 200:
+        response = await self._get(rest.model_path(model, version))
+        if response.status != 200:
             raise TargetError(
-                f"{self._address}: the server does not offer model '{model}': HTTP {answer.status}: {rest.decode_error(answer.body)}"
+                f"{self._address}: the server does not offer model '{model}': HTTP {response.status}: {rest.decode_error(response.body)}"
             )
         try:
-            return rest.decode_model_metadata(answer.body)
+            return rest.decode_model_metadata(response.body)
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
         """See `Transport.model_config`."""
-        answer = await self._get(rest.model_path(model, version, "config"))
-        if answer.status != 200:
+        response = await self._get(rest.model_path(model, version, "config"))
+        if response.status != 200:
             return ModelConfig()
         try:
-            return rest.decode_model_config(answer.body)
+            return rest.decode_model_config(response.body)
         except ProtocolError:
-            raise TargetError(f"{self._address}: the configuration of model '{model}' is not what the protocol says") from None
+            raise TargetError(f"{self._address}: the configuration of model '{model}' is not valid v2") from None
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """See `Transport.model_statistics`."""
-        answer = await self._get(rest.model_path(model, version, "stats"))
-        if answer.status != 200:
+        response = await self._get(rest.model_path(model, version, "stats"))
+        if response.status != 200:
             return ()
         try:
-            return decode_model_statistics(_readable(answer))
+            return decode_model_statistics(_decompressed(response))
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
 
     async def _document(self, path: str) -> dict[str, Any]:
-        answer = await self._get(path)
+        response = await self._get(path)
         try:
-            document = json.loads(answer.body) if answer.status == 200 else None
+            document = json.loads(response.body) if response.status == 200 else None
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise TargetError(f"{self._address}: this is no v2 server: GET {path} gives HTTP {answer.status}")
+            raise TargetError(f"{self._address}: not a v2 server: GET {path} returned HTTP {response.status}")
         return document
 
 
-def _readable(answer: Answer) -> bytes:
-    """The body of an error, which some servers compress as well; as it is where that cannot be undone."""
+def _decompressed(response: HttpResponse) -> bytes:
+    """The body, decompressed if possible: some servers compress errors, too."""
     try:
-        return decompress(answer.body, answer.headers.get("content-encoding", ""), _LARGEST_ANSWER_BYTES)
+        return decompress(response.body, response.headers.get("content-encoding", ""), _MAX_RESPONSE_BYTES)
     except ProtocolError:
-        return answer.body
+        return response.body

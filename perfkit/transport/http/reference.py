@@ -1,4 +1,4 @@
-"""The reference engine for HTTP: aiohttp. Slower than `wire`, and independent of it."""
+"""The reference engine for HTTP: aiohttp, which is slower than the wire engine and independent of it."""
 
 import asyncio
 import dataclasses
@@ -13,30 +13,30 @@ from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
-from perfkit.transport.http.calls import Answer, RestTransport
+from perfkit.transport.connect import client_context, unreachable
+from perfkit.transport.http.calls import HttpResponse, RestTransport
 from perfkit.transport.options import TransportOptions
-from perfkit.transport.reaching import unreachable
-from perfkit.transport.tls import client_context
 
-# aiohttp warns of larger bodies, which it would write in one go
-_WHOLE_BELOW_BYTES = 1 << 20
+# aiohttp warns about larger bodies that are not streams
+_MAX_WHOLE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(slots=True)
-class _Course:
-    """How far a request has come: when its connection was ready, and whether it holds one, opened it, or is opening it."""
+class _RequestTrace:
+    """What aiohttp's tracing reports of a request and its connection."""
 
     started_ns: int
-    holds: bool = False
-    opens: bool = False
-    replaces: bool = False
+    """When the connection was ready."""
+    has_connection: bool = False
+    is_connecting: bool = False
+    is_reconnect: bool = False
 
 
 class ReferenceHttpTransport(RestTransport):
-    """One aiohttp session; its connector keeps the connections.
+    """One aiohttp session, whose connector pools the connections.
 
-    aiohttp does not tell of connections that are lost. It opens one only where none is idle: so one that is opened
-    while fewer requests are under way than connections were ever needed at once takes the place of a lost one.
+    aiohttp does not report lost connections, but it opens one only if none is idle. A connection that is opened while
+    fewer requests hold one than did at the peak therefore replaces a lost one.
     """
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
@@ -45,8 +45,8 @@ class ReferenceHttpTransport(RestTransport):
         self._now_ns = now_ns
         self._in_flight: set[asyncio.Task[Reply]] = set()
         limit = self._limit = options.max_connections
-        self._held = 0
-        self._needed_at_once = 0
+        self._in_use = 0
+        self._peak_in_use = 0
         tracing = aiohttp.TraceConfig()
         tracing.on_connection_create_start.append(self._connecting)
         tracing.on_connection_create_end.append(self._connected)
@@ -62,13 +62,13 @@ class ReferenceHttpTransport(RestTransport):
             f"{'https' if address.tls else 'http'}://{address.authority}",
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=options.timeout_ns / 1e9),
-            headers={"Accept-Encoding": "identity", **address.headers},  # aiohttp's own asks Triton to compress every answer
+            headers={"Accept-Encoding": "identity", **address.headers},  # aiohttp's default makes Triton compress every response
             trace_configs=[tracing],
             auto_decompress=False,
         )
 
     async def open(self, connections: int) -> None:
-        """See `Transport.open`; aiohttp opens connections by using them."""
+        """See `Transport.open`; aiohttp opens connections only for requests."""
         await asyncio.gather(*(self._get("/v2/health/live") for _ in range(connections)))
 
     def prepare(self, request: InferRequest) -> Prepared:
@@ -95,79 +95,79 @@ class ReferenceHttpTransport(RestTransport):
 
     async def _send(self, prepared: Prepared) -> Reply:
         path, body = prepared.buffers
-        course = _Course(self._now_ns())
+        trace = _RequestTrace(self._now_ns())
         try:
-            answer = await self._request("POST", path.decode(), course, body, dict(prepared.headers))
+            response = await self._request("POST", path.decode(), trace, body, dict(prepared.headers))
         except asyncio.CancelledError:
-            return Reply(Outcome.UNFINISHED, course.started_ns, self._now_ns())
+            return Reply(Outcome.UNFINISHED, trace.started_ns, self._now_ns())
         except aiohttp.ClientConnectorError as error:
-            return Reply(Outcome.CONNECT_FAILED, course.started_ns, self._now_ns(), None, str(_unreachable(self._address, error)))
+            return Reply(Outcome.CONNECT_FAILED, trace.started_ns, self._now_ns(), None, str(_unreachable(self._address, error)))
         except TimeoutError as error:
-            if course.opens:
-                return Reply(Outcome.CONNECT_FAILED, course.started_ns, self._now_ns(), None, str(unreachable(self._address, error)))
-            return Reply(Outcome.TIMED_OUT, course.started_ns, self._now_ns(), None, "no complete answer within the time-out")
+            if trace.is_connecting:
+                return Reply(Outcome.CONNECT_FAILED, trace.started_ns, self._now_ns(), None, str(unreachable(self._address, error)))
+            return Reply(Outcome.TIMED_OUT, trace.started_ns, self._now_ns(), None, "no complete answer within the time-out")
         except (aiohttp.ClientError, OSError) as error:
-            return Reply(Outcome.BROKEN, course.started_ns, self._now_ns(), None, str(error) or type(error).__name__)
-        outcome = Outcome.OK if answer.status == 200 else Outcome.REJECTED
-        return Reply(outcome, course.started_ns, self._now_ns(), answer, status="" if outcome is Outcome.OK else answer.status)
+            return Reply(Outcome.BROKEN, trace.started_ns, self._now_ns(), None, str(error) or type(error).__name__)
+        outcome = Outcome.OK if response.status == 200 else Outcome.REJECTED
+        return Reply(outcome, trace.started_ns, self._now_ns(), response, status="" if outcome is Outcome.OK else response.status)
 
-    async def _request(self, method: str, path: str, course: _Course, body: bytes | None, headers: dict[str, str]) -> Answer:
+    async def _request(self, method: str, path: str, trace: _RequestTrace, body: bytes | None, headers: dict[str, str]) -> HttpResponse:
         url = self._address.base_path + path
-        data = io.BytesIO(body) if body is not None and len(body) > _WHOLE_BELOW_BYTES else body
+        data = io.BytesIO(body) if body is not None and len(body) > _MAX_WHOLE_BYTES else body
         try:
             async with self._session.request(
                 method,
                 url,
                 data=data,
                 headers=headers,
-                trace_request_ctx=course,
+                trace_request_ctx=trace,
                 allow_redirects=False,
                 server_hostname=self._server_name,
             ) as response:
                 content = await response.read()
-                return Answer(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
+                return HttpResponse(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
         finally:
-            self._held -= course.holds
-            if course.opens and not course.replaces:  # in vain
-                self._needed_at_once -= 1
+            self._in_use -= trace.has_connection
+            if trace.is_connecting and not trace.is_reconnect:  # it was not opened
+                self._peak_in_use -= 1
 
-    def _answer(self, reply: Reply) -> Answer:
-        if not isinstance(reply.payload, Answer):
+    def _response(self, reply: Reply) -> HttpResponse:
+        if not isinstance(reply.payload, HttpResponse):
             raise ProtocolError(reply.error)
         return reply.payload
 
-    async def _get(self, path: str) -> Answer:
+    async def _get(self, path: str) -> HttpResponse:
         try:
-            return await self._request("GET", path, _Course(0), None, {})
+            return await self._request("GET", path, _RequestTrace(0), None, {})
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable(self._address, error) from None
 
     async def _connecting(self, _session: object, context: Any, _parameters: object) -> None:
-        course = self._hold(context)
-        course.opens = True
-        course.replaces = self._held <= self._needed_at_once or self._needed_at_once >= self._limit
-        if not course.replaces:
-            self._needed_at_once += 1
+        trace = self._hold(context)
+        trace.is_connecting = True
+        trace.is_reconnect = self._in_use <= self._peak_in_use or self._peak_in_use >= self._limit
+        if not trace.is_reconnect:
+            self._peak_in_use += 1
 
     async def _connected(self, _session: object, context: Any, _parameters: object) -> None:
-        course: _Course = context.trace_request_ctx
-        course.opens = False
-        course.started_ns = self._now_ns()
+        trace: _RequestTrace = context.trace_request_ctx
+        trace.is_connecting = False
+        trace.started_ns = self._now_ns()
         self.counts.opened += 1
-        self.counts.reconnects += course.replaces
+        self.counts.reconnects += trace.is_reconnect
 
     async def _reused(self, _session: object, context: Any, _parameters: object) -> None:
         self._hold(context).started_ns = self._now_ns()
 
-    def _hold(self, context: Any) -> _Course:
-        course: _Course = context.trace_request_ctx
-        if not course.holds:  # a GET is sent again where its connection turns out to be stale
-            course.holds = True
-            self._held += 1
-        return course
+    def _hold(self, context: Any) -> _RequestTrace:
+        trace: _RequestTrace = context.trace_request_ctx
+        if not trace.has_connection:  # aiohttp sends a GET again if its connection was stale
+            trace.has_connection = True
+            self._in_use += 1
+        return trace
 
 
 def _unreachable(address: Address, error: Exception) -> TargetError:
-    """Aiohttp wraps what the system said."""
+    """Like `unreachable`, for aiohttp's errors, which wrap the system's."""
     cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
     return unreachable(address, cause if isinstance(cause, OSError) else OSError(str(error)))

@@ -1,4 +1,4 @@
-"""The wire engine's HTTP transport: v2 requests as ready-made bytes over `http1` connections."""
+"""The wire engine's HTTP transport: v2 requests as prepared bytes over HTTP/1.1 connections."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,24 +8,23 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
-from perfkit.transport.http.calls import Answer, RestTransport
-from perfkit.transport.http.connection import Connection, read_answer
+from perfkit.transport.connect import client_context
+from perfkit.transport.http.calls import HttpResponse, RestTransport
+from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.options import TransportOptions
-from perfkit.transport.pool import ConnectionPool
-from perfkit.transport.pooled import PooledTransport
-from perfkit.transport.tls import client_context
+from perfkit.transport.pool import ConnectionPool, PooledTransport
 
-# up to here one buffer is cheaper than several; above, a tensor is not copied
-_JOIN_BELOW_BYTES = 1 << 16
+# below this size joining buffers is cheaper than writing several; above it, tensors are not copied
+_MAX_JOINED_BYTES = 1 << 16
 
 
-class WireHttpTransport(PooledTransport[Connection], RestTransport):
-    """HTTP/1.1 keep-alive connections, one request on each at a time."""
+class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
+    """HTTP/1.1 keep-alive connections with one request at a time."""
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
         super().__init__(address, options.compression)
         context = client_context(address.tls) if address.tls else None
-        self._pool = ConnectionPool(address, options, now_ns, context, Connection)
+        self._pool = ConnectionPool(address, options, now_ns, context, HttpConnection)
 
     def prepare(self, request: InferRequest) -> Prepared:
         """See `Transport.prepare`."""
@@ -33,29 +32,29 @@ class WireHttpTransport(PooledTransport[Connection], RestTransport):
         path = self._address.base_path + rest.model_path(request.model, request.version, "infer")
         length = sum(len(buffer) for buffer in body)
         head = self._head("POST", path, {**headers, "Content-Length": str(length)})
-        if length < _JOIN_BELOW_BYTES:
+        if length < _MAX_JOINED_BYTES:
             return Prepared((head + b"".join(body),))
         first, *blobs = body
         return Prepared((head + bytes(first), *(_as_bytes(blob) for blob in blobs)))
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
-        ours = {name.lower() for name in headers}  # no header is sent twice
-        own = {lower: value for name, value in self._address.headers.items() if (lower := name.lower()) not in ours}
-        lines = {"Host": own.pop("host", self._address.authority), **headers, **own}
+        names = {name.lower() for name in headers}  # no header is sent twice
+        target_headers = {lower: value for name, value in self._address.headers.items() if (lower := name.lower()) not in names}
+        lines = {"Host": target_headers.pop("host", self._address.authority), **headers, **target_headers}
         text = "\r\n".join((f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items()), "", ""))
         return text.encode("latin-1")
 
-    def _answer(self, reply: Reply) -> Answer:
+    def _response(self, reply: Reply) -> HttpResponse:
         if reply.payload is None:
             raise ProtocolError(reply.error)
-        return read_answer(reply.payload)
+        return parse_response(reply.payload)
 
-    async def _get(self, path: str) -> Answer:
+    async def _get(self, path: str) -> HttpResponse:
         reply = await self.send(Prepared((self._head("GET", self._address.base_path + path, {}),)))
         if reply.payload is None:
             raise TargetError(f"{self._address}: {reply.error}" if reply.outcome is not Outcome.CONNECT_FAILED else reply.error)
         try:
-            return self._answer(reply)
+            return self._response(reply)
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
 
