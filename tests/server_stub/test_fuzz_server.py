@@ -20,7 +20,7 @@ def fuzzed(start_server):
 
 
 @pytest.mark.parametrize("seed", [0, 104_000])
-def test_each_answer_is_a_result_or_an_error_and_the_server_goes_on(fuzzed, seed):
+def test_every_broken_request_gets_a_result_or_an_error_and_the_server_continues(fuzzed, seed):
     async def main():
         fuzz = Fuzzing(Ports(fuzzed.http_port, fuzzed.grpc_port), seed, psutil.Process(fuzzed.process.pid))
         await fuzz.run(lambda: fuzz.counts.total() < 150)
@@ -43,15 +43,15 @@ def test_each_answer_is_a_result_or_an_error_and_the_server_goes_on(fuzzed, seed
         (b"", False),
     ],
 )
-def test_an_answer_is_due_to_what_is_whole(written, whole):
+def test_a_response_is_expected_for_complete_requests(written, whole):
     assert is_whole(written) is whole
 
 
 @pytest.mark.parametrize("make", [any_http, any_call, any_frames])
-def test_a_seed_gives_the_same_request_again(make):
+def test_equal_seeds_give_equal_requests(make):
     assert [make(random.Random(seed)) for seed in range(20)] == [make(random.Random(seed)) for seed in range(20)]
 
 
-def test_growth_is_what_comes_after_the_warm_up():
+def test_memory_growth_is_measured_after_the_warm_up():
     assert growth_bytes([1] * 30 + [100] * 70) == 0
     assert growth_bytes([*range(1000)]) == 700 - 70

@@ -41,14 +41,14 @@ def infer(server, library, model, arrays):
         return {one["name"]: answer.as_numpy(one["name"]) for one in outputs}
 
 
-def test_it_says_that_it_took_the_gpu(servers):
+def test_the_ready_line_reports_the_gpu(servers):
     assert servers["cuda"].ready["device"] == "cuda"
     with tritonclient.http.InferenceServerClient(f"127.0.0.1:{servers['cuda'].http_port}") as client:
         (group,) = client.get_model_config("densenet_onnx")["instance_group"]
     assert (group["kind"], group["gpus"]) == ("KIND_GPU", [0])
 
 
-def test_auto_takes_it(start_server):
+def test_auto_chooses_the_gpu(start_server):
     started = start_server("--model", "simple")
     assert started.ready["device"] == "cuda"
     assert started.end()[0] == 0
@@ -56,13 +56,13 @@ def test_auto_takes_it(start_server):
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 @pytest.mark.parametrize(("model", "image"), [("densenet_onnx", IMAGES[0]), ("densenet_batch", IMAGES)])
-def test_its_results_are_the_cpus_within_tolerance(servers, library, model, image):
+def test_results_equal_the_cpus_within_tolerance(servers, library, model, image):
     found = [infer(servers[device], library, model, {"data_0": image})["fc6_1"] for device in ("cpu", "cuda")]
     np.testing.assert_allclose(found[1], found[0], rtol=1e-2, atol=1e-2 * float(np.abs(found[0]).max()))
 
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
-def test_integers_are_the_cpus_exactly(servers, library):
+def test_integer_results_equal_the_cpus(servers, library):
     rows = {name: np.arange(32, dtype=np.int32).reshape(2, 16) * factor for name, factor in (("INPUT0", 1), ("INPUT1", -(2**26)))}
     found = [infer(servers[device], library, "simple", rows) for device in ("cpu", "cuda")]
     for name, array in found[0].items():
@@ -70,7 +70,7 @@ def test_integers_are_the_cpus_exactly(servers, library):
 
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
-def test_tensors_go_through_cuda_shared_memory(servers, library):
+def test_tensors_are_exchanged_through_cuda_shared_memory(servers, library):
     import tritonclient.utils.cuda_shared_memory as shared
 
     port = servers["cuda"].http_port if library is tritonclient.http else servers["cuda"].grpc_port
@@ -92,7 +92,7 @@ def test_tensors_go_through_cuda_shared_memory(servers, library):
         shared.destroy_shared_memory_region(region)
 
 
-def test_NVML_sees_the_utilisation(servers):
+def test_NVML_reports_the_utilisation(servers):
     def utilisation():
         connection = http.client.HTTPConnection("127.0.0.1", servers["cuda"].metrics_port, timeout=60)
         connection.request("GET", "/metrics")

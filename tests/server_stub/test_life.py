@@ -23,7 +23,7 @@ def run(*arguments, closing=""):
     )
 
 
-def test_the_ready_line_is_all_that_stdout_gets(start_server):
+def test_stdout_has_only_the_ready_line(start_server):
     cpu = min(os.sched_getaffinity(0))
     started = start_server("--model", "simple", "--threads", "3", "--cpus", str(cpu))
     code, stdout, stderr = started.end()
@@ -56,7 +56,7 @@ def await_refusal(port):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_after_the_requests_in_flight(start_server, number):
+def test_a_signal_stops_it_after_the_requests_in_flight(start_server, number):
     started = start_server("--model", "simple", "--stop-timeout=300")
     document = {"inputs": [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": [1] * 16} for name in ("INPUT0", "INPUT1")]}
     body = json.dumps(document).encode()
@@ -78,7 +78,7 @@ def test_a_signal_ends_it_after_the_requests_in_flight(start_server, number):
     assert "Traceback" not in stderr
 
 
-def test_a_signal_ends_it_after_the_calls_in_flight(start_server):
+def test_a_signal_stops_it_after_the_grpc_calls_in_flight(start_server):
     started = start_server("--model", "simple", "--stop-timeout=300")
     asked: queue.Queue[bytes | None] = queue.Queue()
     message = triton.ModelInferRequest(model_name="simple", raw_input_contents=[bytes(64), bytes(64)])
@@ -99,7 +99,7 @@ def test_a_signal_ends_it_after_the_calls_in_flight(start_server):
     assert (code, "Traceback" in stderr) == (0, False)
 
 
-def test_what_never_ends_does_not_keep_it(start_server):
+def test_endless_requests_do_not_prevent_stopping(start_server):
     started = start_server("--model", "simple", "repeat_int32", "--stop-timeout=0.5")
     post = b"POST /v2/models/%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
     weeks = b'{"IN":[1,2],"DELAY":[0,2147483647],"WAIT":0}'
@@ -116,7 +116,7 @@ def test_what_never_ends_does_not_keep_it(start_server):
     assert (code, "Traceback" in stderr) == (0, False)
 
 
-def test_an_idle_connection_does_not_keep_it(start_server):
+def test_idle_connections_do_not_prevent_stopping(start_server):
     started = start_server("--model", "simple")
     connection = http.client.HTTPConnection("127.0.0.1", started.http_port, timeout=30)
     connection.request("GET", "/v2/health/live")
@@ -136,13 +136,13 @@ def test_a_port_in_use_is_named(option):
     assert ended.stderr.count("\n") == 1
 
 
-def test_a_closed_stdin_has_ended():
+def test_a_closed_stdin_stops_it():
     ended = run("--model", "simple", "--http-port", "0", "--grpc-port", "0", "--exit-with-stdin", closing="<&-")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "" or json.loads(ended.stdout)["event"] == "ready", "told to end perhaps before it was ready"
 
 
-def test_an_option_that_cannot_be_used_is_one_sentence():
+def test_an_unusable_option_is_one_line_and_exit_code_2():
     ended = run("--http-port", "99999")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == "server_stub: --http-port 99999: a port must be between 0, which selects a free one, and 65535.\n"

@@ -80,7 +80,7 @@ def ask(connection, request=WHOLE):
 
 @pytest.mark.parametrize("port", ["http_port", "metrics_port"])
 @pytest.mark.parametrize("head", [b"", b"GET", INFER, INFER + b"X: y\r\nContent-"], ids=["nothing", "a word", "a line", "two lines"])
-def test_a_head_that_does_not_end_ends_its_connection(hasty, port, head):
+def test_an_endless_head_closes_its_connection(hasty, port, head):
     with connect(getattr(hasty, port)) as connection:
         with contextlib.suppress(ConnectionError):  # on a busy machine the time may have passed before
             connection.sendall(head)
@@ -88,7 +88,7 @@ def test_a_head_that_does_not_end_ends_its_connection(hasty, port, head):
 
 
 @pytest.mark.parametrize("first", [WHOLE, LIVE], ids=["infer", "another"])
-def test_a_later_head_that_does_not_end_ends_its_connection_too(hasty, first):
+def test_an_endless_later_head_closes_its_connection(hasty, first):
     status = 0
     while not status:  # as above
         with connect(hasty.http_port) as connection:
@@ -102,7 +102,7 @@ def test_a_later_head_that_does_not_end_ends_its_connection_too(hasty, first):
 @pytest.mark.parametrize(
     "begun", [b"Content-Length: 1000\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n4\r\n{   \r\n"], ids=["length", "chunked"]
 )
-def test_a_body_that_does_not_end_is_answered_and_ends_its_connection(hasty, begun):
+def test_an_endless_body_is_answered_and_closes_its_connection(hasty, begun):
     came = b""
     while not came:  # as above
         with connect(hasty.http_port) as connection, contextlib.suppress(ConnectionError):
@@ -119,7 +119,7 @@ CHUNKED = RAW + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (60
 
 
 @pytest.mark.parametrize("request_bytes", [LENGTH, CHUNKED], ids=["length", "chunked"])
-def test_a_client_that_reads_nothing_loses_its_connection(hasty, request_bytes):
+def test_a_client_that_does_not_read_is_disconnected(hasty, request_bytes):
     def send():
         while True:  # until neither side takes any more, and the server has waited for long enough
             connection.sendall(request_bytes)
@@ -128,7 +128,7 @@ def test_a_client_that_reads_nothing_loses_its_connection(hasty, request_bytes):
         send()
 
 
-def test_a_connection_too_many_is_told_so_when_it_asks(narrow):
+def test_a_surplus_connection_gets_503_at_its_first_request(narrow):
     with contextlib.ExitStack() as opened:
         statuses = [0]
         while statuses != [200] * 4 + [503]:  # connections of other tests may not be gone yet
@@ -160,7 +160,7 @@ def await_call(server):
             status, _, _ = caller.finish(stream)
 
 
-def test_a_connection_too_many_for_grpc_is_closed(narrow):
+def test_a_surplus_grpc_connection_is_closed(narrow):
     settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
     with contextlib.ExitStack() as opened:
         taken = 0
@@ -176,7 +176,7 @@ def test_a_connection_too_many_for_grpc_is_closed(narrow):
     await_call(narrow)
 
 
-def test_a_call_too_many_is_refused_and_the_others_go_on(narrow):
+def test_a_surplus_call_is_rejected_and_the_others_continue(narrow):
     await_call(narrow)
     with Caller(narrow.grpc_port) as first, Caller(narrow.grpc_port) as second:
         streams = [first.open("ModelStreamInfer") for _ in range(2)]  # calls, though nothing has been said by them
@@ -199,7 +199,7 @@ def simple_request(**members):
     return message.SerializeToString()
 
 
-def test_a_request_too_many_for_its_model_is_refused(narrow):
+def test_a_surplus_request_to_a_model_is_rejected(narrow):
     body = json.dumps({"IN": [1, 2], "DELAY": [0, 2**31], "WAIT": 0}).encode()  # the second response takes weeks
     head = b"POST /v2/models/repeat_int32/generate_stream HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
     await_answer(narrow)
@@ -213,7 +213,7 @@ def test_a_request_too_many_for_its_model_is_refused(narrow):
 
 @pytest.mark.parametrize("path", ["models/simple/infer", "repository/index", "logging", "models/simple/generate"])
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_a_body_too_large_is_refused(narrow, path, is_chunked):
+def test_a_too_large_body_is_rejected(narrow, path, is_chunked):
     head = f"POST /v2/{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n".encode()
     body = b" " * 65_537
     if is_chunked:
@@ -227,7 +227,7 @@ def test_a_body_too_large_is_refused(narrow, path, is_chunked):
     assert (status, json.loads(answer)) == (400, {"error": "request size exceeds the maximum allowed input size of 65536 bytes"})
 
 
-def test_a_body_too_large_is_not_asked_for(narrow):
+def test_a_too_large_body_gets_no_100_continue(narrow):
     await_answer(narrow)
     status = 503
     while status == 503:
@@ -236,7 +236,7 @@ def test_a_body_too_large_is_not_asked_for(narrow):
     assert status == 400
 
 
-def test_a_small_body_has_the_same_limit(start_server):
+def test_the_fast_path_has_the_same_body_limit(start_server):
     with running(start_server, "--model", "simple", f"--max-body={len(BODY) - 1}") as tight:
         with connect(tight.http_port) as connection:
             status, answer = ask(connection)
@@ -246,14 +246,14 @@ def test_a_small_body_has_the_same_limit(start_server):
         )
 
 
-def test_what_a_client_expects_beside_a_body_is_passed_over(server):
+def test_other_expectations_are_ignored(server):
     for expected in (b"fun", b"100-Continue, fun"):
         with connect(server.http_port) as connection:
             assert ask(connection, INFER + b"Expect: %s\r\nContent-Length: %d\r\n\r\n%s" % (expected, len(BODY), BODY))[0] == 200
 
 
 @pytest.mark.parametrize("path", ["models/simple/generate", "models/simple/infer", "trace/setting", "repository/index"])
-def test_no_more_json_is_parsed_than_triton_parses(server, path):
+def test_json_is_limited_as_in_triton(server, path):
     size = MAX_JSON_BYTES + 1
     with connect(server.http_port) as connection:
         status, answer = ask(
@@ -263,7 +263,7 @@ def test_no_more_json_is_parsed_than_triton_parses(server, path):
     assert (status, json.loads(answer)) == (400, {"error": text})
 
 
-def test_a_message_too_large_is_refused(narrow):
+def test_a_too_large_message_is_rejected(narrow):
     await_call(narrow)
     with Caller(narrow.grpc_port) as caller:
         stream = caller.open("ModelInfer")
@@ -274,7 +274,7 @@ def test_a_message_too_large_is_refused(narrow):
         assert caller.finish(stream)[0] == 0
 
 
-def test_a_message_that_unpacks_to_more_than_there_is_room_for_is_refused(narrow):
+def test_a_message_too_large_after_decompression_is_rejected(narrow):
     packing = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     bomb = b"".join([*(packing.compress(bytes(1 << 20)) for _ in range(40)), packing.flush()])
     assert len(bomb) < 1 << 16
@@ -288,7 +288,7 @@ def test_a_message_that_unpacks_to_more_than_there_is_room_for_is_refused(narrow
         assert caller.finish(stream)[0] == 0
 
 
-def test_messages_that_do_not_end_hold_up_nobody(server):
+def test_endless_messages_do_not_delay_others(server):
     with contextlib.ExitStack() as opened:
         for _ in range(20):
             slow = opened.enter_context(Caller(server.grpc_port))
@@ -300,7 +300,7 @@ def test_messages_that_do_not_end_hold_up_nobody(server):
             assert caller.finish(stream)[0] == 0
 
 
-def test_a_message_that_is_shorter_than_it_says_costs_its_call(server):
+def test_a_message_shorter_than_its_length_fails_its_call(server):
     with Caller(server.grpc_port) as caller:
         caller.send(caller.open("ModelInfer"), framed(simple_request())[:-10], end=True)  # which grpcio never answers
         stream = caller.open("ModelInfer")
@@ -308,7 +308,7 @@ def test_a_message_that_is_shorter_than_it_says_costs_its_call(server):
         assert caller.finish(stream)[0] == 0
 
 
-def test_a_method_that_is_no_text_costs_others_nothing_that_they_have_begun(start_server):
+def test_after_a_method_name_that_is_not_utf_8_calls_in_flight_are_answered(start_server):
     """Grpcio's server ends with it; another one takes its place, and what was being answered is answered."""
     started = start_server("--model", "simple")
     asked: queue.Queue[bytes | None] = queue.Queue()
@@ -331,7 +331,7 @@ def test_a_method_that_is_no_text_costs_others_nothing_that_they_have_begun(star
     assert "is restarted" in stderr
 
 
-def test_a_stop_waits_for_what_grpc_was_asked_before_it_was_started_again(start_server):
+def test_stopping_waits_for_calls_to_a_restarted_grpc_server(start_server):
     started = start_server("--model", "repeat_int32", "--stop-timeout=600")
     message = triton.ModelInferRequest(model_name="repeat_int32")
     for name, datatype, values in (("IN", "INT32", [1, 2]), ("DELAY", "UINT32", [0, 2000]), ("WAIT", "UINT32", [0])):
@@ -354,13 +354,13 @@ def test_a_stop_waits_for_what_grpc_was_asked_before_it_was_started_again(start_
     assert started.end()[0] == 0
 
 
-def test_the_loopback_is_all_it_listens_on(server):
+def test_by_default_it_listens_on_the_loopback_only(server):
     for port in (server.http_port, server.grpc_port, server.metrics_port):
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port), timeout=60)  # it is this machine's too, and another address
 
 
-def test_it_listens_where_it_is_told_to(start_server):
+def test_it_listens_on_the_given_host(start_server):
     started = start_server("--model", "simple", "--host", "127.0.0.2")
     for port in (started.http_port, started.grpc_port, started.metrics_port):
         socket.create_connection(("127.0.0.2", port), timeout=60).close()
@@ -369,5 +369,5 @@ def test_it_listens_where_it_is_told_to(start_server):
     assert started.end()[0] == 0
 
 
-def test_every_limit_has_an_end():
+def test_every_limit_has_a_maximum():
     assert all(value > 0 for value in (getattr(Limits(), field) for field in Limits.__slots__))

@@ -40,7 +40,7 @@ def internal_error():
         return error
 
 
-def test_people_get_sentences():
+def test_text_lines_are_messages():
     lines = Lines()
     lines.out.info("ready", "serving m", models=["m"])
     lines.out.info("stopping", why="SIGTERM")
@@ -50,13 +50,13 @@ def test_people_get_sentences():
     assert (first, second, last) == ("serving m", "Traceback (most recent call last):", "no")
 
 
-def test_a_client_s_name_makes_no_line_of_its_own():
+def test_control_characters_in_names_do_not_start_new_lines():
     lines = Lines()
     lines.out.info("loaded", "loaded a\nserving \x1b[31mevil")
     assert lines.text == "loaded a\\nserving \\x1b[31mevil\n"
 
 
-def test_programs_get_an_object_a_line():
+def test_json_lines_are_objects():
     lines = Lines(is_json=True, log_verbose_level=1)
     lines.out.info("ready", "serving m", models=["m"])
     lines.out.info("stopping", why="SIGTERM")
@@ -83,7 +83,7 @@ def test_programs_get_an_object_a_line():
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_each_kind_of_line_can_be_switched_off(is_json):
+def test_each_level_can_be_turned_off(is_json):
     lines = Lines(is_json=is_json, log_info=False, log_warning=False, log_error=False)
     lines.out.info("ready", "serving m")
     lines.out.warning("w", "beware")
@@ -92,7 +92,7 @@ def test_each_kind_of_line_can_be_switched_off(is_json):
     assert lines.text == ""
 
 
-def test_what_an_event_loop_meets_is_told_once():
+def test_event_loop_exceptions_are_logged_once():
     lines = Lines()
     told, untold, loop = internal_error(), internal_error(), asyncio.new_event_loop()
     loop.close()
@@ -105,7 +105,7 @@ def test_what_an_event_loop_meets_is_told_once():
     assert lines.text.endswith("RuntimeError: something\n")
 
 
-def test_a_server_s_life_in_objects(start_server):
+def test_the_lifecycle_is_logged_as_json(start_server):
     started = start_server("--model", "simple", "--log-format", "json")
     with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{started.grpc_port}") as client:
         client.update_log_settings({"log_verbose_level": 1})
@@ -130,7 +130,7 @@ def test_a_server_s_life_in_objects(start_server):
     ]
 
 
-def test_what_ends_the_server_is_an_object_too():
+def test_the_final_error_is_logged_as_json():
     command = [sys.executable, "-m", "server_stub", "--log-format", "json", "--model-repository", "server_stub"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     line = json.loads(ended.stderr)

@@ -13,12 +13,12 @@ def test_the_defaults():
     assert parse_options([]) == Options()
 
 
-def test_limits_that_are_given():
+def test_limits_are_parsed():
     words = "--max-body 1 --max-connections 2 --max-calls 3 --max-queue 4 --head-timeout 5 --body-timeout 6 --write-timeout 7.5 --idle-timeout 8 --stop-timeout 9"
     assert parse_options(words.split()).limits == Limits(1, 2, 3, 4, 5, 6, 7.5, 8, 9)
 
 
-def test_everything_given(tmp_path):
+def test_all_options_are_parsed(tmp_path):
     file = tmp_path / "model.onnx"
     file.touch()
     cpu = min(os.sched_getaffinity(0))
@@ -72,13 +72,13 @@ def test_everything_given(tmp_path):
         ("--http-por 0", "Unrecognized arguments: --http-por 0"),
     ],
 )
-def test_what_cannot_be_used_is_refused_in_a_sentence(text, sentence):
+def test_unusable_options_are_explained(text, sentence):
     with pytest.raises(UsageError) as error:
         parse_options(text.split())
     assert sentence in str(error.value)
 
 
-def test_who_takes_free_ports_has_a_free_one_for_metrics_too():
+def test_a_free_http_or_grpc_port_implies_a_free_metrics_port():
     assert [parse_options(text.split()).metrics_port for text in ("--http-port 0", "--grpc-port 0", "--http-port 9000")] == [0, 0, 8002]
     assert parse_options(["--http-port", "0", "--metrics-port", "9002"]).metrics_port == 9002
 

@@ -13,6 +13,6 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_P1_it_ends_well_and_prints_its_server_section(server, tmp_path, case):
+def test_P1_perf_analyzer_succeeds_and_prints_its_server_section(server, tmp_path, case):
     row, is_content = run(PERF_ANALYZER, CASES[case], server.ready, tmp_path / "unused")
     assert is_content, row

@@ -16,7 +16,7 @@ def client(request, server):
         yield opened
 
 
-def test_T1_trace_settings_are_kept_and_told(wire, client):
+def test_T1_trace_settings_are_stored_and_reported(wire, client):
     defaults = {
         "trace_level": ["OFF"],
         "trace_rate": "1000",
@@ -56,12 +56,12 @@ def test_T1_trace_settings_are_kept_and_told(wire, client):
         ("logging", {"log_verbose_level": -1}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
     ],
 )  # as a real Triton 2.51 answers them
-def test_settings_that_cannot_be(wire, path, body, status, text):
+def test_invalid_settings_are_rejected(wire, path, body, status, text):
     answer = wire.send("POST", f"/v2/{path}", json.dumps(body).encode())
     assert (answer.status, answer.json) == (status, {"error": text})
 
 
-def test_T2_log_settings_are_kept_and_told(wire, client):
+def test_T2_log_settings_are_stored_and_reported(wire, client):
     defaults = {"log_file": "", "log_info": True, "log_warning": True, "log_error": True, "log_verbose_level": 0, "log_format": "default"}
     assert wire.get("/v2/logging").json == defaults
     assert wire.send("POST", "/v2/logging", b'{"log_verbose_level":1,"foo":2}').json == {**defaults, "log_verbose_level": 1}

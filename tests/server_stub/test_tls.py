@@ -58,7 +58,7 @@ def test_tritonclient_infers_over_grpc(secured, files):
         np.testing.assert_array_equal(client.infer("simple", inputs(tritonclient.grpc)).as_numpy("OUTPUT0"), 2 * ARRAY)
 
 
-def test_who_does_not_trust_the_authority_sends_nothing(secured):
+def test_a_client_that_does_not_trust_the_authority_sends_nothing(secured):
     connection = http.client.HTTPSConnection("127.0.0.1", secured.http_port, timeout=60, context=ssl.create_default_context())
     with pytest.raises(ssl.SSLCertVerificationError):
         connection.request("GET", "/v2")
@@ -79,7 +79,7 @@ def test_metrics_are_in_plain_text_as_scrapers_expect_them(secured):
     connection.close()
 
 
-def test_files_that_cannot_be_used_are_named(files):
+def test_unusable_certificates_and_keys_are_named(files):
     for certificate, key in (
         (files / "key.pem", files / "cert.pem"),
         (files / "ca.pem", files / "key.pem"),
@@ -89,7 +89,7 @@ def test_files_that_cannot_be_used_are_named(files):
             read_tls_identity(certificate, key)
 
 
-def test_an_encrypted_key_is_refused_instead_of_asked_for(files, tmp_path):
+def test_an_encrypted_key_is_an_error_instead_of_a_prompt(files, tmp_path):
     from cryptography.hazmat.primitives import serialization
 
     key = serialization.load_pem_private_key((files / "key.pem").read_bytes(), None)

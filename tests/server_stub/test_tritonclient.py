@@ -85,7 +85,7 @@ def vectors(flavour, **keys):
 
 
 @pytest.mark.parametrize("datatype", VALUES)
-def test_every_datatype_comes_back_as_it_went(flavour, datatype):
+def test_every_datatype_is_returned_unchanged(flavour, datatype):
     given = array_of(datatype)
     answer = flavour.call("infer", f"identity_{datatype.lower()}", [flavour.input("INPUT0", given, datatype)], request_id="42")
     came = answer.as_numpy("OUTPUT0")
@@ -95,7 +95,7 @@ def test_every_datatype_comes_back_as_it_went(flavour, datatype):
 
 
 @pytest.mark.parametrize("datatype", [datatype for datatype in VALUES if datatype not in ("FP16", "BF16", "FP64", "FP32")])
-def test_every_datatype_that_has_json_comes_back_as_it_went(server, datatype):
+def test_every_datatype_with_a_json_form_is_returned_unchanged(server, datatype):
     flavour, given = Flavour("http", server), array_of(datatype)
     if datatype == "BYTES":  # tritonclient decodes the elements itself
         given = np.array([["", "a\x00b", "ü"]], dtype=object)
@@ -106,13 +106,13 @@ def test_every_datatype_that_has_json_comes_back_as_it_went(server, datatype):
 
 
 @pytest.mark.parametrize("datatype", VALUES)
-def test_I17_an_empty_tensor_comes_back_empty(flavour, datatype):
+def test_I17_an_empty_tensor_is_returned_empty(flavour, datatype):
     empty = array_of(datatype)[:, :0]
     came = flavour.call("infer", f"identity_{datatype.lower()}", [flavour.input("INPUT0", empty, datatype)]).as_numpy("OUTPUT0")
     assert (came.shape, came.dtype) == ((1, 0), empty.dtype)
 
 
-def test_I16_texts_with_nul_and_empty_ones_come_back(flavour):
+def test_I16_strings_with_nul_and_empty_strings_are_returned(flavour):
     given = np.array([[b"a\x00", b"", b"\xff\xfe"], [b"", b"\x00", b"x" * 1000]], dtype=object)
     came = flavour.call("infer", "simple_identity", [flavour.input("INPUT0", given, "BYTES")]).as_numpy("OUTPUT0")
     assert came.tolist() == given.tolist()
@@ -130,7 +130,7 @@ def test_I17_an_empty_tensor_has_no_binary_part(wire):
     assert answer.json["outputs"] == [{"name": "OUTPUT0", "datatype": "BYTES", "shape": [1, 0], "parameters": {"binary_data_size": 0}}]
 
 
-def test_C1_densenet_gives_its_five_classes(flavour):
+def test_C1_densenet_returns_its_top_five_classes(flavour):
     image = np.random.Generator(np.random.Philox(2)).random((3, 224, 224), np.float32)
     asked = flavour.library.InferRequestedOutput("fc6_1", class_count=5)
     classes = flavour.call("infer", "densenet_onnx", [flavour.input("data_0", image, "FP32")], outputs=[asked]).as_numpy("fc6_1")
@@ -165,7 +165,7 @@ def test_sums_and_differences(flavour, model, datatype):
     np.testing.assert_array_equal(answer.as_numpy("OUTPUT1"), first - second)
 
 
-def test_sums_and_differences_of_decimal_texts(flavour):
+def test_sums_and_differences_of_decimal_strings(flavour):
     first, second = ([[b"%d" % (number * factor) for number in range(16)]] for factor in (10**30, -7))
     inputs = [flavour.input(name, np.array(texts, dtype=object), "BYTES") for name, texts in (("INPUT0", first), ("INPUT1", second))]
     answer = flavour.call("infer", "simple_string", inputs)
@@ -173,7 +173,7 @@ def test_sums_and_differences_of_decimal_texts(flavour):
     assert answer.as_numpy("OUTPUT1").tolist() == [[b"%d" % (number * (10**30 + 7)) for number in range(16)]]
 
 
-def test_a_text_that_is_no_number_is_refused(flavour):
+def test_a_string_that_is_not_a_number_is_rejected(flavour):
     texts = np.array([[b"1"] * 15 + [b"one"]], dtype=object)
     inputs = [flavour.input(name, texts, "BYTES") for name in ("INPUT0", "INPUT1")]
     with pytest.raises(InferenceServerException, match=r"input 'INPUT0' holds b'one', which is not a decimal number") as refused:
@@ -181,7 +181,7 @@ def test_a_text_that_is_no_number_is_refused(flavour):
     assert refused.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
 
 
-def test_everything_that_a_request_can_carry_is_taken(flavour):
+def test_all_request_parameters_are_accepted(flavour):
     inputs, first, second = vectors(flavour)
     outputs = [flavour.library.InferRequestedOutput("OUTPUT1")]
     answer = flavour.call(
@@ -200,7 +200,7 @@ def test_I11_I12_requests_and_replies_are_compressed(flavour, algorithm):
     np.testing.assert_array_equal(answer.as_numpy("OUTPUT0"), first + second)
 
 
-def test_A1_what_the_asynchronous_http_client_asks_to_be_compressed_is_decoded(server):
+def test_A1_the_asynchronous_http_client_decodes_compressed_responses(server):
     flavour = Flavour("http.aio", server)
     inputs, first, second = vectors(flavour)
     assert flavour.call("get_server_metadata")["name"] == "triton"
@@ -267,7 +267,7 @@ def test_Q2_sequences(flavour, model, key, last):
     assert answers == [1, 11, last]
 
 
-def test_what_the_server_says_of_itself_and_its_models(flavour):
+def test_tritonclient_reads_server_and_model_metadata(flavour):
     assert flavour.call("is_server_live")
     assert flavour.call("is_server_ready")
     assert flavour.call("is_model_ready", "identity_bf16", "1")
@@ -289,7 +289,7 @@ def test_what_the_server_says_of_itself_and_its_models(flavour):
         ("densenet_onnx", "expected 1 inputs but got 2 inputs for model 'densenet_onnx'", ("400", "StatusCode.INVALID_ARGUMENT")),
     ],
 )
-def test_errors_are_told_as_triton_tells_them(flavour, model, message, status):
+def test_errors_have_tritons_messages(flavour, model, message, status):
     with pytest.raises(InferenceServerException, match=message) as refused:
         flavour.call("infer", model, vectors(flavour)[0])
     assert refused.value.status() in status

@@ -24,11 +24,11 @@ def missing(name, **_):
     raise OSError(f"{name}: cannot open shared object file: No such file or directory")
 
 
-def test_the_cpu_that_is_asked_for_is_taken_without_a_look_at_anything_else():
+def test_a_requested_cpu_is_chosen_without_looking_for_a_gpu():
     assert choose_device("cpu", lambda: pytest.fail("nobody asked for it")).kind == "cpu"
 
 
-def test_auto_says_what_is_missing_and_cuda_fails_for_it():
+def test_auto_reports_what_is_missing_and_cuda_fails():
     def look():
         return find_usable_cuda(missing)
 
@@ -49,12 +49,12 @@ def test_auto_says_what_is_missing_and_cuda_fails_for_it():
         (FakeCuda(failing={"cuInit": 12345}), "cuInit failed: error 12345"),
     ],
 )
-def test_a_driver_without_a_gpu_is_told_from_none(library, sentence):
+def test_a_driver_without_a_gpu_is_distinguished_from_no_driver(library, sentence):
     with pytest.raises(CudaError, match=sentence):
         CudaDriver(lambda _: library)
 
 
-def test_with_a_gpu_and_all_libraries_auto_and_cuda_take_it():
+def test_with_a_gpu_and_all_libraries_auto_and_cuda_choose_it():
     driver = CudaDriver(lambda _: FakeCuda())
     for asked in ("auto", "cuda"):
         device = choose_device(asked, lambda: (driver, driver.device_name(0)))
@@ -70,7 +70,7 @@ def test_an_onnx_runtime_without_cuda_is_named():
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime is built with CUDA")
 @pytest.mark.filterwarnings("ignore:Specified provider")
-def test_a_model_that_would_silently_stay_on_the_cpu_is_refused(environment, monkeypatch):
+def test_a_model_that_would_silently_run_on_the_cpu_is_an_error(environment, monkeypatch):
     monkeypatch.setenv("PERFKIT_CACHE_DIR", environment["PERFKIT_CACHE_DIR"])
     with pytest.raises(UsageError, match="cannot run on cuda: ONNX Runtime could not start its CUDAExecutionProvider"):
         OnnxExecutor(densenet.seeded_file(), 1, "cuda")
@@ -89,7 +89,7 @@ def test_a_missing_library_of_the_provider_is_named(tmp_path):
         check_provider(tmp_path, "1.2", "12.4")
 
 
-def test_a_provider_is_tried_before_it_is_taken(capfd):
+def test_a_provider_is_tested_before_it_is_chosen(capfd):
     check_execution("CPUExecutionProvider", "12.4")
     assert capfd.readouterr() == ("", "")
 
@@ -110,7 +110,7 @@ def test_a_provider_that_fails_is_named(monkeypatch):
         check_execution("CUDAExecutionProvider", "12.4")
 
 
-def test_an_execution_that_fails_on_a_gpu_does_not_go_on_elsewhere(environment, monkeypatch, capfd):
+def test_a_failing_execution_does_not_fall_back_to_the_cpu(environment, monkeypatch, capfd):
     monkeypatch.setenv("PERFKIT_CACHE_DIR", environment["PERFKIT_CACHE_DIR"])
     failure = onnxruntime.capi.onnxruntime_pybind11_state.EPFail
 
@@ -131,7 +131,7 @@ def test_an_execution_that_fails_on_a_gpu_does_not_go_on_elsewhere(environment, 
     assert capfd.readouterr().out == "", "where the server says on which ports it is"
 
 
-def test_bound_execution_gives_what_plain_execution_gives(environment, monkeypatch):
+def test_bound_execution_equals_plain_execution(environment, monkeypatch):
     monkeypatch.setenv("PERFKIT_CACHE_DIR", environment["PERFKIT_CACHE_DIR"])
     executor = OnnxExecutor(densenet.seeded_file(densenet.BATCH_NAME), 1)
     image = np.random.default_rng(0).random((2, 3, 224, 224), dtype=np.float32)
@@ -165,7 +165,7 @@ class Elsewhere:
 NAMESPACE = types.SimpleNamespace(asarray=Elsewhere, asnumpy=lambda array: array.values)
 
 
-def test_models_over_arrays_compute_in_the_namespace_that_they_are_given():
+def test_array_models_use_the_given_namespace():
     rows = {name: np.array([[1, 2, 3]], np.int32) * factor for name, factor in (("INPUT0", 1), ("INPUT1", 10))}
     for namespace in (None, NAMESPACE):
         executor = array_models.load("simple", namespace)[1]
@@ -182,7 +182,7 @@ def test_models_over_arrays_compute_in_the_namespace_that_they_are_given():
 @pytest.mark.parametrize(
     "load", [lambda: array_models.load("simple_string", NAMESPACE), lambda: array_models.load("simple_identity", NAMESPACE)]
 )
-def test_texts_stay_where_numpy_has_them(load):
+def test_strings_stay_in_numpy(load):
     definition, executor = load()
     assert definition.inputs[0].datatype is Datatype.BYTES
     texts = np.array([[b"1"]], object)
@@ -192,7 +192,7 @@ def test_texts_stay_where_numpy_has_them(load):
     assert executor.runs_inline
 
 
-def test_without_cupy_auto_leaves_array_models_to_numpy_and_cuda_says_what_to_install(monkeypatch):
+def test_without_cupy_auto_uses_numpy_and_cuda_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     with pytest.raises(UsageError, match="built-in models on a GPU need CuPy"):
         cupy_namespace()
@@ -202,7 +202,7 @@ def test_without_cupy_auto_leaves_array_models_to_numpy_and_cuda_says_what_to_in
         open_repository(Options(models=("simple",), device="cuda"), 1, device=device).load()
 
 
-def test_memory_that_is_shared_is_opened_read_written_and_let_go():
+def test_shared_memory_is_opened_read_written_and_closed():
     library = FakeCuda(shared={b"h" * 64: bytearray(b"0123456789")})
     driver = CudaDriver(lambda _: library)
     address = driver.open_memory(b"h" * 64, 1)
@@ -216,7 +216,7 @@ def test_memory_that_is_shared_is_opened_read_written_and_let_go():
         driver.open_memory(b"x" * 64, 1)
 
 
-def test_the_played_driver_is_asked_as_the_real_one_would_be():
+def test_the_fake_driver_has_the_functions_of_the_real_one():
     """The names are those that the driver's library exports; a wrong one fails here without a GPU where a driver is installed."""
     try:
         library = ctypes.CDLL("libcuda.so.1")

@@ -32,7 +32,7 @@ def request(**members):
     return message
 
 
-def test_G1_the_server_lives_and_is_ready(triton_grpc):
+def test_G1_the_server_is_live_and_ready(triton_grpc):
     assert triton_grpc.is_server_live()
     assert triton_grpc.is_server_ready()
     assert triton_grpc.is_model_ready("simple")
@@ -49,7 +49,7 @@ def test_G2_raw_contents(call):
     assert list(response.raw_output_contents) == [(FIRST + SECOND).tobytes(), (FIRST - SECOND).tobytes()]
 
 
-def test_G3_typed_contents_are_answered_raw(call):
+def test_G3_typed_contents_get_raw_outputs(call):
     message = request()
     for one, values in zip(message.inputs, (FIRST, SECOND), strict=True):
         one.contents.int_contents.extend(values.tolist())
@@ -80,7 +80,7 @@ def test_G5_an_unknown_model(call):
     assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "requested model 'nope' is not available")
 
 
-def test_G8_a_unary_call_may_ask_for_an_empty_final_response(call):
+def test_G8_a_unary_call_may_request_an_empty_final_response(call):
     message = request(raw_input_contents=[FIRST.tobytes(), SECOND.tobytes()])
     message.parameters["triton_enable_empty_final_response"].bool_param = True
     assert len(call("ModelInfer", message).raw_output_contents) == 2
@@ -89,7 +89,7 @@ def test_G8_a_unary_call_may_ask_for_an_empty_final_response(call):
     assert (code, "are reserved for Triton usage" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
-def test_contents_behind_the_last_input_are_ignored(call):
+def test_contents_after_the_last_input_are_ignored(call):
     contents = [FIRST.tobytes(), SECOND.tobytes(), b"more"]
     assert len(call("ModelInfer", request(raw_input_contents=contents)).raw_output_contents) == 2
 
@@ -105,12 +105,12 @@ def test_a_request_that_does_not_fit_the_model(call):
     assert "input byte size mismatch for input 'INPUT1' for model 'simple'. Expected 64, got 32" in text
 
 
-def test_bytes_that_are_no_message(call):
+def test_bytes_that_are_not_a_message_are_an_internal_error(call):
     for method in ("ModelInfer", "ModelReady"):
         assert refused(call, method, b"\xff\xff")[0] is grpc.StatusCode.INTERNAL
 
 
-def test_a_method_that_is_not_there(call):
+def test_an_unknown_method_is_unimplemented(call):
     assert refused(call, "ModelThink", b"")[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -143,6 +143,6 @@ def test_tritonclient_gets_sums_and_differences(triton_grpc):
     np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), (FIRST - SECOND)[None])
 
 
-def test_tritonclient_sees_the_error(triton_grpc):
+def test_tritonclient_reports_the_error(triton_grpc):
     with pytest.raises(tritonclient.grpc.InferenceServerException, match="Request for unknown model: 'nope' is not found"):
         triton_grpc.infer("nope", [])

@@ -50,7 +50,7 @@ def final(result):
     return result.get_response().parameters["triton_final_response"].bool_param
 
 
-def test_G9_an_error_travels_as_a_message_and_the_stream_goes_on(stream):
+def test_G9_an_error_is_a_message_and_the_stream_continues(stream):
     client, receive = stream
     client.async_stream_infer("nope", simple_inputs(), request_id="1")
     client.async_stream_infer("simple", simple_inputs()[:1], request_id="2")
@@ -61,7 +61,7 @@ def test_G9_an_error_travels_as_a_message_and_the_stream_goes_on(stream):
     assert (result.get_response().id, final(result), result.as_numpy("OUTPUT0")[0, 0]) == ("3", True, 6)
 
 
-def test_ordinary_answers_keep_the_order_of_their_requests(stream):
+def test_responses_of_ordinary_models_keep_the_order_of_the_requests(stream):
     client, receive = stream
     for number in range(100):
         model, inputs = ("simple", simple_inputs(number)) if number % 2 else ("simple_sequence", [given("INPUT", [[number]], "INT32")])
@@ -71,7 +71,7 @@ def test_ordinary_answers_keep_the_order_of_their_requests(stream):
     assert [receive().get_response().id for _ in range(100)] == [str(number) for number in range(100)]
 
 
-def test_G10_repeat_gives_as_many_replies_as_there_are_values(stream):
+def test_G10_repeat_sends_one_response_per_value(stream):
     client, receive = stream
     values = list(range(100, 110))
     client.async_stream_infer("repeat_int32", repeat_inputs(values), request_id="r")
@@ -84,7 +84,7 @@ def test_G10_repeat_gives_as_many_replies_as_there_are_values(stream):
 
 
 @pytest.mark.parametrize("count", [10, 0])
-def test_G11_the_end_is_told_to_who_asks_for_it(stream, count):
+def test_G11_an_empty_final_response_is_sent_on_request(stream, count):
     client, receive = stream
     client.async_stream_infer("repeat_int32", repeat_inputs([7] * count), request_id="r", enable_empty_final_response=True)
     results = [receive() for _ in range(count + 1)]
@@ -93,14 +93,14 @@ def test_G11_the_end_is_told_to_who_asks_for_it(stream, count):
     assert (last.model_name, last.model_version, last.id, len(last.outputs)) == ("repeat_int32", "", "r", 0)
 
 
-def test_an_ordinary_answer_is_the_last_one_already(stream):
+def test_the_single_response_of_an_ordinary_model_is_final(stream):
     client, receive = stream
     client.async_stream_infer("simple", simple_inputs(), enable_empty_final_response=True)
     client.async_stream_infer("simple", simple_inputs(), request_id="2")
     assert [receive().get_response().id, receive().get_response().id] == ["", "2"]
 
 
-def test_G12_one_answer_is_not_what_a_decoupled_model_has(triton_grpc, wire):
+def test_G12_a_unary_call_to_a_decoupled_model_is_rejected(triton_grpc, wire):
     with pytest.raises(tritonclient.grpc.InferenceServerException, match="ModelInfer RPC doesn't support models with decoupled") as error:
         triton_grpc.infer("repeat_int32", repeat_inputs([1]))
     assert error.value.status() == "StatusCode.UNIMPLEMENTED"
@@ -110,7 +110,7 @@ def test_G12_one_answer_is_not_what_a_decoupled_model_has(triton_grpc, wire):
     assert wire.get("/v2/models/repeat_int32/config").json["model_transaction_policy"] == {"decoupled": True}
 
 
-def test_the_asynchronous_client_streams_too(server):
+def test_the_asynchronous_client_can_stream(server):
     async def main():
         async def requests():
             yield {"model_name": "repeat_int32", "inputs": repeat_inputs([1, 2])}
@@ -127,7 +127,7 @@ def test_the_asynchronous_client_streams_too(server):
     assert sorted(asyncio.run(main())) == ["repeat_int32", "repeat_int32", "simple_dyna_sequence"]
 
 
-def test_bytes_that_are_no_message_cost_one_request(server):
+def test_bytes_that_are_not_a_message_fail_one_request(server):
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as opened:
         channel: Any = opened
         good = triton.ModelInferRequest(model_name="nope", id="x").SerializeToString()
@@ -136,7 +136,7 @@ def test_bytes_that_are_no_message_cost_one_request(server):
     assert triton.ModelStreamInferResponse.FromString(second).infer_response.id == "x"
 
 
-def test_a_client_that_leaves_costs_its_own_requests(server, triton_grpc):
+def test_a_disconnecting_client_cancels_only_its_own_requests(server, triton_grpc):
     def counted():
         return triton_grpc.get_inference_statistics("repeat_int32").model_stats[0].inference_stats.fail.count
 
@@ -185,20 +185,20 @@ def serve(ids, *, ends_with_errors):
     return written
 
 
-def test_what_fails_after_it_was_accepted_is_a_final_response():
+def test_an_error_after_acceptance_is_a_final_response():
     bad, good = serve(["bad", "good"], ends_with_errors=False)
     assert (bad.error_message, bad.infer_response.id) == ("it broke", "bad")
     assert bad.infer_response.parameters["triton_final_response"].bool_param
     assert good.infer_response.id == "good"
 
 
-def test_who_asks_for_a_status_gets_it_in_place_of_the_message():
+def test_on_request_a_status_replaces_the_error_message():
     with pytest.raises(StreamFailureError, match="it broke") as failure:
         serve(["bad"], ends_with_errors=True)
     assert failure.value.error.kind is ErrorKind.INTERNAL
 
 
-def test_repeat_waits_as_it_is_told():
+def test_repeat_waits_for_its_delays():
     slept: list[float] = []
 
     async def sleep(seconds):

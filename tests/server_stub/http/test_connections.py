@@ -42,7 +42,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("port", ["http_port", "grpc_port", "metrics_port"])
-def test_bytes_that_are_no_protocol(server, port, sent):
+def test_bytes_that_are_no_http_or_http2_close_only_their_connection(server, port, sent):
     # the server may be gone from this connection at any point
     with connected(getattr(server, port)) as connection, contextlib.suppress(OSError):
         connection.sendall(sent)
@@ -51,12 +51,12 @@ def test_bytes_that_are_no_protocol(server, port, sent):
             pass
 
 
-def test_a_body_that_ends_too_early(server):
+def test_a_body_that_ends_early_fails_only_its_request(server):
     with connected(server.http_port) as connection:
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY[:-10])
 
 
-def test_a_client_that_sends_slowly_holds_up_nobody(server, wire):
+def test_a_slow_sender_does_not_delay_others(server, wire):
     with connected(server.http_port) as connection:
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY))
         for index in range(len(BODY)):
@@ -68,7 +68,7 @@ def test_a_client_that_sends_slowly_holds_up_nobody(server, wire):
         assert answer.status == 200
 
 
-def test_a_client_that_reads_nothing_holds_up_nobody(server, wire):
+def test_a_client_that_does_not_read_does_not_delay_others(server, wire):
     with connected(server.http_port) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.sendall((HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY) * 200)
@@ -76,7 +76,7 @@ def test_a_client_that_reads_nothing_holds_up_nobody(server, wire):
             assert wire.send("POST", "/v2/models/simple/infer", BODY).status == 200
 
 
-def test_a_body_that_unpacks_to_more_than_there_is_room_for(wire):
+def test_a_body_too_large_after_decompression_is_rejected(wire):
     packing = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     bomb = b"".join([*(packing.compress(bytes(1 << 20)) for _ in range(65)), packing.flush()])
     assert len(bomb) < 1 << 17
@@ -85,12 +85,12 @@ def test_a_body_that_unpacks_to_more_than_there_is_room_for(wire):
 
 
 @pytest.mark.parametrize("shape", [[2**40, 16], [1, 2**62], [2**63, 2**63], [10**400, 16]])
-def test_shapes_beyond_all_memory(wire, shape):
+def test_huge_shapes_are_rejected(wire, shape):
     inputs = [{"name": name, "datatype": "INT32", "shape": shape, "parameters": {"binary_data_size": 64}} for name in ("INPUT0", "INPUT1")]
     assert wire.infer({"inputs": inputs}, binary=bytes(128)).status == 400
 
 
-def test_shapes_beyond_all_memory_over_grpc(triton_grpc):
+def test_huge_shapes_are_rejected_over_grpc(triton_grpc):
     inputs = [tritonclient.grpc.InferInput(name, [2**62, 16], "INT32") for name in ("INPUT0", "INPUT1")]
     for one in inputs:
         one._raw_content = bytes(64)  # which tritonclient would not send by itself
@@ -98,7 +98,7 @@ def test_shapes_beyond_all_memory_over_grpc(triton_grpc):
         triton_grpc.infer("simple", inputs)
 
 
-def test_a_document_that_is_nested_without_end(wire):
+def test_endlessly_nested_json_is_rejected(wire):
     assert wire.infer(b'{"inputs":' + b"[" * 200_000).status == 500
     assert wire.infer(
         b'{"inputs":[{"name":"INPUT0","datatype":"INT32","shape":[1,16],"data":' + b"[" * 900 + b"1" + b"]" * 900 + b"}]}"

@@ -96,7 +96,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("row", REFUSALS)
-def test_a_request_that_breaks_the_rules_is_refused_and_E14_the_next_one_answered(wire, row):
+def test_an_invalid_request_is_rejected_and_E14_the_next_one_answered(wire, row):
     document, blob, status, text = REFUSALS[row]
     answer = wire.infer(document, binary=blob)
     assert answer.status == status
@@ -112,18 +112,18 @@ def test_E1_an_unknown_model(wire):
 
 
 @pytest.mark.parametrize("length", [100_000, -1])
-def test_E9_a_header_length_outside_the_body(wire, length):
+def test_E9_a_header_length_outside_the_body_is_rejected(wire, length):
     answer = wire.infer(request(tensor()), header_length=length)
     assert answer.status == 400
     assert "inference header size should be in range (0, " in answer.json["error"]
     assert answer.json["error"].endswith(f"got: {length}")
 
 
-def test_a_header_length_that_is_no_number(wire):
+def test_a_header_length_that_is_not_a_number_is_rejected(wire):
     answer = wire.send("POST", "/v2/models/simple/infer", b"{}", {"Inference-Header-Content-Length": "two"})
     assert answer.status == 400
     assert "two" in answer.json["error"]
 
 
-def test_the_request_id_stands_in_the_refusal(wire):
+def test_the_error_contains_the_request_id(wire):
     assert wire.infer({"id": "42", "inputs": []}).json["error"].startswith("[request id: 42] expected 2 inputs but got 0 inputs")

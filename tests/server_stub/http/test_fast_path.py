@@ -43,7 +43,7 @@ def request_bytes(model="simple", headers=b"", binary=True):
         (START + b"Accept-Encoding: identity\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n", RequestHead("simple", "", 1, None)),
     ],
 )
-def test_heads_of_brief_requests(encoded, head):
+def test_heads_of_plain_infer_requests_are_parsed(encoded, head):
     assert parse_head(encoded) == head
     assert HeadCache().find(encoded + b"body") == (head, len(encoded))
 
@@ -75,11 +75,11 @@ def test_heads_of_brief_requests(encoded, head):
         b"\r\n\r\n",
     ],
 )
-def test_heads_that_are_left_to_others(encoded):
+def test_heads_of_other_requests_are_left_to_aiohttp(encoded):
     assert HeadCache().find(encoded) is None
 
 
-def test_bodies_have_no_more_bytes_than_the_server_takes():
+def test_bodies_above_the_limit_are_left_to_aiohttp():
     encoded = START + b"Content-Length: 100\r\n\r\n"
     assert HeadCache(99).find(encoded) is None
     found = HeadCache(100).find(encoded)
@@ -87,7 +87,7 @@ def test_bodies_have_no_more_bytes_than_the_server_takes():
     assert found[0].body_bytes == 100
 
 
-def test_no_client_fills_the_memory_with_heads():
+def test_the_head_cache_is_bounded():
     heads = HeadCache()
     for number in range(5000):
         heads.find(START + b"X: %d\r\nContent-Length: 1\r\n\r\n" % number)
@@ -132,7 +132,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("sent", REQUESTS.values(), ids=REQUESTS)
-def test_who_answers_cannot_be_told_from_the_answer(connection, server, sent):
+def test_responses_equal_those_of_aiohttp(connection, server, sent):
     connection.sendall(sent)
     brief = read_answers(connection)
     with socket.create_connection(("127.0.0.1", server.http_port), timeout=60) as other:
@@ -141,7 +141,7 @@ def test_who_answers_cannot_be_told_from_the_answer(connection, server, sent):
 
 
 @pytest.mark.parametrize("cuts", [[], [40], [-1], [-100], [200, -10], list(range(1, 300))])
-def test_however_a_request_arrives_it_is_answered(connection, cuts):
+def test_a_request_split_anywhere_is_answered(connection, cuts):
     sent = REQUESTS["binary"]
     places = sorted({0, len(sent), *(cut % len(sent) for cut in cuts)})
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_however_a_request_arrives_it_is_answered(connection, cuts):
         assert read_answers(connection)[0][0] == 200
 
 
-def test_requests_behind_one_another_and_of_all_kinds_are_answered_in_order(connection):
+def test_pipelined_requests_of_all_kinds_are_answered_in_order(connection):
     stats = b"GET /v2/models/simple HTTP/1.1\r\nHost: x\r\n\r\n"
     for one in (REQUESTS["binary"], REQUESTS["an unknown model"], REQUESTS["JSON"], stats, REQUESTS["binary"], stats):
         connection.sendall(one)
@@ -205,7 +205,7 @@ def asked(body):
     return START + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-def test_who_does_not_wait_for_answers_is_not_read_from_until_they_are_there():
+def test_a_pipelining_client_is_not_read_from_until_its_request_is_answered():
     async def main():
         side = Side()
         side.exchange.receive(asked(b"a"))
@@ -223,7 +223,7 @@ def test_who_does_not_wait_for_answers_is_not_read_from_until_they_are_there():
     asyncio.run(main())
 
 
-def test_who_does_not_read_is_not_read_from():
+def test_a_client_that_does_not_read_is_not_read_from():
     async def main():
         side = Side()
         side.exchange.pause()
@@ -237,7 +237,7 @@ def test_who_does_not_read_is_not_read_from():
     asyncio.run(main())
 
 
-def test_what_is_no_brief_request_is_passed_on_whole_when_those_before_it_are_answered():
+def test_any_other_request_is_handed_over_whole_after_earlier_ones_are_answered():
     async def main():
         side = Side()
         side.exchange.receive(asked(b"a"))
@@ -251,7 +251,7 @@ def test_what_is_no_brief_request_is_passed_on_whole_when_those_before_it_are_an
     asyncio.run(main())
 
 
-def test_a_body_has_so_much_time_from_its_head_on():
+def test_the_body_timeout_starts_with_the_head():
     async def main():
         side = Side(body_timeout_s=0.01)
         side.exchange.receive(asked(b"abc")[:-1])
@@ -266,7 +266,7 @@ def test_a_body_has_so_much_time_from_its_head_on():
 
 
 @pytest.mark.parametrize("limit", ["head_timeout_s", "idle_timeout_s"])
-def test_a_connection_without_a_request_ends(limit):
+def test_an_idle_connection_is_closed(limit):
     async def main():
         side = Side(**{limit: 0.01})
         await until(lambda: not side.transport.is_open)
@@ -275,7 +275,7 @@ def test_a_connection_without_a_request_ends(limit):
     asyncio.run(main())
 
 
-def test_a_request_in_flight_keeps_a_connection_however_long_it_takes(monkeypatch):
+def test_a_connection_with_a_request_in_flight_is_not_idle(monkeypatch):
     async def main():
         loop, passed_s = asyncio.get_running_loop(), 0
         time_s = loop.time
@@ -296,7 +296,7 @@ def test_a_request_in_flight_keeps_a_connection_however_long_it_takes(monkeypatc
 
 
 @pytest.mark.parametrize("part", [asked(b"a"), asked(b"a")[:-1]])
-def test_an_end_waits_for_what_has_begun(part):
+def test_stopping_waits_for_the_request_that_has_begun(part):
     async def main():
         side = Side()
         side.exchange.receive(part)

@@ -44,7 +44,7 @@ GENERATED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", GENERATED)
-def test_members_are_tensors_and_the_answer_is_flat(wire, case):
+def test_members_are_tensors_and_the_response_is_flat(wire, case):
     model, document, expected = GENERATED[case]
     expected = dict(expected, model_name=model, model_version="1")
     answer = ask(wire, model, document)
@@ -73,13 +73,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("action", ["generate", "generate_stream"])
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_before_inference_has_its_status(wire, case, action):
+def test_errors_before_inference_have_their_status(wire, case, action):
     model, document, status, text = REFUSED[case]
     answer = ask(wire, model, document, action)
     assert (answer.status, answer.json["error"].startswith(text)) == (status, True), answer.json
 
 
-def test_compressed_bodies_are_refused(wire):
+def test_compressed_bodies_are_rejected(wire):
     answer = ask(wire, "simple", b"", headers={"Content-Encoding": "gzip"})
     assert (answer.status, answer.json) == (400, {"error": "Unsupported content-encoding, only 'identity' is supported."})
 
@@ -88,20 +88,20 @@ def repeat(values, delay_ms=0):
     return {"IN": values, "DELAY": [delay_ms] * len(values), "WAIT": 0}
 
 
-def test_a_decoupled_model_has_as_many_events_as_responses(wire):
+def test_a_decoupled_model_sends_one_event_per_response(wire):
     found = events(ask(wire, "repeat_int32", repeat([7, 8, 9]), "generate_stream"))
     assert [(one["OUT"], one["IDX"]) for one in found] == [(7, 0), (8, 1), (9, 2)]
     assert events(ask(wire, "repeat_int32", repeat([]), "generate_stream")) == []
 
 
-def test_generate_takes_a_decoupled_model_that_has_one_response(wire):
+def test_generate_accepts_a_decoupled_model_with_one_response(wire):
     assert ask(wire, "repeat_int32", repeat([7])).json["OUT"] == 7
     for values in ([], [7, 8]):
         answer = ask(wire, "repeat_int32", repeat(values))
         assert (answer.status, answer.json["error"].partition(",")[0]) == (500, "generate expects model to produce exactly 1 response")
 
 
-def test_each_event_comes_when_its_response_does_and_who_leaves_ends_the_rest(server, wire):
+def test_events_are_sent_at_once_and_disconnecting_cancels_the_rest(server, wire):
     def failures():
         return wire.get("/v2/models/repeat_int32/stats").json["model_stats"][0]["inference_stats"]["fail"]["count"]
 

@@ -49,7 +49,7 @@ def test_I1_json(wire):
     }
 
 
-def test_I2_nested_json_is_as_flat(wire):
+def test_I2_nested_json_data_equals_flat_data(wire):
     assert wire.infer({"inputs": [json_input("INPUT0", [FIRST]), json_input("INPUT1", SECOND)]}).json == wire.infer(both()).json
 
 
@@ -81,12 +81,12 @@ def test_I6_binary_data_output_makes_unlisted_outputs_binary(wire):
     assert answer.body.endswith(raw(SUM) + raw(DIFFERENCE))
 
 
-def test_I7_a_listed_output_stays_json_whatever_binary_data_output_says(wire):
+def test_I7_a_listed_output_stays_json_despite_binary_data_output(wire):
     answer = wire.infer(both(outputs=[{"name": "OUTPUT0"}], parameters={"binary_data_output": True}))
     assert answer.json["outputs"] == [json_input("OUTPUT0", SUM)]
 
 
-def test_I8_only_what_is_asked_for_comes(wire):
+def test_I8_only_requested_outputs_are_returned(wire):
     assert list(outputs(wire.infer(both(outputs=[{"name": "OUTPUT1"}])))) == ["OUTPUT1"]
 
 
@@ -115,7 +115,7 @@ def test_I12_compressed_replies(wire, encoding, window):
         assert answer.headers[name] == plain.headers[name]
 
 
-def test_I12_nothing_but_inferences_is_compressed(wire):
+def test_I12_only_infer_responses_are_compressed(wire):
     accept = {"Accept-Encoding": "gzip, deflate"}
     for answer in (wire.send("GET", "/v2/models/simple", headers=accept), wire.send("POST", "/v2/models/simple/infer", b"{", accept)):
         assert "Content-Encoding" not in answer.headers
@@ -139,11 +139,11 @@ def test_I12_nothing_but_inferences_is_compressed(wire):
         ("gzip;q=x", "identity"),
     ],
 )
-def test_I12_the_reply_s_encoding_is_the_most_wanted_and_of_equals_the_first(accepts, chosen):
+def test_I12_the_preferred_encoding_is_used_and_the_first_of_equals(accepts, chosen):
     assert choose_encoding(accepts) == chosen
 
 
-def test_I10_a_raw_request_is_the_tensor_alone(wire):
+def test_I10_a_raw_request_consists_of_the_tensor(wire):
     image = np.random.Generator(np.random.Philox(3)).random((3, 224, 224), np.float32)
     document = {
         "inputs": [{"name": "data_0", "datatype": "FP32", "shape": [3, 224, 224], "parameters": {"binary_data_size": image.nbytes}}],
@@ -181,13 +181,13 @@ def test_I10_the_shape_of_a_raw_request_is_taken_from_its_length(wire, model, bo
         ("identity_int16", b"x" * 7, "input byte size mismatch for input 'INPUT0' for model 'identity_int16'. Expected 6, got 7"),
     ],
 )
-def test_I10_a_raw_request_that_does_not_fit_is_refused(wire, model, body, text):
+def test_I10_a_raw_request_of_the_wrong_size_is_rejected(wire, model, body, text):
     answer = wire.send("POST", f"/v2/models/{model}/infer", body, {"Inference-Header-Content-Length": "0"})
     assert answer.status == 400
     assert text in answer.json["error"]
 
 
-def test_more_json_than_is_parsed_is_refused(wire):
+def test_json_above_the_limit_is_rejected(wire):
     answer = wire.send("POST", "/v2/models/simple/infer", b" " * (MAX_JSON_BYTES + 1))
     assert answer.status == 400
     assert answer.json["error"].startswith("request JSON size of 67108865 bytes exceeds the maximum allowed input size of 67108864")
@@ -201,7 +201,7 @@ def test_more_json_than_is_parsed_is_refused(wire):
         (b"{}", {"Content-Encoding": "br"}, "text/plain"),
     ],
 )
-def test_early_refusals_are_json_that_is_called_text(wire, body, headers, content_type):
+def test_errors_of_the_http_layer_are_json_with_content_type_text(wire, body, headers, content_type):
     answer = wire.send("POST", "/v2/models/simple/infer", body, headers)
     assert answer.headers["Content-Type"].partition(";")[0] == content_type
     assert answer.json["error"]
@@ -213,27 +213,27 @@ def test_I13_other_encodings_are_501(wire):
     assert answer.headers["Accept-Encoding"] == "gzip, deflate"
 
 
-def test_a_compressed_body_that_is_broken_is_400(wire):
+def test_a_corrupt_compressed_body_is_400(wire):
     for body, text in ((b"abc", "cannot be decompressed"), (gzip.compress(b"{}")[:-4], "ends too early")):
         answer = wire.send("POST", "/v2/models/simple/infer", body, {"Content-Encoding": "gzip"})
         assert answer.status == 400
         assert text in answer.json["error"]
 
 
-def test_what_grows_too_large_when_decompressed_is_refused():
+def test_a_body_too_large_after_decompression_is_rejected():
     assert decompress(gzip.compress(bytes(1000)), "gzip", 1000) == bytes(1000)
     with pytest.raises(ProtocolError, match="exceeds the maximum allowed input size of 999 bytes"):
         decompress(gzip.compress(bytes(1000)), "gzip", 999)
 
 
-def test_a_body_that_announces_too_much_is_400(server):
+def test_a_too_large_content_length_is_400(server):
     head = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.http_port), timeout=30) as connection, connection.makefile("rb") as reader:
         connection.sendall(head)
         assert reader.readline() == b"HTTP/1.1 400 Bad Request\r\n"
 
 
-def test_a_client_that_goes_away_harms_nobody(server, wire):
+def test_a_disconnecting_client_does_not_affect_others(server, wire):
     head = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
     with socket.create_connection(("127.0.0.1", server.http_port), timeout=30) as connection:
         connection.sendall(head)
@@ -256,7 +256,7 @@ def test_I15_binary_needs_no_content_type(wire):
     assert wire.infer({"inputs": [binary_input("INPUT0"), binary_input("INPUT1")]}, binary=raw(FIRST) + raw(SECOND)).status == 200
 
 
-def test_a_version_may_stand_in_the_path(wire):
+def test_the_path_may_contain_a_version(wire):
     body = json.dumps(both()).encode()
     assert wire.send("POST", "/v2/models/simple/versions/1/infer", body).status == 200
     assert wire.send("POST", "/v2/models/simple/versions/9/infer", body).status == 404
@@ -290,6 +290,6 @@ def test_tritonclient_gets_gzip_requests_answered(triton_http):
     assert result.as_numpy("OUTPUT0").tolist() == [[2] * 16]
 
 
-def test_tritonclient_sees_the_error(triton_http):
+def test_tritonclient_reports_the_error(triton_http):
     with pytest.raises(tritonclient.http.InferenceServerException, match="Request for unknown model: 'nope' is not found"):
         triton_http.infer("nope", [])

@@ -88,7 +88,7 @@ def test_H14_the_index_needs_no_body(wire):
     assert wire.send("POST", "/v2/repository/index", b'{"ready":1}').status == 500
 
 
-def test_tritonclient_reads_all_of_it(triton_http):
+def test_tritonclient_reads_all_metadata(triton_http):
     assert triton_http.is_server_live()
     assert triton_http.is_server_ready()
     assert triton_http.is_model_ready("densenet_onnx")

@@ -36,14 +36,14 @@ def request(values, classes=0):
     return InferRequest("m", (tensor_from_array("x", Datatype.FP32, np.array(values, np.float32)),), (RequestedOutput("y", classes),))
 
 
-def test_a_model_that_fails_is_an_internal_error_and_counted_as_one():
+def test_a_failing_model_is_an_internal_error_and_counted_as_failure():
     error, statistics = infer(lambda _: 1 / 0, request([1.0]))
     assert (error.kind, str(error)) == (ErrorKind.INTERNAL, "model 'm' failed: division by zero")
     assert statistics["inference_stats"]["fail"]["count"] == 1
     assert statistics["inference_stats"]["success"]["count"] == statistics["execution_count"] == 0
 
 
-def test_a_model_with_another_shape_of_its_own_is_reshaped_batch_by_batch():
+def test_tensors_are_reshaped_for_the_model_and_back():
     seen = []
 
     def keep(inputs):
@@ -56,24 +56,24 @@ def test_a_model_with_another_shape_of_its_own_is_reshaped_batch_by_batch():
     assert tensor_to_array(response.outputs[0]).tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-def test_a_size_that_the_model_leaves_open_is_taken():
+def test_variable_sizes_are_accepted():
     response, _ = infer(lambda inputs: {"y": inputs["x"] * 2}, request([1, 2, 3, 4, 5]))
     assert response.outputs[0].shape == (5,)
 
 
 @pytest.mark.parametrize("datatype", [Datatype.FP16, Datatype.BF16, Datatype.BOOL, Datatype.BYTES])
-def test_classes_of_a_datatype_without_them_are_refused(datatype):
+def test_classification_of_unsupported_datatypes_is_rejected(datatype):
     error, _ = infer(lambda inputs: {"y": inputs["x"]}, request([1.0], classes=1), datatype=datatype)
     assert error.kind is ErrorKind.INVALID_ARGUMENT
     assert f"unsupported type '{datatype.value}'" in str(error)
 
 
-def test_classes_without_labels_have_an_index_alone():
+def test_classes_without_labels_have_only_an_index():
     response, _ = infer(lambda inputs: {"y": inputs["x"]}, request([1.0, 3.0, 2.0], classes=2))
     assert list(tensor_to_array(response.outputs[0])) == [b"3.000000:1", b"2.000000:2"]
 
 
-def test_an_output_that_is_not_what_the_definition_says_is_the_models_fault():
+def test_an_output_that_contradicts_the_definition_is_an_internal_error():
     error, _ = infer(lambda _: {"y": np.array([1.5])}, request([1.0]), datatype=Datatype.INT32)
     assert error.kind is ErrorKind.INTERNAL
 
@@ -121,7 +121,7 @@ def test_S5_requests_are_executed_together_and_each_gets_its_own_rows(runs_inlin
     ("function", "sentence"),
     [(lambda _: 1 / 0, "failed: division"), (lambda inputs: {"y": inputs["x"][:2]}, "2 rows of 'y' for a batch of 3")],
 )
-def test_what_a_model_does_wrong_with_a_batch_all_of_its_requests_hear(function, sentence):
+def test_an_error_in_a_batch_fails_all_its_requests(function, sentence):
     errors, statistics = infer_together(function, request([[1], [2]]), request([[3]]), runs_inline=True)
     assert [error.kind for error in errors] == [ErrorKind.INTERNAL] * 2
     assert all(sentence in str(error) for error in errors)

@@ -24,7 +24,7 @@ def model(statistics, name="m", pending=0):
     return SimpleNamespace(statistics=lambda: statistics.document(name, "1"), failures=statistics.failures, pending=pending)
 
 
-def test_every_count_stands_under_its_name():
+def test_every_statistic_is_rendered_under_its_metric_name():
     statistics = Statistics()
     statistics.add_execution(Timing(1_000_000, 1_002_000, 1_005_000, 1_009_999), [(0, 2), (500_000, 1)])
     statistics.add_failure(7, FailureReason.REJECTED)
@@ -50,12 +50,12 @@ def test_every_count_stands_under_its_name():
         assert text.count(f"# HELP {name} ") == 1
 
 
-def test_names_of_models_are_escaped():
+def test_model_names_are_escaped():
     text = render([model(Statistics(), name='a"b\\c\nd')])
     assert 'nv_inference_count{model="a\\"b\\\\c\\nd",version="1"} 0\n' in text
 
 
-def test_M2_what_is_served_is_counted(server, wire):
+def test_M2_served_requests_are_counted(server, wire):
     def scrape():
         connection = http.client.HTTPConnection("127.0.0.1", server.metrics_port, timeout=30)
         connection.request("GET", "/metrics")
@@ -100,7 +100,7 @@ fail nvmlDeviceGetPowerUsage 3
 """
 
 
-def test_M1_GPUs_are_told_as_perf_analyzer_reads_them(start_server, compiled_nvml, tmp_path, monkeypatch):
+def test_M1_GPU_metrics_have_the_format_that_perf_analyzer_reads(start_server, compiled_nvml, tmp_path, monkeypatch):
     script = tmp_path / "gpus.txt"
     script.write_text(GPUS)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(compiled_nvml.parent))
@@ -125,5 +125,5 @@ def test_M1_GPUs_are_told_as_perf_analyzer_reads_them(start_server, compiled_nvm
     assert len(energy) == 1
 
 
-def test_without_a_gpu_nothing_is_told_of_any():
+def test_without_a_gpu_there_are_no_gpu_metrics():
     assert "nv_gpu" not in render([])

@@ -73,7 +73,7 @@ def test_the_model_is_valid_onnx(model):
     assert [(one.domain, one.version) for one in model.opset_import] == [("", 7)]
 
 
-def test_inputs_that_differ_give_outputs_that_differ_and_stay_in_bounds(seeded_file):
+def test_different_inputs_give_different_bounded_outputs(seeded_file):
     definition, executor = densenet.load(1, seeded_file)
     random = np.random.Generator(np.random.Philox(2)).random((1, 3, 224, 224), np.float32)
     stripes = np.tile(np.arange(224, dtype=np.float32) % 50 / 50, (1, 3, 224, 1))
@@ -85,7 +85,7 @@ def test_inputs_that_differ_give_outputs_that_differ_and_stay_in_bounds(seeded_f
     assert definition.outputs[0].labels[504] == "CLASS 504"
 
 
-def test_batched_it_gives_each_image_what_the_other_one_gives_it_alone(seeded_file, environment, monkeypatch):
+def test_the_batched_model_gives_each_image_the_unbatched_result(seeded_file, environment, monkeypatch):
     monkeypatch.setenv("PERFKIT_CACHE_DIR", environment["PERFKIT_CACHE_DIR"])
     images = np.random.Generator(np.random.Philox(2)).random((3, 3, 224, 224), np.float32)
     _, alone = densenet.load(1, seeded_file)
@@ -97,7 +97,7 @@ def test_batched_it_gives_each_image_what_the_other_one_gives_it_alone(seeded_fi
     assert (definition.max_batch_size, definition.config()["dynamic_batching"]["preferred_batch_size"]) == (8, [2])
 
 
-def test_labels_beside_the_trained_file_name_the_classes(seeded_file, tmp_path):
+def test_labels_in_the_trained_files_folder_name_the_classes(seeded_file, tmp_path):
     file = tmp_path / "trained.onnx"
     file.symlink_to(seeded_file)
     labels = file.with_name("densenet_labels.txt")
@@ -109,7 +109,7 @@ def test_labels_beside_the_trained_file_name_the_classes(seeded_file, tmp_path):
         densenet.load(1, file)
 
 
-def test_a_file_of_another_model_is_refused(tmp_path):
+def test_a_file_of_another_model_is_an_error(tmp_path):
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [result])
@@ -121,20 +121,20 @@ def test_a_file_of_another_model_is_refused(tmp_path):
         densenet.load(1, file)
 
 
-def test_a_file_that_is_no_model_is_refused(tmp_path):
+def test_a_file_that_is_not_a_model_is_an_error(tmp_path):
     file = tmp_path / "model.onnx"
     file.write_bytes(b"nothing of the kind")
     with pytest.raises(UsageError, match=r"model.onnx cannot be loaded by ONNX Runtime"):
         OnnxExecutor(file, 1)
 
 
-def test_without_onnx_runtime_the_way_to_install_it_is_named(monkeypatch, seeded_file):
+def test_without_onnx_runtime_the_error_says_how_to_install_it(monkeypatch, seeded_file):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(UsageError, match=r"pip install 'perfkit\[server\]'"):
         OnnxExecutor(seeded_file, 1)
 
 
-def test_the_weights_are_made_once_and_kept(tmp_path, monkeypatch, capfd):
+def test_the_weights_are_generated_once_and_cached(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("PERFKIT_CACHE_DIR", str(tmp_path))
     file = densenet.seeded_file()
     assert f"generating the weights of densenet_onnx (once; cached in {file})" in capfd.readouterr().err
@@ -143,7 +143,7 @@ def test_the_weights_are_made_once_and_kept(tmp_path, monkeypatch, capfd):
     assert not capfd.readouterr().err
 
 
-def test_a_cache_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_explained(tmp_path, monkeypatch):
     blocked = tmp_path / "file"
     blocked.touch()
     monkeypatch.setenv("PERFKIT_CACHE_DIR", str(blocked))

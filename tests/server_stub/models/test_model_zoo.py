@@ -89,7 +89,7 @@ def test_networks_are_served_without_a_configuration_and_answer_as_onnx_runtime_
     assert name not in RANDOM or len(np.unique(expected)) > 100
 
 
-def test_what_is_in_a_folder_is_found_by_its_version_and_its_name(repository):
+def test_versions_and_files_of_a_folder_are_detected(repository):
     assert folder.FolderSource(repository, 1).names() == tuple(sorted(PLACES))
     definitions = {name: folder.load_versions(repository, name, 1)[0] for name in ("squeezenet", "shufflenet")}
     assert [(one.versions, one.default_model_filename) for one, _, _ in definitions.values()] == [
@@ -98,7 +98,7 @@ def test_what_is_in_a_folder_is_found_by_its_version_and_its_name(repository):
     ]
 
 
-def test_of_several_files_without_the_expected_name_none_is_guessed(tmp_path):
+def test_several_files_without_the_default_name_are_an_error(tmp_path):
     place = tmp_path / "two" / "1"
     place.mkdir(parents=True)
     for name in ("a.onnx", "b.onnx"):

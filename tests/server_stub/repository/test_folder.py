@@ -54,7 +54,7 @@ def test_the_highest_version_of_each_model_is_served(start_server, tmp_path):
     assert started.end()[0] == 0
 
 
-def test_G6_16_MiB_go_both_ways(start_server, tmp_path):
+def test_G6_16_MiB_are_sent_and_received(start_server, tmp_path):
     write_model(tmp_path / "relu" / "1" / "model.onnx")
     values = np.arange(3 * 2**20 * 3 // 2, dtype=np.float32).reshape(-1, 3)
     assert values.nbytes > 16 * 2**20
@@ -67,26 +67,26 @@ def test_G6_16_MiB_go_both_ways(start_server, tmp_path):
     assert started.end()[0] == 0
 
 
-def test_a_folder_without_models_is_refused(tmp_path):
+def test_a_folder_without_models_is_an_error(tmp_path):
     (tmp_path / "model" / "one").mkdir(parents=True)
     (tmp_path / "model" / "one" / "model.onnx").touch()
     with pytest.raises(UsageError, match=r"it holds no models. They must be named MODEL/VERSION/model.onnx"):
         open_repository(Options(model_repository=tmp_path), 1)
 
 
-def test_a_name_that_is_not_there_is_refused(tmp_path):
+def test_an_unknown_model_name_is_an_error(tmp_path):
     write_model(tmp_path / "relu" / "1" / "model.onnx")
     with pytest.raises(UsageError, match=r"--model nope: .* holds no such model; choose from relu\."):
         open_repository(Options(model_repository=tmp_path, models=("nope",)), 1)
 
 
-def test_tensors_that_have_no_datatype_here_are_refused(tmp_path):
+def test_unsupported_datatypes_are_an_error(tmp_path):
     write_model(tmp_path / "text" / "1" / "model.onnx", "Identity", onnx.TensorProto.STRING)
     with pytest.raises(UsageError, match=r"the tensor 'x' of type tensor\(string\), which this server does not support"):
         folder.load_versions(tmp_path, "text", 1)
 
 
-def test_what_clients_are_told_is_what_was_written(tmp_path):
+def test_clients_see_the_written_configuration(tmp_path):
     for version in (1, 2, 3):
         write_model(tmp_path / "relu" / str(version) / "model.onnx")
     (tmp_path / "relu" / "labels.txt").write_text("a\nb\nc\n")
@@ -114,7 +114,7 @@ def test_what_clients_are_told_is_what_was_written(tmp_path):
         ("version_policy { specific { versions: 9 } }", "it has no version that the version policy selects"),
     ],
 )
-def test_a_configuration_is_held_against_the_file(tmp_path, text, sentence):
+def test_a_configuration_is_checked_against_the_file(tmp_path, text, sentence):
     write_model(tmp_path / "relu" / "1" / "model.onnx")
     (tmp_path / "relu" / "config.pbtxt").write_text(text)
     with pytest.raises(UsageError) as error:
@@ -147,7 +147,7 @@ def explicit(start_server, tmp_path):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_models_are_loaded_and_unloaded_while_it_serves(explicit, tmp_path, protocol):
+def test_clients_load_and_unload_models(explicit, tmp_path, protocol):
     library, port = (tritonclient.http, explicit.http_port) if protocol == "http" else (tritonclient.grpc, explicit.grpc_port)
     given = library.InferInput("x", [1, 3], "FP32")
     given.set_data_from_numpy(np.array([[-1, 0, 1]], np.float32))
@@ -217,13 +217,13 @@ def test_the_statistics_of_a_model_are_those_of_all_its_versions(explicit, wire_
 @pytest.mark.parametrize(
     "files", [{"1": b"", "1/model.onnx": b""}, {"a" * 300: b""}, {"1/\ud800": b""}], ids=["a file", "too long", "no text"]
 )
-def test_files_that_cannot_be_kept_are_told(tmp_path, files):
+def test_files_that_cannot_be_written_are_an_error(tmp_path, files):
     with pytest.raises(UsageError, match="of model 'm' cannot be written: "):
         folder.write_files(tmp_path, "m", files)
 
 
 @pytest.mark.parametrize("place", ["{secret}", "../../secret", "../../../{secret}"], ids=["absolute", "beside", "from the root"])
-def test_weights_that_lie_elsewhere_are_not_read(tmp_path, place):
+def test_weights_outside_the_model_file_are_not_read(tmp_path, place):
     (tmp_path / "secret").write_bytes(b"secret")
     weights = onnx.TensorProto(name="w", data_type=onnx.TensorProto.UINT8, dims=[6], data_location=onnx.TensorProto.EXTERNAL)
     weights.external_data.add(key="location", value=place.format(secret=tmp_path / "secret"))
@@ -250,7 +250,7 @@ def test_S5_requests_of_two_clients_are_one_execution(explicit, wire_to):
         assert administrator.send("POST", "/v2/repository/models/relu/unload").status == 200
 
 
-def test_without_explicit_control_nothing_is_loaded_or_unloaded(wire, triton_grpc):
+def test_without_explicit_control_clients_cannot_load_or_unload(wire, triton_grpc):
     expected = {"error": "explicit model load / unload is not allowed if polling is enabled"}
     for action in ("load", "unload"):
         answer = wire.send("POST", f"/v2/repository/models/simple/{action}")
@@ -260,7 +260,7 @@ def test_without_explicit_control_nothing_is_loaded_or_unloaded(wire, triton_grp
     assert error.value.status() == "StatusCode.UNAVAILABLE"
 
 
-def test_a_model_that_is_let_go_has_answered_first():
+def test_a_model_is_unloaded_after_its_requests_are_answered():
     async def main():
         let_go, waits = asyncio.Event(), []
 
@@ -287,7 +287,7 @@ def test_a_model_that_is_let_go_has_answered_first():
     asyncio.run(main())
 
 
-def test_in_flight_drains_when_the_last_one_has_left():
+def test_requests_in_flight_are_drained_when_the_last_one_ends():
     async def main():
         in_flight = InFlightRequests()
         await in_flight.drain()

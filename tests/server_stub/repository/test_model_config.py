@@ -17,7 +17,7 @@ def read(tmp_path, text, name="relu"):
     return model_config.read_pbtxt(tmp_path / name / "config.pbtxt", name)
 
 
-def test_all_of_a_configuration_is_kept_to(tmp_path):
+def test_every_supported_setting_is_read(tmp_path):
     (tmp_path / "relu").mkdir()
     (tmp_path / "relu" / "labels.txt").write_text("a\nb\nc\n")
     written = read(tmp_path, configs.RELU)
@@ -39,7 +39,7 @@ sequence_batching {
 """
 
 
-def test_sequences_are_read_too(tmp_path):
+def test_sequence_batching_is_read(tmp_path):
     controls = (Control("s", ControlKind.START, Datatype.FP32, (0.0, 1.0)), Control("i", ControlKind.CORRID, Datatype.BYTES))
     assert read(tmp_path, SEQUENCE).scheduling == SequencePolicy(controls, 5000, BatchingPolicy((2,), 9000), 3)
     direct = read(tmp_path, "sequence_batching { }").scheduling
@@ -90,7 +90,7 @@ def test_sequences_are_read_too(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_kept_to_is_named(tmp_path, text, sentence):
+def test_unsupported_settings_are_named(tmp_path, text, sentence):
     with pytest.raises(UsageError) as error:
         read(tmp_path, text)
     assert sentence in str(error.value)

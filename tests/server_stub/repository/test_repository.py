@@ -47,7 +47,7 @@ async def call(channel, path, message=b""):
     return await channel.unary_unary(path)(message)
 
 
-def test_H2_G1_a_server_that_loads_lives_and_is_not_ready(slow):
+def test_H2_G1_a_server_is_live_but_not_ready_while_it_loads(slow):
     repository, reached, let_go = slow
 
     async def main():
@@ -96,7 +96,7 @@ def test_H2_G1_a_server_that_loads_lives_and_is_not_ready(slow):
     assert (before, after) == (b"\x08\x02", b"\x08\x01")
 
 
-def test_a_repository_that_is_closed_loads_no_further_model(slow):
+def test_a_closed_repository_loads_no_further_model(slow):
     repository, reached, let_go = slow
     last = threading.Event()
 

@@ -33,21 +33,21 @@ class QueueDriver:
         )
 
 
-def test_without_batching_it_is_one_after_the_other():
+def test_without_batching_requests_are_executed_one_by_one():
     queue = QueueDriver(None)
     for name in "abc":
         queue.add(name)
     assert [queue.select(), queue.select(), queue.select(), queue.select()] == ["a", "b", "c", ""]
 
 
-def test_without_a_delay_all_who_are_there_go_up_to_the_largest_batch():
+def test_without_a_delay_all_waiting_requests_up_to_the_maximum_are_batched():
     queue = QueueDriver(BatchingPolicy(), 4)
     for name in "abcdef":
         queue.add(name)
     assert [queue.select(), queue.select(), queue.select(), len(queue.queue)] == ["abcd", "ef", "", 0]
 
 
-def test_a_batch_that_would_be_too_large_leaves_who_does_not_fit_in_front():
+def test_a_request_that_does_not_fit_stays_first_in_the_queue():
     queue = QueueDriver(BatchingPolicy(), 4)
     queue.add("a", size=3)
     queue.add("b", size=2)
@@ -55,7 +55,7 @@ def test_a_batch_that_would_be_too_large_leaves_who_does_not_fit_in_front():
     assert [queue.select(), queue.select()] == ["a", "bc"]
 
 
-def test_others_wait_for_a_preferred_size_as_long_as_the_delay():
+def test_other_batches_wait_for_a_preferred_size_up_to_the_delay():
     queue = QueueDriver(BatchingPolicy((4,), 100), 8)
     queue.add("a", 10)
     queue.add("b", 20)
@@ -69,7 +69,7 @@ def test_others_wait_for_a_preferred_size_as_long_as_the_delay():
     assert queue.select(200) == ("", "", 300)
 
 
-def test_the_largest_preferred_size_that_is_reached_goes():
+def test_the_largest_preferred_size_reached_is_executed():
     queue = QueueDriver(BatchingPolicy((2, 4), 100), 8)
     for name in "abc":
         queue.add(name)
@@ -79,7 +79,7 @@ def test_the_largest_preferred_size_that_is_reached_goes():
     assert queue.select() == "cdef"
 
 
-def test_a_batch_that_the_next_one_would_take_beyond_every_preferred_size_goes_at_once():
+def test_a_batch_is_executed_at_once_if_the_next_request_exceeds_every_preferred_size():
     queue = QueueDriver(BatchingPolicy((4,), 100), 8)
     queue.add("a", size=3)
     assert queue.select() == ("", "", 100)
@@ -87,14 +87,14 @@ def test_a_batch_that_the_next_one_would_take_beyond_every_preferred_size_goes_a
     assert queue.select() == "a"
 
 
-def test_after_the_delay_all_who_fit_go_together():
+def test_after_the_delay_all_requests_that_fit_are_executed():
     queue = QueueDriver(BatchingPolicy((2,), 100), 8)
     for name in "abc":
         queue.add(name)
     assert queue.select(100) == "abc"
 
 
-def test_sizes_that_requests_choose_must_be_alike_within_a_batch():
+def test_variable_shapes_must_be_equal_within_a_batch():
     queue = QueueDriver(BatchingPolicy((8,), 100), 8, variable_inputs=["x"])
     queue.add("a", shape=(3,))
     queue.add("b", shape=(3,))
@@ -102,21 +102,21 @@ def test_sizes_that_requests_choose_must_be_alike_within_a_batch():
     assert queue.select() == "ab", "c can never join them, so they need not wait"
 
 
-def test_higher_levels_go_first_and_unknown_ones_count_as_the_default():
+def test_higher_priorities_go_first_and_unknown_ones_are_the_default():
     queue = QueueDriver(BatchingPolicy(priority_levels=3, default_priority=2), 1)
     for name, priority in (("a", 3), ("b", 0), ("c", 9), ("d", 1), ("e", 2)):
         queue.add(name, priority=priority)
     assert [queue.select() for _ in range(5)] == ["d", "b", "c", "e", "a"]
 
 
-def test_without_levels_priorities_count_for_nothing():
+def test_without_priority_levels_priorities_are_ignored():
     queue = QueueDriver(BatchingPolicy(), 1)
     queue.add("a", priority=5)
     queue.add("b", priority=1)
     assert [queue.select(), queue.select()] == ["a", "b"]
 
 
-def test_a_full_queue_refuses_as_triton_does_and_each_level_is_a_queue():
+def test_a_full_queue_rejects_as_triton_does_and_each_level_has_its_own_limit():
     queue = QueueDriver(BatchingPolicy(priority_levels=2, default_priority=1, default_queue=QueuePolicy(max_size=1)))
     queue.add("a")
     with pytest.raises(ProtocolError, match=r"^\[request id: b\] Exceeds maximum queue size$") as error:
@@ -127,7 +127,7 @@ def test_a_full_queue_refuses_as_triton_does_and_each_level_is_a_queue():
     queue.add("d")
 
 
-def test_who_waited_too_long_is_rejected_when_a_batch_is_formed():
+def test_timed_out_requests_are_rejected_when_a_batch_is_formed():
     queue = QueueDriver(BatchingPolicy(default_queue=QueuePolicy(default_timeout_ns=5000, allow_timeout_override=True)), 1)
     queue.add("a")
     queue.add("b", timeout=2)
@@ -138,13 +138,13 @@ def test_who_waited_too_long_is_rejected_when_a_batch_is_formed():
     assert len(queue.queue) == 0
 
 
-def test_a_timeout_that_may_not_be_overridden_is_not():
+def test_a_request_cannot_set_a_timeout_unless_overrides_are_allowed():
     queue = QueueDriver(BatchingPolicy(), 1)
     queue.add("a", timeout=1)
     assert queue.select(10**9) == "a"
 
 
-def test_who_is_delayed_waits_on_behind_all_others_of_his_level():
+def test_delayed_requests_wait_behind_all_others_of_their_level():
     queue = QueueDriver(BatchingPolicy(default_queue=QueuePolicy(default_timeout_ns=10, delays=True)), 1)
     queue.add("a", 0)
     queue.add("b", 15)
@@ -152,7 +152,7 @@ def test_who_is_delayed_waits_on_behind_all_others_of_his_level():
     assert [queue.select(15), queue.select(15), queue.select(20), queue.select(20)] == ["b", "c", "a", ""]
 
 
-def test_a_delayed_one_who_is_put_back_lets_others_pass_still():
+def test_a_delayed_request_that_is_put_back_stays_behind_the_others():
     queue = QueueDriver(BatchingPolicy((2,), 10**6, default_queue=QueuePolicy(default_timeout_ns=10, delays=True)), 2)
     queue.add("a", 0)
     assert queue.select(11) == ("", "", 10**6)
@@ -161,7 +161,7 @@ def test_a_delayed_one_who_is_put_back_lets_others_pass_still():
     assert queue.select(12) == "bc"
 
 
-def test_while_a_batch_waits_the_next_deadline_wakes():
+def test_the_next_deadline_wakes_a_waiting_batch():
     queue = QueueDriver(BatchingPolicy((8,), 10_000, default_queue=QueuePolicy(allow_timeout_override=True)))
     queue.add("a", 0)
     queue.add("b", 100, timeout=3)
@@ -169,7 +169,7 @@ def test_while_a_batch_waits_the_next_deadline_wakes():
     assert queue.select(3101) == ("", "b", 10_000)
 
 
-def test_who_has_left_is_passed_over_and_frees_his_place():
+def test_a_cancelled_request_is_skipped_and_does_not_count():
     queue = QueueDriver(BatchingPolicy(default_queue=QueuePolicy(max_size=2)))
     queue.add("a")
     queue.queue.discard(queue.add("b"))
@@ -178,7 +178,7 @@ def test_who_has_left_is_passed_over_and_frees_his_place():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_nobody_is_lost_doubled_or_overtaken_whatever_comes(seed):
+def test_no_request_is_lost_repeated_or_overtaken(seed):
     chosen = random.Random(seed)
     max_size = chosen.randint(1, 8)
     preferred = tuple(sorted(chosen.sample(range(1, max_size + 1), chosen.randint(0, max_size))))

@@ -34,7 +34,7 @@ def test_S1_every_request_and_every_row_is_counted(wire):
     assert after["last_inference"] >= before["last_inference"]
 
 
-def test_S2_all_eight_durations_are_there(wire):
+def test_S2_all_eight_durations_are_reported(wire):
     infer(wire, 1)
     entry = stats(wire)
     assert (entry["name"], entry["version"]) == ("simple", "1")
@@ -49,13 +49,13 @@ def test_S3_statistics_of_an_unknown_model_are_400(wire):
     assert wire.get("/v2/models/simple/versions/9/stats").status == 400
 
 
-def test_S4_the_queue_count_rises_with_each_request(wire):
+def test_S4_the_queue_count_increases_with_each_request(wire):
     before = stats(wire)["inference_stats"]["queue"]["count"]
     infer(wire, 1)
     assert stats(wire)["inference_stats"]["queue"]["count"] == before + 1
 
 
-def test_what_is_refused_is_not_counted(wire):
+def test_rejected_requests_are_not_counted(wire):
     before = stats(wire)
     assert wire.infer({"inputs": []}).status == 400
     assert stats(wire) == before
@@ -70,7 +70,7 @@ def test_tritonclient_reads_the_same_over_both_protocols(wire, triton_http, trit
     assert [one.batch_size for one in over_grpc.batch_stats] == [one["batch_size"] for one in over_http["batch_stats"]]
 
 
-def test_a_success_is_split_into_its_phases():
+def test_a_success_adds_to_each_phase():
     statistics = Statistics()
     timing = Timing(started_ns=110, input_ready_ns=130, inferred_ns=170, finished_ns=250)
     statistics.add_success(100, timing, batch_size=4)
@@ -90,7 +90,7 @@ def test_a_success_is_split_into_its_phases():
     assert [(one["batch_size"], one["compute_infer"]) for one in entry["batch_stats"]] == [(4, {"count": 2, "ns": 80})]
 
 
-def test_a_batch_counts_once_as_an_execution_and_each_of_its_requests_bears_all_of_the_times():
+def test_a_batch_is_one_execution_and_each_request_counts_its_full_times():
     statistics = Statistics(epoch_ns=lambda: 7_000_000)
     statistics.add_execution(Timing(started_ns=110, input_ready_ns=130, inferred_ns=170, finished_ns=250), [(100, 2), (60, 1), (90, 1)])
     entry = statistics.document("m", "1")
@@ -105,7 +105,7 @@ def test_a_batch_counts_once_as_an_execution_and_each_of_its_requests_bears_all_
     assert [(one["batch_size"], one["compute_output"]) for one in entry["batch_stats"]] == [(4, {"count": 1, "ns": 80})]
 
 
-def test_a_failure_counts_as_nothing_else():
+def test_a_failure_adds_to_no_other_statistic():
     statistics = Statistics()
     statistics.add_failure(50, FailureReason.BACKEND)
     entry = statistics.document("m", "1")

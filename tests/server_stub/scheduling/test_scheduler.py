@@ -60,7 +60,7 @@ async def send(instances, scheduler, name, **parameters):
     return task
 
 
-def test_each_idle_instance_takes_one_and_the_others_wait():
+def test_each_idle_instance_takes_one_request_and_the_others_wait():
     async def main():
         instances = ManualInstances(count=2)
         scheduler = instances.scheduler(FifoQueue())
@@ -78,7 +78,7 @@ def test_each_idle_instance_takes_one_and_the_others_wait():
     asyncio.run(main())
 
 
-def test_what_an_instance_takes_ahead_is_still_pending():
+def test_prefetched_requests_are_still_pending():
     async def main():
         instances = ManualInstances(count=1, prefetch_count=1)
         scheduler = instances.scheduler(FifoQueue())
@@ -93,7 +93,7 @@ def test_what_an_instance_takes_ahead_is_still_pending():
     asyncio.run(main())
 
 
-def test_what_came_while_an_instance_was_busy_is_one_execution():
+def test_requests_that_arrive_while_an_instance_is_busy_become_one_batch():
     async def main():
         instances = ManualInstances()
         scheduler = instances.scheduler(BatchingQueue(BatchingPolicy(), 8))
@@ -112,7 +112,7 @@ def test_what_came_while_an_instance_was_busy_is_one_execution():
     asyncio.run(main())
 
 
-def test_a_batch_that_waits_goes_when_the_alarm_rings():
+def test_a_waiting_batch_starts_when_the_alarm_rings():
     async def main():
         instances = ManualInstances()
         scheduler = instances.scheduler(BatchingQueue(BatchingPolicy((4,), 1000), 8))
@@ -130,7 +130,7 @@ def test_a_batch_that_waits_goes_when_the_alarm_rings():
     asyncio.run(main())
 
 
-def test_a_timeout_is_a_failure_and_its_sentence_is_tritons():
+def test_a_timeout_is_a_failure_with_tritons_message():
     async def main():
         instances = ManualInstances()
         scheduler = instances.scheduler(BatchingQueue(BatchingPolicy(default_queue=QueuePolicy(default_timeout_ns=50)), 1))
@@ -147,7 +147,7 @@ def test_a_timeout_is_a_failure_and_its_sentence_is_tritons():
     asyncio.run(main())
 
 
-def test_a_full_line_refuses_and_counts_nothing():
+def test_a_full_queue_rejects_without_counting():
     async def main():
         instances = ManualInstances()
         scheduler = instances.scheduler(BatchingQueue(BatchingPolicy(default_queue=QueuePolicy(max_size=1)), 1))
@@ -162,7 +162,7 @@ def test_a_full_line_refuses_and_counts_nothing():
     asyncio.run(main())
 
 
-def test_who_leaves_while_he_waits_is_never_executed_and_counts_as_canceled():
+def test_a_request_cancelled_while_waiting_is_not_executed_and_counts_as_canceled():
     async def main():
         instances = ManualInstances()
         scheduler = instances.scheduler(FifoQueue())
@@ -197,7 +197,7 @@ def test_a_failed_batch_fails_all_of_its_requests():
     asyncio.run(main())
 
 
-def test_closing_tells_who_still_waits():
+def test_closing_fails_the_waiting_requests():
     async def main():
         instances = ManualInstances()
         scheduler = instances.scheduler(FifoQueue())

@@ -48,7 +48,7 @@ OLDEST = SequencePolicy(oldest=BatchingPolicy(), max_candidates=2)
 
 
 @pytest.mark.parametrize("policy", [DIRECT, OLDEST], ids=["direct", "oldest"])
-def test_a_sequence_goes_on_in_order_and_others_beside_it(policy):
+def test_sequences_are_executed_in_order_and_concurrently(policy):
     queue = QueueDriver(policy)
     for text in ("<1", "1", "<2", "1>", "2>"):
         queue.add(text)
@@ -60,7 +60,7 @@ def test_a_sequence_goes_on_in_order_and_others_beside_it(policy):
 
 
 @pytest.mark.parametrize("policy", [DIRECT, OLDEST], ids=["direct", "oldest"])
-def test_who_finds_no_slot_waits_until_a_sequence_ends(policy):
+def test_a_sequence_without_a_slot_waits_until_another_ends(policy):
     queue = QueueDriver(policy)
     for text in ("<1", "<2", "<3>", "<4>"):
         queue.add(text)
@@ -95,7 +95,7 @@ def test_with_the_oldest_strategy_a_sequence_has_one_request_at_a_time():
     assert queue.select() == "1>"
 
 
-def test_a_start_ends_the_sequence_of_that_id_before_it():
+def test_a_start_ends_the_previous_sequence_of_the_same_id():
     queue = QueueDriver(max_batch_size=1)
     queue.add("<1")
     queue.add("<1")
@@ -111,7 +111,7 @@ def refused(queue, text, **keys):
     return str(error.value)
 
 
-def test_after_its_end_or_too_long_a_pause_a_sequence_must_be_started_anew():
+def test_after_its_end_or_the_idle_timeout_a_sequence_must_be_started_again():
     sentence = "inference request for sequence 1 to model 'm' must specify the START flag on the first request of the sequence"
     queue = QueueDriver(SequencePolicy(max_idle_ns=100))
     queue.add("<1>")
@@ -124,7 +124,7 @@ def test_after_its_end_or_too_long_a_pause_a_sequence_must_be_started_anew():
     assert refused(queue, "1", now_ns=301) == sentence
 
 
-def test_an_idle_sequence_makes_room_for_one_that_waits():
+def test_an_idle_sequence_frees_its_slot_for_a_waiting_one():
     queue = QueueDriver(SequencePolicy(max_idle_ns=100), max_batch_size=1)
     queue.add("<1", 0)
     assert queue.select(0) == "<1"
@@ -135,7 +135,7 @@ def test_an_idle_sequence_makes_room_for_one_that_waits():
     assert queue.select(wake_ns) == "<2"
 
 
-def test_who_waits_longer_than_a_pause_may_be_is_kept_and_wakes_nobody_in_vain():
+def test_a_sequence_waiting_longer_than_the_idle_timeout_stays_and_causes_no_needless_wakeups():
     queue = QueueDriver(SequencePolicy(max_idle_ns=100), max_batch_size=1)
     queue.add("<1", 0)
     queue.add("<2", 0)
@@ -153,7 +153,7 @@ def test_who_waits_longer_than_a_pause_may_be_is_kept_and_wakes_nobody_in_vain()
 
 
 @pytest.mark.parametrize("policy", [DIRECT, OLDEST], ids=["direct", "oldest"])
-def test_who_has_left_is_passed_over_and_the_sequence_goes_on(policy):
+def test_a_cancelled_request_is_skipped_and_its_sequence_continues(policy):
     queue = QueueDriver(policy)
     queue.add("<1")
     left, last = queue.add("1"), queue.add("1>")
@@ -183,7 +183,7 @@ def test_controls_are_rows_of_their_types(starts, ends, expected):
     }
 
 
-def test_an_id_that_is_text_needs_a_control_that_takes_it():
+def test_a_text_id_needs_a_string_control():
     assert refused(QueueDriver(SequencePolicy(CONTROLS)), "<seven") == (
         "inference request for sequence seven to model 'm' must specify a correlation ID of type UINT64"
     )
@@ -191,7 +191,7 @@ def test_an_id_that_is_text_needs_a_control_that_takes_it():
     assert queue.add("<seven").controls["id"].tolist() == [[b"seven"]]
 
 
-def test_what_no_sequence_has_is_refused():
+def test_requests_without_an_id_or_with_a_batch_are_rejected():
     sentence = "inference request to model 'm' must specify a non-zero or non-empty correlation ID"
     assert refused(QueueDriver(), "0") == refused(QueueDriver(), "<>") == sentence
     assert refused(QueueDriver(), "<1", batch_size=2) == (
@@ -223,7 +223,7 @@ def test_Q2_the_example_sequence_with_its_id_at_the_end(wire):
     assert [infer(wire, "simple_dyna_sequence", value, sequence_id=1001, **flags) for value, flags in sent] == [1, 11, 1008]
 
 
-def test_what_perf_analyzer_looks_for_is_there_and_no_more(wire):
+def test_the_config_has_what_perf_analyzer_reads_and_no_other_batching(wire):
     config = wire.get("/v2/models/simple_dyna_sequence/config").json
     assert "dynamic_batching" not in config
     assert config["sequence_batching"]["oldest"]["max_candidate_sequences"] == 4096
@@ -231,7 +231,7 @@ def test_what_perf_analyzer_looks_for_is_there_and_no_more(wire):
     assert [one["name"] for one in wire.get("/v2/models/simple_dyna_sequence").json["inputs"]] == ["INPUT"]
 
 
-def test_the_config_over_grpc_is_tritons_message(triton_grpc):
+def test_the_config_over_grpc_has_tritons_controls(triton_grpc):
     config = triton_grpc.get_model_config("simple_sequence").config
     start, ready = config.sequence_batching.control_input
     assert (start.control[0].kind, list(start.control[0].int32_false_true), ready.control[0].kind) == (0, [0, 1], 1)

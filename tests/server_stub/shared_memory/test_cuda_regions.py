@@ -54,7 +54,7 @@ def ask_fronts(regions, ask):
     asyncio.run(main())
 
 
-def test_tensors_are_read_from_a_gpus_memory_and_written_to_it(regions, library, memory):
+def test_tensors_are_read_from_gpu_memory_and_written_to_it(regions, library, memory):
     def ask(client_library, url):
         memory[128:] = bytes(128)
         with client_library.InferenceServerClient(url) as client:
@@ -94,14 +94,14 @@ def test_tensors_are_read_from_a_gpus_memory_and_written_to_it(regions, library,
     ],
     ids=["short", "unknown", "no such GPU", "negative GPU", "too much", "nothing"],
 )
-def test_what_is_no_memory_of_a_gpu_is_refused(regions, library, handle, device_id, byte_size, sentence):
+def test_invalid_gpu_memory_is_rejected(regions, library, handle, device_id, byte_size, sentence):
     with pytest.raises(ProtocolError, match=r"^failed to register CUDA shared memory region: 'c'") as error:
         regions.register_cuda("c", handle, device_id, byte_size)
     assert sentence in str(error.value)
     assert (regions.cuda_status(), library.open) == ([], 0)
 
 
-def test_a_gpu_that_fails_costs_a_request(library):
+def test_a_gpu_error_fails_one_request(library):
     regions = SharedMemoryRegions(is_allowed=True, driver=CudaDriver(lambda _: library))
     regions.register_cuda("c", HANDLE, 0, 256)
     slot = regions.slice("c", 0, 64)
@@ -111,7 +111,7 @@ def test_a_gpu_that_fails_costs_a_request(library):
     assert error.value.kind is ErrorKind.INTERNAL
 
 
-def test_unless_it_is_allowed_no_memory_is_opened(library):
+def test_without_permission_no_memory_is_opened(library):
     regions = SharedMemoryRegions(is_allowed=False, driver=CudaDriver(lambda _: library))
     with pytest.raises(ProtocolError, match="--allow-client-shm") as error:
         regions.register_cuda("c", HANDLE, 0, 256)

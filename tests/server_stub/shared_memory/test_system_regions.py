@@ -101,7 +101,7 @@ def test_X1_tritonclient_registers_infers_and_unregisters(client):
 
 
 @pytest.mark.parametrize("library", [tritonclient.http.aio, tritonclient.grpc.aio], ids=["http.aio", "grpc.aio"])
-def test_X1_the_asynchronous_clients_do_so_too(allowing, region, library):
+def test_X1_the_asynchronous_clients_register_infer_and_unregister(allowing, region, library):
     async def main():
         port = allowing.http_port if library is tritonclient.http.aio else allowing.grpc_port
         async with library.InferenceServerClient(f"127.0.0.1:{port}") as opened:
@@ -167,7 +167,7 @@ def test_X1_regions_and_typed_contents_mix_over_grpc(allowing, to, region):
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_X2_a_second_region_of_a_name_is_refused(to, region, client):
+def test_X2_a_second_region_with_the_same_name_is_rejected(to, region, client):
     assert register(to, "r", f"/{region}").status == 200
     answer = register(to, "r", f"/{region}")
     assert (answer.status, answer.json) == (400, {"error": "shared memory region 'r' already in manager"})
@@ -177,7 +177,7 @@ def test_X2_a_second_region_of_a_name_is_refused(to, region, client):
     assert to.get(f"{PATH}/region/r/status").json == [{"name": "r", "key": f"/{region}", "offset": 0, "byte_size": 384}]
 
 
-def test_X3_unregistering_what_is_not_there_succeeds(to, client):
+def test_X3_unregistering_an_unknown_region_succeeds(to, client):
     assert to.send("POST", f"{PATH}/unregister").status == 200
     assert to.send("POST", f"{PATH}/region/nope/unregister").status == 200
     client.unregister_system_shared_memory("nope")
@@ -186,7 +186,7 @@ def test_X3_unregistering_what_is_not_there_succeeds(to, client):
     assert (answer.status, answer.json) == (404, {"error": "Unable to find system shared memory region: 'x'"})
 
 
-def test_X4_there_is_no_cuda_memory_without_a_gpu(to, client):
+def test_X4_without_a_gpu_cuda_regions_are_rejected(to, client):
     body = json.dumps({"raw_handle": {"b64": "AAAA"}, "device_id": 0, "byte_size": 4}).encode()
     answer = to.send("POST", "/v2/cudasharedmemory/region/c/register", body)
     assert (answer.status, answer.json) == (400, {"error": "failed to register CUDA shared memory region: 'c', GPUs not supported"})
@@ -196,7 +196,7 @@ def test_X4_there_is_no_cuda_memory_without_a_gpu(to, client):
         client.register_cuda_shared_memory("c", b"AAAA", 0, 4)
 
 
-def test_unless_it_is_allowed_nothing_can_be_registered(wire, triton_grpc, region):
+def test_without_permission_nothing_can_be_registered(wire, triton_grpc, region):
     answer = register(wire, "r", f"/{region}")
     assert (answer.status, "--allow-client-shm" in answer.json["error"]) == (501, True)
     assert wire.send("POST", f"{PATH}/unregister").status == 501
@@ -228,7 +228,7 @@ def test_unless_it_is_allowed_nothing_can_be_registered(wire, triton_grpc, regio
         ({"key": 5, "byte_size": 1}, 500, "attempt to access JSON non-string as string"),
     ],
 )  # as a real Triton 2.51 answers them
-def test_what_cannot_be_registered(to, region, body, status, text):
+def test_invalid_regions_are_rejected(to, region, body, status, text):
     encoded = json.dumps(body).replace("/KEY", f"/{region}").encode()
     answer = to.send("POST", f"{PATH}/region/r/register", encoded)
     assert answer.status == status
@@ -260,7 +260,7 @@ R = {"shared_memory_region": "r", "shared_memory_byte_size": 64}
         ({"binary_data_size": 64}, 400, "Input must set only one of the following fields"),
     ],
 )
-def test_inputs_that_do_not_lie_in_their_region(to, region, changed, status, text):
+def test_inputs_outside_their_region_are_rejected(to, region, changed, status, text):
     register(to, "r", f"/{region}")
     answer = to.infer({"inputs": vectors(**changed)})
     assert (answer.status, text in answer.json["error"]) == (status, True), answer.json
@@ -280,7 +280,7 @@ def test_inputs_that_do_not_lie_in_their_region(to, region, changed, status, tex
         ({**R, "classification": 2}, 400, "Output can't set both 'shared_memory_region' and 'classification'"),
     ],
 )
-def test_outputs_that_do_not_fit_their_region(to, region, parameters, status, text):
+def test_outputs_too_large_for_their_region_are_errors(to, region, parameters, status, text):
     register(to, "r", f"/{region}")
     before = (FOLDER / region).read_bytes()
     answer = to.infer({"inputs": vectors(), "outputs": [{"name": "OUTPUT0", "parameters": parameters}]})
@@ -288,7 +288,7 @@ def test_outputs_that_do_not_fit_their_region(to, region, parameters, status, te
     assert (FOLDER / region).read_bytes() == before
 
 
-def test_a_file_that_has_become_shorter_costs_one_request(to, region):
+def test_a_truncated_file_fails_one_request(to, region):
     register(to, "r", f"/{region}")
     os.truncate(FOLDER / region, 100)
     answer = to.infer({"inputs": vectors()})
@@ -296,7 +296,7 @@ def test_a_file_that_has_become_shorter_costs_one_request(to, region):
     assert to.get("/v2/health/live").status == 200
 
 
-def test_a_file_that_cannot_be_written_costs_one_request():
+def test_a_file_that_cannot_be_written_fails_one_request():
     class Full:
         def read(self, offset, byte_size):
             return b""
@@ -310,7 +310,7 @@ def test_a_file_that_cannot_be_written_costs_one_request():
     assert error.value.kind is ErrorKind.INTERNAL
 
 
-def test_no_way_leads_out_of_the_folder(tmp_path):
+def test_keys_cannot_lead_out_of_the_folder(tmp_path):
     inside, outside = tmp_path / "shm", tmp_path / "secret"
     inside.mkdir()
     outside.write_bytes(bytes(16))
@@ -325,7 +325,7 @@ def test_no_way_leads_out_of_the_folder(tmp_path):
     assert regions.status() == []
 
 
-def test_a_region_that_is_let_go_stays_open_for_the_request_that_uses_it(tmp_path):
+def test_an_unregistered_region_stays_open_for_requests_that_use_it(tmp_path):
     pathlib.Path(tmp_path, "file").write_bytes(b"0123456789")
     regions = SharedMemoryRegions(tmp_path, is_allowed=True)
     regions.register("r", "file", 2, 8)

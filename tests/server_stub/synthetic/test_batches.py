@@ -18,7 +18,7 @@ from tests.conditions import until
 MS, S = 10**6, 10**9
 
 
-def test_nobody_is_served_before_the_batch_is_complete():
+def test_no_request_is_served_before_its_batch_is_full():
     queue = SimulatedBatchQueue(ServiceModel(Linear(10)), Batch(3, is_awaited=True))
     assert queue.arrive(ArrivedRequest(0, 1, "a")) == queue.arrive(ArrivedRequest(5, 1, "b")) == []
     assert (queue.next_ns, len(queue)) == (None, 2)
@@ -31,7 +31,7 @@ def test_nobody_is_served_before_the_batch_is_complete():
     ]
 
 
-def test_up_to_so_many_go_with_a_server_that_becomes_free():
+def test_a_free_server_takes_waiting_requests_up_to_the_batch_size():
     queue = SimulatedBatchQueue(ServiceModel(Linear(10, row_ns=1)), Batch(3))
     assert queue.arrive(ArrivedRequest(0, 1))[0].departed_ns == 11
     for instant_ns in range(1, 6):
@@ -41,7 +41,7 @@ def test_up_to_so_many_go_with_a_server_that_becomes_free():
     assert [(one.started_ns, one.departed_ns, len(one.members)) for one in queue.advance(100)] == [(24, 36, 2)]
 
 
-def test_however_late_time_is_moved_on_services_begin_when_they_should():
+def test_batches_start_at_the_right_time_however_late_the_simulation_is_advanced():
     queue = SimulatedBatchQueue(ServiceModel(Linear(10)), Batch(2))
     queue.arrive(ArrivedRequest(0, 1))
     queue.arrive(ArrivedRequest(1, 1))
@@ -49,7 +49,7 @@ def test_however_late_time_is_moved_on_services_begin_when_they_should():
     assert (second.started_ns, [one.arrived_ns for one, _ in second.members]) == (10, [1])
 
 
-def test_rows_count_and_a_request_that_does_not_fit_leads_the_next_batch():
+def test_a_request_whose_rows_do_not_fit_starts_the_next_batch():
     queue = SimulatedBatchQueue(ServiceModel(Linear(0, row_ns=10)), Batch(4, is_awaited=True))
     queue.arrive(ArrivedRequest(0, 3, "a"))
     (first,) = queue.arrive(ArrivedRequest(0, 2, "b"))
@@ -89,7 +89,7 @@ def test_a_closed_loop_of_k_batches_has_throughput_b_by_d_and_response_time_k_ti
 
 
 @pytest.mark.parametrize(("rate", "mean"), [(0.3, 5.09), (0.8, 18.7)])
-def test_linear_batches_of_any_size_have_the_mean_that_theory_gives(rate, mean):
+def test_mean_response_times_of_linear_batches_follow_theory(rate, mean):
     """Batches of a + 2 with a = 1, Poisson arrivals (Inoue, arXiv 1912.06322; the mean itself by simulation)."""
     chosen, now = random.Random(5), 0.0
     queue = SimulatedBatchQueue(ServiceModel(Linear(2 * S, row_ns=S)), Batch(10**6))
@@ -107,13 +107,13 @@ def test_linear_batches_of_any_size_have_the_mean_that_theory_gives(rate, mean):
     assert np.mean(responses) <= 1.01 * min(first, second)
 
 
-def test_several_servers_take_batches_side_by_side():
+def test_several_servers_execute_batches_concurrently():
     queue = SimulatedBatchQueue(ServiceModel(Linear(10), servers=2), Batch(2, is_awaited=True))
     begun = [service for instant in (0, 0, 1, 1) for service in queue.arrive(ArrivedRequest(instant, 1))]
     assert [(one.started_ns, one.departed_ns) for one in begun] == [(0, 10), (1, 11)]
 
 
-def test_a_draw_belongs_to_the_batch_and_a_failure_to_the_request():
+def test_service_times_are_per_batch_and_failures_per_request():
     law = ServiceModel(Exponential(10 * MS), failures=Failures(0.5, ErrorKind.INTERNAL), seed=3, batch=Batch(2, is_awaited=True))
     services, _ = closed_loop(law, 2, 2000)
     again, _ = closed_loop(law, 2, 2000)
@@ -127,7 +127,7 @@ def request(rows=1):
     return InferRequest("synthetic", (tensor_from_array("INPUT0", Datatype.FP32, np.ones((rows, 2), np.float32)),))
 
 
-def test_the_model_counts_a_batch_as_one_execution_and_takes_who_left_along():
+def test_the_model_counts_a_batch_as_one_execution_and_keeps_cancelled_requests_in_it():
     async def main():
         model = SyntheticModel(ServiceModel(Linear(MS, row_ns=MS), batch=Batch(4, is_awaited=True)))
         left = asyncio.ensure_future(model.infer(request(), 0, lambda response: response))
@@ -146,7 +146,7 @@ def test_the_model_counts_a_batch_as_one_execution_and_takes_who_left_along():
     assert entry["inference_stats"]["queue"] == {"count": 2, "ns": 0}
 
 
-def test_a_batch_that_waits_for_a_server_is_begun_by_the_alarm():
+def test_a_batch_waiting_for_a_server_is_started_by_the_alarm():
     async def main():
         model = SyntheticModel(ServiceModel(Linear(MS), batch=Batch(1)))
         await asyncio.gather(*(model.infer(request(), 0, lambda response: response) for _ in range(3)))

@@ -12,7 +12,7 @@ from server_stub.synthetic.service_model import Batch, Exponential, Failures, Li
 MS, S = 10**6, 10**9
 
 
-def test_the_example_reads_as_it_says():
+def test_the_example_is_parsed_in_all_its_parts():
     assert parse_service_model(EXAMPLE) == ServiceModel(
         service=Exponential(10 * MS),
         servers=1,
@@ -49,11 +49,11 @@ def test_the_example_reads_as_it_says():
         ("batch=upto:64", ServiceModel(batch=Batch(64))),
     ],
 )
-def test_what_can_be_written(text, law):
+def test_valid_declarations_are_parsed(text, law):
     assert parse_service_model(text) == law
 
 
-def test_every_law_that_help_names_can_be_written():
+def test_every_distribution_in_the_help_is_accepted():
     assert all(parse_service_model(f"service={law}") for law in SERVICE_EXAMPLES)
 
 
@@ -119,7 +119,7 @@ def test_every_law_that_help_names_can_be_written():
         ("lead=11ms", "--synthetic lead=11ms: 11ms is too long; the maximum is 10ms."),
     ],
 )
-def test_every_mistake_names_the_part_and_the_fix(text, sentence):
+def test_every_error_names_the_part_and_the_fix(text, sentence):
     with pytest.raises(UsageError) as error:
         parse_service_model(text)
     assert str(error.value).startswith("--synthetic")

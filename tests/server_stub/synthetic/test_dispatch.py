@@ -52,7 +52,7 @@ async def until_waiting(departures, count):
     await until(lambda: len(departures._waiting) == count)
 
 
-def test_the_alarm_is_set_to_the_next_departure_and_only_who_is_due_is_let_go():
+def test_the_alarm_is_set_to_the_next_departure_and_wakes_only_due_requests():
     async def main():
         clockwork, gone = Clockwork(), []
         departures = DepartureTimer(clockwork.read, clockwork.make_alarm)
@@ -78,7 +78,7 @@ def test_the_alarm_is_set_to_the_next_departure_and_only_who_is_due_is_let_go():
     asyncio.run(main())
 
 
-def test_who_gave_up_waiting_is_passed_over():
+def test_cancelled_requests_are_skipped():
     async def main():
         clockwork = Clockwork()
         departures = DepartureTimer(clockwork.read, clockwork.make_alarm)
@@ -93,7 +93,7 @@ def test_who_gave_up_waiting_is_passed_over():
     asyncio.run(main())
 
 
-def test_closing_ends_the_alarm_and_the_waiting():
+def test_closing_releases_the_alarm_and_cancels_waiting_requests():
     async def main():
         clockwork = Clockwork()
         departures = DepartureTimer(clockwork.read, clockwork.make_alarm)
@@ -108,7 +108,7 @@ def test_closing_ends_the_alarm_and_the_waiting():
 
 
 @pytest.mark.parametrize("alarm", ALARMS)
-def test_nobody_departs_early_or_out_of_turn(run, alarm):
+def test_requests_depart_in_order_and_never_early(run, alarm):
     async def main():
         departures, gone = DepartureTimer(make_alarm=alarm), []
         begin_ns = time.monotonic_ns()
@@ -127,7 +127,7 @@ def test_nobody_departs_early_or_out_of_turn(run, alarm):
 
 
 @pytest.mark.parametrize("alarm", ALARMS)
-def test_an_alarm_set_anew_rings_for_the_last_instant_alone(run, alarm):
+def test_an_alarm_set_again_rings_only_for_the_latest_instant(run, alarm):
     async def main():
         rung: asyncio.Queue[int] = asyncio.Queue()
         one = alarm(asyncio.get_running_loop(), lambda: rung.put_nowait(time.monotonic_ns()))
@@ -154,7 +154,7 @@ def test_this_machine_has_the_precise_alarm(run):
 
 
 @pytest.mark.parametrize("lack", ["platform", "timerfd", "readers"])
-def test_without_timerfd_the_loops_own_timer_serves(monkeypatch, lack):
+def test_without_timerfd_the_loop_timer_is_used(monkeypatch, lack):
     def refuse(*_):
         raise NotImplementedError
 

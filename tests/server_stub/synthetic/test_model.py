@@ -43,7 +43,7 @@ def infer(model, asked, arrived_ns):
     return model.infer(asked, arrived_ns, lambda response: response)
 
 
-def test_requests_at_once_wait_for_the_declared_server_and_come_back_in_order():
+def test_concurrent_requests_wait_for_the_simulated_server_and_return_in_order():
     ended = []
 
     async def use(model):
@@ -64,7 +64,7 @@ def test_requests_at_once_wait_for_the_declared_server_and_come_back_in_order():
     }  # fmt: skip
 
 
-def test_with_servers_for_all_nobody_waits():
+def test_with_enough_servers_no_request_waits():
     async def use(model):
         arrived_ns = time.monotonic_ns()
         await asyncio.gather(*(infer(model, request(), arrived_ns) for _ in range(20)))
@@ -72,7 +72,7 @@ def test_with_servers_for_all_nobody_waits():
     assert serve(ServiceModel(Linear(MS), servers=20), use)["queue"] == (20, 0)
 
 
-def test_the_batch_size_counts_in_a_linear_law_and_in_the_statistics():
+def test_the_batch_size_counts_in_linear_service_times_and_in_the_statistics():
     async def use(model):
         await infer(model, request(batch_size=8), time.monotonic_ns())
         (batch,) = model.statistics()["batch_stats"]
@@ -81,7 +81,7 @@ def test_the_batch_size_counts_in_a_linear_law_and_in_the_statistics():
     serve(ServiceModel(Linear(100_000, row_ns=100_000)), use)
 
 
-def test_what_is_refused_takes_no_place_and_no_draw():
+def test_a_rejected_request_uses_no_server_and_no_random_value():
     law = ServiceModel(Exponential(MS), seed=4)
 
     async def use(model):
@@ -93,7 +93,7 @@ def test_what_is_refused_takes_no_place_and_no_draw():
     assert serve(law, use)["compute_infer"] == (1, first_ns)
 
 
-def test_a_client_that_leaves_does_not_free_the_server():
+def test_a_disconnecting_client_does_not_free_the_simulated_server():
     async def use(model):
         arrived_ns = time.monotonic_ns()
         left = asyncio.ensure_future(infer(model, request(), arrived_ns))
@@ -104,7 +104,7 @@ def test_a_client_that_leaves_does_not_free_the_server():
     assert serve(ServiceModel(Linear(3 * MS)), use)["queue"] == (1, 3 * MS)
 
 
-def test_a_declared_failure_counts_as_one_with_its_time():
+def test_a_simulated_failure_is_counted_with_its_time():
     async def use(model):
         with pytest.raises(ProtocolError, match="as its service model specifies") as error:
             await infer(model, request(), time.monotonic_ns())
@@ -140,7 +140,7 @@ def triton_input(values):
     return given
 
 
-def test_both_fronts_count_the_declared_service_time_to_the_nanosecond(synthetic, wire_to):
+def test_both_front_ends_count_the_simulated_service_time_to_the_nanosecond(synthetic, wire_to):
     server = synthetic("service=linear:2ms+1ms/row,servers=2")
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
     with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
@@ -157,7 +157,7 @@ def test_both_fronts_count_the_declared_service_time_to_the_nanosecond(synthetic
 @pytest.mark.parametrize(
     ("status", "grpc_status"), [(400, "StatusCode.INVALID_ARGUMENT"), (500, "StatusCode.INTERNAL"), (503, "StatusCode.UNAVAILABLE")]
 )
-def test_declared_errors_have_their_status_in_both_protocols(synthetic, wire_to, status, grpc_status):
+def test_simulated_errors_have_their_status_in_both_protocols(synthetic, wire_to, status, grpc_status):
     server = synthetic(f"service=constant:1ms,errors=100%:{status}")
     answer = wire_to(server).infer(document(np.ones((1, 1))), model="synthetic")
     assert (answer.status, answer.json) == (
@@ -172,7 +172,7 @@ def test_declared_errors_have_their_status_in_both_protocols(synthetic, wire_to,
     assert error.value.status() == grpc_status
 
 
-def test_by_default_it_takes_5_ms_one_after_the_other(wire):
+def test_by_default_requests_take_5_ms_each_one_after_the_other(wire):
     before = wire.get("/v2/models/synthetic/stats").json["model_stats"][0]["inference_stats"]["compute_infer"]
     answer = wire.infer(document(np.array([[1, 2, 3]])), model="synthetic")
     assert answer.json["outputs"] == [{"name": "OUTPUT0", "datatype": "FP32", "shape": [1, 3], "data": [1.0, 2.0, 3.0]}]

@@ -50,7 +50,7 @@ laws = st.builds(
 stalls = st.integers(2, 9000).flatmap(lambda period: st.builds(Stall, st.integers(1, period - 1), st.just(period), st.booleans()))
 
 
-def test_a_request_that_finds_a_free_server_is_served_at_once_and_others_wait():
+def test_a_request_is_served_at_once_if_a_server_is_free_and_waits_otherwise():
     assert passages(ServiceModel(Linear(5)), [100, 102, 200]) == [
         ServedRequest(100, 100, 105),
         ServedRequest(102, 105, 110),
@@ -58,12 +58,12 @@ def test_a_request_that_finds_a_free_server_is_served_at_once_and_others_wait():
     ]
 
 
-def test_two_servers_serve_two_and_the_third_takes_the_one_that_is_free_first():
+def test_with_two_servers_the_third_request_takes_the_one_free_first():
     law = ServiceModel(Linear(0, row_ns=10), servers=2)
     assert passages(law, [0, 1, 2], [3, 1, 1]) == [ServedRequest(0, 0, 30), ServedRequest(1, 1, 11), ServedRequest(2, 11, 21)]
 
 
-def test_service_linear_in_the_batch_is_what_it_costs_and_each_row():
+def test_linear_service_adds_a_time_per_row_to_a_fixed_time():
     assert [one.departed_ns - one.started_ns for one in passages(ServiceModel(Linear(5, row_ns=2)), [0, 100, 200], [1, 8, 64])] == [
         7,
         21,
@@ -71,7 +71,7 @@ def test_service_linear_in_the_batch_is_what_it_costs_and_each_row():
     ]
 
 
-def test_an_arrival_before_the_last_one_is_refused():
+def test_an_arrival_before_the_previous_one_is_an_error():
     queue = SimulatedQueue(ServiceModel())
     queue.arrive(10)
     with pytest.raises(ValueError, match="arrives at 9 ns, before the previous one at 10 ns"):
@@ -79,7 +79,7 @@ def test_an_arrival_before_the_last_one_is_refused():
 
 
 @given(gaps_ns, laws)
-def test_one_server_keeps_lindleys_recursion_to_the_nanosecond(gaps, law):
+def test_one_server_follows_lindleys_recursion_to_the_nanosecond(gaps, law):
     law = dataclasses.replace(law, servers=1)
     waited_ns, services = 0, draws_ns(law, len(gaps))
     found = passages(law, itertools.accumulate(gaps))
@@ -91,7 +91,7 @@ def test_one_server_keeps_lindleys_recursion_to_the_nanosecond(gaps, law):
 
 
 @given(gaps_ns, laws)
-def test_several_servers_keep_kiefer_and_wolfowitzs_recursion(gaps, law):
+def test_several_servers_follow_the_kiefer_wolfowitz_recursion(gaps, law):
     workloads_ns, services = [0] * law.servers, draws_ns(law, len(gaps))
     for number, one in enumerate(passages(law, itertools.accumulate(gaps))):
         workloads_ns = sorted(max(0, left - (gaps[number] if number else 0)) for left in workloads_ns)
@@ -100,7 +100,7 @@ def test_several_servers_keep_kiefer_and_wolfowitzs_recursion(gaps, law):
 
 
 @given(gaps_ns, laws, st.none() | stalls)
-def test_who_comes_first_is_served_first(gaps, law, stall):
+def test_requests_are_served_in_order_of_arrival(gaps, law, stall):
     law = dataclasses.replace(law, stall=stall)
     found = passages(law, itertools.accumulate(gaps))
     assert all(one.arrived_ns <= one.started_ns <= one.departed_ns for one in found)
@@ -110,7 +110,7 @@ def test_who_comes_first_is_served_first(gaps, law, stall):
 
 
 @given(gaps_ns, laws)
-def test_nobody_waits_while_a_server_is_idle(gaps, law):
+def test_no_request_waits_while_a_server_is_idle(gaps, law):
     found = passages(law, itertools.accumulate(gaps))
     for one in found:
         instants = {one.arrived_ns, *(other.departed_ns for other in found if one.arrived_ns <= other.departed_ns < one.started_ns)}
@@ -119,7 +119,7 @@ def test_nobody_waits_while_a_server_is_idle(gaps, law):
 
 
 @given(gaps_ns, laws, stalls)
-def test_nothing_departs_in_a_stall(gaps, law, stall):
+def test_no_request_departs_during_a_stall(gaps, law, stall):
     first, *_ = found = passages(dataclasses.replace(law, stall=stall), itertools.accumulate(gaps))
     for one in found:
         within_ns = (one.departed_ns - first.arrived_ns) % stall.period_ns
@@ -127,7 +127,7 @@ def test_nothing_departs_in_a_stall(gaps, law, stall):
 
 
 @given(gaps_ns, laws, stalls)
-def test_who_arrives_in_a_stall_that_drains_at_once_departs_at_its_end(gaps, law, stall):
+def test_a_request_arriving_in_a_stall_that_drains_at_once_departs_at_its_end(gaps, law, stall):
     stall = dataclasses.replace(stall, drains_at_once=True)
     first, *_ = found = passages(dataclasses.replace(law, stall=stall), itertools.accumulate(gaps))
     for one in found:
@@ -164,7 +164,7 @@ def test_a_stall_in_the_middle_of_service_at_once_and_at_pace():
     assert ended == [3, 10_002, 10_005, 10_008]
 
 
-def test_coordinated_omissions_percentiles_are_half_a_second_and_nine_tenths():
+def test_a_stall_of_one_second_in_ten_gives_the_textbook_percentiles():
     arrivals = [number * MS for number in range(100_000)]  # 1000/s for ten periods
     responses_ns = [one.departed_ns - one.arrived_ns for one in passages(ServiceModel(Linear(100_000), stall=AT_ONCE), arrivals)]
     quantiles_ns = statistics.quantiles(responses_ns, n=100)
@@ -174,7 +174,7 @@ def test_coordinated_omissions_percentiles_are_half_a_second_and_nine_tenths():
 
 
 @pytest.mark.parametrize("utilisation", [0.5, 0.8])
-def test_M_M_1_responds_in_the_mean_and_the_quantiles_of_the_closed_form(utilisation):
+def test_M_M_1_response_times_have_the_mean_and_quantiles_of_theory(utilisation):
     found = passages(ServiceModel(Exponential(10 * MS), seed=3), poisson_ns(100 * utilisation, 200_000))
     responses_s = [(one.departed_ns - one.arrived_ns) / S for one in found]
     spare_per_s = 100 * (1 - utilisation)
@@ -184,7 +184,7 @@ def test_M_M_1_responds_in_the_mean_and_the_quantiles_of_the_closed_form(utilisa
 
 
 @pytest.mark.parametrize(("utilisation", "mean", "p95", "p99"), [(0.5, 1.5, 3.051, 4.336), (0.8, 3.0, 7.620, 11.356)])
-def test_M_D_1_responds_as_it_should_in_units_of_the_service_time(utilisation, mean, p95, p99):
+def test_M_D_1_response_times_have_the_mean_and_quantiles_of_theory(utilisation, mean, p95, p99):
     found = passages(ServiceModel(Linear(10 * MS)), poisson_ns(100 * utilisation, 200_000))
     responses = [(one.departed_ns - one.arrived_ns) / (10 * MS) for one in found]
     quantiles = statistics.quantiles(responses, n=100)
@@ -192,7 +192,7 @@ def test_M_D_1_responds_as_it_should_in_units_of_the_service_time(utilisation, m
     assert (quantiles[94], quantiles[98]) == pytest.approx((p95, p99), rel=0.06)
 
 
-def test_M_M_c_waits_as_erlang_says():
+def test_M_M_c_waiting_times_follow_erlang_c():
     servers, offered = 3, 2.4  # erlangs
     last = offered**servers / math.factorial(servers) * servers / (servers - offered)
     waiting_share = last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)
@@ -202,7 +202,7 @@ def test_M_M_c_waits_as_erlang_says():
 
 
 @pytest.mark.parametrize("service", [Exponential(10 * MS), Lognormal(10 * MS, 0.5), Lognormal(10 * MS, 1.0)])
-def test_draws_are_of_the_law(service):
+def test_service_times_follow_their_distribution(service):
     count, law = 50_000, ServiceModel(service, seed=11)
     drawn_ns = sorted(draws_ns(law, count))
     assert statistics.fmean(drawn_ns) == pytest.approx(service.mean_ns(1), rel=0.02)
@@ -217,7 +217,7 @@ def test_draws_are_of_the_law(service):
     assert max(abs((rank + 0.5) / count - share_below(value)) for rank, value in enumerate(drawn_ns)) < 1.63 / math.sqrt(count)
 
 
-def test_a_requests_draw_hangs_on_seed_and_number_alone():
+def test_a_requests_random_values_depend_only_on_seed_and_number():
     law = ServiceModel(Exponential(10 * MS), seed=7)
     slowly, at_once = passages(law, [number * S for number in range(50)]), passages(law, [0] * 50)
     services = [one.departed_ns - one.started_ns for one in slowly]
@@ -226,14 +226,14 @@ def test_a_requests_draw_hangs_on_seed_and_number_alone():
     assert services[:3] == [26_377_454, 2_250_045, 5_398_987], "the truth of a seed stays what it was"
 
 
-def test_shares_stay_off_0_and_1_and_a_laws_extremes_are_finite():
+def test_shares_exclude_0_and_1_and_extreme_service_times_are_finite():
     for share in (0.5 / 2**52, 1 - 0.5 / 2**52):
         assert 0 < share < 1
         assert Lognormal(10 * MS, 5.0).quantile_ns(share, 1) > 0
         assert 0 < Exponential(10 * MS).quantile_ns(share, 1) < 40 * 10 * MS
 
 
-def test_the_declared_share_fails_after_the_service_of_others_and_with_the_declared_kind():
+def test_the_configured_share_of_requests_fails_with_the_configured_error_after_the_usual_service():
     law = ServiceModel(Exponential(10 * MS), seed=1)
     failing = dataclasses.replace(law, failures=Failures(0.1, ErrorKind.UNAVAILABLE))
     arrivals = poisson_ns(50, 20_000)
@@ -245,11 +245,11 @@ def test_the_declared_share_fails_after_the_service_of_others_and_with_the_decla
 
 
 @pytest.mark.parametrize(("share", "kinds"), [(0.0, {None}), (1.0, {ErrorKind.INTERNAL})])
-def test_none_or_all_may_fail(share, kinds):
+def test_the_failing_share_may_be_0_or_1(share, kinds):
     assert {one.failure for one in passages(ServiceModel(failures=Failures(share, ErrorKind.INTERNAL)), range(200))} == kinds
 
 
-def test_a_slow_start_decays_from_the_first_request_on():
+def test_a_slow_start_decays_from_the_first_request():
     law = ServiceModel(Linear(10 * MS), slow_start=SlowStart(3, 10 * S))
     first_ns = 77 * S
     found = passages(law, [first_ns, first_ns + 10 * S, first_ns + 100 * S])
@@ -258,13 +258,13 @@ def test_a_slow_start_decays_from_the_first_request_on():
 
 
 @pytest.mark.parametrize(("drift_per_s", "expected_ms"), [(0.01, [10, 11, 20]), (-0.01, [10, 9, 0]), (-0.1, [10, 0, 0])])
-def test_drift_adds_its_share_every_second_and_takes_no_more_than_there_is(drift_per_s, expected_ms):
+def test_drift_adds_its_share_every_second_and_never_makes_service_negative(drift_per_s, expected_ms):
     found = passages(ServiceModel(Linear(10 * MS), drift_per_s=drift_per_s), [0, 10 * S, 100 * S])
     assert [(one.departed_ns - one.started_ns) / MS for one in found] == expected_ms
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**62))
-def test_errors_do_not_add_up_however_late_it_is(first_ns):
+def test_rounding_errors_do_not_accumulate(first_ns):
     found = passages(ServiceModel(Linear(1_000_003)), [first_ns] * 1000)
     assert found[-1].departed_ns == first_ns + 1000 * 1_000_003
