@@ -1,4 +1,4 @@
-"""The real server in a process of its own, once a session, and the clients that talk to it."""
+"""The server in a process of its own, once per session, and clients for it."""
 
 import contextlib
 import dataclasses
@@ -19,7 +19,7 @@ from tests.telemetry.fake_nvml.library import compile_into
 
 
 class StartedServer:
-    """A server process; `ready` is the line it prints, `stderr` what it said until it ended."""
+    """A server process. `ready` is its ready line."""
 
     def __init__(self, *arguments: str, environment: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -47,14 +47,14 @@ class StartedServer:
         return int(self.ready["metrics_port"])
 
     def end(self) -> tuple[int, str, str]:
-        """Closes its stdin and waits: the exit code, the rest of stdout, and stderr."""
+        """Close its stdin and wait: the exit code, the rest of stdout, and stderr."""
         stdout, stderr = self.process.communicate(timeout=120)
         return self.process.returncode, stdout, stderr
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A reply over HTTP, as it came."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -67,7 +67,7 @@ class Answer:
 
 
 class Wire:
-    """One connection by the standard library's client, which knows nothing of v2."""
+    """One connection of the standard library's HTTP client."""
 
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -81,7 +81,7 @@ class Wire:
         return Answer(response.status, response.headers, response.read())  # type: ignore[arg-type]  # an email.Message reads as a mapping
 
     def infer(self, document: object, *, binary: bytes = b"", model: str = "simple", header_length: int | None = None) -> Answer:
-        """Posts an infer request: a JSON document, or bytes in its place, with binary data behind it."""
+        """Post an infer request: a JSON document, or bytes instead, followed by binary data."""
         text = document if isinstance(document, bytes) else json.dumps(document).encode()
         headers = {}
         if binary or header_length is not None:
@@ -94,7 +94,7 @@ class Wire:
 
 @pytest.fixture(scope="session")
 def compiled_nvml(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The fake of NVIDIA's management library, which tells of the GPUs in a script."""
+    """A fake of NVIDIA's management library, with the GPUs of a script."""
     return compile_into(tmp_path_factory.mktemp("nvml"))
 
 
@@ -126,7 +126,7 @@ def wire(server: StartedServer) -> Iterator[Wire]:
 
 @pytest.fixture
 def wire_to() -> Iterator[Callable[[StartedServer], Wire]]:
-    """Opens connections to servers, and closes them all."""
+    """A function that opens connections to servers. All are closed at the end."""
     with contextlib.ExitStack() as opened:
         yield lambda server: opened.enter_context(contextlib.closing(Wire(server.http_port)))
 

@@ -1,4 +1,4 @@
-"""The short form of benchmarks/fuzz_server.py: requests broken at random, to the server as it runs."""
+"""A short run of benchmarks/fuzz_server.py: randomly broken requests to a running server."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""On a machine with an NVIDIA GPU alone: `make test-gpu`. Nothing of this has run yet, since none was at hand."""
+"""Tests that need an NVIDIA GPU: `make test-gpu`. They have not run yet, for lack of one."""
 
 import http.client
 import re
@@ -8,14 +8,14 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]  # CUDA takes its time to start
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]  # CUDA starts slowly
 LIBRARIES = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 IMAGES = np.random.default_rng(3).random((2, 3, 224, 224), dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
 def servers(start_server):
-    """One on each device."""
+    """One server on each device."""
     models = ("--model", "simple", "simple_dyna_sequence", "identity_bf16", "densenet_onnx", "densenet_batch", "--allow-client-shm")
     started = {device: start_server("--device", device, *models) for device in ("cpu", "cuda")}
     yield started
@@ -100,6 +100,6 @@ def test_NVML_reports_the_utilisation(servers):
         connection.close()
         return max(map(float, found))
 
-    while utilisation() == 0:  # the test's time-out ends it
+    while utilisation() == 0:  # bounded by the test's timeout
         for _ in range(20):
             infer(servers["cuda"], tritonclient.grpc, "densenet_batch", {"data_0": IMAGES})

@@ -1,4 +1,4 @@
-"""How the server starts and ends."""
+"""Starting and stopping the server."""
 
 import contextlib
 import http.client
@@ -49,7 +49,7 @@ def test_the_threads_leave_a_cpu_free(server):
 
 
 def await_refusal(port):
-    """Returns when the server takes no more connections."""
+    """Wait until the server refuses connections."""
     with contextlib.suppress(ConnectionError):
         while True:
             socket.create_connection(("127.0.0.1", port), timeout=30).close()
@@ -63,10 +63,10 @@ def test_a_signal_stops_it_after_the_requests_in_flight(start_server, number):
     head = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
     with socket.create_connection(("127.0.0.1", started.http_port), timeout=30) as connection, connection.makefile("rb") as reader:
         connection.sendall(head)
-        assert reader.readline() == b"HTTP/1.1 100 Continue\r\n"  # from here on the request is in flight
+        assert reader.readline() == b"HTTP/1.1 100 Continue\r\n"  # the request is in flight from here on
         reader.readline()
         started.process.send_signal(number)
-        await_refusal(started.http_port)  # the signal is heard: the body comes after it
+        await_refusal(started.http_port)  # the server is stopping; the body arrives only now
         connection.sendall(body)
         assert reader.readline() == b"HTTP/1.1 200 OK\r\n"
         length = next(int(line.split(b":")[1]) for line in reader if line.lower().startswith(b"content-length"))
@@ -88,7 +88,7 @@ def test_a_signal_stops_it_after_the_grpc_calls_in_flight(start_server):
         channel: Any = opened
         answers = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(iter(asked.get, None))
         asked.put(message.SerializeToString())
-        next(answers)  # from here on the call is in flight
+        next(answers)  # the call is in flight from here on
         started.process.send_signal(signal.SIGTERM)
         await_refusal(started.grpc_port)
         asked.put(message.SerializeToString())
@@ -109,7 +109,7 @@ def test_endless_requests_do_not_prevent_stopping(start_server):
             for port in (started.http_port, started.http_port, started.grpc_port)
         )
         streaming.sendall(post % (b"repeat_int32/generate_stream", len(weeks), weeks))
-        assert streaming.recv(1 << 16)  # its second event comes in weeks
+        assert streaming.recv(1 << 16)  # its second event would come in weeks
         arriving.sendall(post % (b"simple/infer", 1000, b"{"))
         calling.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         code, _, stderr = started.end()
@@ -139,7 +139,7 @@ def test_a_port_in_use_is_named(option):
 def test_a_closed_stdin_stops_it():
     ended = run("--model", "simple", "--http-port", "0", "--grpc-port", "0", "--exit-with-stdin", closing="<&-")
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == "" or json.loads(ended.stdout)["event"] == "ready", "told to end perhaps before it was ready"
+    assert ended.stdout == "" or json.loads(ended.stdout)["event"] == "ready", "it may have been stopped before it was ready"
 
 
 def test_an_unusable_option_is_one_line_and_exit_code_2():

@@ -1,4 +1,4 @@
-"""What the server lets no client exceed: connections, calls, queues, bodies and times; seen from raw sockets."""
+"""Limits on connections, calls, queues, bodies and times, tested with raw sockets."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ def running(start_server, *options):
 
 @pytest.fixture(scope="module")
 def hasty(start_server):
-    """A server with time-outs that can be waited for; no test measures them."""
+    """A server with short timeouts. No test measures them."""
     with running(
         start_server, "--model", "simple", "identity_fp32", "--head-timeout=0.5", "--body-timeout=0.5", "--write-timeout=0.5"
     ) as started:
@@ -45,7 +45,7 @@ def hasty(start_server):
 
 @pytest.fixture(scope="module")
 def narrow(start_server):
-    """A server that takes little at a time."""
+    """A server with low limits."""
     limits = ("--max-connections=4", "--max-calls=2", "--max-queue=1", "--max-body=65536")
     with running(start_server, "--model", "simple", "repeat_int32", *limits) as started:
         yield started
@@ -56,7 +56,7 @@ def connect(port):
 
 
 def read_all(connection):
-    """All that comes until the server closes."""
+    """All bytes until the server closes the connection."""
     came = b""
     with contextlib.suppress(ConnectionResetError):
         while data := connection.recv(1 << 16):
@@ -65,7 +65,7 @@ def read_all(connection):
 
 
 def ask(connection, request=WHOLE):
-    """One answer: its status and its body; status 0 where there is none."""
+    """The status and body of one response. Status 0 if there is none."""
     with connection.makefile("rb") as reader:
         try:
             connection.sendall(request)
@@ -82,7 +82,7 @@ def ask(connection, request=WHOLE):
 @pytest.mark.parametrize("head", [b"", b"GET", INFER, INFER + b"X: y\r\nContent-"], ids=["nothing", "a word", "a line", "two lines"])
 def test_an_endless_head_closes_its_connection(hasty, port, head):
     with connect(getattr(hasty, port)) as connection:
-        with contextlib.suppress(ConnectionError):  # on a busy machine the time may have passed before
+        with contextlib.suppress(ConnectionError):  # on a busy machine the timeout may have passed already
             connection.sendall(head)
         assert read_all(connection) == b""
 
@@ -90,7 +90,7 @@ def test_an_endless_head_closes_its_connection(hasty, port, head):
 @pytest.mark.parametrize("first", [WHOLE, LIVE], ids=["infer", "another"])
 def test_an_endless_later_head_closes_its_connection(hasty, first):
     status = 0
-    while not status:  # as above
+    while not status:  # see above
         with connect(hasty.http_port) as connection:
             status, _ = ask(connection, first)
             if status:
@@ -104,7 +104,7 @@ def test_an_endless_later_head_closes_its_connection(hasty, first):
 )
 def test_an_endless_body_is_answered_and_closes_its_connection(hasty, begun):
     came = b""
-    while not came:  # as above
+    while not came:  # see above
         with connect(hasty.http_port) as connection, contextlib.suppress(ConnectionError):
             connection.sendall(INFER + begun)
             came = read_all(connection)
@@ -121,7 +121,7 @@ CHUNKED = RAW + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (60
 @pytest.mark.parametrize("request_bytes", [LENGTH, CHUNKED], ids=["length", "chunked"])
 def test_a_client_that_does_not_read_is_disconnected(hasty, request_bytes):
     def send():
-        while True:  # until neither side takes any more, and the server has waited for long enough
+        while True:  # until all buffers are full and the server's timeout has passed
             connection.sendall(request_bytes)
 
     with connect(hasty.http_port) as connection, pytest.raises(ConnectionError):
@@ -131,7 +131,7 @@ def test_a_client_that_does_not_read_is_disconnected(hasty, request_bytes):
 def test_a_surplus_connection_gets_503_at_its_first_request(narrow):
     with contextlib.ExitStack() as opened:
         statuses = [0]
-        while statuses != [200] * 4 + [503]:  # connections of other tests may not be gone yet
+        while statuses != [200] * 4 + [503]:  # connections of other tests may not be closed yet
             opened.close()
             connections = [opened.enter_context(connect(narrow.http_port)) for _ in range(5)]
             answers = [ask(connection) for connection in connections]
@@ -143,7 +143,7 @@ def test_a_surplus_connection_gets_503_at_its_first_request(narrow):
 
 
 def await_answer(server):
-    """Returns when a new connection is answered."""
+    """Wait until a new connection is answered."""
     status = 0
     while status != 200:
         with connect(server.http_port) as connection:
@@ -151,7 +151,7 @@ def await_answer(server):
 
 
 def await_call(server):
-    """Returns when a call on a new connection is answered."""
+    """Wait until a call on a new connection is answered."""
     status = None
     while status != 0:
         with contextlib.suppress(ConnectionError), Caller(server.grpc_port) as caller:
@@ -179,9 +179,9 @@ def test_a_surplus_grpc_connection_is_closed(narrow):
 def test_a_surplus_call_is_rejected_and_the_others_continue(narrow):
     await_call(narrow)
     with Caller(narrow.grpc_port) as first, Caller(narrow.grpc_port) as second:
-        streams = [first.open("ModelStreamInfer") for _ in range(2)]  # calls, though nothing has been said by them
+        streams = [first.open("ModelStreamInfer") for _ in range(2)]  # they count although they have sent nothing
         status = 0
-        while status == 0:  # the two may not have begun yet
+        while status == 0:  # the two may not have started yet
             stream = second.open("ServerLive")
             second.send(stream, framed(b""), end=True)
             status, text, _ = second.finish(stream)
@@ -208,7 +208,7 @@ def test_a_surplus_request_to_a_model_is_rejected(narrow):
         assert first.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
         status, answer = ask(second, head + body)
         assert (status, json.loads(answer)) == (503, {"error": "Exceeds maximum queue size"})
-        assert ask(second)[0] == 200, "another model has its own"
+        assert ask(second)[0] == 200, "another model has its own limit"
 
 
 @pytest.mark.parametrize("path", ["models/simple/infer", "repository/index", "logging", "models/simple/generate"])
@@ -302,7 +302,7 @@ def test_endless_messages_do_not_delay_others(server):
 
 def test_a_message_shorter_than_its_length_fails_its_call(server):
     with Caller(server.grpc_port) as caller:
-        caller.send(caller.open("ModelInfer"), framed(simple_request())[:-10], end=True)  # which grpcio never answers
+        caller.send(caller.open("ModelInfer"), framed(simple_request())[:-10], end=True)  # grpcio never responds to this
         stream = caller.open("ModelInfer")
         caller.send(stream, framed(simple_request()), end=True)
         assert caller.finish(stream)[0] == 0

@@ -1,4 +1,4 @@
-"""What the server says on stderr, to people and to programs."""
+"""The log on stderr, as text and as JSON."""
 
 import asyncio
 import datetime
@@ -17,7 +17,7 @@ NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 
 
 class Lines:
-    """A log, and what it wrote."""
+    """A log, and the lines it wrote."""
 
     def __init__(self, *, is_json=False, **settings):
         self.settings, self.text = Settings(), ""
@@ -41,29 +41,29 @@ def internal_error():
 
 
 def test_text_lines_are_messages():
-    lines = Lines()
-    lines.out.info("ready", "serving m", models=["m"])
-    lines.out.info("stopping", why="SIGTERM")
-    lines.out.request("HTTP", "GET /v2", "200", 1500)
-    lines.out.internal_error(internal_error())
-    first, second, *_, last = lines.text.splitlines()
+    log_lines = Lines()
+    log_lines.out.info("ready", "serving m", models=["m"])
+    log_lines.out.info("stopping", why="SIGTERM")
+    log_lines.out.request("HTTP", "GET /v2", "200", 1500)
+    log_lines.out.internal_error(internal_error())
+    first, second, *_, last = log_lines.text.splitlines()
     assert (first, second, last) == ("serving m", "Traceback (most recent call last):", "no")
 
 
 def test_control_characters_in_names_do_not_start_new_lines():
-    lines = Lines()
-    lines.out.info("loaded", "loaded a\nserving \x1b[31mevil")
-    assert lines.text == "loaded a\\nserving \\x1b[31mevil\n"
+    log_lines = Lines()
+    log_lines.out.info("loaded", "loaded a\nserving \x1b[31mevil")
+    assert log_lines.text == "loaded a\\nserving \\x1b[31mevil\n"
 
 
 def test_json_lines_are_objects():
-    lines = Lines(is_json=True, log_verbose_level=1)
-    lines.out.info("ready", "serving m", models=["m"])
-    lines.out.info("stopping", why="SIGTERM")
-    lines.out.request("HTTP", "GET /v2", "200", 1500)
-    lines.out.warning("w", "beware")
-    lines.out.internal_error(internal_error())
-    ready, stopping, request, warning, failed = (json.loads(line) for line in lines.text.splitlines())
+    log_lines = Lines(is_json=True, log_verbose_level=1)
+    log_lines.out.info("ready", "serving m", models=["m"])
+    log_lines.out.info("stopping", why="SIGTERM")
+    log_lines.out.request("HTTP", "GET /v2", "200", 1500)
+    log_lines.out.warning("w", "beware")
+    log_lines.out.internal_error(internal_error())
+    ready, stopping, request, warning, failed = (json.loads(line) for line in log_lines.text.splitlines())
     time = "2026-01-02T12:00:00+00:00"
     assert ready == {"time": time, "level": "info", "event": "ready", "message": "serving m", "models": ["m"]}
     assert stopping == {"time": time, "level": "info", "event": "stopping", "why": "SIGTERM"}
@@ -84,25 +84,25 @@ def test_json_lines_are_objects():
 
 @pytest.mark.parametrize("is_json", [False, True])
 def test_each_level_can_be_turned_off(is_json):
-    lines = Lines(is_json=is_json, log_info=False, log_warning=False, log_error=False)
-    lines.out.info("ready", "serving m")
-    lines.out.warning("w", "beware")
-    lines.out.internal_error(internal_error())
-    lines.out.request("HTTP", "GET /v2", "200", 1500)
-    assert lines.text == ""
+    log_lines = Lines(is_json=is_json, log_info=False, log_warning=False, log_error=False)
+    log_lines.out.info("ready", "serving m")
+    log_lines.out.warning("w", "beware")
+    log_lines.out.internal_error(internal_error())
+    log_lines.out.request("HTTP", "GET /v2", "200", 1500)
+    assert log_lines.text == ""
 
 
 def test_event_loop_exceptions_are_logged_once():
-    lines = Lines()
+    log_lines = Lines()
     told, untold, loop = internal_error(), internal_error(), asyncio.new_event_loop()
     loop.close()
     told.add_note(REPORTED_NOTE)
-    lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": told})
-    assert lines.text == ""
-    lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": untold})
-    assert lines.text.endswith("ValueError: oh\nno\n")
-    lines.out.handle_loop_exception(loop, {"message": "something"})
-    assert lines.text.endswith("RuntimeError: something\n")
+    log_lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": told})
+    assert log_lines.text == ""
+    log_lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": untold})
+    assert log_lines.text.endswith("ValueError: oh\nno\n")
+    log_lines.out.handle_loop_exception(loop, {"message": "something"})
+    assert log_lines.text.endswith("RuntimeError: something\n")
 
 
 def test_the_lifecycle_is_logged_as_json(start_server):
@@ -118,10 +118,10 @@ def test_the_lifecycle_is_logged_as_json(start_server):
         client.update_log_settings({"log_verbose_level": 0})
     code, stdout, stderr = started.end()
     assert (code, stdout) == (0, "")
-    lines = [json.loads(line) for line in stderr.splitlines()]
-    assert [line["event"] for line in lines if line["event"] != "request"] == ["ready", "stopping", "stopped"]
-    assert lines[0]["http_port"] == started.http_port
-    asked = [(line["protocol"], line["request"], line["status"]) for line in lines if line["event"] == "request"]
+    log_lines = [json.loads(line) for line in stderr.splitlines()]
+    assert [line["event"] for line in log_lines if line["event"] != "request"] == ["ready", "stopping", "stopped"]
+    assert log_lines[0]["http_port"] == started.http_port
+    asked = [(line["protocol"], line["request"], line["status"]) for line in log_lines if line["event"] == "request"]
     assert [one for one in asked if one[1] != "LogSettings"] == [
         ("gRPC", "ServerLive", "OK"),
         ("HTTP", "GET /v2", "200"),

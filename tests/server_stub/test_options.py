@@ -1,4 +1,4 @@
-"""The command line's options."""
+"""Command-line options."""
 
 import os
 import pathlib

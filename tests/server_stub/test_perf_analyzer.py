@@ -1,10 +1,12 @@
-"""NVIDIA's perf_analyzer on the server, where it is installed: row P1 of the conformance checklist."""
+"""NVIDIA's perf_analyzer against the server, if it is installed: row P1 of the conformance checklist."""
 
 import pytest
 
 from benchmarks.perf_analyzer_on_server import PERF_ANALYZER, STREAM, Case, run
 
-pytestmark = pytest.mark.skipif(not PERF_ANALYZER.exists(), reason="perf_analyzer is not there; benchmarks/peers/install.py installs it")
+pytestmark = pytest.mark.skipif(
+    not PERF_ANALYZER.exists(), reason="perf_analyzer is not installed; benchmarks/peers/install.py installs it"
+)
 CASES = {
     "http": Case("simple", "http"),
     "grpc": Case("simple", "grpc"),

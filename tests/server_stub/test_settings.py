@@ -25,7 +25,7 @@ def test_T1_trace_settings_are_stored_and_reported(wire, client):
         "trace_file": "",
         "trace_mode": "triton",
     }
-    post = lambda path, body: wire.send("POST", path, json.dumps(body).encode())  # noqa: E731 - as short as what it stands for
+    post = lambda path, body: wire.send("POST", path, json.dumps(body).encode())  # noqa: E731 - a function would be longer than its calls
     assert post("/v2/trace/setting", {}).json == wire.get("/v2/trace/setting").json == defaults
     assert post("/v2/models/simple/trace/setting", {"trace_rate": "5"}).json == {**defaults, "trace_rate": "5"}
     assert wire.get("/v2/trace/setting").json == defaults
@@ -55,7 +55,7 @@ def test_T1_trace_settings_are_stored_and_reported(wire, client):
         ("logging", {"log_info": "x"}, 500, "attempt to access JSON non-boolean as boolean"),
         ("logging", {"log_verbose_level": -1}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
     ],
-)  # as a real Triton 2.51 answers them
+)  # the responses of Triton 2.51
 def test_invalid_settings_are_rejected(wire, path, body, status, text):
     answer = wire.send("POST", f"/v2/{path}", json.dumps(body).encode())
     assert (answer.status, answer.json) == (status, {"error": text})

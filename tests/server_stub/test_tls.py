@@ -1,4 +1,4 @@
-"""The server behind a certificate, as other people's clients see it."""
+"""TLS, with independent clients."""
 
 import contextlib
 import http.client
@@ -19,7 +19,7 @@ ARRAY = np.arange(16, dtype=np.int32)[np.newaxis]
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A certificate for 127.0.0.1, its key, and the authority that vouches for it."""
+    """A certificate for 127.0.0.1, its key, and its certificate authority."""
     folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
     issued = authority.issue_cert("127.0.0.1", "localhost")
     issued.private_key_pem.write_to_path(folder / "key.pem")

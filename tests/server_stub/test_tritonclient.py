@@ -1,4 +1,4 @@
-"""Tritonclient as it is, in its four flavours, does against the server what it does against Triton."""
+"""Unmodified tritonclient, with all four of its clients, against the server."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ VALUES = {
 
 
 class Flavour:
-    """One of tritonclient's libraries, called in one go whether it is asynchronous or not."""
+    """One of tritonclient's clients, called synchronously even if it is asynchronous."""
 
     def __init__(self, name, server):
         self.name, self.library = name, LIBRARIES[name]
@@ -48,7 +48,7 @@ class Flavour:
         self._url = f"127.0.0.1:{server.http_port if self.is_http else server.grpc_port}"
 
     def call(self, method, *arguments, **keys):
-        """Calls a method of a new client."""
+        """Call a method of a new client."""
         if not self._is_asynchronous:
             with self.library.InferenceServerClient(self._url) as client:
                 return getattr(client, method)(*arguments, **keys)
@@ -64,7 +64,7 @@ class Flavour:
         return given.set_data_from_numpy(array, **keys) or given
 
     def describe(self, method, *arguments):
-        """What a call tells, as plain values in either protocol."""
+        """The result of a call as plain values, the same for both protocols."""
         return self.call(method, *arguments) if self.is_http else self.call(method, *arguments, as_json=True)
 
 
@@ -142,7 +142,7 @@ def test_C1_densenet_returns_its_top_five_classes(flavour):
 
 
 def test_the_curl_example_on_simple(server):
-    """JSON by hand, as `curl -d` sends it: with curl's content type for forms."""
+    """JSON sent as `curl -d` does, with curl's content type for forms."""
     numbers = list(range(1, 17))
     document = {"inputs": [{"name": name, "shape": [1, 16], "datatype": "INT32", "data": [numbers]} for name in ("INPUT0", "INPUT1")]}
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
@@ -211,7 +211,7 @@ def test_A1_the_asynchronous_http_client_decodes_compressed_responses(server):
 
 
 class CountingProxy:
-    """Passes a connection's bytes on in both directions, and counts those that the client sends."""
+    """A proxy that counts the bytes that the client sends."""
 
     def __init__(self, port):
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -229,7 +229,7 @@ class CountingProxy:
             self._threads[-1].start()
 
     def _pass_on(self, source, sink, counts):
-        with contextlib.suppress(OSError):  # either side may be gone first
+        with contextlib.suppress(OSError):  # either side may close first
             while data := source.recv(1 << 16):
                 self.sent_bytes += len(data) * counts
                 sink.sendall(data)

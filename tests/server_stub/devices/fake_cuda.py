@@ -1,4 +1,4 @@
-"""NVIDIA's driver library, played in Python: the functions that the server calls, with the arguments that ctypes gives them."""
+"""A fake of NVIDIA's driver library: the functions that the server calls, with ctypes' arguments."""
 
 import ctypes
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _SPACE = 2**20  # between two allocations
 
 
 class FakeCuda:
-    """A library with GPUs whose shared memory is `shared`, by handle; `failing` functions give a result other than 0."""
+    """A library with GPUs. `shared` is their shared memory by handle; `failing` functions return an error."""
 
     def __init__(
         self, *, devices: int = 2, shared: Mapping[bytes, bytearray] | None = None, failing: Mapping[str, int] | None = None
@@ -26,7 +26,7 @@ class FakeCuda:
         return object.__getattribute__(self, name)
 
     def fail(self, function: str, code: int) -> None:
-        """From here on that function does."""
+        """Let a function return an error from now on."""
         self._failing[function] = code
 
     def cuInit(self, flags: int) -> int:

@@ -1,4 +1,4 @@
-"""What a machine has to have for CUDA, as told without a GPU: everything here runs on the CPU, against a driver played in Python."""
+"""Choosing the device, on the CPU with a fake GPU driver."""
 
 import ctypes
 import pathlib
@@ -128,7 +128,7 @@ def test_a_failing_execution_does_not_fall_back_to_the_cpu(environment, monkeypa
     executor._session._sess = Failing(executor._session._sess)
     with pytest.raises(failure):
         executor.execute({"data_0": np.zeros((1, 3, 224, 224), np.float32)})
-    assert capfd.readouterr().out == "", "where the server says on which ports it is"
+    assert capfd.readouterr().out == "", "stdout is reserved for the ready line"
 
 
 def test_bound_execution_equals_plain_execution(environment, monkeypatch):
@@ -141,7 +141,7 @@ def test_bound_execution_equals_plain_execution(environment, monkeypatch):
 
 
 class Elsewhere:
-    """An array that only its own namespace gives and takes back, as CuPy's are."""
+    """An array that only its own namespace converts, like CuPy's."""
 
     def __init__(self, values):
         self.values = values
@@ -171,7 +171,7 @@ def test_array_models_use_the_given_namespace():
         executor = array_models.load("simple", namespace)[1]
         outputs = executor.execute(rows)
         assert {name: array.tolist() for name, array in outputs.items()} == {"OUTPUT0": [[11, 22, 33]], "OUTPUT1": [[-9, -18, -27]]}
-        assert executor.runs_inline is (namespace is None), "who waits for a GPU must not hold up the event loop"
+        assert executor.runs_inline is (namespace is None), "waiting for a GPU would block the event loop"
         bf16 = np.array([[1.5]], np.float32)
         assert array_models.load("identity_bf16", namespace)[1].execute({"INPUT0": bf16})["OUTPUT0"] == bf16
     controls = {"INPUT": 5, "START": 1, "READY": 1, "END": 1, "CORRID": 7}
@@ -217,7 +217,7 @@ def test_shared_memory_is_opened_read_written_and_closed():
 
 
 def test_the_fake_driver_has_the_functions_of_the_real_one():
-    """The names are those that the driver's library exports; a wrong one fails here without a GPU where a driver is installed."""
+    """The names are those that the driver's library exports. Needs an installed driver, but no GPU."""
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""gRPC calls by the h2 package on a plain socket: whole, in parts, or broken."""
+"""A gRPC client on the h2 package, for complete, partial and broken calls."""
 
 import socket
 import struct
@@ -12,11 +12,11 @@ SERVICE = "/inference.GRPCInferenceService"
 
 
 class Caller:
-    """One connection."""
+    """One HTTP/2 connection."""
 
     def __init__(self, port):
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        # what goes out is to be what the test says, and headers are to come as they are
+        # no validation: tests send invalid requests and read raw headers
         self._http2 = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False, header_encoding=None))
         self._http2.initiate_connection()
         self._ended, self._trailers, self._came = set(), {}, {}
@@ -25,7 +25,7 @@ class Caller:
     def __enter__(self):
         try:
             self._flush()
-            while not self._is_greeted:  # streams that begin before may be refused by chance
+            while not self._is_greeted:  # the server may reject streams opened before its settings arrive
                 self._receive()
         except BaseException:
             self._socket.close()
@@ -36,7 +36,7 @@ class Caller:
         self._socket.close()
 
     def open(self, path, *more):
-        """Begins a call; its number."""
+        """Begin a call and return its stream number."""
         stream = self._http2.get_next_available_stream_id()
         path = path if isinstance(path, bytes) else f"{SERVICE}/{path}".encode()
         headers = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"a"),
@@ -46,7 +46,7 @@ class Caller:
         return stream
 
     def send(self, stream, data, *, end=False):
-        """Sends some of a call's bytes, as fast as the server takes them."""
+        """Send bytes of a call, as flow control allows."""
         view = memoryview(data)
         while view and stream not in self._ended:
             room = min(self._http2.local_flow_control_window(stream), self._http2.max_outbound_frame_size, len(view))
@@ -61,7 +61,7 @@ class Caller:
             self._flush()
 
     def finish(self, stream):
-        """Waits for a call's end: its status as a number (None where it was reset), its message and its data."""
+        """Wait for the end of a call: its status number (None if it was reset), message and data."""
         while stream not in self._ended:
             self._receive()
         trailers = self._trailers.get(stream, {})
@@ -74,7 +74,7 @@ class Caller:
             raise ConnectionResetError("the server closed the connection")
         try:
             events = self._http2.receive_data(data)
-        except h2.exceptions.ProtocolError as error:  # h2 takes nothing more once the server has said goodbye
+        except h2.exceptions.ProtocolError as error:  # h2 rejects everything after the server's GOAWAY
             raise ConnectionResetError(str(error)) from None
         for event in events:
             if isinstance(event, h2.events.RemoteSettingsChanged):
@@ -93,5 +93,5 @@ class Caller:
 
 
 def framed(message, *, packed=False):
-    """A message as gRPC frames it."""
+    """A message with gRPC's frame header."""
     return struct.pack(">BI", packed, len(message)) + message

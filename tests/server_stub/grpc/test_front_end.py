@@ -1,4 +1,4 @@
-"""The server over gRPC: rows G1 to G5 of the conformance checklist, and tritonclient's whole round."""
+"""The gRPC front end: rows G1 to G5 and G8 of the conformance checklist, and tritonclient."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ FIRST, SECOND = np.arange(16, dtype=np.int32), np.full(16, 10, np.int32)
 
 @pytest.fixture
 def call(server):
-    """Calls a method of the service by its name, with Triton's own messages."""
+    """Calls a method of the service by name, with tritonclient's messages."""
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", options=[("grpc.max_send_message_length", -1)]) as opened:
-        channel: Any = opened  # its calls are generic in what they send
+        channel: Any = opened  # grpcio's stubs do not type generic calls
 
         def invoke(method, message, reply=triton.ModelInferResponse):
             encoded = message if isinstance(message, bytes) else message.SerializeToString()
@@ -57,7 +57,7 @@ def test_G3_typed_contents_get_raw_outputs(call):
     assert list(response.raw_output_contents) == [(FIRST + SECOND).tobytes(), (FIRST - SECOND).tobytes()]
 
 
-def refused(call, method, message):
+def rejection(call, method, message):
     with pytest.raises(grpc.RpcError) as error:
         call(method, message)
     assert isinstance(error.value, grpc.Call)
@@ -67,16 +67,16 @@ def refused(call, method, message):
 def test_G4_raw_and_typed_contents_exclude_each_other(call):
     message = request(raw_input_contents=[FIRST.tobytes(), SECOND.tobytes()])
     message.inputs[0].contents.int_contents.extend(FIRST.tolist())
-    assert refused(call, "ModelInfer", message)[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert rejection(call, "ModelInfer", message)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_G5_an_unknown_model(call):
     expected = grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'nope' is not found"
-    assert refused(call, "ModelInfer", triton.ModelInferRequest(model_name="nope")) == expected
-    assert refused(call, "ModelReady", triton.ModelReadyRequest(name="nope")) == expected
-    assert refused(call, "ModelMetadata", triton.ModelMetadataRequest(name="nope")) == expected
-    assert refused(call, "ModelConfig", triton.ModelConfigRequest(name="nope")) == expected
-    code, text = refused(call, "ModelStatistics", triton.ModelStatisticsRequest(name="nope"))
+    assert rejection(call, "ModelInfer", triton.ModelInferRequest(model_name="nope")) == expected
+    assert rejection(call, "ModelReady", triton.ModelReadyRequest(name="nope")) == expected
+    assert rejection(call, "ModelMetadata", triton.ModelMetadataRequest(name="nope")) == expected
+    assert rejection(call, "ModelConfig", triton.ModelConfigRequest(name="nope")) == expected
+    code, text = rejection(call, "ModelStatistics", triton.ModelStatisticsRequest(name="nope"))
     assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "requested model 'nope' is not available")
 
 
@@ -85,7 +85,7 @@ def test_G8_a_unary_call_may_request_an_empty_final_response(call):
     message.parameters["triton_enable_empty_final_response"].bool_param = True
     assert len(call("ModelInfer", message).raw_output_contents) == 2
     message.parameters["triton_other"].bool_param = True
-    code, text = refused(call, "ModelInfer", message)
+    code, text = rejection(call, "ModelInfer", message)
     assert (code, "are reserved for Triton usage" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
@@ -96,22 +96,22 @@ def test_contents_after_the_last_input_are_ignored(call):
 
 @pytest.mark.parametrize(("version", "code"), [("9", grpc.StatusCode.NOT_FOUND), ("x", grpc.StatusCode.INVALID_ARGUMENT)])
 def test_an_unknown_version(call, version, code):
-    assert refused(call, "ModelReady", triton.ModelReadyRequest(name="simple", version=version))[0] is code
+    assert rejection(call, "ModelReady", triton.ModelReadyRequest(name="simple", version=version))[0] is code
 
 
 def test_a_request_that_does_not_fit_the_model(call):
-    code, text = refused(call, "ModelInfer", request(raw_input_contents=[FIRST.tobytes(), SECOND[:8].tobytes()]))
+    code, text = rejection(call, "ModelInfer", request(raw_input_contents=[FIRST.tobytes(), SECOND[:8].tobytes()]))
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "input byte size mismatch for input 'INPUT1' for model 'simple'. Expected 64, got 32" in text
 
 
 def test_bytes_that_are_not_a_message_are_an_internal_error(call):
     for method in ("ModelInfer", "ModelReady"):
-        assert refused(call, method, b"\xff\xff")[0] is grpc.StatusCode.INTERNAL
+        assert rejection(call, method, b"\xff\xff")[0] is grpc.StatusCode.INTERNAL
 
 
 def test_an_unknown_method_is_unimplemented(call):
-    assert refused(call, "ModelThink", b"")[0] is grpc.StatusCode.UNIMPLEMENTED
+    assert rejection(call, "ModelThink", b"")[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_metadata_is_the_same_as_over_http(triton_grpc, triton_http):

@@ -1,4 +1,4 @@
-"""Streams: rows G9 to G12 of the conformance checklist, as tritonclient and grpcio see them."""
+"""ModelStreamInfer through tritonclient and grpcio: rows G9 to G12 of the conformance checklist."""
 
 import asyncio
 import queue
@@ -24,7 +24,7 @@ from server_stub.settings import Settings
 
 @pytest.fixture
 def stream(server):
-    """A stream of tritonclient's, and what came over it."""
+    """A stream of tritonclient, and a function that returns the next result."""
     came: queue.Queue[Any] = queue.Queue()
     with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
         client.start_stream(lambda result, error: came.put(error or result))
@@ -150,7 +150,7 @@ def test_a_disconnecting_client_cancels_only_its_own_requests(server, triton_grp
             message.raw_input_contents.append(one._get_content())
         message.raw_input_contents[1] = np.array([0, 2**31], np.uint32).tobytes()
         call = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(iter([message.SerializeToString()]))
-        next(call)  # the first one came, the second one takes weeks
+        next(call)  # the first response; the second takes weeks
         call.cancel()
     while counted() == before:
         pass

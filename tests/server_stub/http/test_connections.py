@@ -1,4 +1,4 @@
-"""Clients that behave badly cost a request of theirs, never the server nor the requests of others."""
+"""Misbehaving clients fail their own requests only, never the server or the requests of others."""
 
 import contextlib
 import http.client
@@ -18,7 +18,7 @@ BODY = json.dumps(
 
 @pytest.fixture(autouse=True)
 def goes_on(wire):
-    """Whatever a test did, the next request is answered; the session's server ends without a traceback."""
+    """After every test, the next request is answered. The session's server must end without a traceback."""
     yield
     assert wire.send("POST", "/v2/models/simple/infer", BODY).json["outputs"][0]["data"] == [2] * 16
 
@@ -43,7 +43,7 @@ BROKEN = {
 @pytest.mark.parametrize("sent", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("port", ["http_port", "grpc_port", "metrics_port"])
 def test_bytes_that_are_no_http_or_http2_close_only_their_connection(server, port, sent):
-    # the server may be gone from this connection at any point
+    # the server may close this connection at any point
     with connected(getattr(server, port)) as connection, contextlib.suppress(OSError):
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
@@ -93,7 +93,7 @@ def test_huge_shapes_are_rejected(wire, shape):
 def test_huge_shapes_are_rejected_over_grpc(triton_grpc):
     inputs = [tritonclient.grpc.InferInput(name, [2**62, 16], "INT32") for name in ("INPUT0", "INPUT1")]
     for one in inputs:
-        one._raw_content = bytes(64)  # which tritonclient would not send by itself
+        one._raw_content = bytes(64)  # tritonclient itself would not send this
     with pytest.raises(InferenceServerException, match="batch-size must be <= 8"):
         triton_grpc.infer("simple", inputs)
 

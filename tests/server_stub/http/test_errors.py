@@ -1,4 +1,4 @@
-"""Requests that are refused over HTTP: rows E1 to E14 of the conformance checklist, with Triton's codes and texts."""
+"""Errors over HTTP: rows E1 to E14 of the conformance checklist, with Triton's codes and messages."""
 
 import pytest
 

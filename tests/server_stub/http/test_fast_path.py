@@ -1,4 +1,4 @@
-"""Brief requests: what is one, and that whoever sends one cannot tell who answered."""
+"""The fast path: which requests take it, and that clients see no difference from aiohttp."""
 
 import asyncio
 import http.client
@@ -22,7 +22,7 @@ START = b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\n"
 
 
 def request_bytes(model="simple", headers=b"", binary=True):
-    """A whole request."""
+    """A complete request."""
     inputs = tuple(tensor_from_array(name, Datatype.INT32, VALUES) for name in ("INPUT0", "INPUT1"))
     plain = frozenset() if binary else frozenset({"INPUT0", "INPUT1"})
     given, buffers = rest.encode_infer_request(
@@ -101,16 +101,16 @@ def connection(server):
         yield one
 
 
-def read_answers(connection, count=1):
-    """Of each of the next answers: the status, the headers that are not the server's own, and the body."""
-    answers = []
+def read_responses(connection, count=1):
+    """The next responses: status, headers except Date and Server, and body."""
+    responses = []
     with connection.makefile("rb") as stream:
         for _ in range(count):
             status = int(stream.readline().split()[1])
             headers = http.client.parse_headers(stream)
-            kept = {name.lower(): value for name, value in headers.items() if name.lower() not in ("date", "server", "connection")}
-            answers.append((status, kept, stream.read(int(headers["Content-Length"]))))
-    return answers
+            compared = {name.lower(): value for name, value in headers.items() if name.lower() not in ("date", "server", "connection")}
+            responses.append((status, compared, stream.read(int(headers["Content-Length"]))))
+    return responses
 
 
 REQUESTS = {
@@ -134,10 +134,10 @@ REQUESTS = {
 @pytest.mark.parametrize("sent", REQUESTS.values(), ids=REQUESTS)
 def test_responses_equal_those_of_aiohttp(connection, server, sent):
     connection.sendall(sent)
-    brief = read_answers(connection)
+    brief = read_responses(connection)
     with socket.create_connection(("127.0.0.1", server.http_port), timeout=60) as other:
         other.sendall(sent.replace(b"Host: x\r\n", b"Host: x\r\nConnection: close\r\n"))
-        assert read_answers(other) == brief
+        assert read_responses(other) == brief
 
 
 @pytest.mark.parametrize("cuts", [[], [40], [-1], [-100], [200, -10], list(range(1, 300))])
@@ -147,22 +147,22 @@ def test_a_request_split_anywhere_is_answered(connection, cuts):
     for _ in range(2):
         for first, last in itertools.pairwise(places):
             connection.sendall(sent[first:last])
-        assert read_answers(connection)[0][0] == 200
+        assert read_responses(connection)[0][0] == 200
 
 
 def test_pipelined_requests_of_all_kinds_are_answered_in_order(connection):
     stats = b"GET /v2/models/simple HTTP/1.1\r\nHost: x\r\n\r\n"
     for one in (REQUESTS["binary"], REQUESTS["an unknown model"], REQUESTS["JSON"], stats, REQUESTS["binary"], stats):
         connection.sendall(one)
-    assert [status for status, _, _ in read_answers(connection, 6)] == [200, 404, 200, 200, 200, 200]
+    assert [status for status, _, _ in read_responses(connection, 6)] == [200, 404, 200, 200, 200, 200]
 
 
-class Transport(asyncio.Transport):
-    """What a client gets, and whether it is still being heard."""
+class FakeTransport(asyncio.Transport):
+    """A fake transport that records what is sent, and whether reading is paused."""
 
     def __init__(self):
         super().__init__()
-        self.written, self.is_open, self.is_read = b"", True, True
+        self.written, self.is_open, self.reads = b"", True, True
 
     def write(self, data):
         self.written += data
@@ -176,20 +176,20 @@ class Transport(asyncio.Transport):
         return not self.is_open
 
     def pause_reading(self):
-        self.is_read = False
+        self.reads = False
 
     def resume_reading(self):
-        self.is_read = True
+        self.reads = True
 
 
-class Side:
-    """An exchange whose answers are given when they are released."""
+class Harness:
+    """A fast-path connection whose responses are released by the test."""
 
     def __init__(self, **limits):
-        self.transport, self.released = Transport(), asyncio.Semaphore(0)
-        self.passed_on: list[bytes] = []
+        self.transport, self.released = FakeTransport(), asyncio.Semaphore(0)
+        self.handed_over: list[bytes] = []
         self.asked: list[bytes] = []
-        self.exchange = FastPathConnection(HeadCache(), self._answer, Limits(**limits), self.transport, self.passed_on.append)
+        self.connection = FastPathConnection(HeadCache(), self._answer, Limits(**limits), self.transport, self.handed_over.append)
 
     async def _answer(self, head, body):
         self.asked.append(body)
@@ -207,60 +207,61 @@ def asked(body):
 
 def test_a_pipelining_client_is_not_read_from_until_its_request_is_answered():
     async def main():
-        side = Side()
-        side.exchange.receive(asked(b"a"))
-        await until(lambda: side.asked == [b"a"])
-        assert side.transport.is_read
-        side.exchange.receive(asked(b"b"))
-        assert not side.transport.is_read
-        side.released.release()
-        await until(lambda: side.asked == [b"a", b"b"])
-        assert side.transport.is_read
-        side.released.release()
-        await until(lambda: side.transport.written == written(b"a", b"b"))
-        side.exchange.close()
+        harness = Harness()
+        harness.connection.receive(asked(b"a"))
+        await until(lambda: harness.asked == [b"a"])
+        assert harness.transport.reads
+        harness.connection.receive(asked(b"b"))
+        assert not harness.transport.reads
+        harness.released.release()
+        await until(lambda: harness.asked == [b"a", b"b"])
+        assert harness.transport.reads
+        harness.released.release()
+        await until(lambda: harness.transport.written == written(b"a", b"b"))
+        harness.connection.close()
 
     asyncio.run(main())
 
 
 def test_a_client_that_does_not_read_is_not_read_from():
     async def main():
-        side = Side()
-        side.exchange.pause()
-        side.exchange.receive(asked(b"a"))
-        assert not side.transport.is_read
-        side.exchange.resume()
-        await until(lambda: side.asked == [b"a"])
-        assert side.transport.is_read
-        side.exchange.close()
+        harness = Harness()
+        harness.connection.pause()
+        harness.connection.receive(asked(b"a"))
+        assert not harness.transport.reads
+        harness.connection.resume()
+        await until(lambda: harness.asked == [b"a"])
+        assert harness.transport.reads
+        harness.connection.close()
 
     asyncio.run(main())
 
 
 def test_any_other_request_is_handed_over_whole_after_earlier_ones_are_answered():
     async def main():
-        side = Side()
-        side.exchange.receive(asked(b"a"))
-        side.exchange.receive(b"GET / ")
-        await until(lambda: side.asked == [b"a"])
-        assert side.passed_on == []
-        side.released.release()
-        await until(lambda: side.passed_on == [b"GET / "])
-        assert side.transport.written == written(b"a")
+        harness = Harness()
+        harness.connection.receive(asked(b"a"))
+        harness.connection.receive(b"GET / ")
+        await until(lambda: harness.asked == [b"a"])
+        assert harness.handed_over == []
+        harness.released.release()
+        await until(lambda: harness.handed_over == [b"GET / "])
+        assert harness.transport.written == written(b"a")
 
     asyncio.run(main())
 
 
 def test_the_body_timeout_starts_with_the_head():
     async def main():
-        side = Side(body_timeout_s=0.01)
-        side.exchange.receive(asked(b"abc")[:-1])
-        await until(lambda: not side.transport.is_open)
-        assert side.transport.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        harness = Harness(body_timeout_s=0.01)
+        harness.connection.receive(asked(b"abc")[:-1])
+        await until(lambda: not harness.transport.is_open)
+        assert harness.transport.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
         assert (
-            json.loads(side.transport.written.partition(b"\r\n\r\n")[2])["error"] == "the body of the request did not arrive within 0.01 s"
+            json.loads(harness.transport.written.partition(b"\r\n\r\n")[2])["error"]
+            == "the body of the request did not arrive within 0.01 s"
         )
-        side.exchange.close()
+        harness.connection.close()
 
     asyncio.run(main())
 
@@ -268,9 +269,9 @@ def test_the_body_timeout_starts_with_the_head():
 @pytest.mark.parametrize("limit", ["head_timeout_s", "idle_timeout_s"])
 def test_an_idle_connection_is_closed(limit):
     async def main():
-        side = Side(**{limit: 0.01})
-        await until(lambda: not side.transport.is_open)
-        side.exchange.close()
+        harness = Harness(**{limit: 0.01})
+        await until(lambda: not harness.transport.is_open)
+        harness.connection.close()
 
     asyncio.run(main())
 
@@ -280,17 +281,17 @@ def test_a_connection_with_a_request_in_flight_is_not_idle(monkeypatch):
         loop, passed_s = asyncio.get_running_loop(), 0
         time_s = loop.time
         monkeypatch.setattr(loop, "time", lambda: time_s() + passed_s)
-        side = Side(idle_timeout_s=60)
-        side.exchange.receive(asked(b"a"))
+        harness = Harness(idle_timeout_s=60)
+        harness.connection.receive(asked(b"a"))
         passed_s += 3600
         await passes(9)
-        assert side.transport.is_open
-        side.released.release()
-        await until(lambda: side.transport.written == written(b"a"))
-        assert side.transport.is_open
+        assert harness.transport.is_open
+        harness.released.release()
+        await until(lambda: harness.transport.written == written(b"a"))
+        assert harness.transport.is_open
         passed_s += 3600
-        await until(lambda: not side.transport.is_open)
-        side.exchange.close()
+        await until(lambda: not harness.transport.is_open)
+        harness.connection.close()
 
     asyncio.run(main())
 
@@ -298,19 +299,19 @@ def test_a_connection_with_a_request_in_flight_is_not_idle(monkeypatch):
 @pytest.mark.parametrize("part", [asked(b"a"), asked(b"a")[:-1]])
 def test_stopping_waits_for_the_request_that_has_begun(part):
     async def main():
-        side = Side()
-        side.exchange.receive(part)
-        ending = asyncio.ensure_future(side.exchange.stop())
+        harness = Harness()
+        harness.connection.receive(part)
+        ending = asyncio.ensure_future(harness.connection.stop())
         await passes(1)
-        side.exchange.receive(asked(b"a")[len(part) :])
-        await until(lambda: side.asked == [b"a"])
-        assert side.transport.is_open
-        side.released.release()
+        harness.connection.receive(asked(b"a")[len(part) :])
+        await until(lambda: harness.asked == [b"a"])
+        assert harness.transport.is_open
+        harness.released.release()
         await ending
-        assert (side.transport.written, side.transport.is_open) == (written(b"a"), False)
-        idle = Side()
-        await idle.exchange.stop()
+        assert (harness.transport.written, harness.transport.is_open) == (written(b"a"), False)
+        idle = Harness()
+        await idle.connection.stop()
         assert not idle.transport.is_open
-        idle.exchange.close()
+        idle.connection.close()
 
     asyncio.run(main())

@@ -1,4 +1,4 @@
-"""`generate` and `generate_stream`, as a real Triton 2.51 answers them where nothing else is said."""
+"""`generate` and `generate_stream`; unless noted otherwise, the responses are those of Triton 2.51."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ def ask(wire, model, document, action="generate", headers=None):
 
 
 def events(answer):
-    """The documents of a stream of events."""
+    """The JSON documents of an event stream."""
     assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
     parts = answer.body.split(b"\n\n")
     assert parts.pop() == b""
@@ -106,7 +106,7 @@ def test_events_are_sent_at_once_and_disconnecting_cancels_the_rest(server, wire
         return wire.get("/v2/models/repeat_int32/stats").json["model_stats"][0]["inference_stats"]["fail"]["count"]
 
     before = failures()
-    body = json.dumps({"IN": [1, 2], "DELAY": [0, 2**31], "WAIT": 0}).encode()  # the second one takes weeks
+    body = json.dumps({"IN": [1, 2], "DELAY": [0, 2**31], "WAIT": 0}).encode()  # the second response takes weeks
     with socket.create_connection(("127.0.0.1", server.http_port), timeout=30) as connection:
         client = h11.Connection(h11.CLIENT)
         head = [("Host", "a"), ("Content-Length", str(len(body)))]

@@ -1,4 +1,4 @@
-"""Inference over HTTP: rows I1 to I15 of the conformance checklist; I16 and I17 stand with tritonclient's."""
+"""Inference over HTTP: rows I1 to I15 of the conformance checklist. I16 and I17 are in test_tritonclient."""
 
 import gzip
 import json
@@ -104,7 +104,7 @@ def test_I11_compressed_requests(wire, encoding, compress):
 
 @pytest.mark.parametrize(("encoding", "window"), [("gzip", zlib.MAX_WBITS | 16), ("deflate", zlib.MAX_WBITS)])
 def test_I12_compressed_replies(wire, encoding, window):
-    """The header tells the length of the JSON part as it is before compression; `deflate` is the zlib format."""
+    """The header has the length of the uncompressed JSON part. `deflate` is the zlib format."""
     text = json.dumps(both(parameters={"binary_data_output": True})).encode()
     plain = wire.send("POST", "/v2/models/simple/infer", text)
     answer = wire.send("POST", "/v2/models/simple/infer", text, {"Accept-Encoding": encoding})
@@ -252,7 +252,7 @@ def test_I14_two_requests_on_one_socket(server):
 
 
 def test_I15_binary_needs_no_content_type(wire):
-    # the standard library's client sends none by itself
+    # the standard library's client sends none
     assert wire.infer({"inputs": [binary_input("INPUT0"), binary_input("INPUT1")]}, binary=raw(FIRST) + raw(SECOND)).status == 200
 
 

@@ -1,4 +1,4 @@
-"""Classes in place of tensors: rows C1 to C3 of the conformance checklist."""
+"""Classification: rows C1 to C3 of the conformance checklist."""
 
 import json
 
@@ -15,7 +15,7 @@ def image():
 
 @pytest.fixture(params=["http", "grpc"])
 def classify(request, image, triton_http, triton_grpc):
-    """Asks densenet_onnx for the top classes of the image; 0 asks for the logits."""
+    """The top classes of an image from densenet_onnx, or with 0 the logits."""
     library, client = {"http": (tritonclient.http, triton_http), "grpc": (tritonclient.grpc, triton_grpc)}[request.param]
 
     def ask(class_count):

@@ -1,4 +1,4 @@
-"""A model by itself: what the built-in ones never do."""
+"""Executed models, with behaviour that the built-in ones do not have."""
 
 import asyncio
 
@@ -79,7 +79,7 @@ def test_an_output_that_contradicts_the_definition_is_an_internal_error():
 
 
 def infer_together(function, *requests, runs_inline):
-    """Three rows in two requests are what the batch waits for, far longer than a test may take."""
+    """Infer two requests with three rows, which the batch waits for, for longer than a test may take."""
     definition = ModelDefinition(
         "m",
         "",

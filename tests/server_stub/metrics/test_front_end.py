@@ -1,4 +1,4 @@
-"""What Prometheus scrapes: row M2 of the conformance checklist, beside what the statistics say."""
+"""Prometheus metrics: rows M1 and M2 of the conformance checklist."""
 
 import http.client
 import re
@@ -11,7 +11,7 @@ LINE = re.compile(r'(nv_inference_\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)+)\} (\d+)')
 
 
 def read(text):
-    """Every sample, by name and labels; whatever is no comment has to be one."""
+    """All samples by name and labels. Every line that is not a comment must be one."""
     samples = {}
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -79,7 +79,7 @@ def test_M2_served_requests_are_counted(server, wire):
     }
 
 
-# as perf_analyzer looks for them
+# the names that perf_analyzer looks for
 GPU_LINE = re.compile(
     r'\n(nv_gpu_utilization|nv_gpu_power_usage|nv_gpu_memory_used_bytes|nv_gpu_memory_total_bytes)\{gpu_uuid="([^"]+)"\} (\d+\.?\d*)'
 )

@@ -1,4 +1,4 @@
-"""The densenet that is made from a seed, against the graph of the trained one that the onnx package carries."""
+"""The generated densenet, against the graph of the trained one in the onnx package."""
 
 import hashlib
 import math
@@ -22,7 +22,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def zoo_graph():
-    """The zoo's graph, which the onnx package holds without its weights: nodes that make constants stand in for them."""
+    """The zoo's graph from the onnx package, in which nodes with constants replace the weights."""
     (package,) = onnx.backend.test.__path__
     return onnx.load(pathlib.Path(package) / "data" / "light" / "light_densenet121.onnx").graph
 

@@ -1,4 +1,4 @@
-"""Networks of the ONNX project's own test data: served from a folder in which no configuration is written."""
+"""Networks of the ONNX project's test data, served from a folder without configurations."""
 
 import pathlib
 
@@ -13,7 +13,7 @@ from perfkit.errors import UsageError
 from server_stub.repository import folder
 
 LIGHT = pathlib.Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-# where the file of each stands
+# the path of each model file
 PLACES = {
     "resnet50": "resnet50/1/model.onnx",
     "squeezenet": "squeezenet/3/model.onnx",
@@ -22,11 +22,11 @@ PLACES = {
 }
 
 
-RANDOM = {"squeezenet", "shufflenet"}  # the others would be large
+RANDOM = {"squeezenet", "shufflenet"}  # the others would be too large
 
 
 def read_network(name):
-    """The network as it stands there, every weight a constant, or with weights of a seed in their place."""
+    """The network with its constant weights, or with random ones."""
     model = onnx.load(LIGHT / f"light_{name}.onnx")
     if name in RANDOM:
         random = np.random.default_rng(7)
@@ -59,7 +59,7 @@ def zoo(start_server, repository):
 
 @pytest.fixture(scope="module")
 def truth(repository):
-    """What ONNX Runtime, called directly, makes of the same image: names and shapes, and the outputs."""
+    """The input, the output, and the result of ONNX Runtime, called directly on the same image."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     found = {}

@@ -1,4 +1,4 @@
-"""A model configuration that uses most of what there is, as people write it."""
+"""A model configuration with most of the supported settings."""
 
 RELU = """
 name: "relu"

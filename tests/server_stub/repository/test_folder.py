@@ -1,4 +1,4 @@
-"""Models from a folder."""
+"""Models from a model repository on disk."""
 
 import asyncio
 import concurrent.futures
@@ -67,7 +67,7 @@ def test_G6_16_MiB_are_sent_and_received(start_server, tmp_path):
     assert started.end()[0] == 0
 
 
-def test_a_folder_without_models_is_an_error(tmp_path):
+def test_a_placewithout_models_is_an_error(tmp_path):
     (tmp_path / "model" / "one").mkdir(parents=True)
     (tmp_path / "model" / "one" / "model.onnx").touch()
     with pytest.raises(UsageError, match=r"it holds no models. They must be named MODEL/VERSION/model.onnx"):
@@ -176,7 +176,7 @@ def test_clients_load_and_unload_models(explicit, tmp_path, protocol):
         with pytest.raises(InferenceServerException, match="load failed for model 'relu': the given configuration of 'relu'") as error:
             client.load_model("relu", config='{"max_batch_size": "many"}')
         assert error.value.status() in ("400", "StatusCode.INVALID_ARGUMENT")
-        assert client.is_model_ready("relu"), "what cannot be loaded leaves what is there"
+        assert client.is_model_ready("relu"), "a failed load leaves the loaded model in place"
         write_model(tmp_path / "late" / "1" / "model.onnx")
         client.load_model("late")
         file = (tmp_path / "relu" / "1" / "model.onnx").read_bytes()
@@ -236,7 +236,7 @@ def test_weights_outside_the_model_file_are_not_read(tmp_path, place):
 
 
 def test_S5_requests_of_two_clients_are_one_execution(explicit, wire_to):
-    """The batch waits for a second row, far longer than a test may take."""
+    """A model whose batch waits for a second row, for longer than a test may take."""
     config = {"max_batch_size": 2, "dynamic_batching": {"preferred_batch_size": [2], "max_queue_delay_microseconds": 10**9}}
     body = json.dumps({"parameters": {"config": json.dumps(config)}}).encode()
     first, second, administrator = wire_to(explicit), wire_to(explicit), wire_to(explicit)
@@ -262,26 +262,26 @@ def test_without_explicit_control_clients_cannot_load_or_unload(wire, triton_grp
 
 def test_a_model_is_unloaded_after_its_requests_are_answered():
     async def main():
-        let_go, waits = asyncio.Event(), []
+        release, waits = asyncio.Event(), []
 
         class Slow:
             version = "1"
 
             async def drain(self):
                 waits.append(self)
-                await let_go.wait()
+                await release.wait()
 
             def close(self):
-                assert let_go.is_set()
+                assert release.is_set()
 
         slow: Any = Slow
         repository = Repository(BuiltinModels({"m": slow}), ["m"], is_explicit=True)
         repository.load()
         unloading = asyncio.ensure_future(repository.unload_model("m"))
-        await until(lambda: not repository.names)  # nobody new comes to it
+        await until(lambda: not repository.names)  # no new requests reach it
         await until(lambda: waits)
         assert not unloading.done()
-        let_go.set()
+        release.set()
         await unloading
 
     asyncio.run(main())
@@ -294,8 +294,9 @@ def test_requests_in_flight_are_drained_when_the_last_one_ends():
         with in_flight:
             with in_flight:
                 draining = asyncio.ensure_future(in_flight.drain())
-                await until(lambda: in_flight._drained is not None)
-            assert not in_flight._drained.is_set()
+                await asyncio.sleep(0)  # it waits from here on
+            await asyncio.sleep(0)
+            assert not draining.done()
         await draining
 
     asyncio.run(main())

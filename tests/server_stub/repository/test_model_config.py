@@ -1,4 +1,4 @@
-"""Model configurations as people write them, and what is said of those that this server cannot keep to."""
+"""Reading model configurations, and the errors for unsupported ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which requests are executed together, and when: Triton's rules by the instant."""
+"""Dynamic batching: which requests are executed together, and when."""
 
 import random
 
@@ -12,7 +12,7 @@ from server_stub.scheduling.request_queue import FifoQueue, QueuedRequest
 
 
 class QueueDriver:
-    """A queue whose requests have names, asked at given instants."""
+    """A queue with named requests, driven at given instants."""
 
     def __init__(self, policy, max_batch_size=8, **keys):
         self.queue = BatchingQueue(policy, max_batch_size, **keys) if policy else FifoQueue()
@@ -59,13 +59,13 @@ def test_other_batches_wait_for_a_preferred_size_up_to_the_delay():
     queue = QueueDriver(BatchingPolicy((4,), 100), 8)
     queue.add("a", 10)
     queue.add("b", 20)
-    assert queue.select(20) == ("", "", 110), "the delay is the oldest one's"
+    assert queue.select(20) == ("", "", 110), "the delay counts from the oldest request"
     queue.add("c", 30)
     assert queue.select(109) == ("", "", 110)
     assert queue.select(110) == "abc"
     for name in "defgh":
         queue.add(name, 200)
-    assert queue.select(200) == "defg", "the preferred size goes at once, who is beyond it stays"
+    assert queue.select(200) == "defg", "the preferred size is executed at once, and the rest waits"
     assert queue.select(200) == ("", "", 300)
 
 
@@ -99,7 +99,7 @@ def test_variable_shapes_must_be_equal_within_a_batch():
     queue.add("a", shape=(3,))
     queue.add("b", shape=(3,))
     queue.add("c", shape=(4,))
-    assert queue.select() == "ab", "c can never join them, so they need not wait"
+    assert queue.select() == "ab", "c can never join them, so they are not delayed"
 
 
 def test_higher_priorities_go_first_and_unknown_ones_are_the_default():
@@ -133,8 +133,8 @@ def test_timed_out_requests_are_rejected_when_a_batch_is_formed():
     queue.add("b", timeout=2)
     queue.add("c", timeout=9)
     queue.add("d", 2000)
-    assert queue.select(5000) == "a", "it is at its limit, not beyond"
-    assert queue.select(5001) == ("d", "bc", None), "a timeout can be shortened alone"
+    assert queue.select(5000) == "a", "exactly at its deadline it is still served"
+    assert queue.select(5001) == ("d", "bc", None), "a request can only shorten its timeout"
     assert len(queue.queue) == 0
 
 

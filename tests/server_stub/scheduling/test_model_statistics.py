@@ -1,4 +1,4 @@
-"""What a model has done: rows S1 to S4 of the conformance checklist, and the counting by itself."""
+"""Model statistics: rows S1 to S4 of the conformance checklist, and the counters themselves."""
 
 from server_stub.models import NAMES
 from server_stub.scheduling.model_statistics import FailureReason, Statistics, Timing

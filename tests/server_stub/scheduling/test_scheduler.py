@@ -1,4 +1,4 @@
-"""Requests between a line and instances, on a clock, an alarm and instances that do as they are told."""
+"""The scheduler, with a clock, an alarm and instances that the test controls."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ from tests.conditions import until
 
 
 class ManualInstances:
-    """A clock, an alarm and instances, moved by the test; `log` are the batches that were started."""
+    """A clock, an alarm and instances controlled by the test. `log` lists the started batches."""
 
     def __init__(self, count=1, prefetch_count=0):
         self.now_ns, self.count, self.prefetch_count = 0, count, prefetch_count
@@ -52,11 +52,10 @@ class ManualInstances:
 
 
 async def send(instances, scheduler, name, **parameters):
-    before = len(scheduler._in_flight)
     task = asyncio.ensure_future(
         scheduler.submit(QueuedRequest(InferRequest("m", (), id=name, parameters=parameters), 1, instances.now_ns))
     )
-    await until(lambda: len(scheduler._in_flight) > before)
+    await asyncio.sleep(0)  # the task runs until it waits for its response
     return task
 
 
@@ -72,7 +71,7 @@ def test_each_idle_instance_takes_one_request_and_the_others_wait():
         while instances.running:
             instances.finish()
         assert [(await task).id for task in tasks] == list("abcd")
-        # a and b began at once; c and d waited 10 ns each
+        # a and b started at once; c and d waited 10 ns each
         assert instances.counts() == ({"success": (4, 40), "queue": (4, 20), "compute_input": (4, 0), "compute_infer": (4, 20), "compute_output": (4, 0)}, 4, 4)  # fmt: skip
 
     asyncio.run(main())
@@ -121,7 +120,7 @@ def test_a_waiting_batch_starts_when_the_alarm_rings():
         assert (instances.log, instances.alarms_ns[-1]) == ([], 1000)
         instances.now_ns = 999
         instances.ring()
-        assert instances.log == [], "it rang early, and is set anew"
+        assert instances.log == [], "it rang too early, and is set again"
         instances.now_ns = 1000
         instances.ring()
         assert instances.log == ["ab"]
@@ -176,7 +175,7 @@ def test_a_request_cancelled_while_waiting_is_not_executed_and_counts_as_cancele
         assert instances.log == ["a", "c"]
         assert (await last).id == "c"
         assert {reason.value: count for reason, count in instances.statistics.failures.items() if count} == {"CANCELED": 1}
-        assert instances.counts()[2] == 2, "what was begun is counted, though nobody waits for it"
+        assert instances.counts()[2] == 2, "an execution counts even if its request was cancelled"
 
     asyncio.run(main())
 
@@ -205,7 +204,7 @@ def test_closing_fails_the_waiting_requests():
         scheduler.close()
         assert instances.is_closed
         instances.finish()
-        assert instances.log == ["a"], "what ends beyond that is followed by nothing"
+        assert instances.log == ["a"], "nothing is started after closing"
         for task in tasks:
             with pytest.raises(ProtocolError, match="shutting down"):
                 await task

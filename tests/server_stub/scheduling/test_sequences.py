@@ -1,4 +1,4 @@
-"""Sequences: rows Q1 and Q2 of the conformance checklist, and by the request who is executed where and when."""
+"""Sequence batching: rows Q1 and Q2 of the conformance checklist, and the order of requests in the queue."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ CONTROLS = (
 
 
 class QueueDriver:
-    """A queue whose requests are written `ID`, with `<` before a start and `>` behind an end."""
+    """A queue whose requests are written `ID`, with `<` before a start and `>` after an end."""
 
     def __init__(self, policy=None, *, instances=1, max_batch_size=2):
         self.queue = SequenceQueue("m", policy or DIRECT, instances, max_batch_size)
@@ -104,7 +104,7 @@ def test_a_start_ends_the_previous_sequence_of_the_same_id():
     assert queue.select() == "1>"
 
 
-def refused(queue, text, **keys):
+def rejection_message(queue, text, **keys):
     with pytest.raises(ProtocolError) as error:
         queue.add(text, **keys)
     assert error.value.kind is ErrorKind.INVALID_ARGUMENT
@@ -115,13 +115,13 @@ def test_after_its_end_or_the_idle_timeout_a_sequence_must_be_started_again():
     sentence = "inference request for sequence 1 to model 'm' must specify the START flag on the first request of the sequence"
     queue = QueueDriver(SequencePolicy(max_idle_ns=100))
     queue.add("<1>")
-    assert refused(queue, "1") == sentence
+    assert rejection_message(queue, "1") == sentence
     queue.select()
     queue.add("<1", 0)
     queue.add("1", 100)
     queue.add("1", 200)
     assert [queue.select(200), queue.select(200), queue.select(200)] == ["<1", "1", "1"]
-    assert refused(queue, "1", now_ns=301) == sentence
+    assert rejection_message(queue, "1", now_ns=301) == sentence
 
 
 def test_an_idle_sequence_frees_its_slot_for_a_waiting_one():
@@ -184,7 +184,7 @@ def test_controls_are_rows_of_their_types(starts, ends, expected):
 
 
 def test_a_text_id_needs_a_string_control():
-    assert refused(QueueDriver(SequencePolicy(CONTROLS)), "<seven") == (
+    assert rejection_message(QueueDriver(SequencePolicy(CONTROLS)), "<seven") == (
         "inference request for sequence seven to model 'm' must specify a correlation ID of type UINT64"
     )
     queue = QueueDriver(SequencePolicy((Control("id", ControlKind.CORRID, Datatype.BYTES),)))
@@ -193,8 +193,8 @@ def test_a_text_id_needs_a_string_control():
 
 def test_requests_without_an_id_or_with_a_batch_are_rejected():
     sentence = "inference request to model 'm' must specify a non-zero or non-empty correlation ID"
-    assert refused(QueueDriver(), "0") == refused(QueueDriver(), "<>") == sentence
-    assert refused(QueueDriver(), "<1", batch_size=2) == (
+    assert rejection_message(QueueDriver(), "0") == rejection_message(QueueDriver(), "<>") == sentence
+    assert rejection_message(QueueDriver(), "<1", batch_size=2) == (
         "inference request to model 'm' must specify batch-size 1 due to requirements of sequence batcher"
     )
 

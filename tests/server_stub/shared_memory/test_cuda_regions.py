@@ -1,4 +1,4 @@
-"""A GPU's memory over both protocols, by tritonclient as it is; the GPU's driver is played in Python."""
+"""CUDA shared memory over both protocols through tritonclient, with a fake GPU driver."""
 
 import asyncio
 import base64
@@ -39,7 +39,7 @@ def regions(library):
 
 
 def ask_fronts(regions, ask):
-    """Calls `ask` with a client of each library, in a thread, while the fronts serve."""
+    """Call `ask` with each of tritonclient's clients, in a thread, while the front ends serve."""
 
     async def main():
         repository = open_repository(Options(models=("simple",)), 1)
@@ -58,7 +58,7 @@ def test_tensors_are_read_from_gpu_memory_and_written_to_it(regions, library, me
     def ask(client_library, url):
         memory[128:] = bytes(128)
         with client_library.InferenceServerClient(url) as client:
-            # tritonclient's own handles are base64 already
+            # tritonclient's own handles are base64
             client.register_cuda_shared_memory("c", base64.b64encode(HANDLE), 1, 256)
             inputs = [client_library.InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
             output = client_library.InferRequestedOutput("OUTPUT0")

@@ -1,4 +1,4 @@
-"""Shared memory: rows X1 to X4 of the conformance checklist."""
+"""System shared memory: rows X1 to X4 of the conformance checklist."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ def to(allowing, wire_to):
 
 @pytest.fixture
 def region():
-    """The name of a file in /dev/shm with both vectors and room behind them."""
+    """The name of a file in /dev/shm with both input vectors, and space for the outputs after them."""
     name = f"perfkit-test-{uuid.uuid4().hex}"
     file = FOLDER / name
     file.write_bytes(FIRST.tobytes() + SECOND.tobytes() + bytes(256))
@@ -227,7 +227,7 @@ def test_without_permission_nothing_can_be_registered(wire, triton_grpc, region)
         ({"key": "/KEY", "byte_size": -1}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
         ({"key": 5, "byte_size": 1}, 500, "attempt to access JSON non-string as string"),
     ],
-)  # as a real Triton 2.51 answers them
+)  # the responses of Triton 2.51
 def test_invalid_regions_are_rejected(to, region, body, status, text):
     encoded = json.dumps(body).replace("/KEY", f"/{region}").encode()
     answer = to.send("POST", f"{PATH}/region/r/register", encoded)

@@ -1,4 +1,4 @@
-"""Batches of the declared queue: closed forms for closed loops, and what queueing theory has for open ones."""
+"""Batches in the simulated queue, against closed forms for closed loops and queueing theory for open ones."""
 
 import asyncio
 import heapq
@@ -24,7 +24,7 @@ def test_no_request_is_served_before_its_batch_is_full():
     assert (queue.next_ns, len(queue)) == (None, 2)
     (service,) = queue.arrive(ArrivedRequest(9, 1, "c"))
     assert (service.started_ns, service.departed_ns, len(queue)) == (9, 19, 0)
-    assert [(one.key, passage.arrived_ns, passage.departed_ns) for one, passage in service.members] == [
+    assert [(one.key, served.arrived_ns, served.departed_ns) for one, served in service.members] == [
         ("a", 0, 19),
         ("b", 5, 19),
         ("c", 9, 19),
@@ -59,46 +59,46 @@ def test_a_request_whose_rows_do_not_fit_starts_the_next_batch():
     assert ([one.key for one, _ in second.members], second.started_ns) == (["b", "c"], 30)
 
 
-def closed_loop(law, clients, requests):
-    """Clients without think time: the services in order, and every response time."""
-    queue = SimulatedBatchQueue(law, law.batch)
+def closed_loop(model, clients, requests):
+    """A closed loop of clients without think time: the batches in order, and all response times."""
+    queue = SimulatedBatchQueue(model, model.batch)
     responses_ns: list[int] = []
-    services: list[SimulatedBatch] = []
+    batches: list[SimulatedBatch] = []
     arrivals = [(0, client) for client in range(clients)]
     while len(responses_ns) < requests:
         if queue.next_ns is not None and (not arrivals or queue.next_ns < arrivals[0][0]):
-            begun = queue.advance(queue.next_ns)
+            started = queue.advance(queue.next_ns)
         else:
             instant_ns, client = heapq.heappop(arrivals)
-            begun = queue.arrive(ArrivedRequest(instant_ns, 1, client))
-        services += begun
-        for service in begun:
-            for arrival, passage in service.members:
-                responses_ns.append(passage.departed_ns - passage.arrived_ns)
-                heapq.heappush(arrivals, (passage.departed_ns, arrival.key))
-    return services, responses_ns
+            started = queue.arrive(ArrivedRequest(instant_ns, 1, client))
+        batches += started
+        for service in started:
+            for arrival, served in service.members:
+                responses_ns.append(served.departed_ns - served.arrived_ns)
+                heapq.heappush(arrivals, (served.departed_ns, arrival.key))
+    return batches, responses_ns
 
 
 @pytest.mark.parametrize(("size", "k"), [(1, 1), (4, 1), (4, 2), (8, 3)])
 def test_a_closed_loop_of_k_batches_has_throughput_b_by_d_and_response_time_k_times_d(size, k):
-    law = ServiceModel(Linear(10 * MS), batch=Batch(size, is_awaited=True))
-    services, responses_ns = closed_loop(law, size * k, 1000 * size)
-    assert {len(service.members) for service in services} == {size}
-    assert services[-1].departed_ns == len(services) * 10 * MS, "X = b / D, to the nanosecond"
+    model = ServiceModel(Linear(10 * MS), batch=Batch(size, is_awaited=True))
+    batches, responses_ns = closed_loop(model, size * k, 1000 * size)
+    assert {len(service.members) for service in batches} == {size}
+    assert batches[-1].departed_ns == len(batches) * 10 * MS, "X = b / D, to the nanosecond"
     assert set(responses_ns[size * k :]) == {k * 10 * MS}
 
 
 @pytest.mark.parametrize(("rate", "mean"), [(0.3, 5.09), (0.8, 18.7)])
 def test_mean_response_times_of_linear_batches_follow_theory(rate, mean):
-    """Batches of a + 2 with a = 1, Poisson arrivals (Inoue, arXiv 1912.06322; the mean itself by simulation)."""
+    """Service time n + 2 for batches of n, Poisson arrivals (Inoue, arXiv 1912.06322; the mean by simulation)."""
     chosen, now = random.Random(5), 0.0
     queue = SimulatedBatchQueue(ServiceModel(Linear(2 * S, row_ns=S)), Batch(10**6))
-    services = []
+    batches = []
     for _ in range(200_000):
         now += chosen.expovariate(rate)
-        services += queue.arrive(ArrivedRequest(round(now * S), 1))
-    services += queue.advance(10**30)
-    responses = [(passage.departed_ns - passage.arrived_ns) / S for service in services for _, passage in service.members]
+        batches += queue.arrive(ArrivedRequest(round(now * S), 1))
+    batches += queue.advance(10**30)
+    responses = [(served.departed_ns - served.arrived_ns) / S for service in batches for _, served in service.members]
     assert len(responses) == 200_000
     assert np.mean(responses) == pytest.approx(mean, rel=0.03)
     load = rate
@@ -109,18 +109,18 @@ def test_mean_response_times_of_linear_batches_follow_theory(rate, mean):
 
 def test_several_servers_execute_batches_concurrently():
     queue = SimulatedBatchQueue(ServiceModel(Linear(10), servers=2), Batch(2, is_awaited=True))
-    begun = [service for instant in (0, 0, 1, 1) for service in queue.arrive(ArrivedRequest(instant, 1))]
-    assert [(one.started_ns, one.departed_ns) for one in begun] == [(0, 10), (1, 11)]
+    started = [service for instant in (0, 0, 1, 1) for service in queue.arrive(ArrivedRequest(instant, 1))]
+    assert [(one.started_ns, one.departed_ns) for one in started] == [(0, 10), (1, 11)]
 
 
 def test_service_times_are_per_batch_and_failures_per_request():
-    law = ServiceModel(Exponential(10 * MS), failures=Failures(0.5, ErrorKind.INTERNAL), seed=3, batch=Batch(2, is_awaited=True))
-    services, _ = closed_loop(law, 2, 2000)
-    again, _ = closed_loop(law, 2, 2000)
-    assert services == again
-    failed = [sum(passage.failure is not None for _, passage in service.members) for service in services]
+    model = ServiceModel(Exponential(10 * MS), failures=Failures(0.5, ErrorKind.INTERNAL), seed=3, batch=Batch(2, is_awaited=True))
+    batches, _ = closed_loop(model, 2, 2000)
+    again, _ = closed_loop(model, 2, 2000)
+    assert batches == again
+    failed = [sum(served.failure is not None for _, served in service.members) for service in batches]
     assert set(failed) == {0, 1, 2}
-    assert np.mean([service.departed_ns - service.started_ns for service in services]) == pytest.approx(10 * MS, rel=0.1)
+    assert np.mean([service.departed_ns - service.started_ns for service in batches]) == pytest.approx(10 * MS, rel=0.1)
 
 
 def request(rows=1):

@@ -1,4 +1,4 @@
-"""How a law is written, and what every mistake in it is answered with."""
+"""Parsing of service models, and the message for every error."""
 
 import math
 
@@ -26,7 +26,7 @@ def test_the_example_is_parsed_in_all_its_parts():
 
 
 @pytest.mark.parametrize(
-    ("text", "law"),
+    ("text", "model"),
     [
         ("servers=4", ServiceModel(Linear(5 * MS), servers=4)),
         ("service=constant:250us", ServiceModel(Linear(250_000))),
@@ -49,12 +49,12 @@ def test_the_example_is_parsed_in_all_its_parts():
         ("batch=upto:64", ServiceModel(batch=Batch(64))),
     ],
 )
-def test_valid_declarations_are_parsed(text, law):
-    assert parse_service_model(text) == law
+def test_valid_declarations_are_parsed(text, model):
+    assert parse_service_model(text) == model
 
 
 def test_every_distribution_in_the_help_is_accepted():
-    assert all(parse_service_model(f"service={law}") for law in SERVICE_EXAMPLES)
+    assert all(parse_service_model(f"service={model}") for model in SERVICE_EXAMPLES)
 
 
 @pytest.mark.parametrize(

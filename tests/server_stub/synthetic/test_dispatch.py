@@ -1,4 +1,4 @@
-"""Who waits for a departure is let go at its instant, by either alarm in either loop."""
+"""Departures at their instants, with both alarms and both event loops."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ ALARMS = [TimerfdAlarm, LoopAlarm]
 
 
 class Clockwork:
-    """A clock that moves a microsecond whenever it is read, and an alarm that rings when it is told to."""
+    """A clock that advances a microsecond at every reading, and an alarm that the test rings."""
 
     def __init__(self):
         self.now_ns = 0
@@ -64,7 +64,7 @@ def test_the_alarm_is_set_to_the_next_departure_and_wakes_only_due_requests():
         tasks = [asyncio.ensure_future(wait(*one)) for one in (("b", 20 * MS), ("c", 30 * MS), ("a", 10 * MS), ("b2", 20 * MS))]
         await until_waiting(departures, 4)
         assert clockwork.set_to_ns == [20 * MS - SPIN_NS, 10 * MS - SPIN_NS]
-        clockwork.ring()  # early: it is set again, and nobody goes
+        clockwork.ring()  # too early: it is set again, and no request departs
         assert [future.done() for _, _, future in departures._waiting] == [False] * 4
         for instant_ns, left in ((10 * MS, 1), (20 * MS, 3), (30 * MS, 4)):
             clockwork.now_ns = instant_ns - SPIN_NS
@@ -135,7 +135,7 @@ def test_an_alarm_set_again_rings_only_for_the_latest_instant(run, alarm):
         one.set(begin_ns + 3600 * 1000 * MS)
         one.set(begin_ns + 3 * MS)
         await rung.get()
-        one.set(1)  # long past: now
+        one.set(1)  # in the past: rings now
         await rung.get()
         one.set(begin_ns + 3600 * 1000 * MS)
         one.close()

@@ -1,4 +1,4 @@
-"""The model `synthetic` by itself and behind both fronts: it gives back what it gets, and counts what its law declares."""
+"""The model `synthetic`, directly and through both front ends: its responses, times and statistics."""
 
 import asyncio
 import time
@@ -27,9 +27,9 @@ def totals(model):
     return {name: (one["count"], one["ns"]) for name, one in stats.items() if one["count"]}
 
 
-def serve(law, use):
+def serve(service_model, use):
     async def main():
-        model = SyntheticModel(law)
+        model = SyntheticModel(service_model)
         try:
             await use(model)
         finally:
@@ -82,22 +82,22 @@ def test_the_batch_size_counts_in_linear_service_times_and_in_the_statistics():
 
 
 def test_a_rejected_request_uses_no_server_and_no_random_value():
-    law = ServiceModel(Exponential(MS), seed=4)
+    service_model = ServiceModel(Exponential(MS), seed=4)
 
     async def use(model):
         with pytest.raises(ProtocolError, match="batch-size must be <= 64"):
             await infer(model, request(batch_size=65), time.monotonic_ns())
         await infer(model, request(), time.monotonic_ns())
 
-    first_ns = round(law.service.quantile_ns(uniform_share(4, 0, b"service"), 1))
-    assert serve(law, use)["compute_infer"] == (1, first_ns)
+    first_ns = round(service_model.service.quantile_ns(uniform_share(4, 0, b"service"), 1))
+    assert serve(service_model, use)["compute_infer"] == (1, first_ns)
 
 
 def test_a_disconnecting_client_does_not_free_the_simulated_server():
     async def use(model):
         arrived_ns = time.monotonic_ns()
         left = asyncio.ensure_future(infer(model, request(), arrived_ns))
-        await until(lambda: model._departures is not None)  # which it makes as it takes its place
+        await until(lambda: model._departures is not None)  # created with the first request
         left.cancel()
         await infer(model, request(), arrived_ns)
 
@@ -115,13 +115,13 @@ def test_a_simulated_failure_is_counted_with_its_time():
 
 @pytest.fixture(scope="module")
 def synthetic(start_server):
-    """Servers by law, each started once."""
+    """Servers by service model, each started once."""
     started = {}
 
-    def start(law):
-        if law not in started:
-            started[law] = start_server("--model", "synthetic", "--synthetic", law)
-        return started[law]
+    def start(declaration):
+        if declaration not in started:
+            started[declaration] = start_server("--model", "synthetic", "--synthetic", declaration)
+        return started[declaration]
 
     yield start
     for server in started.values():

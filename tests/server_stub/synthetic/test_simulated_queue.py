@@ -1,4 +1,4 @@
-"""The declared queue beside closed forms, the recursions of Lindley and of Kiefer and Wolfowitz, and what holds for any queue."""
+"""The simulated queue against closed forms, the recursions of Lindley and of Kiefer and Wolfowitz, and general invariants."""
 
 import dataclasses
 import itertools
@@ -18,8 +18,8 @@ MS, S = 10**6, 10**9
 AT_ONCE, AT_PACE = Stall(1 * S, 10 * S), Stall(1 * S, 10 * S, drains_at_once=False)
 
 
-def passages(law, arrivals_ns, batch_sizes=None):
-    queue = SimulatedQueue(law)
+def served(model, arrivals_ns, batch_sizes=None):
+    queue = SimulatedQueue(model)
     return [queue.arrive(arrived_ns, size) for arrived_ns, size in zip(arrivals_ns, batch_sizes or itertools.repeat(1), strict=False)]
 
 
@@ -28,16 +28,16 @@ def poisson_ns(rate_per_s, count, seed=1):
     return list(itertools.accumulate(round(source.expovariate(rate_per_s) * S) for _ in range(count)))
 
 
-def mean_response_ns(law, arrivals_ns):
-    return statistics.fmean(one.departed_ns - one.arrived_ns for one in passages(law, arrivals_ns))
+def mean_response_ns(model, arrivals_ns):
+    return statistics.fmean(one.departed_ns - one.arrived_ns for one in served(model, arrivals_ns))
 
 
-def draws_ns(law, count):
-    return [round(law.service.quantile_ns(uniform_share(law.seed, number, b"service"), 1)) for number in range(count)]
+def draws_ns(model, count):
+    return [round(model.service.quantile_ns(uniform_share(model.seed, number, b"service"), 1)) for number in range(count)]
 
 
 gaps_ns = st.lists(st.integers(0, 3000), min_size=1, max_size=60)
-laws = st.builds(
+models = st.builds(
     ServiceModel,
     service=st.one_of(
         st.builds(Linear, st.integers(0, 2000)),
@@ -51,7 +51,7 @@ stalls = st.integers(2, 9000).flatmap(lambda period: st.builds(Stall, st.integer
 
 
 def test_a_request_is_served_at_once_if_a_server_is_free_and_waits_otherwise():
-    assert passages(ServiceModel(Linear(5)), [100, 102, 200]) == [
+    assert served(ServiceModel(Linear(5)), [100, 102, 200]) == [
         ServedRequest(100, 100, 105),
         ServedRequest(102, 105, 110),
         ServedRequest(200, 200, 205),
@@ -59,12 +59,12 @@ def test_a_request_is_served_at_once_if_a_server_is_free_and_waits_otherwise():
 
 
 def test_with_two_servers_the_third_request_takes_the_one_free_first():
-    law = ServiceModel(Linear(0, row_ns=10), servers=2)
-    assert passages(law, [0, 1, 2], [3, 1, 1]) == [ServedRequest(0, 0, 30), ServedRequest(1, 1, 11), ServedRequest(2, 11, 21)]
+    model = ServiceModel(Linear(0, row_ns=10), servers=2)
+    assert served(model, [0, 1, 2], [3, 1, 1]) == [ServedRequest(0, 0, 30), ServedRequest(1, 1, 11), ServedRequest(2, 11, 21)]
 
 
 def test_linear_service_adds_a_time_per_row_to_a_fixed_time():
-    assert [one.departed_ns - one.started_ns for one in passages(ServiceModel(Linear(5, row_ns=2)), [0, 100, 200], [1, 8, 64])] == [
+    assert [one.departed_ns - one.started_ns for one in served(ServiceModel(Linear(5, row_ns=2)), [0, 100, 200], [1, 8, 64])] == [
         7,
         21,
         133,
@@ -78,58 +78,58 @@ def test_an_arrival_before_the_previous_one_is_an_error():
         queue.arrive(9)
 
 
-@given(gaps_ns, laws)
-def test_one_server_follows_lindleys_recursion_to_the_nanosecond(gaps, law):
-    law = dataclasses.replace(law, servers=1)
-    waited_ns, services = 0, draws_ns(law, len(gaps))
-    found = passages(law, itertools.accumulate(gaps))
+@given(gaps_ns, models)
+def test_one_server_follows_lindleys_recursion_to_the_nanosecond(gaps, model):
+    model = dataclasses.replace(model, servers=1)
+    waited_ns, batches = 0, draws_ns(model, len(gaps))
+    found = served(model, itertools.accumulate(gaps))
     for number, one in enumerate(found):
         if number:
-            waited_ns = max(0, waited_ns + services[number - 1] - gaps[number])
+            waited_ns = max(0, waited_ns + batches[number - 1] - gaps[number])
         assert one.started_ns - one.arrived_ns == waited_ns
-        assert one.departed_ns - one.started_ns == services[number]
+        assert one.departed_ns - one.started_ns == batches[number]
 
 
-@given(gaps_ns, laws)
-def test_several_servers_follow_the_kiefer_wolfowitz_recursion(gaps, law):
-    workloads_ns, services = [0] * law.servers, draws_ns(law, len(gaps))
-    for number, one in enumerate(passages(law, itertools.accumulate(gaps))):
+@given(gaps_ns, models)
+def test_several_servers_follow_the_kiefer_wolfowitz_recursion(gaps, model):
+    workloads_ns, batches = [0] * model.servers, draws_ns(model, len(gaps))
+    for number, one in enumerate(served(model, itertools.accumulate(gaps))):
         workloads_ns = sorted(max(0, left - (gaps[number] if number else 0)) for left in workloads_ns)
         assert one.started_ns - one.arrived_ns == workloads_ns[0]
-        workloads_ns[0] += services[number]
+        workloads_ns[0] += batches[number]
 
 
-@given(gaps_ns, laws, st.none() | stalls)
-def test_requests_are_served_in_order_of_arrival(gaps, law, stall):
-    law = dataclasses.replace(law, stall=stall)
-    found = passages(law, itertools.accumulate(gaps))
+@given(gaps_ns, models, st.none() | stalls)
+def test_requests_are_served_in_order_of_arrival(gaps, model, stall):
+    model = dataclasses.replace(model, stall=stall)
+    found = served(model, itertools.accumulate(gaps))
     assert all(one.arrived_ns <= one.started_ns <= one.departed_ns for one in found)
     assert all(one.started_ns <= other.started_ns for one, other in itertools.pairwise(found))
-    if law.servers == 1:
+    if model.servers == 1:
         assert all(one.departed_ns <= other.started_ns for one, other in itertools.pairwise(found))
 
 
-@given(gaps_ns, laws)
-def test_no_request_waits_while_a_server_is_idle(gaps, law):
-    found = passages(law, itertools.accumulate(gaps))
+@given(gaps_ns, models)
+def test_no_request_waits_while_a_server_is_idle(gaps, model):
+    found = served(model, itertools.accumulate(gaps))
     for one in found:
         instants = {one.arrived_ns, *(other.departed_ns for other in found if one.arrived_ns <= other.departed_ns < one.started_ns)}
         for instant in instants if one.started_ns > one.arrived_ns else ():
-            assert sum(other.started_ns <= instant < other.departed_ns for other in found if other is not one) == law.servers
+            assert sum(other.started_ns <= instant < other.departed_ns for other in found if other is not one) == model.servers
 
 
-@given(gaps_ns, laws, stalls)
-def test_no_request_departs_during_a_stall(gaps, law, stall):
-    first, *_ = found = passages(dataclasses.replace(law, stall=stall), itertools.accumulate(gaps))
+@given(gaps_ns, models, stalls)
+def test_no_request_departs_during_a_stall(gaps, model, stall):
+    first, *_ = found = served(dataclasses.replace(model, stall=stall), itertools.accumulate(gaps))
     for one in found:
         within_ns = (one.departed_ns - first.arrived_ns) % stall.period_ns
         assert within_ns < stall.period_ns - stall.duration_ns
 
 
-@given(gaps_ns, laws, stalls)
-def test_a_request_arriving_in_a_stall_that_drains_at_once_departs_at_its_end(gaps, law, stall):
+@given(gaps_ns, models, stalls)
+def test_a_request_arriving_in_a_stall_that_drains_at_once_departs_at_its_end(gaps, model, stall):
     stall = dataclasses.replace(stall, drains_at_once=True)
-    first, *_ = found = passages(dataclasses.replace(law, stall=stall), itertools.accumulate(gaps))
+    first, *_ = found = served(dataclasses.replace(model, stall=stall), itertools.accumulate(gaps))
     for one in found:
         periods, within_ns = divmod(one.arrived_ns - first.arrived_ns, stall.period_ns)
         end_ns = first.arrived_ns + (periods + 1) * stall.period_ns
@@ -138,35 +138,35 @@ def test_a_request_arriving_in_a_stall_that_drains_at_once_departs_at_its_end(ga
             assert (one.started_ns, one.departed_ns) == (end_ns, end_ns)
 
 
-@given(gaps_ns, laws, stalls)
-def test_a_stall_served_at_pace_stops_the_clock_of_a_queue_without_stalls(gaps, law, stall):
+@given(gaps_ns, models, stalls)
+def test_a_stall_served_at_pace_stops_the_clock_of_a_queue_without_stalls(gaps, model, stall):
     stall = dataclasses.replace(stall, drains_at_once=False)
     arrivals = list(itertools.accumulate(gaps))
 
-    def active_ns(instant):  # of the time since the first arrival, counted stall by stall
+    def active_ns(instant):  # time outside stalls since the first arrival, counted stall by stall
         since = instant - arrivals[0]
         stalled = sum(
             min(since, begin + stall.duration_ns) - begin for begin in range(stall.period_ns - stall.duration_ns, since, stall.period_ns)
         )
         return since - stalled
 
-    stalled = passages(dataclasses.replace(law, stall=stall), arrivals)
-    plain = passages(law, [active_ns(arrival) for arrival in arrivals])
+    stalled = served(dataclasses.replace(model, stall=stall), arrivals)
+    plain = served(model, [active_ns(arrival) for arrival in arrivals])
     assert [active_ns(one.started_ns) for one in stalled] == [one.started_ns for one in plain]
     assert [active_ns(one.departed_ns) for one in stalled] == [one.departed_ns for one in plain]
 
 
 def test_a_stall_in_the_middle_of_service_at_once_and_at_pace():
     arrivals = [0, 8_999 * MS, 9_400 * MS, 10_001 * MS]
-    ended = [one.departed_ns // MS for one in passages(ServiceModel(Linear(3 * MS), stall=AT_ONCE), arrivals)]
+    ended = [one.departed_ns // MS for one in served(ServiceModel(Linear(3 * MS), stall=AT_ONCE), arrivals)]
     assert ended == [3, 10_000, 10_000, 10_004]
-    ended = [one.departed_ns // MS for one in passages(ServiceModel(Linear(3 * MS), stall=AT_PACE), arrivals)]
+    ended = [one.departed_ns // MS for one in served(ServiceModel(Linear(3 * MS), stall=AT_PACE), arrivals)]
     assert ended == [3, 10_002, 10_005, 10_008]
 
 
 def test_a_stall_of_one_second_in_ten_gives_the_textbook_percentiles():
     arrivals = [number * MS for number in range(100_000)]  # 1000/s for ten periods
-    responses_ns = [one.departed_ns - one.arrived_ns for one in passages(ServiceModel(Linear(100_000), stall=AT_ONCE), arrivals)]
+    responses_ns = [one.departed_ns - one.arrived_ns for one in served(ServiceModel(Linear(100_000), stall=AT_ONCE), arrivals)]
     quantiles_ns = statistics.quantiles(responses_ns, n=100)
     assert quantiles_ns[94] / S == pytest.approx(0.5, rel=0.01)
     assert quantiles_ns[98] / S == pytest.approx(0.9, rel=0.01)
@@ -175,7 +175,7 @@ def test_a_stall_of_one_second_in_ten_gives_the_textbook_percentiles():
 
 @pytest.mark.parametrize("utilisation", [0.5, 0.8])
 def test_M_M_1_response_times_have_the_mean_and_quantiles_of_theory(utilisation):
-    found = passages(ServiceModel(Exponential(10 * MS), seed=3), poisson_ns(100 * utilisation, 200_000))
+    found = served(ServiceModel(Exponential(10 * MS), seed=3), poisson_ns(100 * utilisation, 200_000))
     responses_s = [(one.departed_ns - one.arrived_ns) / S for one in found]
     spare_per_s = 100 * (1 - utilisation)
     assert statistics.fmean(responses_s) == pytest.approx(1 / spare_per_s, rel=0.04)
@@ -185,7 +185,7 @@ def test_M_M_1_response_times_have_the_mean_and_quantiles_of_theory(utilisation)
 
 @pytest.mark.parametrize(("utilisation", "mean", "p95", "p99"), [(0.5, 1.5, 3.051, 4.336), (0.8, 3.0, 7.620, 11.356)])
 def test_M_D_1_response_times_have_the_mean_and_quantiles_of_theory(utilisation, mean, p95, p99):
-    found = passages(ServiceModel(Linear(10 * MS)), poisson_ns(100 * utilisation, 200_000))
+    found = served(ServiceModel(Linear(10 * MS)), poisson_ns(100 * utilisation, 200_000))
     responses = [(one.departed_ns - one.arrived_ns) / (10 * MS) for one in found]
     quantiles = statistics.quantiles(responses, n=100)
     assert statistics.fmean(responses) == pytest.approx(mean, rel=0.03)
@@ -197,14 +197,14 @@ def test_M_M_c_waiting_times_follow_erlang_c():
     last = offered**servers / math.factorial(servers) * servers / (servers - offered)
     waiting_share = last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last)
     expected_ms = 10 + waiting_share * 10 / (servers - offered)
-    law = ServiceModel(Exponential(10 * MS), servers=servers, seed=5)
-    assert mean_response_ns(law, poisson_ns(100 * offered, 200_000)) / MS == pytest.approx(expected_ms, rel=0.04)
+    model = ServiceModel(Exponential(10 * MS), servers=servers, seed=5)
+    assert mean_response_ns(model, poisson_ns(100 * offered, 200_000)) / MS == pytest.approx(expected_ms, rel=0.04)
 
 
 @pytest.mark.parametrize("service", [Exponential(10 * MS), Lognormal(10 * MS, 0.5), Lognormal(10 * MS, 1.0)])
 def test_service_times_follow_their_distribution(service):
-    count, law = 50_000, ServiceModel(service, seed=11)
-    drawn_ns = sorted(draws_ns(law, count))
+    count, model = 50_000, ServiceModel(service, seed=11)
+    drawn_ns = sorted(draws_ns(model, count))
     assert statistics.fmean(drawn_ns) == pytest.approx(service.mean_ns(1), rel=0.02)
 
     def share_below(value_ns):
@@ -213,17 +213,17 @@ def test_service_times_follow_their_distribution(service):
         distance = (math.log(value_ns / service.average_ns) + service.sigma**2 / 2) / service.sigma
         return (1 + math.erf(distance / math.sqrt(2))) / 2
 
-    # Kolmogorov and Smirnov: at most 1.63 / sqrt(n) in 99 of 100 samples, of which the seed chooses one
+    # Kolmogorov-Smirnov: at most 1.63 / sqrt(n) in 99 % of samples; the seed is fixed
     assert max(abs((rank + 0.5) / count - share_below(value)) for rank, value in enumerate(drawn_ns)) < 1.63 / math.sqrt(count)
 
 
 def test_a_requests_random_values_depend_only_on_seed_and_number():
-    law = ServiceModel(Exponential(10 * MS), seed=7)
-    slowly, at_once = passages(law, [number * S for number in range(50)]), passages(law, [0] * 50)
-    services = [one.departed_ns - one.started_ns for one in slowly]
-    assert services == [one.departed_ns - one.started_ns for one in at_once] == draws_ns(law, 50)
-    assert services != draws_ns(dataclasses.replace(law, seed=8), 50)
-    assert services[:3] == [26_377_454, 2_250_045, 5_398_987], "the truth of a seed stays what it was"
+    model = ServiceModel(Exponential(10 * MS), seed=7)
+    slowly, at_once = served(model, [number * S for number in range(50)]), served(model, [0] * 50)
+    batches = [one.departed_ns - one.started_ns for one in slowly]
+    assert batches == [one.departed_ns - one.started_ns for one in at_once] == draws_ns(model, 50)
+    assert batches != draws_ns(dataclasses.replace(model, seed=8), 50)
+    assert batches[:3] == [26_377_454, 2_250_045, 5_398_987], "the service times of a seed never change"
 
 
 def test_shares_exclude_0_and_1_and_extreme_service_times_are_finite():
@@ -234,11 +234,11 @@ def test_shares_exclude_0_and_1_and_extreme_service_times_are_finite():
 
 
 def test_the_configured_share_of_requests_fails_with_the_configured_error_after_the_usual_service():
-    law = ServiceModel(Exponential(10 * MS), seed=1)
-    failing = dataclasses.replace(law, failures=Failures(0.1, ErrorKind.UNAVAILABLE))
+    model = ServiceModel(Exponential(10 * MS), seed=1)
+    failing = dataclasses.replace(model, failures=Failures(0.1, ErrorKind.UNAVAILABLE))
     arrivals = poisson_ns(50, 20_000)
-    found = passages(failing, arrivals)
-    assert [dataclasses.replace(one, failure=None) for one in found] == passages(law, arrivals)
+    found = served(failing, arrivals)
+    assert [dataclasses.replace(one, failure=None) for one in found] == served(model, arrivals)
     assert {one.failure for one in found} == {None, ErrorKind.UNAVAILABLE}
     share = statistics.fmean(one.failure is not None for one in found)
     assert share == pytest.approx(0.1, abs=3 * math.sqrt(0.1 * 0.9 / len(found)))
@@ -246,25 +246,25 @@ def test_the_configured_share_of_requests_fails_with_the_configured_error_after_
 
 @pytest.mark.parametrize(("share", "kinds"), [(0.0, {None}), (1.0, {ErrorKind.INTERNAL})])
 def test_the_failing_share_may_be_0_or_1(share, kinds):
-    assert {one.failure for one in passages(ServiceModel(failures=Failures(share, ErrorKind.INTERNAL)), range(200))} == kinds
+    assert {one.failure for one in served(ServiceModel(failures=Failures(share, ErrorKind.INTERNAL)), range(200))} == kinds
 
 
 def test_a_slow_start_decays_from_the_first_request():
-    law = ServiceModel(Linear(10 * MS), slow_start=SlowStart(3, 10 * S))
+    model = ServiceModel(Linear(10 * MS), slow_start=SlowStart(3, 10 * S))
     first_ns = 77 * S
-    found = passages(law, [first_ns, first_ns + 10 * S, first_ns + 100 * S])
+    found = served(model, [first_ns, first_ns + 10 * S, first_ns + 100 * S])
     services_ms = [(one.departed_ns - one.started_ns) / MS for one in found]
     assert services_ms == pytest.approx([30, 10 * (1 + 2 / math.e), 10], rel=1e-4)
 
 
 @pytest.mark.parametrize(("drift_per_s", "expected_ms"), [(0.01, [10, 11, 20]), (-0.01, [10, 9, 0]), (-0.1, [10, 0, 0])])
 def test_drift_adds_its_share_every_second_and_never_makes_service_negative(drift_per_s, expected_ms):
-    found = passages(ServiceModel(Linear(10 * MS), drift_per_s=drift_per_s), [0, 10 * S, 100 * S])
+    found = served(ServiceModel(Linear(10 * MS), drift_per_s=drift_per_s), [0, 10 * S, 100 * S])
     assert [(one.departed_ns - one.started_ns) / MS for one in found] == expected_ms
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**62))
 def test_rounding_errors_do_not_accumulate(first_ns):
-    found = passages(ServiceModel(Linear(1_000_003)), [first_ns] * 1000)
+    found = served(ServiceModel(Linear(1_000_003)), [first_ns] * 1000)
     assert found[-1].departed_ns == first_ns + 1000 * 1_000_003
