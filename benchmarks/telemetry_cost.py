@@ -17,7 +17,6 @@ import contextlib
 import json
 import os
 import pathlib
-import pickle
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import NamedTuple
 import psutil
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
+from perfkit.process.messages import load_message, message_bytes
 from perfkit.target.address import Address
 from perfkit.telemetry.messages import FollowWorkers, GpuConfig, StatisticsConfig, TelemetryConfig, WindowRequest
 from tests.telemetry.fake_nvml.library import compile_into
@@ -93,22 +93,22 @@ def serving(model: str, law: str) -> Iterator[int]:
         server.stdin.close()
 
 
-def cpu_share(machine: Machine, watched: TelemetryConfig, seconds: float, *, has_gpus: bool) -> float:
+def cpu_share(machine: Machine, config: TelemetryConfig, seconds: float, *, has_gpus: bool) -> float:
     """The share of a core that the sampling process takes, from its start on and with one window at the end."""
     command, pipe = [sys.executable, "-m", "perfkit.telemetry.sampler_process"], subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, env=machine.environment(has_gpus=has_gpus)) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for message in (watched, FollowWorkers((os.getpid(),))):
-            process.stdin.write(pickle.dumps(message))
+        for message in (config, FollowWorkers((os.getpid(),))):
+            process.stdin.write(message_bytes(message))
         process.stdin.flush()
-        pickle.load(process.stdout)  # noqa: S301 - our own process, which says that it has started
+        load_message(process.stdout)  # it has started
         measured, before_ns = psutil.Process(process.pid), time.monotonic_ns()
         before = measured.cpu_times()
         time.sleep(seconds)
-        process.stdin.write(pickle.dumps(WindowRequest(before_ns, time.monotonic_ns())))
+        process.stdin.write(message_bytes(WindowRequest(before_ns, time.monotonic_ns())))
         process.stdin.flush()
-        pickle.load(process.stdout)  # noqa: S301 - as above
+        load_message(process.stdout)
         after, after_ns = measured.cpu_times(), time.monotonic_ns()
         process.stdin.close()
     return max(after.user + after.system - before.user - before.system, 0.0) * 1e9 / (after_ns - before_ns)
@@ -124,7 +124,7 @@ def cpu_table(machine: Machine, rate: float, seconds: float) -> tuple[list[str],
             f"and two GPUs, {rate:g} times a second": (TelemetryConfig(gpus=gpus), True),
             "and the server's statistics": (TelemetryConfig(gpus=gpus, statistics=counts), True),
         }
-        shares = {name: cpu_share(machine, watched, seconds, has_gpus=has_gpus) for name, (watched, has_gpus) in rows.items()}
+        shares = {name: cpu_share(machine, config, seconds, has_gpus=has_gpus) for name, (config, has_gpus) in rows.items()}
     alone, with_gpus, whole = shares.values()
     lines = ["| sampled | CPU, share of a core |", "|---|---:|", *(f"| {name} | {share:.2%} |" for name, share in shares.items()), ""]
     of_gpus = max(with_gpus - alone, 0.0)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import pickle
 import sys
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 _LENGTH_BYTES = 8
 
@@ -24,7 +24,7 @@ async def read_message(reader: asyncio.StreamReader) -> Any:
         raise EOFError from None
 
 
-def load_message(file: BinaryIO) -> Any:
+def load_message(file: IO[bytes]) -> Any:
     """`read_message` for a blocking file."""
     length = int.from_bytes(_read_exactly(file, _LENGTH_BYTES), "big")
     return pickle.loads(_read_exactly(file, length))  # noqa: S301 - as in `read_message`
@@ -37,7 +37,7 @@ def claim_stdout() -> BinaryIO:
     return out
 
 
-def _read_exactly(file: BinaryIO, size: int) -> bytes:
+def _read_exactly(file: IO[bytes], size: int) -> bytes:
     data = file.read(size)
     if len(data) < size:
         raise EOFError
