@@ -68,14 +68,14 @@ class Interrupting(RunObserver):
 
 
 @pytest.fixture
-def heeded_interrupts():
-    """A shell may have started the tests in its background, where interrupts are ignored."""
+def enabled_interrupts():
+    """Restores SIGINT handling, which a shell disables for background jobs."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("heeded_interrupts")
+@pytest.mark.usefixtures("enabled_interrupts")
 def test_an_interrupted_run_leaves_a_partial_result_marked_as_interrupted(scenario, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         perfkit.run(scenario, out=tmp_path / "out", observer=Interrupting())

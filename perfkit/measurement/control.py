@@ -2,9 +2,11 @@
 
 import asyncio
 import pathlib
-from typing import Any, Protocol
+from typing import Any
 
+from perfkit.load.loop import Loop
 from perfkit.result.model import Point
+from perfkit.workers.local import LocalWorkers
 
 
 class RunObserver:
@@ -32,20 +34,12 @@ class RunObserver:
         """The run failed; what it had measured is in this folder."""
 
 
-class Stoppable(Protocol):
-    """A loop, or the workers that share a load point."""
-
-    def stop(self, reason: str, *, drain: bool = True) -> None:
-        """Stops sending; awaits outstanding answers if `drain` is true."""
-        ...
-
-
 class Interruption:
     """Ends a run early: the first interrupt stops sending and drains, the second does not wait for answers."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._loop: Stoppable | None = None
+        self._loop: Loop | LocalWorkers | None = None
         self._task: asyncio.Task[Any] | None = None
 
     def interrupt(self) -> None:
@@ -56,7 +50,7 @@ class Interruption:
         elif self._task is not None:
             self._task.cancel()
 
-    def set_loop(self, loop: Stoppable | None) -> None:
+    def set_loop(self, loop: Loop | LocalWorkers | None) -> None:
         """Sets the loop that is stopped while a load point is measured; None between load points."""
         self._loop = loop
 

@@ -1,4 +1,4 @@
-"""Every connection of a run cut at once, in its middle: what that costs, and what it must not."""
+"""A run whose connections are all cut at once: only the requests in flight may be lost."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ CONCURRENCY, REQUESTS = 4, 400
 
 
 class CuttingProxy:
-    """Passes bytes to a server and back; resets all its connections, once, when it has passed so many answers back."""
+    """Forwards bytes to a server and back; resets all connections once, after a number of responses."""
 
     def __init__(self, port, answers_until_cut):
         self._server = ("127.0.0.1", port)
@@ -48,13 +48,13 @@ class CuttingProxy:
     def _pump(self, source, sink, pair):
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                if sink is pair[0] and self._counts_down():
+                if sink is pair[0] and self._is_cut_due():
                     self.cut = self._reset_all()
                     return
                 sink.sendall(data)
 
-    def _counts_down(self):
-        """Whether an answer is the one that is not passed on."""
+    def _is_cut_due(self):
+        """Counts a response; true for the one at which the connections are reset."""
         with self._lock:
             self._left -= 1
             return self._left == 0

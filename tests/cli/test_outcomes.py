@@ -1,4 +1,4 @@
-"""What became of each request, from a server's fault to the counts in the result file."""
+"""The outcome of each request, from the fault of a server to the counts in the result."""
 
 import itertools
 import json
@@ -12,15 +12,15 @@ WAIT_S = 60
 TENSOR = {"datatype": "FP32", "shape": [1]}
 METADATA = {"name": "m", "versions": ["1"], "platform": "x", "inputs": [{"name": "i", **TENSOR}], "outputs": [{"name": "o", **TENSOR}]}
 ANSWER = json.dumps({"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]}).encode()
-# one after the other, round and round; each request has a connection of its own
-COURSE = ["ok", "bad request", "cut", "ok", "overloaded", "closed"]
+# repeated in this order; each request has a connection of its own
+FAULTS = ["ok", "bad request", "cut", "ok", "overloaded", "closed"]
 COUNTED = {"ok": 2, "rejected": 2, "broken": 2}
 
 
 @pytest.fixture
 def faulty_url():
-    """A server that speaks v2 as far as the first inference; those that follow go as the course says."""
-    turns = itertools.chain(["ok"], itertools.cycle(COURSE))
+    """A server whose first inference succeeds; those that follow go as `FAULTS` says."""
+    turns = itertools.chain(["ok"], itertools.cycle(FAULTS))
 
     class Handler(JsonHandler):
         protocol_version = "HTTP/1.0"
@@ -58,13 +58,13 @@ def test_requests_are_counted_by_their_true_outcomes(perfkit, write_scenario, fa
     scenario = write_scenario(
         target={"url": faulty_url, "model": "m", "engine": engine, "timeout": "60s"},
         load=load,
-        measure={"warmup": "0s", "requests": rounds * len(COURSE), "repetitions": 1, "drain": "60s"},
+        measure={"warmup": "0s", "requests": rounds * len(FAULTS), "repetitions": 1, "drain": "60s"},
     )
     (point,) = perfkit.run("run", scenario).result["points"]
     requests = point["requests"]
     assert adds_up(requests)
     assert {name: requests[name] for name in COUNTED} == {name: rounds * count for name, count in COUNTED.items()}
-    assert requests["scheduled"] == rounds * len(COURSE)
+    assert requests["scheduled"] == rounds * len(FAULTS)
 
 
 def test_an_interrupt_works_at_a_rate_that_the_generator_cannot_reach(perfkit, write_scenario, hanging_server):

@@ -1,4 +1,4 @@
-"""`perfkit run` from outside: results, exit codes, signals, lost servers."""
+"""`perfkit run` as a process: results, exit codes, signals, lost servers."""
 
 import json
 import pathlib

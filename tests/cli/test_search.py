@@ -1,4 +1,4 @@
-"""`perfkit run` with `load: search`: what it writes, shows and ends with. Figures are the machine's: none is asserted here."""
+"""`perfkit run` with `load: search`: its files, output and exit codes. The figures depend on the machine and are not asserted."""
 
 import json
 import signal
@@ -29,7 +29,7 @@ def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenar
 def test_an_interrupted_search_keeps_its_probes(perfkit, write_scenario):
     load = {
         "search": {"slo": {"p99": "1h"}, "start_rate": 200}
-    }  # a probe of 200 requests, for the p99's sake; which nothing misses before the generator does
+    }  # each probe has 200 requests, for the p99, and meets the SLO until the generator is the bottleneck
     running = perfkit.start("run", write_scenario(**SYNTHETIC, load=load, measure={"warmup": "50ms", "duration": "300ms"}))
     running.wait_for_line("[1/16]")
     running.signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Planted secrets, and a server that repeats them wherever it can: they reach no file and no stream."""
+"""Secrets reach no file and no stream, even if a server repeats them wherever it can."""
 
 import base64
 import concurrent.futures
@@ -21,7 +21,7 @@ METADATA = {"name": "m", "versions": ["1"], "platform": "", "inputs": [{"name": 
 
 
 def echoing(*, refuses_first):
-    """What says what it was sent in every answer it can: as its name, its version, and as the error of every other inference."""
+    """A server that repeats the headers it was sent: as its name, its version, and as the error of every other inference."""
     inferences = itertools.count(1)
 
     class Handler(JsonHandler):

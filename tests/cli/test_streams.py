@@ -1,4 +1,4 @@
-"""A stdout that is full, closed, or read only as far as somebody cared to."""
+"""A stdout that is full, closed, or whose reader leaves."""
 
 import json
 import pathlib

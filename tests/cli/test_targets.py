@@ -1,4 +1,4 @@
-"""`perfkit run` on targets that take more than a host and a port."""
+"""`perfkit run` on targets behind an ingress: a path prefix, TLS, another host name, and a token."""
 
 import ssl
 
@@ -13,7 +13,7 @@ METADATA = {"name": "m", "versions": ["1"], "platform": "", "inputs": [{"name": 
 
 
 class Handler(JsonHandler):
-    """A v2 server behind an ingress: it knows one name, one prefix and one token."""
+    """A v2 server behind an ingress that accepts one host name, one prefix and one token."""
 
     def do_GET(self):
         self._answer(METADATA if "config" not in self.path else {"max_batch_size": 0})
@@ -32,7 +32,7 @@ class Handler(JsonHandler):
 
 @pytest.fixture
 def ingress(tmp_path):
-    """An HTTPS server with a certificate for that name alone; its authority's is in `ca.pem` beside the scenario."""
+    """An HTTPS server whose certificate names that host only; the authority's is in `ca.pem` beside the scenario."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -62,7 +62,7 @@ def test_an_ingress_is_reached_by_its_name_over_tls_with_a_token(perfkit, write_
     ("tls", "code", "text"),
     [
         ({}, 6, "its certificate is not trusted"),
-        ({"ca": "ca.pem"}, 6, "its certificate is not trusted"),  # it is another name's
+        ({"ca": "ca.pem"}, 6, "its certificate is not trusted"),  # the certificate is for another name
         ({"ca": "none.pem"}, 2, "target.tls.ca: there is no file"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Several worker processes under a real run: their sum, and what becomes of it when one of them ends or stands still."""
+"""Runs with several worker processes: their combined result, and what a worker that is killed leaves of it."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ CLOSED, OPEN = {"closed": {"concurrency": 4}}, {"open": {"rate": 200, "arrivals"
 
 
 def two_workers_of(running):
-    """The worker processes of a run that measures, as soon as both are there."""
+    """Waits for both worker processes of a run."""
     while True:
         with contextlib.suppress(psutil.NoSuchProcess):
             found = [one for one in running.descendants() if "perfkit.workers.worker_process" in one.cmdline()]
@@ -22,7 +22,7 @@ def two_workers_of(running):
 
 
 def logged(finished, kind):
-    """The samples in the log."""
+    """The number of samples in the interval log."""
     from perfkit.result.interval_log import read_intervals
 
     return sum(histogram.count for tag, _, histogram in read_intervals(finished.folder) if tag.endswith(kind))

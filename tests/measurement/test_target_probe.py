@@ -24,7 +24,7 @@ METADATA: dict[str, Any] = {"name": "m", "versions": ["1"], "platform": "p", "in
 
 
 class Server:
-    """Answers as one kind of server does; what it leaves out or does otherwise is a subclass's."""
+    """A v2 server; subclasses override what a kind of server does differently."""
 
     extensions: tuple[str, ...] = ("binary_tensor_data",)
     health_body = ready_body = b""
@@ -73,7 +73,7 @@ class Server:
 
 
 class Mlserver(Server):
-    """JSON alone, a generated id, content types among the parameters, FastAPI's words for what it does not understand."""
+    """Takes only JSON, generates ids, returns content types as parameters, and reports errors as FastAPI does."""
 
     extensions: tuple[str, ...] = ()
 
@@ -88,7 +88,7 @@ class Mlserver(Server):
 
 
 class Kserve(Server):
-    """Bodies in JSON for health and readiness, nulls where it has nothing to say."""
+    """Answers health and readiness with JSON bodies, and has null for what is absent."""
 
     extensions = ("model_repository_extension",)
     health_body = b'{"ready":true}'
@@ -121,7 +121,7 @@ async def serving(server):
 
 
 def ask(server, engine, tmp_path, **workload):
-    """Probes the server with a scenario of that workload."""
+    """Probes the server with a scenario that has this workload."""
     document = {"name": "t", "target": {"model": "m"}, "load": {"closed": {"concurrency": 1}}, "workload": workload}
     loaded = LoadedScenario(Scenario.model_validate(document), tmp_path, ())
 

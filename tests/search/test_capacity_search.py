@@ -25,7 +25,7 @@ MS, S = 1_000_000, 1_000_000_000
 
 
 class Queue:
-    """One server that takes a constant time for each, first come first served; or fails those beyond a rate."""
+    """A queue in front of one server with a constant service time; or a server that rejects requests above a rate."""
 
     def __init__(self, clock, service_ns, *, fails_above_per_s=None):
         self.clock, self.service_ns, self.free_ns = clock, service_ns, 0

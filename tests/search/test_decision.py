@@ -14,7 +14,7 @@ QUIET = 0.02
 
 
 def run(curve, *, start=10.0, seed=0, **given):
-    """Probes a curve, rate → margins, or None for an overload, until the search stops."""
+    """Searches a curve that maps a rate to margins, or to None for an overload."""
     settings, probes = SearchSettings(start_per_s=start, **given), list[Probe]()
     random = np.random.default_rng(seed)
     while isinstance(step := decide(probes, settings), NextProbe):
