@@ -151,7 +151,7 @@ class Recorder:
             return
         file, _, test = report.nodeid.partition("::")
         for name in ids(report.nodeid):
-            self.rows[name].tests[f"{pathlib.PurePath(file).name}: {test.partition('[')[0]}"] = None
+            self.rows[name].tests[f"{pathlib.PurePath(file).relative_to('tests/server_stub')}: {test.partition('[')[0]}"] = None
             self.rows[name].outcomes[self._ended[report.nodeid]] += 1
 
 
