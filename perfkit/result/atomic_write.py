@@ -1,4 +1,4 @@
-"""Files and folders that come to their place in one step: whole, or not at all."""
+"""Writes files and folders atomically: completely, or not at all."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def write_whole(file: pathlib.Path, text: str) -> None:
-    """Writes a file, replacing the one that is there; raises OSError, and leaves nothing of its own behind then."""
+    """Writes a file, replacing an existing one; raises OSError, and then leaves no temporary file behind."""
     new = file.with_name(file.name + ".new")
     try:
         new.write_text(text, encoding="utf-8")
@@ -19,7 +19,7 @@ def write_whole(file: pathlib.Path, text: str) -> None:
 
 
 def put_in_place(new: pathlib.Path, place: pathlib.Path) -> None:
-    """Moves a folder to its place, replacing the one that is there, in one step where the system can; raises OSError."""
+    """Moves a folder to its place, replacing an existing one, in one step if the system can; raises OSError."""
     if not place.exists():
         new.rename(place)
     elif _exchange(new, place):
@@ -30,7 +30,7 @@ def put_in_place(new: pathlib.Path, place: pathlib.Path) -> None:
 
 
 def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
-    """Swaps two folders in one step; False where the system has no such call."""
+    """Swaps two folders in one step; False if the system has no such call."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""The result folder: written beside its place while the run goes on, put there in one step at the end, read back."""
+"""Writes and reads result folders: written beside their final place during a run, and moved there in one step."""
 
 import contextlib
 import itertools
@@ -21,18 +21,19 @@ _RESULT_ENTRIES = {RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE, "report.html",
 
 
 class ResultWriter:
-    """Writes a result into `<folder>.partial` (`.partial-2` where a crash left one), after every point anew, and moves it to its place in `commit`.
+    """Writes a result into `<folder>.partial` after every load point, and moves it to `<folder>` in `commit`.
 
-    Raises ResultError where the place is taken by something that is not a result.
+    If a crash left such a folder, it is `<folder>.partial-2` and so on. Raises ResultError if the place has something that is not a
+    result.
     """
 
     def __init__(self, folder: pathlib.Path, started_at_s: float) -> None:
         self.folder = folder
         try:
-            self._place = folder.resolve()  # a link stays, and leads to the new result
+            self._place = folder.resolve()  # a link stays, and points to the new result
             partial = self._place.with_name(self._place.name + ".partial")
             if folder.exists() and not _may_be_replaced(folder):
-                raise ResultError(f"--out {folder}: this is there already, and is no result folder; give another one")
+                raise ResultError(f"--out {folder}: this exists and is not a result folder; give another one")
             self._place.parent.mkdir(parents=True, exist_ok=True)
             self.partial = _new_folder(partial)
             self._log = (self.partial / LOG_FILE).open("w", encoding="ascii")
@@ -46,37 +47,39 @@ class ResultWriter:
         self._log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
 
     def log(self, lines: str) -> None:
-        """Adds lines as `interval_lines` gives them."""
+        """Adds lines made by `interval_lines`."""
         with self._writing():
             self._log.write(lines)
 
     def interval_log(self, tag: str, started_ns: int, held_s: int) -> IntervalLog:
-        """The intervals of one load point; `started_ns` is the log's start on the clock of the recordings."""
+        """A log for the intervals of one load point; `started_ns` is the start of the log on the monotonic clock."""
         return IntervalLog(self.log, tag, started_ns, held_s)
 
     def log_series(self, point: SampledPoint, started_ns: int, series: tuple[Series, ...]) -> None:
-        """Adds what was sampled beside a load point's window; `started_ns` as for `interval_log`."""
+        """Adds the telemetry of a load point; `started_ns` as for `interval_log`."""
         with self._writing():
             self._telemetry.add(point, started_ns, series)
 
     def save(self, result: Result) -> None:
-        """Writes `result.json` as far as the run has come, so that a crash leaves what was measured."""
+        """Writes `result.json` with the result so far, so that a crash does not lose it."""
         with self._writing():
             self._log.flush()
             write_whole(self.partial / RESULT_FILE, json.dumps(result_document(result), indent=1) + "\n")
 
     def commit(self) -> pathlib.Path:
-        """Puts the folder in its place, replacing a result that is there, in one step."""
+        """Moves the folder to its place in one step, replacing an existing result."""
         with self._writing():
             self._log.close()
             self._telemetry.finish()
             if self._place.exists() and not _may_be_replaced(self._place):
-                raise MeasurementError(f"{self._place} has become something else meanwhile; the result stays in {self.partial}")
+                raise MeasurementError(
+                    f"{self._place} is no longer a result folder, so it was not replaced; the result is in {self.partial}"
+                )
             put_in_place(self.partial, self._place)
         return self.folder
 
     def abort(self) -> pathlib.Path | None:
-        """Ends a run that failed: gives the folder of what was measured, or leaves nothing behind where nothing was."""
+        """Ends a failed run: returns the folder with what was measured, or removes it if nothing was."""
         with contextlib.suppress(OSError):
             self._log.close()
         if (self.partial / RESULT_FILE).exists():
@@ -85,7 +88,7 @@ class ResultWriter:
         return None
 
     def discard(self) -> None:
-        """Leaves nothing behind; for a run that measured nothing."""
+        """Removes the folder of a run that measured nothing."""
         self._log.close()
         shutil.rmtree(self.partial, ignore_errors=True)
 
@@ -117,13 +120,13 @@ def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
 
 
 def _may_be_replaced(folder: pathlib.Path) -> bool:
-    """Whether a folder is empty, or a result with nothing else beside it."""
+    """Whether a folder is empty, or has a result and nothing else."""
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
     return not names or (RESULT_FILE in names and names <= _RESULT_ENTRIES)
 
 
 def _new_folder(path: pathlib.Path) -> pathlib.Path:
-    """A folder that was not there: what a crash left, or another run writes, is not ours."""
+    """Creates a new folder: an existing one may be left from a crash, or in use by another run."""
     for number in itertools.count(1):
         new = path if number == 1 else path.with_name(f"{path.name}-{number}")
         with contextlib.suppress(FileExistsError):

@@ -1,4 +1,4 @@
-"""What two results must have in common for their figures to be compared, and what differs between them. Pure."""
+"""The fingerprint of a result: the facts that two results must share for their figures to be comparable."""
 
 import dataclasses
 import hashlib
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from perfkit.result.model import Result
 
-# of a scenario: what names or reaches a server rather than says what it is asked, and what only adds or judges data
+# keys of a scenario that do not affect what is measured: how the server is reached, the amount of data, and its judgement
 _LEFT_OUT = {
     "schema": None,
     "slo": None,
@@ -20,7 +20,7 @@ _LEFT_OUT = {
 }
 _GPU_FACTS = ("name", "mig_mode", "power_limit_w", "driver", "cuda")
 _SAMPLED_GPU_FACTS = ("name", "mig", "driver_version", "memory_total_bytes")
-# the fingerprint's keys as people read them
+# the keys of a fingerprint in words
 TITLES = {
     "scenario": "the scenario",
     "protocols": "the protocols and load points' kind",
@@ -46,7 +46,7 @@ Severity = Literal["incomparable", "warning"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that two results do not share; the values are as their files have them, None where a file says nothing."""
+    """A fact that differs between two results; its values are as stored, None if missing."""
 
     key: str
     title: str
@@ -56,21 +56,21 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """What differs, in words."""
+        """The difference in words."""
         if self.key == "build":
             return f"{self.title}: {_shown(self.baseline)}"
         return f"{self.title} differs: {_shown(self.baseline)} against {_shown(self.candidate)}"
 
 
 def canonical_scenario(scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a result's scenario, what decides what was measured: without names of servers, secrets, seeds, repetitions and limits."""
+    """The part of a scenario that decides what is measured: without server addresses, secrets, seeds, repetitions and limits."""
     return _without(scenario, _LEFT_OUT)
 
 
 def fingerprint(result: Result) -> dict[str, Any]:
-    """What must match between results whose figures are compared, as JSON values by the keys of `TITLES`.
+    """The facts that must match for figures to be comparable, as JSON values by the keys of `TITLES`.
 
-    Scenario and payload stand as SHA-256 digests. What a result does not say is None, and differs from what another says.
+    Scenario and payload are SHA-256 digests. A fact that a result lacks is None, and differs from a known one.
     """
     environment = result.environment
     host, target = _mapping(environment.get("generator")), _mapping(environment.get("target"))
@@ -93,12 +93,12 @@ def fingerprint(result: Result) -> dict[str, Any]:
 
 
 def gpus_of(result: Result) -> list[dict[str, Any]]:
-    """What of each of its GPUs must match; see `gpu_facts`."""
+    """The facts of each GPU that must match; see `gpu_facts`."""
     return gpu_facts(result.environment, [gpu for point in result.summary for gpu in point.model_dump(mode="json")["gpus"]])
 
 
 def gpu_facts(environment: Mapping[str, Any], sampled: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What of each GPU must match: as the environment describes them, otherwise as they were sampled at the load points."""
+    """The facts of each GPU that must match, from the description of the environment, otherwise from the samples."""
     if described := environment.get("gpus"):
         return [{name: gpu.get(name) for name in _GPU_FACTS} for gpu in map(_mapping, described)]
     by_uuid = {gpu.get("uuid"): {name: gpu.get(name) for name in _SAMPLED_GPU_FACTS} for gpu in sampled}
@@ -106,22 +106,22 @@ def gpu_facts(environment: Mapping[str, Any], sampled: Sequence[Mapping[str, Any
 
 
 def build_of(result: Result) -> str:
-    """The build of the server under test, as `PERFKIT_SERVER_BUILD` said it during the run; empty where nobody did."""
+    """The build of the server under test, from `PERFKIT_SERVER_BUILD` during the run; empty if unknown."""
     return str(_mapping(result.environment.get("target")).get("build") or "")
 
 
 def host_of(result: Result) -> str:
-    """The id of the machine that measured; empty where the result does not say."""
+    """The id of the machine that ran the load generator; empty if unknown."""
     return str(_mapping(result.environment.get("generator")).get("host_id") or "")
 
 
 def commit_of(result: Result) -> str:
-    """The commit of the result; empty where the result does not say."""
+    """The commit of the result; empty if unknown."""
     return str(_mapping(result.environment.get("source")).get("commit") or "")
 
 
 def fingerprint_differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Difference]:
-    """Where two fingerprints do not match: each makes the results incomparable."""
+    """The differences of two fingerprints, each of which makes the results incomparable."""
     keys = (*TITLES, *(key for key in (*baseline, *candidate) if key not in TITLES))
     return [
         Difference(key, TITLES.get(key, key), baseline.get(key), candidate.get(key), "incomparable")
@@ -131,14 +131,14 @@ def fingerprint_differences(baseline: Mapping[str, Any], candidate: Mapping[str,
 
 
 def same_build(baseline: str, candidate: str) -> list[Difference]:
-    """The builds must differ: where both sides name the same, there is nothing to compare."""
+    """A difference if both sides are the same build, so that there is nothing to compare."""
     if baseline and baseline == candidate:
         return [Difference("build", "both sides measured the same build of the server", baseline, candidate, "incomparable")]
     return []
 
 
 def scenario_differences(baseline: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Difference]:
-    """The keys in which two scenarios differ, as dotted paths; those that do not matter for the figures are warnings."""
+    """The differences of two scenarios by dotted key; those that do not affect the figures are warnings."""
     matters = {**dict(_flat(canonical_scenario(baseline))), **dict(_flat(canonical_scenario(candidate)))}
     left, right = dict(_flat(baseline)), dict(_flat(candidate))
     return [
@@ -149,8 +149,8 @@ def scenario_differences(baseline: Mapping[str, Any], candidate: Mapping[str, An
 
 
 def environment_differences(baseline: Result, candidate: Result) -> list[Difference]:
-    """The facts in which two environments differ, as dotted paths; those that no fingerprint holds are warnings."""
-    left, right = (dict(_flat(_without(one.environment, _PASSING))) for one in (baseline, candidate))
+    """The differences of two environments by dotted key; those outside the fingerprint are warnings."""
+    left, right = (dict(_flat(_without(one.environment, _TRANSIENT))) for one in (baseline, candidate))
     return [
         Difference(
             key, key, left.get(key), right.get(key), "incomparable" if key in _FINGERPRINTED or key.startswith("gpus") else "warning"
@@ -160,8 +160,8 @@ def environment_differences(baseline: Result, candidate: Result) -> list[Differe
     ]
 
 
-# what changes from one start of a server to the next, and a calibration's figures, say nothing of the environment
-_PASSING = {
+# facts that change with every start of a server, and calibration figures, do not describe the environment
+_TRANSIENT = {
     "generator": {"calibration": None},
     "target": {"url": None, "bundled_server": dict.fromkeys(("http_port", "grpc_port", "metrics_port", "pid", "event"))},
 }
@@ -174,12 +174,12 @@ _FINGERPRINTED = {
 
 
 def _without(document: Mapping[str, Any], left_out: Mapping[str, Any]) -> dict[str, Any]:
-    kept: dict[str, Any] = {}
+    remaining: dict[str, Any] = {}
     for key, value in document.items():
         rest = left_out.get(key, ())
         if rest is not None:
-            kept[key] = _without(value, rest) if rest and isinstance(value, Mapping) else value
-    return kept
+            remaining[key] = _without(value, rest) if rest and isinstance(value, Mapping) else value
+    return remaining
 
 
 def _flat(document: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
@@ -195,7 +195,7 @@ def _digest(value: object) -> str:
 
 
 def _major(version: object) -> str | None:
-    """Of a version its major number; below 1.0 the minor one too, which may change anything."""
+    """The major number of a version; below 1.0 with the minor number, which may change anything."""
     if not isinstance(version, str):
         return None
     first, _, rest = version.partition(".")
@@ -208,7 +208,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _shown(value: object) -> str:
     if value is None or value == "":
-        return "not said"
+        return "unknown"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_shown(one)}" for key, one in value.items())
     if isinstance(value, list | tuple):

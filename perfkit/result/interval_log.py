@@ -1,4 +1,4 @@
-"""`latency.hlog`: each point's times by the second, in the form of an HdrHistogram log; written, held back, read back."""
+"""Writes and reads `latency.hlog`: the times of each second of each load point, as an HdrHistogram log."""
 
 import pathlib
 import re
@@ -16,15 +16,15 @@ _TAG = re.compile(r"p(?P<point>\d+)\.r(?P<repetition>\d+)\.(?P<times>service|res
 
 
 class IntervalLog:
-    """Logs a load point's intervals, and holds back those of the first `held_s` seconds: they may turn out to be warm-up."""
+    """Logs the intervals of a load point, and holds back those of the first `held_s` seconds, which may turn out to be warm-up."""
 
     def __init__(self, write: Callable[[str], None], tag: str, started_ns: int, held_s: int) -> None:
         self._write, self._tag, self._started_ns, self._held_s = write, tag, started_ns, held_s
-        self._held: list[tuple[int, str]] = []  # as lines: they take a tenth of the intervals
+        self._held: list[tuple[int, str]] = []  # as lines, which take a tenth of the memory of intervals
         self._window_start_ns: int | None = None
 
     def add(self, window_start_ns: int, interval: Interval) -> None:
-        """Takes an interval, counted from the earliest start of the window."""
+        """Adds an interval, numbered from the earliest possible start of the window."""
         self._window_start_ns = window_start_ns
         lines = interval_lines(self._tag, self._seconds(window_start_ns), interval)
         if interval.index < self._held_s:
@@ -33,11 +33,11 @@ class IntervalLog:
             self._write(lines)
 
     def add_lost(self, window_start_ns: int, interval: Interval) -> None:
-        """Takes an interval of requests that stand in no figure: it is logged under a tag of its own, `….lost.service` and so on."""
+        """Adds an interval of requests that count in no figure, under tags such as `….lost.service`."""
         self._write(interval_lines(f"{self._tag}.lost", self._seconds(window_start_ns), interval))
 
     def settle(self, first_s: int) -> None:
-        """Logs those held back that belong to the window, which begins so many seconds later."""
+        """Logs the held-back intervals from second `first_s` on, where the window starts."""
         for index, lines in self._held:
             if index >= first_s:
                 self._write(lines)
@@ -50,24 +50,22 @@ class IntervalLog:
 
 
 def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
-    """One interval in the log's form, a line for each of its times; `window_start_s` is counted from the log's start."""
+    """The log lines of an interval, one per kind of time; `window_start_s` counts from the start of the log."""
     lines = []
-    for kind, packed in (("service", interval.service_time), ("response", interval.response_time), ("delay", interval.start_delay)):
-        if packed is not None:
-            histogram = Histogram.from_counts(packed)
-            start_s, max_ms = window_start_s + interval.index, histogram.max_ns / 1e6
-            lines.append(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{histogram.encode()}\n")
+    for kind, counts in (("service", interval.service_time), ("response", interval.response_time), ("delay", interval.start_delay)):
+        if counts is not None:
+            start_s, max_ms = window_start_s + interval.index, counts.max_ns / 1e6
+            lines.append(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{Histogram.from_counts(counts).encode()}\n")
     return "".join(lines)
 
 
 def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, Histogram]]:
-    """The intervals of `latency.hlog`: tag, start in seconds since the log's start, histogram. Raises ResultError."""
+    """The intervals of `latency.hlog`: tag, seconds since the start of the log, histogram. Raises ResultError."""
     file = folder / LOG_FILE
     for number, line in enumerate(_read_lines(file), 1):
-        found = _INTERVAL.fullmatch(line)
-        if found:
+        if match := _INTERVAL.fullmatch(line):
             try:
-                yield found["tag"], float(found["start"]), Histogram.decode(found["payload"])
+                yield match["tag"], float(match["start"]), Histogram.decode(match["payload"])
             except ValueError as error:
                 raise ResultError(f"{file}:{number}: {error}") from None
         elif line and line[0] not in '#"':
@@ -75,7 +73,7 @@ def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, Histogram
 
 
 def read_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
-    """The start of each window in seconds since the log's start, by point and repetition; earlier logs do not hold it. Raises ResultError."""
+    """The start of each window in seconds since the start of the log, by point and repetition; empty for old logs. Raises ResultError."""
     return {
         (int(match["point"]), int(match["repetition"])): float(match["start"])
         for line in _read_lines(folder / LOG_FILE)
@@ -84,15 +82,15 @@ def read_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
 
 
 def read_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], float, Histogram]]:
-    """The intervals of the times that the result's percentiles are of: (point, repetition), start as above, histogram; raises ResultError.
+    """The intervals of the times that the percentiles of a result belong to: (point, repetition), seconds as above, histogram.
 
-    A point is a place in the summary.
+    A point is an index in the summary. Raises ResultError.
     """
     wanted = {index: point.times_name.split()[0] for index, point in enumerate(result.summary)}
     for tag, start_s, histogram in read_intervals(folder):
-        found = _TAG.fullmatch(tag)
-        if found and wanted.get(int(found["point"])) == found["times"]:
-            yield (int(found["point"]), int(found["repetition"])), start_s, histogram
+        match = _TAG.fullmatch(tag)
+        if match and wanted.get(int(match["point"])) == match["times"]:
+            yield (int(match["point"]), int(match["repetition"])), start_s, histogram
 
 
 def _read_lines(file: pathlib.Path) -> list[str]:

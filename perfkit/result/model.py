@@ -1,4 +1,4 @@
-"""`perfkit.result/1` as frozen values; the JSON keys are the field names. Times are nanoseconds, rates per second."""
+"""The models of `perfkit.result/1`. JSON keys are the field names; times are in nanoseconds, rates per second."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,7 @@ from perfkit.telemetry.figures import GpuFigures, MetricFigures, ServerFigures
 
 SCHEMA = "perfkit.result/1"
 METRIC_DEFINITIONS = 1
-"""Counts up when a figure of a result changes its meaning: figures of different definitions are not compared."""
+"""Increased when a figure changes its meaning; figures of different definitions are not compared."""
 
 Status = Literal["complete", "interrupted", "incomplete", "invalid"]
 
@@ -19,13 +19,13 @@ Protocol = Literal["http", "grpc"]
 
 
 class Part(pydantic.BaseModel):
-    """The base of every part: frozen; keys of later versions are kept out of the way."""
+    """The base of all parts: frozen, and tolerant of keys of later versions."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Distribution(Part):
-    """Nanoseconds. A percentile that too few samples carry is None."""
+    """The figures of a distribution of times; percentiles with too few samples are None."""
 
     count: int
     min: int
@@ -48,12 +48,12 @@ class ClosedLoad(Part):
 
     @property
     def level(self) -> float:
-        """What tells one load point from another, and where it stands on an axis."""
+        """The number that distinguishes load points, for axes and sorting."""
         return self.concurrency
 
     @property
     def amount(self) -> str:
-        """The level as people read it."""
+        """The level as text."""
         return f"{self.concurrency:,}"
 
     @property
@@ -91,7 +91,7 @@ Load = Annotated[ClosedLoad | OpenLoad, Field(discriminator="kind")]
 
 
 class Requests(Part):
-    """What became of the window's requests: scheduled = dropped + sent; sent = the sum of what follows it."""
+    """Requests of the window by outcome: scheduled = dropped + sent, and sent is the sum of the outcomes after it."""
 
     scheduled: int
     dropped: int
@@ -106,16 +106,16 @@ class Requests(Part):
 
 
 class Connections(Part):
-    """Connections opened during the point, and how many of them replaced a lost one."""
+    """Connections opened during the load point, and those of them that replaced a lost one."""
 
     opened: int
     reconnects: int
     retried: int = 0
-    """Requests sent again, since a kept connection was closed before any byte of their answer."""
+    """Requests sent again because an idle connection was closed before any byte of their answer."""
 
 
 class GcPauses(Part):
-    """Python's garbage collections in the workers, each of which stops its event loop."""
+    """Pauses of the workers' event loops for Python's garbage collection."""
 
     count: int
     total_ns: int
@@ -123,14 +123,14 @@ class GcPauses(Part):
 
 
 class ContextSwitches(Part):
-    """Of the workers' main threads: how often they waited, and how often another process took their CPU."""
+    """Context switches of the workers' main threads: voluntary ones to wait, involuntary ones for other processes."""
 
     voluntary: int
     involuntary: int
 
 
 class Tcp(Part):
-    """TCP segments of the generator's machine, whoever sent them, and those sent again."""
+    """TCP segments sent by all processes of the generator's machine, and retransmits."""
 
     segments_sent: int
     retransmits: int
@@ -140,7 +140,7 @@ class Generator(Part):
     """The load generator itself: its busy share of one core, and the share of the machine that others took."""
 
     workers: int = 1
-    """So many processes sent the load; where repetitions are pooled, the most."""
+    """The number of processes that sent the load; for pooled repetitions, the largest."""
     cpu_share: float
     event_loop_lag_ns: Distribution | None = None
     """How late timers of the workers' event loops fired."""
@@ -148,45 +148,45 @@ class Generator(Part):
     """Open loops only: how late the generator came to send each request, without waiting for a connection."""
     steal_share: float
     throttled_share: float = 0.0
-    """The share of the window in which a CPU quota stopped it."""
+    """The share of the window in which a CPU quota stopped the generator."""
     worker_cpu_shares: tuple[float | None, ...] = ()
-    """Of one core, of each worker; where repetitions are pooled, the mean."""
+    """Each worker's share of one core; for pooled repetitions, the mean."""
     machine_cpu_share: float | None = None
-    """How busy its machine was, all CPUs and processes together."""
+    """The utilisation of its machine, over all CPUs and processes."""
     gc_pauses: GcPauses | None = None
     context_switches: ContextSwitches | None = None
     tcp: Tcp | None = None
     sockets_max: int | None = None
-    """TCP sockets of its machine, those in TIME_WAIT among them."""
+    """TCP sockets of its machine, including those in TIME_WAIT."""
     open_files_max: int | None = None
-    """Files and sockets of the worker that held most."""
+    """Open files and sockets of the worker with the most."""
     open_files_limit: int | None = None
 
 
 class SloJudgement(Part):
-    """Whether a load point keeps to the scenario's SLO, and why."""
+    """Whether a load point meets the scenario's SLO, and why."""
 
     verdict: Literal["satisfied", "violated", "inconclusive"]
     reason: str
 
 
 class Point(Part):
-    """One load point, of one repetition or pooled over several."""
+    """A load point of one repetition, or pooled over all repetitions."""
 
     protocol: Protocol
     load: Load
     repetition: int | None
-    """None where repetitions are pooled."""
+    """None for pooled repetitions."""
     valid: bool
     warnings: tuple[MeasurementWarning, ...]
     warmup_s: float = 0.0
-    """From the load's start to the window's; the longest of the pooled repetitions."""
+    """From the start of the load to that of the window; for pooled repetitions, the longest."""
     duration_s: float
     requests: Requests
     rejected_by_status: dict[str, int] = Field(default_factory=dict)
-    """What rejected requests were answered with: an HTTP status, or the name of a gRPC one."""
+    """Rejected requests by HTTP status, or by the name of the gRPC status."""
     checked: int = 0
-    """How many answers were read and compared with what the model promises."""
+    """The number of answers whose outputs were compared with what the model's metadata promises."""
     error_rate: float
     throughput_per_s: float
     inferences_per_s: float
@@ -197,41 +197,41 @@ class Point(Part):
     failure_time_ns: Distribution | None
     intervals: dict[str, tuple[float, float | None]] = Field(default_factory=dict)
     effective_samples: dict[str, float] = Field(default_factory=dict)
-    """How many independent requests would fix each percentile as well as those that were measured."""
+    """By percentile, the number of independent requests that would give it the same precision."""
     slo: SloJudgement | None = None
-    """Of the pooled repetitions, where the scenario has an SLO."""
+    """For pooled repetitions, if the scenario has an SLO."""
     connections: Connections
     generator: Generator
     server: ServerFigures | None = None
-    """The server's own figures, from its v2 statistics; None where it has none, or they tell nothing of this load."""
+    """The server's own figures, from its v2 statistics; None if it has none, or none of this load."""
     gpus: tuple[GpuFigures, ...] = ()
     energy_per_inference_j: float | None = None
-    """What the GPUs drew in the window ÷ its inferences."""
+    """The GPUs' energy in the window, divided by its inferences."""
     energy_above_idle_per_inference_j: float | None = None
-    """The same without what they draw at rest."""
+    """The same, without the GPUs' idle consumption."""
     metrics: tuple[MetricFigures, ...] = ()
-    """Of the pages of metrics that the scenario names."""
+    """Metrics of the Prometheus pages that the scenario names."""
     throughput_series_per_s: tuple[int, ...] | None = None
-    """Ok completions in each second of the window; None where repetitions are pooled."""
+    """Ok completions in each second of the window; None for pooled repetitions."""
     errors: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """A few of the sentences that failures came with, by outcome."""
+    """Examples of error messages, by outcome."""
 
     @property
     def times(self) -> Distribution:
-        """What a user waited: the response time; in a closed loop, which knows none, the service time."""
+        """How long a user waited: the response time; in a closed loop, which has none, the service time."""
         return self.response_time_ns or self.service_time_ns
 
     @property
     def times_name(self) -> str:
-        """What `times` are."""
+        """The name of `times`."""
         return "service time" if self.response_time_ns is None else "response time"
 
 
 class FittedLine(Part):
-    """The line that a search drew: (1 - (limit ÷ measured)^power) ÷ power = intercept + slope · (rate ÷ centre - 1)."""
+    """The line that a search fitted: (1 - (limit ÷ measured)^power) ÷ power = intercept + slope · (rate ÷ centre - 1)."""
 
     limit: str
-    """The limit of the SLO that it belongs to, `p99` for instance."""
+    """The name of the SLO's limit, such as `p99`."""
     centre_per_s: float
     intercept: float
     slope: float
@@ -240,12 +240,12 @@ class FittedLine(Part):
 
 
 class SearchProbe(Part):
-    """One probe of a search, in their order; its figures are the load point's."""
+    """One probe of a search; its figures are those of the load point with the same index."""
 
     rate_per_s: float
     stage: Literal["bracket", "bisect", "refine", "confirm"]
     margins: dict[str, float]
-    """ln(measured ÷ limit) by limit; above 0 it is missed."""
+    """ln(measured ÷ limit) by limit; above 0, the limit is missed."""
     met: bool
     overloaded: bool
     valid: bool
@@ -253,14 +253,14 @@ class SearchProbe(Part):
 
 
 class Search(Part):
-    """What a `search` load came to; capacities are arrivals a second, None where they are not known."""
+    """The result of a `search` load; capacities are arrivals per second, None if unknown."""
 
     slo: dict[str, str]
     capacity_per_s: float | None
     low_per_s: float | None
     high_per_s: float | None
     confidence: float
-    """Of the interval, where a line was fitted; otherwise it lies between what was met and what was missed."""
+    """The confidence of the interval if a line was fitted; otherwise the interval lies between a rate that met the SLO and one that missed it."""
     precision: float
     stopped_because: Literal[
         "precision",
@@ -275,17 +275,17 @@ class Search(Part):
         "interrupted",
     ]
     reason: str
-    """One sentence for all of it."""
+    """The result in one sentence."""
     confirmation: Literal["passed", "not_steady", "too_few_samples", "missed"] | None = None
-    """What a fresh probe at the lower limit came to."""
+    """The result of a new probe at the lower limit."""
     missed_below_per_s: float | None = None
-    """A rate far below the capacity at which the SLO is missed as well."""
+    """A rate far below the capacity that misses the SLO as well."""
     line: FittedLine | None = None
     probes: tuple[SearchProbe, ...] = ()
 
 
 class Result(Part):
-    """What `result.json` holds."""
+    """The contents of `result.json`."""
 
     schema_version: Annotated[str, Field(alias="schema")] = SCHEMA
     scenario: dict[str, Any]
@@ -297,13 +297,13 @@ class Result(Part):
     points: tuple[Point, ...]
     summary: tuple[Point, ...]
     search: Search | None = None
-    """Of a `search` load alone."""
+    """Only for a `search` load."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
 def result_document(result: Result) -> dict[str, Any]:
-    """The result as plain values, in the order of the schema."""
+    """The result as JSON values, in the order of the schema."""
     document: dict[str, Any] = result.model_dump(mode="json", by_alias=True)
     if result.search is None:
         del document["search"]

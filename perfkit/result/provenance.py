@@ -1,4 +1,4 @@
-"""Which commit a result belongs to: as the CI job says, otherwise the scenario's own repository."""
+"""The commit that a result belongs to: that of the CI job, otherwise that of the scenario's repository."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ _GIT_WITHIN_S = 10
 
 
 def describe_source(folder: pathlib.Path) -> dict[str, Any]:
-    """`commit`, `branch` and whether there were changes beside them (None where nobody says); empty where there is none."""
+    """`commit`, `branch` and `dirty`, whether there are uncommitted changes; empty and None where unknown."""
     commit = next((os.environ[name] for name in _COMMITS if os.environ.get(name)), "")
     if commit:
         branch = next((os.environ[name] for name in _BRANCHES if os.environ.get(name)), "")
@@ -27,7 +27,7 @@ def describe_source(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _git(folder: pathlib.Path, *arguments: str) -> str:
-    """What git prints; empty where it is not there, or this is none of its repositories."""
+    """The output of git; empty without git, and outside a repository."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git

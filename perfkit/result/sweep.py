@@ -1,4 +1,4 @@
-"""The folder of a sweep: a result folder for each combination, and `sweep.json`, which says which is which."""
+"""The folder of a sweep: a result folder per combination of values, and `sweep.json`, which lists them."""
 
 import hashlib
 import json
@@ -19,18 +19,18 @@ CaseStatus = Literal["pending", "complete", "interrupted", "incomplete", "invali
 
 
 class SweepCase(Part):
-    """One combination, and what became of it; `failed` means that nothing could be measured."""
+    """One combination of swept values, with its status; `failed` means that nothing could be measured."""
 
     values: dict[str, Any]
     folder: str
-    """Below the sweep's folder."""
+    """Relative to the folder of the sweep."""
     scenario_sha256: str
     status: CaseStatus = "pending"
     reason: str = ""
 
 
 class SweepDocument(Part):
-    """What `sweep.json` holds."""
+    """The contents of `sweep.json`."""
 
     schema_version: str = pydantic.Field(default=SCHEMA, alias="schema")
     name: str
@@ -40,12 +40,12 @@ class SweepDocument(Part):
 
 
 def scenario_sha256(document: Mapping[str, Any]) -> str:
-    """The digest of a scenario as results keep it: defaults filled in, secrets left out. What files hold that it names is no part of it."""
+    """The digest of a scenario as stored in results: with defaults, without secrets and without the contents of files that it names."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def folder_names(cases: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A folder's name for each combination: `batch_size=4_threads=2`, with a number where names would meet."""
+    """A folder name for each combination, such as `batch_size=4_threads=2`; equal names get a number."""
     names: list[str] = []
     for values in cases:
         parts = [f"{key.rpartition('.')[2]}={shown_value(value)}" for key, value in values.items()]
@@ -55,7 +55,7 @@ def folder_names(cases: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def shown_value(value: object) -> str:
-    """A swept value as people read it."""
+    """A swept value as text."""
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(one, int | float | str) for one in value):
@@ -64,9 +64,9 @@ def shown_value(value: object) -> str:
 
 
 class SweepFolder:
-    """Writes a sweep's folder; what an earlier run of the same scenarios completed there is kept.
+    """Writes the folder of a sweep, and keeps the cases that an earlier run of the same scenario completed there.
 
-    Raises ResultError where the place is taken by something that is no sweep.
+    Raises ResultError if the folder has something that is not a sweep.
     """
 
     def __init__(self, folder: pathlib.Path, name: str, cases: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
@@ -76,13 +76,13 @@ class SweepFolder:
         self.document = SweepDocument(
             name=name,
             cases=tuple(
-                SweepCase(values=dict(values), folder=its_folder, scenario_sha256=scenario_sha256(document))
-                for its_folder, (values, document) in zip(names, cases, strict=True)
+                SweepCase(values=dict(values), folder=case_folder, scenario_sha256=scenario_sha256(document))
+                for case_folder, (values, document) in zip(names, cases, strict=True)
             ),
         )
         try:
             if folder.exists() and not (folder / SWEEP_FILE).exists() and (not folder.is_dir() or any(folder.iterdir())):
-                raise ResultError(f"--out {folder}: this is there already, and is no sweep's folder; give another one")
+                raise ResultError(f"--out {folder}: this exists and is not the folder of a sweep; give another one")
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
@@ -92,11 +92,11 @@ class SweepFolder:
         self._save()
 
     def pending(self) -> list[int]:
-        """The cases that are still to be measured, by number from 0."""
+        """The indices of the cases that are not yet complete."""
         return [index for index, case in enumerate(self.document.cases) if case.status != "complete"]
 
     def record(self, index: int, status: CaseStatus, reason: str = "") -> None:
-        """Writes what became of a case."""
+        """Stores the status of a case."""
         self._replace(index, status, reason)
         self._save()
 
@@ -131,25 +131,25 @@ def read_sweep(folder: pathlib.Path) -> SweepDocument:
 
 
 def result_folders(path: pathlib.Path) -> list[pathlib.Path]:
-    """The result folders that a path stands for: itself, or those of a sweep that hold a result. Raises ResultError."""
+    """The result folders at a path: the path itself, or those of a sweep that have a result. Raises ResultError."""
     return [folder for _, folder in configurations(path)]
 
 
 def configurations(path: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
-    """The results that a path stands for, as `result_folders`, each with what tells its configuration from the sweep's others.
+    """The result folders at a path, as `result_folders`, each with the name of its configuration.
 
-    That are the swept values but those of the load and of how it is measured; empty where there are none.
+    The name lists the swept values except those of `load` and `measure`, such as `server.threads=2`; it is empty without any.
     """
     if not (path / SWEEP_FILE).is_file():
         return [("", path)]
-    found = []
+    folders = []
     for case in read_sweep(path).cases:
-        told = [f"{key}={shown_value(value)}" for key, value in case.values.items() if key.partition(".")[0] not in ("load", "measure")]
+        swept = [f"{key}={shown_value(value)}" for key, value in case.values.items() if key.partition(".")[0] not in ("load", "measure")]
         if case.status not in ("pending", "failed") and (path / case.folder / RESULT_FILE).is_file():
-            found.append((", ".join(told), path / case.folder))
-    if not found:
+            folders.append((", ".join(swept), path / case.folder))
+    if not folders:
         raise ResultError(f"{path}: no case of this sweep is measured yet")
-    return found
+    return folders
 
 
 def _is_measured(folder: pathlib.Path, sha256: str) -> bool:

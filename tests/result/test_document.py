@@ -53,7 +53,7 @@ def read(tmp_path):
 
 
 @pytest.mark.parametrize(("path", "keys"), KEYS.items(), ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "")
-def test_the_keys_are_those_that_are_promised(result, path, keys):
+def test_the_keys_are_the_promised_ones(result, path, keys):
     found = result_document(result)
     for part in path:
         found = found[part]
@@ -73,11 +73,11 @@ def test_the_document_is_the_result_and_fits_the_json_schema(result, document):
 
 
 @pytest.mark.parametrize("status", ["complete", "interrupted", "incomplete", "invalid"])
-def test_every_status_is_taken(read, document, status):
+def test_every_status_is_read(read, document, status):
     assert read({**document, "status": status})[0].status == status
 
 
-def test_the_json_schema_refuses_what_is_no_result(document):
+def test_the_json_schema_refuses_other_documents(document):
     document["points"][0]["service_time_ns"].pop("p99")
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(document, SCHEMA)
@@ -88,12 +88,12 @@ def test_a_result_is_read_from_its_folder_and_from_its_file(read, document, resu
     assert read_result(tmp_path / "result.json") == (result, tmp_path)
 
 
-def test_keys_of_a_later_version_do_not_hinder_reading(read, document, result):
+def test_keys_of_a_later_version_are_ignored(read, document, result):
     document["points"][0]["later"] = document["later"] = {"a": 1}
     assert read(document)[0] == result
 
 
-def test_a_missing_result_is_said(tmp_path):
+def test_a_missing_result_is_reported(tmp_path):
     for path in (tmp_path, tmp_path / "none", tmp_path / "none" / "result.json"):
         with pytest.raises(ResultError) as caught:
             read_result(path)
@@ -111,7 +111,7 @@ def test_a_missing_result_is_said(tmp_path):
         ('{"schema": "perfkit.result/1"}', "scenario: Field required"),
     ],
 )  # fmt: skip
-def test_what_is_no_result_is_refused(read, tmp_path, content, message):
+def test_other_documents_are_refused(read, tmp_path, content, message):
     with pytest.raises(ResultError) as caught:
         read(content)
     assert str(caught.value) == f"{tmp_path}/result.json: {message}"
@@ -132,7 +132,7 @@ def test_a_damaged_field_is_named(read, document, tmp_path, key, value, message)
     assert str(caught.value) == f"{tmp_path}/result.json: {message}"
 
 
-def test_bytes_that_are_no_text_cannot_be_read(tmp_path):
+def test_bytes_that_are_not_utf8_cannot_be_read(tmp_path):
     (tmp_path / "result.json").write_bytes(b"\xff")
     with pytest.raises(ResultError, match=r"result\.json: cannot be read: 'utf-8' codec"):
         read_result(tmp_path)
@@ -143,7 +143,7 @@ def test_a_document_nested_too_deeply_cannot_be_read(read):
         read("[" * 100_000)
 
 
-def test_an_open_loop_s_load_reads_back_as_one(result):
+def test_the_load_of_an_open_loop_is_read_back_as_one(result):
     document = result_document(result)
     for point in (*document["points"], *document["summary"]):
         point["load"] = {"kind": "open", "rate_per_s": 100.0, "arrivals": "gamma", "burstiness": 2.0, "max_in_flight": None}

@@ -86,7 +86,7 @@ def of(changed_document):
 
 
 @pytest.mark.parametrize(("path", "value", "key"), MUTATIONS)
-def test_each_fact_that_must_match_is_told_by_itself(path, value, key):
+def test_each_fact_that_must_match_is_a_difference_of_its_own(path, value, key):
     found = fingerprint_differences(of(document()), of(changed(document(), path, value)))
     assert key in {one.key for one in found}
     assert all(one.severity == "incomparable" for one in found)
@@ -94,7 +94,7 @@ def test_each_fact_that_must_match_is_told_by_itself(path, value, key):
 
 
 @pytest.mark.parametrize(("path", "value"), MAY_DIFFER)
-def test_what_a_server_or_the_moment_decides_may_differ(path, value):
+def test_facts_of_the_moment_may_differ(path, value):
     assert fingerprint_differences(of(document()), of(changed(document(), path, value))) == []
 
 
@@ -105,12 +105,12 @@ def test_every_key_of_the_fingerprint_has_a_mutation_and_a_title():
 @pytest.mark.parametrize(
     ("version", "other", "same"), [("0.1.0", "0.1.9", True), ("0.1.0", "0.2.0", False), ("1.0.0", "1.9.1", True), ("1.9", "2.0", False)]
 )
-def test_perfkits_major_version_counts_and_below_one_the_minor_too(version, other, same):
+def test_perfkits_major_version_must_match_and_below_one_the_minor_too(version, other, same):
     left, right = (of(changed(document(), f"{HOST}.perfkit", one)) for one in (version, other))
     assert (fingerprint_differences(left, right) == []) is same
 
 
-def test_a_result_that_says_nothing_differs_from_one_that_does_and_not_from_its_like():
+def test_an_unknown_fact_differs_from_a_known_one_and_not_from_another_unknown_one():
     silent = changed(document(), "environment", {})
     assert fingerprint_differences(of(silent), of(silent)) == []
     assert "cpu_model" in {one.key for one in fingerprint_differences(of(document()), of(silent))}
@@ -123,7 +123,7 @@ def test_sentences_name_what_differs_and_shorten_digests():
     assert found.sentence == "the requests' payload differs: http 0123456789ab… against http fedcba987654…"
 
 
-def test_gpus_that_were_only_sampled_count_once_each_and_without_their_state():
+def test_sampled_gpus_count_once_each_without_their_state():
     gpu = {"uuid": "GPU-1", "name": "A", "mig": False, "driver_version": "550", "memory_total_bytes": 2**36, "power_mean_w": 300.0}
     twice = gpu_facts({}, [gpu, {**gpu, "power_mean_w": 250.0}, {**gpu, "uuid": "GPU-2"}])
     assert twice == [{"name": "A", "mig": False, "driver_version": "550", "memory_total_bytes": 2**36}] * 2
@@ -131,18 +131,18 @@ def test_gpus_that_were_only_sampled_count_once_each_and_without_their_state():
     assert twice != gpu_facts({}, [gpu, {**gpu, "uuid": "GPU-2", "driver_version": "560"}])
 
 
-def test_the_build_must_differ_where_both_name_one():
+def test_two_known_builds_must_differ():
     assert [one.sentence for one in same_build("b1", "b1")] == ["both sides measured the same build of the server: b1"]
     assert same_build("b1", "b2") == same_build("", "") == same_build("b1", "") == []
 
 
-def test_scenario_differences_are_dotted_and_tell_what_matters():
+def test_scenario_differences_have_dotted_keys_and_severities():
     changed_load = changed(changed(document(), "scenario.load.closed.concurrency", [8]), "scenario.workload.seed", 5)
     found = {one.key: one.severity for one in scenario_differences(document()["scenario"], changed_load["scenario"])}
     assert found == {"scenario.load.closed.concurrency": "incomparable", "scenario.workload.seed": "warning"}
 
 
-def test_environment_differences_hold_the_rest_as_warnings_and_leave_out_what_each_start_changes():
+def test_other_environment_differences_are_warnings_and_transient_facts_are_left_out():
     other = changed(changed(changed(document(), f"{HOST}.python", "3.12.0"), f"{HOST}.kernel", "7"), f"{TARGET}.bundled_server.pid", 99)
     found = {one.key: one.severity for one in environment_differences(*(Result.model_validate(one) for one in (document(), other)))}
     assert found == {"generator.python": "warning", "generator.kernel": "incomparable"}

@@ -65,7 +65,7 @@ def test_the_log_states_where_each_window_starts(tmp_path, result):
     ]
 
 
-def test_the_library_s_reader_finds_the_same_intervals_tags_and_times(folder):
+def test_the_librarys_reader_reads_the_same_intervals_tags_and_times(folder):
     with contextlib.closing(
         hdrh.log.HistogramLogReader(str(folder / "latency.hlog"), HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS))
     ) as reader:
@@ -83,7 +83,7 @@ def test_the_library_s_reader_finds_the_same_intervals_tags_and_times(folder):
         assert reader.get_start_time_sec() == STARTED_AT_S
 
 
-def test_the_greatest_value_of_an_interval_stands_beside_it_in_milliseconds(folder):
+def test_the_maximum_of_an_interval_is_logged_in_milliseconds(folder):
     lines = [line for line in (folder / "latency.hlog").read_text().splitlines() if line.startswith("Tag=")]
     assert [float(line.split(",")[3]) for line in lines[:3]] == pytest.approx([2, 0.07, 900], rel=0.01)
 
@@ -94,7 +94,7 @@ def test_a_log_without_intervals_is_empty(tmp_path, result):
     assert list(read_intervals(writer.commit())) == []
 
 
-def test_the_log_can_be_read_as_far_as_it_was_saved(tmp_path, result):
+def test_a_log_can_be_read_up_to_the_last_save(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", STARTED_AT_S)
     writer.log(interval_lines("p0.r0", 0.0, Interval(3, BucketCounts.of([MS]))))
     writer.save(result)
@@ -112,7 +112,7 @@ def test_the_log_can_be_read_as_far_as_it_was_saved(tmp_path, result):
         (lambda _: "junk", "not an interval of an HdrHistogram log"),
     ],
 )
-def test_a_damaged_interval_is_said_with_its_line(folder, damage, message):
+def test_a_damaged_interval_is_reported_with_its_line(folder, damage, message):
     file = folder / "latency.hlog"
     lines = file.read_text().splitlines()
     assert lines[4].startswith("Tag=p0.r0.service,1.250,1.000,")
@@ -123,7 +123,7 @@ def test_a_damaged_interval_is_said_with_its_line(folder, damage, message):
     assert str(caught.value).startswith(f"{file}:5: {message}")
 
 
-def test_a_missing_log_and_bytes_that_are_no_text_are_said(tmp_path):
+def test_a_missing_log_and_bytes_that_are_not_ascii_are_reported(tmp_path):
     with pytest.raises(ResultError, match=r"latency\.hlog: cannot be read: .*No such file"):
         list(read_intervals(tmp_path))
     (tmp_path / "latency.hlog").write_bytes(b"\xff")

@@ -33,7 +33,7 @@ def repository(tmp_path, monkeypatch):
     return tmp_path, git("rev-parse", "HEAD")
 
 
-def test_the_scenarios_own_repository_is_asked(repository):
+def test_the_commit_is_that_of_the_scenarios_repository(repository):
     folder, commit = repository
     assert describe_source(folder) == {"commit": commit, "branch": "main", "dirty": False}
     (folder / "beside").write_text("git does not know this file, and it changes nothing")
@@ -45,13 +45,13 @@ def test_the_scenarios_own_repository_is_asked(repository):
 @pytest.mark.parametrize(
     "names", [("GITHUB_SHA", "GITHUB_REF_NAME"), ("CI_COMMIT_SHA", "CI_COMMIT_REF_NAME"), ("PERFKIT_COMMIT", "PERFKIT_BRANCH")]
 )
-def test_the_job_knows_better(repository, monkeypatch, names):
+def test_the_commit_of_the_ci_job_comes_first(repository, monkeypatch, names):
     for name, value in zip(names, ("c0ffee", "topic"), strict=True):
         monkeypatch.setenv(name, value)
     assert describe_source(repository[0]) == {"commit": "c0ffee", "branch": "topic", "dirty": None}
 
 
-def test_outside_a_repository_and_without_git_nothing_is_said(tmp_path, monkeypatch):
+def test_outside_a_repository_and_without_git_the_commit_is_unknown(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert describe_source(tmp_path) == NOTHING
     assert describe_source(tmp_path / "nowhere") == NOTHING

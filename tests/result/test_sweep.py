@@ -39,15 +39,15 @@ def stored():
         ({"load": {"closed": {"concurrency": 1}}}, "load=-closed-concurrency-1"),
     ],
 )
-def test_a_folder_is_called_as_its_values(values, name):
+def test_a_folder_is_named_after_its_values(values, name):
     assert folder_names([values]) == [name]
 
 
-def test_folders_whose_names_would_meet_get_numbers():
+def test_equal_folder_names_get_numbers():
     assert folder_names([{"a.x": 1}, {"b.x": 1}, {"c.x": "1"}]) == ["x=1", "x=1-2", "x=1-3"]
 
 
-def test_what_is_complete_and_of_the_same_scenario_is_not_measured_again(tmp_path, stored):
+def test_a_complete_case_of_the_same_scenario_is_not_measured_again(tmp_path, stored):
     folder = tmp_path / "sweep"
     assert SweepFolder(folder, "s", CASES).pending() == [0, 1]
     stored(folder / "batch_size=4", CASES[1][1])
@@ -60,7 +60,7 @@ def test_what_is_complete_and_of_the_same_scenario_is_not_measured_again(tmp_pat
     assert SweepFolder(folder, "s", CASES).pending() == [0, 1]
 
 
-def test_a_key_more_or_less_makes_other_folders(tmp_path, stored):
+def test_another_swept_key_makes_other_folders(tmp_path, stored):
     folder = tmp_path / "sweep"
     SweepFolder(folder, "s", CASES)
     stored(folder / "batch_size=1", CASES[0][1])
@@ -68,7 +68,7 @@ def test_a_key_more_or_less_makes_other_folders(tmp_path, stored):
     assert SweepFolder(folder, "s", more).pending() == [0, 1]
 
 
-def test_what_is_swept_of_the_server_makes_a_configuration_and_what_is_of_the_load_does_not(tmp_path, stored):
+def test_swept_server_keys_name_a_configuration_and_load_keys_do_not(tmp_path, stored):
     cases = [
         ({"server.threads": threads, "load.open.rate": rate}, {"server": {"threads": threads}, "load": {"open": {"rate": rate}}})
         for threads in (1, 2)
@@ -83,21 +83,21 @@ def test_what_is_swept_of_the_server_makes_a_configuration_and_what_is_of_the_lo
     assert configurations(tmp_path / "result") == [("", tmp_path / "result")]
 
 
-def test_what_is_no_sweep_is_left_alone(tmp_path):
+def test_a_folder_that_is_not_a_sweep_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("x")
-    with pytest.raises(ResultError, match="is no sweep's folder"):
+    with pytest.raises(ResultError, match="is not the folder of a sweep"):
         SweepFolder(tmp_path, "s", CASES)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "perfkit.sweep/2"}', '{"schema": "perfkit.sweep/1"}'])
-def test_a_broken_sweep_is_told(tmp_path, text):
+def test_a_damaged_sweep_file_is_named(tmp_path, text):
     (tmp_path / SWEEP_FILE).write_text(text)
     with pytest.raises(ResultError, match=r"sweep\.json: "):
         read_sweep(tmp_path)
 
 
-def test_a_result_stands_for_itself_and_an_unmeasured_sweep_for_nothing(tmp_path):
+def test_a_result_is_its_own_folder_and_an_unmeasured_sweep_has_none(tmp_path):
     assert result_folders(tmp_path / "result") == [tmp_path / "result"]
     SweepFolder(tmp_path / "sweep", "s", CASES)
     with pytest.raises(ResultError, match="no case of this sweep is measured yet"):

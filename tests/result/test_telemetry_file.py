@@ -1,4 +1,4 @@
-"""The telemetry file: what goes in comes out, as Parquet and as CSV, and as other readers see it."""
+"""The telemetry file, as Parquet and as CSV."""
 
 import csv
 import sys
@@ -32,14 +32,14 @@ def written(request, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_what_was_written_is_read_back_with_times_from_the_window_s_start(written):
+def test_series_are_read_back_with_times_from_the_start_of_the_window(written):
     shifted = [Series(one.name, one.unit, one.labels, tuple(t - WINDOW for t in one.times_ns), one.values) for one in (POWER, LAG)]
     # times are kept to the microsecond
     shifted[1] = Series("event_loop_lag", "", {}, (0,), (3.0,))
     assert read_telemetry(written) == {(2, 1): [shifted[0]], (2, 2): [shifted[1], shifted[0]]}
 
 
-def test_other_readers_find_the_columns(written):
+def test_pandas_reads_the_columns(written):
     file = telemetry_file(written)
     assert file
     frame = pd.read_parquet(file) if file.suffix == ".parquet" else pd.read_csv(file)
@@ -50,7 +50,7 @@ def test_other_readers_find_the_columns(written):
     assert set(frame.load) == {"concurrency 4"}
 
 
-def test_a_run_that_sampled_nothing_has_no_file(tmp_path):
+def test_a_run_without_samples_has_no_file(tmp_path):
     log = TelemetryLog(tmp_path)
     log.add(POINT, LOG_START, (EMPTY,))
     log.finish()
@@ -58,7 +58,7 @@ def test_a_run_that_sampled_nothing_has_no_file(tmp_path):
     assert (telemetry_file(tmp_path), read_telemetry(tmp_path)) == (None, {})
 
 
-def test_a_result_folder_has_it_from_the_first_point_on_and_may_be_replaced(tmp_path):
+def test_a_result_folder_has_the_file_from_the_first_point_on_and_may_be_replaced(tmp_path):
     for _ in range(2):
         writer = ResultWriter(tmp_path / "out", 0.0)
         writer.log_series(POINT, LOG_START, (POWER,))
@@ -69,7 +69,7 @@ def test_a_result_folder_has_it_from_the_first_point_on_and_may_be_replaced(tmp_
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"latency.hlog", "result.json", "telemetry.parquet"}
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported(tmp_path):
     writer = ResultWriter(tmp_path / "out", 0.0)
     (writer.partial / "telemetry.csv").mkdir()
     with pytest.raises(MeasurementError, match="cannot be written: Is a directory"):
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_named(tmp_path, text):
         read_telemetry(tmp_path)
 
 
-def test_parquet_without_pyarrow_says_what_is_missing(tmp_path, monkeypatch):
+def test_reading_parquet_without_pyarrow_names_the_package(tmp_path, monkeypatch):
     (tmp_path / "telemetry.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ResultError, match="pyarrow is needed"):

@@ -27,7 +27,7 @@ def named(result, name):
     return result.model_copy(update={"scenario": {"name": name}})
 
 
-def test_a_result_grows_beside_its_place(place, result):
+def test_a_result_is_written_beside_its_place_during_the_run(place, result):
     writer = ResultWriter(place, 0.0)
     assert writer.partial == place.with_name("out.partial")
     for name in ("one point", "two points"):
@@ -50,7 +50,7 @@ def test_the_file_ends_with_a_line_end(place, result):
     assert json.loads(text)["status"] == "complete"
 
 
-def test_a_result_that_is_there_is_replaced_with_all_its_files(place, result):
+def test_an_existing_result_is_replaced_with_all_its_files(place, result):
     write(place, named(result, "old"))
     (place / "report.html").write_text("old")
     writer = ResultWriter(place, 0.0)
@@ -78,7 +78,7 @@ def test_the_new_result_is_in_its_place_before_the_old_one_is_removed(place, res
     assert seen == [("new", "old")]
 
 
-def test_a_result_is_replaced_also_where_two_folders_cannot_be_swapped(place, result, monkeypatch):
+def test_a_result_is_replaced_even_if_folders_cannot_be_swapped(place, result, monkeypatch):
     write(place, named(result, "old"))
     monkeypatch.setattr(placing, "_exchange", lambda *_: False)
     write(place, named(result, "new"))
@@ -86,7 +86,7 @@ def test_a_result_is_replaced_also_where_two_folders_cannot_be_swapped(place, re
     assert {path.name for path in place.parent.iterdir()} == {"out"}
 
 
-def test_folders_that_are_not_there_cannot_be_swapped(tmp_path):
+def test_missing_folders_cannot_be_swapped(tmp_path):
     assert not placing._exchange(tmp_path / "a", tmp_path / "b")
 
 
@@ -96,7 +96,7 @@ def test_an_empty_folder_may_be_filled(place, result):
     assert read_result(place)[0] == result
 
 
-def test_a_link_to_a_result_stays_and_leads_to_the_new_one(place, result, tmp_path):
+def test_a_link_to_a_result_stays_and_points_to_the_new_one(place, result, tmp_path):
     write(place, named(result, "old"))
     link = tmp_path / "latest"
     link.symlink_to(place)
@@ -115,24 +115,24 @@ def test_what_a_crash_left_beside_the_place_is_written_anew(place, result):
     assert {path.name for path in place.iterdir()} == {"result.json", "latency.hlog"}
 
 
-def test_a_folder_that_is_no_result_is_refused_and_stays(place):
+def test_a_folder_that_is_not_a_result_is_refused_and_stays(place):
     place.mkdir(parents=True)
     (place / "thesis.tex").touch()
     with pytest.raises(ResultError) as caught:
         ResultWriter(place, 0.0)
-    assert str(caught.value) == f"--out {place}: this is there already, and is no result folder; give another one"
+    assert str(caught.value) == f"--out {place}: this exists and is not a result folder; give another one"
     assert {path.name for path in place.parent.iterdir()} == {"out"}
     assert (place / "thesis.tex").exists()
 
 
 def test_a_file_in_the_place_is_refused_and_stays(tmp_path):
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(ResultError, match="this is there already, and is no result folder"):
+    with pytest.raises(ResultError, match="this exists and is not a result folder"):
         ResultWriter(tmp_path / "out", 0.0)
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path):
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     for place, reason in ((tmp_path / "file" / "out", "File exists"), (tmp_path / ("x" * 300), "File name too long")):
         with pytest.raises(ResultError) as caught:
@@ -140,12 +140,12 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path):
         assert str(caught.value) == f"--out {place}: cannot be written: {reason}"
 
 
-def test_the_root_of_all_folders_can_hold_no_result(tmp_path):
+def test_the_root_folder_cannot_be_a_result(tmp_path):
     with pytest.raises(ResultError, match=r"^--out /: this cannot be a result folder; give another one$"):
         ResultWriter(type(tmp_path)("/"), 0.0)
 
 
-def test_a_folder_named_by_a_dot_is_taken_by_its_name(tmp_path, result, monkeypatch):
+def test_a_folder_given_as_a_dot_has_its_real_name(tmp_path, result, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     write(type(tmp_path)(), result)
@@ -153,7 +153,7 @@ def test_a_folder_named_by_a_dot_is_taken_by_its_name(tmp_path, result, monkeypa
     assert {path.name for path in tmp_path.iterdir()} == {"here"}
 
 
-def test_a_discarded_result_leaves_nothing(place, result):
+def test_a_discarded_result_leaves_no_folder(place, result):
     writer = ResultWriter(place, 0.0)
     writer.save(result)
     writer.discard()
@@ -183,14 +183,14 @@ def test_a_run_that_fails_keeps_what_was_measured(place, result):
     assert read_result(kept)[0] == result
 
 
-def test_a_run_that_fails_before_it_measured_leaves_nothing(place):
+def test_a_run_that_fails_before_the_first_point_leaves_no_folder(place):
     writer = ResultWriter(place, 0.0)
     assert writer.abort() is None
     assert not list(place.parent.iterdir())
 
 
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs /dev/full, a device that is always full")
-def test_a_full_disk_is_said_in_a_sentence(place, result):
+def test_a_full_disk_is_reported_in_a_sentence(place, result):
     writer = ResultWriter(place, 0.0)
     writer.save(result)
     writer._log.close()
