@@ -15,9 +15,8 @@ from perfkit.report.table import Mark, Table
 _STYLES: dict[Mark, str] = {
     "invalid": "red", "pass": "green", "regressed": "bold red", "inconclusive": "yellow", "information": "dim",
 }  # fmt: skip
-_NARROWEST = 118
-_WIDTH = 140  # without a terminal to ask
 _HEADING_WIDTH, _UNLIMITED = 18, 10_000
+_WIDTH = 140  # without a terminal
 
 
 def render_text(table: Table) -> str:
@@ -26,12 +25,11 @@ def render_text(table: Table) -> str:
     for column in table.columns:
         heading = Text(textwrap.fill(column.heading, _HEADING_WIDTH, break_long_words=False))
         justify: Literal["left", "right"] = "right" if column.is_figure else "left"
-        grid.add_column(heading, justify=justify, vertical="bottom", no_wrap=column.kind != "prose")
+        grid.add_column(heading, justify=justify, vertical="bottom", no_wrap=True)
     for mark, cells in table.cells:
         grid.add_row(*(Text(cell.text or "") for cell in cells), style=_STYLES.get(mark))
     output = console(sys.stdout)
-    if not any(column.kind == "prose" for column in table.columns):
-        output.width = _UNLIMITED  # nothing may wrap, and no figure may be cut off
+    output.width = _UNLIMITED  # a row that the terminal wraps is better than a figure cut off
     with output.capture() as captured:  # printing to stdout itself, Rich would end the process when the reader has left
         output.print(grid)
     lines = [line.rstrip() for line in captured.get().splitlines() if line.strip()]
@@ -39,6 +37,6 @@ def render_text(table: Table) -> str:
 
 
 def console(stream: TextIO) -> Console:
-    """A console; on a narrow terminal its wrapped lines are better than figures cut off."""
-    width = max(Console(file=stream).width, _NARROWEST) if stream.isatty() else _WIDTH
+    """A console for text that wraps."""
+    width = None if stream.isatty() else _WIDTH
     return Console(file=stream, highlight=False, width=width, no_color=None, color_system=None if "NO_COLOR" in os.environ else "auto")

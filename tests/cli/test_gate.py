@@ -90,7 +90,7 @@ def test_the_verdict_is_printed_as_a_table_with_its_reasons(scenario, tmp_path, 
     assert "+10." in p50 or "+9." in p50
     assert p50.endswith("regressed")
     assert any(line.startswith("REGRESSED: After 12 pairs") and "9 of 10 gates would detect a slowdown" in line for line in lines)
-    assert "going on after 12 pairs" in shown.err
+    assert "continuing after 12 completed pairs" in shown.err
 
 
 def test_incomparable_has_exit_code_four():

@@ -1,7 +1,9 @@
-"""What a report says of the machine's calibration, and that it says nothing of one that it cannot read."""
+"""The calibration in reports; one that cannot be read is left out."""
 
 import pytest
 
+from perfkit.calibration.model import parse_calibration
+from perfkit.report.calibration import print_calibration
 from perfkit.report.html import render_html
 from perfkit.report.markdown import render_markdown
 from perfkit.report.run import run_page, run_summary_page
@@ -47,7 +49,16 @@ def test_ceilings_overhead_and_delays_are_shown(synthetic):
 
 
 @pytest.mark.parametrize("calibration", [None, {}, "of a later version", {"schema": "perfkit.calibration/2"}, {**CALIBRATION, "costs": 1}])
-def test_without_one_that_can_be_read_nothing_is_said(synthetic, calibration):
+def test_a_calibration_that_cannot_be_read_is_left_out(synthetic, calibration):
     result = with_calibration(synthetic().write(), calibration)
     assert "alibrat" not in render_markdown(run_summary_page(result))
     assert "alibrat" not in render_html(run_page(result, {}))
+
+
+def test_the_terminal_shows_a_row_per_protocol_and_the_delays(capsys):
+    print_calibration(parse_calibration(CALIBRATION))
+    printed = capsys.readouterr().out
+    (row,) = [line for line in printed.splitlines() if line.startswith(" grpc")]
+    assert row.split() == ["grpc", "602,112", "bytes", "200", "µs", "4,250/s", "240", "µs", "230", "µs", "-10.0", "µs"]
+    assert "start delay at 1,000/s: p50 21.0 µs, p99 150 µs, max 1.20 ms\n" in printed
+    assert printed.endswith("resolution of the clock: 1.00 ns\n")

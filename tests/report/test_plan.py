@@ -1,4 +1,4 @@
-"""What a plan's folder holds: one page that needs nothing, Markdown, and every table as CSV and JSON, all with the same figures."""
+"""The folder of a plan: a self-contained page, Markdown, and every table as CSV and JSON, all with the same figures."""
 
 import csv
 import dataclasses
@@ -41,7 +41,7 @@ def folder(plan, tmp_path_factory):
     return folder
 
 
-def test_every_form_is_written_and_nothing_half_done_is_left(folder):
+def test_every_form_is_written_without_temporary_files(folder):
     names = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     tables = {"configurations", "points", "predictions", "fleets", "front", "laws", "held_out", "forecast"}
     plots = {"rate", "front", "throughput", "latency-throughput", "forecast", "held-out"}
@@ -50,7 +50,7 @@ def test_every_form_is_written_and_nothing_half_done_is_left(folder):
     assert {name for name in names if "what_if" not in name} == expected | {f"plots/{name}.svg" for name in plots}
 
 
-def test_the_page_needs_nothing_else(folder):
+def test_the_page_is_self_contained(folder):
     page = (folder / "plan.html").read_text()
     assert re.findall(r'(?:src|href)="(?!#)[^"]*"', page.replace('href="http', 'x="')) == []
     assert "<script" not in page
@@ -59,7 +59,7 @@ def test_the_page_needs_nothing_else(folder):
     assert "@media print" in page
 
 
-def test_csv_json_and_page_tell_the_same(plan, folder):
+def test_csv_json_and_page_agree(plan, folder):
     page = (folder / "plan.html").read_text()
     for table in plan_tables(plan):
         records = json.loads((folder / "tables" / f"{table.name}.json").read_text())
@@ -76,15 +76,15 @@ def test_csv_json_and_page_tell_the_same(plan, folder):
                 assert text.replace("<", "&lt;").replace("'", "&#39;") in page
 
 
-def test_the_answer_says_the_fleet_its_price_and_how_sure_it_is(plan):
+def test_the_answer_gives_the_replicas_their_price_and_the_interval(plan):
     fleet, capacity = plan.chosen.fleet, plan.chosen.capacity
-    told = headline(plan)
-    assert told[0] == (
+    sentences = headline(plan)
+    assert sentences[0] == (
         f"{fleet.replicas} replicas of m serve 1,000/s within p99 < 300 ms, decided by {fleet.reason}, for ${2.5 * fleet.replicas:,.2f} per hour "
         f"(${plan.chosen.cost_per_million:,.2f} per million inferences)."
     )
-    assert f"(90 % interval {capacity.low_per_s:.1f}/s to " in told[1]
-    assert "(P50; P10 2026-" in told[-1]
+    assert f"(90 % interval {capacity.low_per_s:.1f}/s to " in sentences[1]
+    assert "(P50; P10 2026-" in sentences[-1]
 
 
 def test_assumptions_and_data_are_on_the_page(plan, folder):
@@ -105,7 +105,7 @@ def y_of(line):
     return np.asarray(line.get_ydata()).tolist()
 
 
-def test_the_rate_figure_draws_what_was_measured_the_curves_and_the_slo(plan):
+def test_the_rate_figure_shows_the_measurements_the_curves_and_the_slo(plan):
     (panel,) = rate_figure(plan).axes
     lines = {line.get_gid(): line for line in panel.lines}
     kept = [point for point in plan.chosen.points if point.state == "kept up"]
@@ -119,7 +119,7 @@ def test_the_rate_figure_draws_what_was_measured_the_curves_and_the_slo(plan):
     assert x_of(lines["capacity"])[0] == plan.chosen.capacity.per_s
 
 
-def test_the_throughput_figure_draws_the_law_as_far_as_it_may_go(plan):
+def test_the_throughput_figure_shows_the_law_up_to_1_5_times_the_largest_concurrency(plan):
     (panel,) = throughput_figure(plan).axes
     lines = {line.get_gid(): line for line in panel.lines}
     assert x_of(lines["law-"])[-1] == 96
@@ -127,14 +127,14 @@ def test_the_throughput_figure_draws_the_law_as_far_as_it_may_go(plan):
     assert y_of(lines["measured"])[-1] == pytest.approx(plan.chosen.usl.throughput_per_s(96), rel=0.01)
 
 
-def test_the_same_plan_draws_the_same_bytes(plan):
-    first, second = render_plan_plots(plan), render_plan_plots(plan)
-    assert first == second
-    for svg in first.values():
-        assert ET.fromstring(svg).tag == f"{SVG}svg"  # noqa: S314 - we drew it ourselves
+def test_the_same_plan_draws_the_same_bytes(plan, folder):
+    plots = render_plan_plots(plan)
+    assert plots == {file.stem: file.read_text() for file in (folder / "plots").iterdir()}
+    for svg in plots.values():
+        assert ET.fromstring(svg).tag == f"{SVG}svg"  # noqa: S314 - our own SVG
 
 
-def test_gpus_are_drawn_where_there_are_any(plan):
+def test_gpus_are_drawn_only_if_there_are_any(plan):
     assert gpu_figure(plan) is None
     points = tuple(
         dataclasses.replace(point, gpu_utilization=0.5, power_w=200.0, energy=Energy(200 / point.rate_per_s, 100 / point.rate_per_s))
@@ -156,20 +156,20 @@ def test_markup_in_names_does_not_reach_the_page(plan, tmp_path):
     assert r"\<b\>\|x" in text
 
 
-def test_a_folder_of_something_else_is_not_written_to(plan, tmp_path):
+def test_a_folder_that_is_not_a_plan_is_refused(plan, tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(ResultError, match="is not a plan; give another folder"):
         write_plan(plan, tmp_path)
 
 
-def test_a_plan_takes_the_place_of_another_with_all_that_it_had(plan, tmp_path):
-    folder = tmp_path / "plan"
-    write_plan(plan, folder)
+def test_a_plan_replaces_all_files_of_an_earlier_one(plan, tmp_path):
+    for name in ("plan.json", "plots/forecast.svg", "tables/forecast.csv", "tables/forecast.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("earlier")
     without = dataclasses.replace(plan, forecast=None, exhaustion=None)
-    write_plan(without, folder)
-    assert not (folder / "tables" / "forecast.csv").exists()
-    assert {file.stem for file in (folder / "plots").iterdir()} == set(render_plan_plots(without))
-    assert {file.stem for file in (folder / "tables").iterdir()} == {table.name for table in plan_tables(without)}
+    written = write_plan(without, tmp_path)
+    assert {file for file in tmp_path.rglob("*") if file.is_file()} == set(written)
+    assert not any(file.stem == "forecast" for file in written)
 
 
 def test_csv_leaves_missing_values_empty(folder):

@@ -1,4 +1,4 @@
-"""What is drawn beside the requests is what the telemetry file holds."""
+"""The resource plots show what the telemetry file holds."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ QUEUE = Series("server_queue", "ns", {}, (S, 2 * S, 4 * S), (1e6, 3e6, 2e6))
 POWER = Series("gpu_power", "W", {"gpu": "GPU-1"}, (S,), (70.0,))
 
 
-def test_samples_stand_at_their_seconds_repetition_behind_repetition(sampled):
+def test_samples_are_drawn_at_their_seconds_one_repetition_after_another(sampled):
     result, timeline = sampled(QUEUE, POWER)
     lines = drawn(resource_figures(result, timeline))
     for repetition, offset_s in ((0, 0), (1, 5)):
@@ -52,7 +52,7 @@ def test_samples_stand_at_their_seconds_repetition_behind_repetition(sampled):
     assert sum(gid.startswith("gpu_power") for gid in lines) == 4
 
 
-def test_only_what_was_sampled_has_a_row(sampled):
+def test_only_sampled_quantities_have_a_row(sampled):
     result, timeline = sampled(POWER)
     ((_, figure),) = resource_figures(result, timeline)
     assert [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()] == ["service time,\nms", "GPU power, W"]
@@ -60,7 +60,7 @@ def test_only_what_was_sampled_has_a_row(sampled):
     assert list(resource_figures(result, timeline)) == []
 
 
-def test_many_samples_are_drawn_in_steps_lateness_by_its_greatest(sampled):
+def test_many_samples_are_combined_in_steps_and_lateness_by_its_maximum(sampled):
     times = tuple(range(0, 5 * S, S // 1000))
     lag = Series("event_loop_lag", "ns", {"worker": "1"}, times, tuple(5e6 if time == 2 * S else 0.0 for time in times))
     result, timeline = sampled(lag)
@@ -69,7 +69,7 @@ def test_many_samples_are_drawn_in_steps_lateness_by_its_greatest(sampled):
     assert max(line.get_ydata()) == 5.0
 
 
-def test_more_than_four_load_points_go_on_in_another_figure_and_the_page_has_both(sampled):
+def test_more_than_four_load_points_continue_in_a_second_figure(sampled):
     result, timeline = sampled(QUEUE, concurrencies=(1, 2, 4, 8, 16))
     plots = render_plots(result, timeline)
     assert [name for name in plots if name.startswith("resources")] == ["resources", "resources-2"]
@@ -77,7 +77,7 @@ def test_more_than_four_load_points_go_on_in_another_figure_and_the_page_has_bot
     assert "Server, GPUs and generator during the requests, continued" in page
 
 
-def test_a_value_that_holds_is_drawn_until_the_next_one_and_to_the_windows_end():
+def test_a_held_value_is_drawn_until_the_next_one_or_the_windows_end():
     series = Series("gpu_power", "W", {}, (-2 * S, 4 * S), (100.0, 250.0))
     drawn = step_values(series, SeriesLine("gpu_power", "", is_held=True), 10.0)
     assert [value for at_s, value in drawn if at_s < 4] == [100.0] * 96
@@ -90,7 +90,7 @@ def test_nothing_is_drawn_before_the_first_value():
     assert min(at_s for at_s, _ in drawn) > 5
 
 
-def test_of_means_those_before_the_window_are_left_out():
+def test_samples_before_the_window_are_left_out_of_means():
     series = Series("gpu_utilization", "share", {}, (-S // 6, S // 6, S // 2), (0.1, 0.2, 0.3))
     assert step_values(series, SeriesLine("gpu_utilization", "", 100), 10.0) == [(pytest.approx(1 / 6), 0.2), (0.5, 0.3)]
     assert step_values(Series("gpu_utilization", "share", {}, (-1,), (0.1,)), SeriesLine("gpu_utilization", ""), 10.0) == []

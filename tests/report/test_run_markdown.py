@@ -15,7 +15,7 @@ def table(text):
     return [[re.sub(r"\\(.)", r"\1", cell.strip()) for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in rows]
 
 
-def test_the_table_has_a_row_a_load_point_and_all_figures(synthetic):
+def test_the_table_has_a_row_per_load_point_with_all_figures(synthetic):
     result = synthetic(samples=1000).write()
     heading, rule, *rows = table(render_markdown(run_summary_page(result)))
     assert len(rows) == len(result.summary) == 8
@@ -59,5 +59,5 @@ def test_a_result_without_points_says_so(synthetic):
     assert "|" not in text
 
 
-def test_a_small_share_stays_apart_from_none():
+def test_a_small_error_rate_is_told_apart_from_none():
     assert [format_error_rate(value) for value in (0.0, 0.00001, 0.0001, 0.1234, 1.0)] == ["0", "<0.01%", "0.01%", "12.34%", "100.00%"]

@@ -1,4 +1,4 @@
-"""The page: well-formed, complete, escaped, and with nothing from elsewhere."""
+"""The HTML page of a run: well-formed, complete, escaped, and self-contained."""
 
 import html
 import html.parser
@@ -55,13 +55,11 @@ class Page(html.parser.HTMLParser):
 
 
 def page(synthetic, **options):
-    maker = synthetic(**options)
-    result = maker.write()
-    write_reports(maker.folder)
-    return result, Page((maker.folder / "report.html").read_text(encoding="utf-8"))
+    result = synthetic(**options).write()
+    return result, Page(render_html(run_page(result, {})))
 
 
-def test_every_figure_of_the_summary_stands_in_the_headline_table(synthetic):
+def test_the_summary_table_has_every_figure_of_each_load_point(synthetic):
     result, found = page(synthetic, samples=1000)
     heading, *rows = found.tables[0]
     percentiles = ["p50", "p90", "p95", "p99", "p99.9"]
@@ -81,14 +79,14 @@ def test_every_figure_of_the_summary_stands_in_the_headline_table(synthetic):
         ]
 
 
-def test_repetitions_stand_together_by_load_point(synthetic):
+def test_repetitions_are_grouped_by_load_point(synthetic):
     result, found = page(synthetic)
     rows = found.tables[-1][1:]
     assert [row[:3] for row in rows[:4]] == [["http", "1", "1"], ["http", "1", "2"], ["http", "2", "1"], ["http", "2", "2"]]
     assert len(rows) == len(result.points)
 
 
-def test_withheld_percentiles_are_dashes_that_say_how_many_samples_they_need(synthetic):
+def test_a_withheld_percentile_is_a_dash_with_a_tooltip_of_the_samples_it_needs(synthetic):
     result, found = page(synthetic, samples=5)
     assert result.summary[0].service_time_ns.count == 50
     assert found.tables[0][1][7:9] == ["–", "–"]
@@ -102,7 +100,7 @@ def test_a_point_without_samples_shows_no_times(synthetic):
     assert "svg" not in found.tags
 
 
-def test_hostile_texts_stay_texts(synthetic):
+def test_markup_in_texts_is_escaped(synthetic):
     warning = MeasurementWarning(code="<i>code</i>", message=HOSTILE)
     _, found = page(synthetic, name=HOSTILE, warnings=(warning,), status="incomplete", status_reason=HOSTILE, failed=1)
     assert not {"script", "i", "b"} & found.tags
@@ -111,7 +109,7 @@ def test_hostile_texts_stay_texts(synthetic):
     assert any(row[:2] == ["<i>code</i>", HOSTILE] for table in found.tables for row in table)
 
 
-def test_a_warning_stands_once_with_its_points(synthetic):
+def test_a_warning_appears_once_with_its_load_points(synthetic):
     warning = MeasurementWarning(code="shared_cpus", message="They share CPU 3.")
     _, found = page(synthetic, warnings=(warning,), seconds=10)
     rows = found.tables[1][1:]
@@ -129,7 +127,7 @@ def test_a_warning_stands_once_with_its_points(synthetic):
         ("invalid", "some points are not valid", "do not rely on its figures. Reason: some points are not valid."),
     ],
 )
-def test_a_status_other_than_complete_is_told_first(synthetic, status, reason, sentence):
+def test_a_status_other_than_complete_precedes_the_figures(synthetic, status, reason, sentence):
     _, found = page(synthetic, protocols=("http",), concurrencies=(1,), status=status, status_reason=reason)
     assert sentence in found.text
     assert found.text.index(sentence) < found.text.index("Summary")
@@ -140,7 +138,7 @@ def test_a_complete_run_has_no_banner(synthetic):
     assert 'class="banner"' not in render_html(run_page(maker.write(), {}))
 
 
-def test_a_result_without_points_or_environment_is_a_page_too(synthetic):
+def test_a_result_without_points_or_environment_has_a_page(synthetic):
     result = synthetic(protocols=(), status="interrupted").write().model_copy(update={"environment": {}, "scenario": {}})
     found = Page(render_html(run_page(result, {})))
     assert "No load point was measured." in found.text
@@ -148,7 +146,7 @@ def test_a_result_without_points_or_environment_is_a_page_too(synthetic):
     assert found.tables == []
 
 
-def test_environment_and_scenario_are_shown_as_people_write_them(synthetic):
+def test_environment_and_scenario_are_shown(synthetic):
     _, found = page(synthetic)
     for text in ("A machine of 8 cores", "0–3, 7", "16.0 GiB", "numpy 2.0.0, grpcio 1.70.0", "Bundled server", "http port", "server_stub"):
         assert text in found.text
@@ -157,7 +155,7 @@ def test_environment_and_scenario_are_shown_as_people_write_them(synthetic):
     assert "workers: auto" in found.text
 
 
-def test_values_that_yaml_would_read_otherwise_are_quoted(synthetic):
+def test_the_scenario_is_valid_yaml(synthetic):
     result = synthetic(protocols=()).write()
     scenario = {
         "name": "x",
@@ -172,8 +170,8 @@ def test_failed_requests_are_listed_by_outcome(synthetic):
     assert ["http, concurrency 1", "rejected", "6", "the queue is full <b>"] in [row for table in found.tables for row in table]
 
 
-def test_the_page_needs_nothing_from_elsewhere(synthetic):
-    maker = synthetic()
+def test_the_page_is_self_contained(synthetic):
+    maker = synthetic(concurrencies=(1, 2))
     maker.write()
     write_reports(maker.folder)
     text = (maker.folder / "report.html").read_text(encoding="utf-8")

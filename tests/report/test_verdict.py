@@ -9,7 +9,7 @@ from perfkit.errors import UsageError
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.github import append_summary, render_annotations
 from perfkit.report.junit import render_junit
-from perfkit.report.verdict import render_verdict_markdown
+from perfkit.report.verdict import describe_change, format_effect, print_verdict, render_verdict_markdown
 
 
 def comparison(metric="p99", verdict="regressed", **changes):
@@ -57,13 +57,13 @@ def test_each_metric_is_a_test_case_with_its_outcome():
 
 
 @pytest.mark.parametrize("kind", ["incomparable", "invalid"])
-def test_what_concerns_the_whole_gate_is_an_error(kind):
+def test_a_gate_that_failed_as_a_whole_is_an_error(kind):
     assert cases(render_junit(verdict(kind))) == {"gate": "error"}
     assert set(cases(render_junit(verdict(kind, *ALL))).values()) == {"error"}
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("pass", "passed"), ("inconclusive", "skipped"), ("regressed", "failure")])
-def test_a_verdict_without_metrics_is_a_test_case_too(kind, outcome):
+def test_a_verdict_without_metrics_is_one_test_case(kind, outcome):
     assert cases(render_junit(verdict(kind))) == {"gate": outcome}
 
 
@@ -109,7 +109,7 @@ def test_the_document_has_the_schemas_shape(kind, comparisons):
     assert [int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")] == counts
 
 
-def test_texts_are_escaped_and_characters_that_xml_lacks_are_replaced():
+def test_texts_are_escaped_and_characters_invalid_in_xml_are_replaced():
     text = render_junit(verdict("regressed", comparison()))
     assert "\x1b" not in text
     failure = parsed(text).find(".//failure")
@@ -124,7 +124,7 @@ def test_annotations_are_workflow_commands_with_githubs_escapes():
     )
 
 
-def test_an_annotation_stays_on_one_line_whatever_it_says():
+def test_an_annotation_stays_on_one_line():
     text = render_annotations(verdict("invalid", reasons=("100 %\r\n::error::b",)))
     assert text == "::error title=perfkit gate smoke%3A invalid::100 %25%0D%0A::error::b\n"
 
@@ -136,19 +136,19 @@ def test_a_pass_is_a_notice():
     )
 
 
-def test_of_many_regressions_no_more_are_annotated_than_github_shows():
+def test_no_more_regressions_are_annotated_than_github_shows():
     many = [comparison(load_point=f"http, concurrency {level}") for level in range(30)]
     assert render_annotations(verdict("regressed", *many)).count("::error") == 10
 
 
-def test_an_error_rate_is_told_in_points():
+def test_an_error_rate_is_given_in_percentage_points():
     failing = comparison(
         "error_rate", unit="share", scale="difference", estimate=0.02, interval=(0.01, None), minimum_detectable_effect=None
     )
     assert "::error_rate +2.00 [+1.00,?] points, n=15\n" in render_annotations(verdict("regressed", failing))
 
 
-def test_markdown_has_a_row_a_metric_and_escapes_names():
+def test_markdown_has_a_row_per_metric_and_escapes_names():
     text = render_verdict_markdown(verdict("regressed", *ALL, baseline="cmd:a|b"))
     assert text.startswith("## ❌ perfkit gate: smoke\n\n**regressed: the candidate is slower; minimum detectable effect 6 %**")
     assert "cmd:a\\|b" in text
@@ -176,15 +176,38 @@ def test_the_pairs_are_drawn_slower_to_the_right():
 
 
 @pytest.mark.parametrize("changes", [{"mode": "stored"}, {"comparisons": (comparison(),)}])
-def test_without_pairs_nothing_is_drawn(changes):
+def test_without_pairs_there_are_no_strips(changes):
     known = {"comparisons": (comparison(baseline_values=(1.0, 1.0), candidate_values=(1.1, 1.1)),)}
     assert "```" not in render_verdict_markdown(verdict("regressed", **{**known, **changes}))
 
 
-def test_the_summary_of_a_job_is_appended_to(tmp_path):
+def test_the_job_summary_is_appended(tmp_path):
     path = tmp_path / "summary.md"
     path.write_text("before\n")
     append_summary(path, "## ours")
     assert path.read_text() == "before\n## ours\n"
     with pytest.raises(UsageError, match="GITHUB_STEP_SUMMARY"):
         append_summary(tmp_path / "no" / "where", "x")
+
+
+def test_the_terminal_shows_notes_metrics_control_and_reasons(capsys):
+    print_verdict(verdict("regressed", *ALL, control=(comparison(verdict="pass"),), control_pairs=3))
+    printed = capsys.readouterr().out
+    assert printed.startswith("note: Restarted for every run.\n")
+    assert "minimum detectable" in printed
+    assert "baseline cmd:server-a, candidate cmd:server-b; 15 pairs\n" in printed
+    assert "control: baseline cmd:server-a against itself; 3 pairs\n" in printed
+    (row,) = [line for line in printed.splitlines() if line.startswith(" p99.9 ")]
+    assert row.split()[-5:] == ["0.0004", "–", "–", "for", "information"]
+    assert printed.endswith("REGRESSED: p99 is 12 % slower, surely.\n")
+
+
+def test_a_verdict_from_stored_results_counts_their_runs(capsys):
+    print_verdict(verdict("pass", ALL[0], mode="stored", environment={"baseline": {"runs": 5}, "candidate": {"runs": 3}}))
+    assert "stored results, 5 against 3 runs\n" in capsys.readouterr().out
+
+
+def test_an_effect_too_large_to_detect_is_given_as_a_bound():
+    unbounded = comparison(minimum_detectable_effect=10.0, pairs=1, interval=(None, None))
+    assert describe_change(unbounded) == "p99 +12.3 % [?,?], n=1, MDE more than 1000 %"
+    assert format_effect(unbounded, unbounded.minimum_detectable_effect) == ">1000%"

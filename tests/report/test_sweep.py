@@ -1,0 +1,68 @@
+"""The report of a sweep: one table over all its cases."""
+
+import csv
+
+import pytest
+
+from perfkit.report.sweep import print_sweep, sweep_table, write_sweep_report
+from perfkit.result.model import Search
+from perfkit.result.sweep import SweepFolder, read_sweep
+from tests.report.conftest import Synthetic
+
+CASES: list[tuple[dict[str, int], dict[str, int]]] = [({"workload.batch_size": size, "server.threads": 2}, {}) for size in (1, 4, 8)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A sweep of three cases: one complete, one failed, one not valid."""
+    sweep = SweepFolder(tmp_path / "sweep", "threads", CASES)
+    folders = [sweep.folder / case.folder for case in sweep.document.cases]
+    Synthetic(folders[0], protocols=("http",), concurrencies=(1, 2), repetitions=1).write()
+    Synthetic(folders[2], protocols=("http",), concurrencies=(4,), repetitions=1, cpu_share=0.95).write()
+    sweep.record(0, "complete")
+    sweep.record(1, "failed", "the model has no batches")
+    sweep.record(2, "invalid", "some points are not valid")
+    return sweep.folder
+
+
+def test_the_table_has_a_row_per_load_point_and_the_reason_of_a_failed_case(folder):
+    table = sweep_table(folder, read_sweep(folder))
+    assert table.headings[:4] == ["workload.batch_size", "server.threads", "protocol", "load"]
+    assert [row[:4] for row in table.texts] == [
+        ["1", "2", "http", "concurrency 1"],
+        ["1", "2", "http", "concurrency 2"],
+        ["4", "2", "–", "–"],
+        ["8", "2", "http", "concurrency 4"],
+    ]
+    assert [row[-1] for row in table.texts] == ["–", "–", "the model has no batches", "not valid"]
+    assert table.marks == ("", "", "", "invalid")
+
+
+def test_the_report_is_markdown_html_and_csv(folder):
+    assert [file.name for file in write_sweep_report(folder)] == ["report.md", "report.html", "sweep.csv"]
+    markdown, page = ((folder / name).read_text() for name in ("report.md", "report.html"))
+    assert "1 of 3 cases are complete." in markdown
+    assert "the model has no batches" in page
+    assert 'href="batch_size=1_threads=2/report.html"' in page
+    rows = list(csv.DictReader((folder / "sweep.csv").read_text().splitlines()))
+    assert [(row["workload.batch_size"], row["level"], row["valid"]) for row in rows] == [
+        ("1", "1", "True"),
+        ("1", "2", "True"),
+        ("8", "4", "False"),
+    ]
+
+
+def test_a_search_has_one_row(folder, monkeypatch):
+    search = Search(
+        slo={"p99": "50ms"}, capacity_per_s=120.0, low_per_s=110.0, high_per_s=None, confidence=0.9, precision=0.05,
+        stopped_because="max_probes", reason="The budget was spent.",
+    )  # fmt: skip
+    result = Synthetic(folder.parent / "search", protocols=("http",), concurrencies=(1,), repetitions=1).write()
+    monkeypatch.setattr("perfkit.report.sweep.read_result", lambda path: (result.model_copy(update={"search": search}), path))
+    table = sweep_table(folder, read_sweep(folder))
+    assert table.texts[0][2:] == ["http", "120/s", "110/s", "–", "0", "max probes"]
+
+
+def test_the_table_is_printed(folder, capsys):
+    print_sweep(folder, read_sweep(folder))
+    assert "the model has no batches" in capsys.readouterr().out
