@@ -1,4 +1,4 @@
-"""The only place that reads a clock, so that tests and simulations can put their own in its place."""
+"""The only module that reads a clock, so that tests and simulations can replace it."""
 
 import asyncio
 import datetime
@@ -12,14 +12,14 @@ _T = TypeVar("_T")
 
 
 class Clock(Protocol):
-    """Monotonic time for measuring, and waiting on it."""
+    """Monotonic time: reading it and waiting for an instant."""
 
     def now_ns(self) -> int:
-        """Nanoseconds since an arbitrary instant; never goes back."""
+        """Nanoseconds since an arbitrary instant; never decreases."""
         ...
 
     async def sleep_until_ns(self, instant_ns: int) -> None:
-        """Returns at the instant, or at once if it has passed."""
+        """Returns at the instant, or immediately if it has passed."""
         ...
 
 
@@ -29,35 +29,35 @@ class MonotonicClock:
     now_ns = staticmethod(time.monotonic_ns)
 
     async def sleep_until_ns(self, instant_ns: int) -> None:
-        """See `Clock.sleep_until_ns`; right to the event loop's timer, some 1 ms."""
-        while (left_ns := instant_ns - time.monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may fire early: the clock says when it is over
+        """See `Clock.sleep_until_ns`; accurate to about 1 ms, as the event loop's timers are."""
+        while (left_ns := instant_ns - time.monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may fire early, so the clock decides
             await asyncio.sleep(left_ns / 1e9)
 
 
 def utc_now() -> datetime.datetime:
-    """The wall clock, in UTC: for names and records, never for measuring."""
+    """The wall clock in UTC, for names and records; never for measuring."""
     return datetime.datetime.now(datetime.UTC)
 
 
 def wall_ns() -> int:
-    """Nanoseconds since 1970, by the wall clock: to find others' stamps on the monotonic clock, never for measuring."""
+    """Nanoseconds since 1970 by the wall clock, to convert other programs' timestamps; never for measuring."""
     return time.time_ns()
 
 
 def resolution_ns() -> float:
-    """The smallest step of the monotonic clock, as the system says."""
+    """The resolution of the monotonic clock in nanoseconds, as the system reports it."""
     return time.get_clock_info("monotonic").resolution * 1e9
 
 
 def cpu_ns() -> int:
-    """User and system CPU time of this process, all threads, in nanoseconds."""
+    """User and system CPU time of all threads of this process, in nanoseconds."""
     return time.process_time_ns()
 
 
 class ManualClock:
-    """Virtual time: it jumps to the next sleeper when nothing else is left to do, so that hours pass in milliseconds.
+    """Virtual time, which jumps to the next sleeper when nothing else can run: hours pass in milliseconds.
 
-    What runs under `run` must wait on this clock alone, or on futures that end with it.
+    Coroutines under `run` may wait only for this clock, or for futures that depend on it.
     """
 
     def __init__(self, start_ns: int = 0) -> None:
@@ -70,7 +70,7 @@ class ManualClock:
         return self._now_ns
 
     async def sleep_until_ns(self, instant_ns: int) -> None:
-        """See `Clock.sleep_until_ns`; sleepers of one instant wake in the order in which they lay down."""
+        """See `Clock.sleep_until_ns`; those who sleep until the same instant wake in the order of their calls."""
         if instant_ns <= self._now_ns:
             return
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -79,15 +79,12 @@ class ManualClock:
         await wake
 
     def run(self, main: Coroutine[Any, Any, _T]) -> _T:
-        """Runs a coroutine to its end on an event loop in this clock's time.
-
-        Raises RuntimeError where everything waits and no sleeper is left, since it would wait for ever.
-        """
+        """Runs a coroutine to its end on an event loop in virtual time; raises RuntimeError if it would wait forever."""
         with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_JumpingSelector(self))) as runner:
             return runner.run(main)
 
     def jump(self) -> bool:
-        """Wakes the next sleeper and moves to its instant; False where there is none."""
+        """Moves to the instant of the next sleeper and wakes it; False if there is none."""
         while self._sleepers:
             instant_ns, _, wake = heapq.heappop(self._sleepers)
             if not wake.done():
@@ -98,7 +95,7 @@ class ManualClock:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that moves a manual clock where an event loop would wait."""
+    """A selector that moves a manual clock instead of waiting."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()

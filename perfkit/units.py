@@ -1,6 +1,6 @@
-"""Durations, rates and shares: read from what people write, and written for people to read.
+"""Durations, rates and shares: parsed from text and formatted for reports.
 
-Inside perfkit a duration is an integer of nanoseconds; conversion happens here alone.
+Inside perfkit a duration is an integer number of nanoseconds; only this module converts units.
 """
 
 import re
@@ -14,17 +14,17 @@ _QUANTITY = re.compile(r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\
 
 
 def _quantity(text: object, units: Mapping[str, Fraction | int], expected: str) -> Fraction:
-    found = _QUANTITY.fullmatch(str(text)) if isinstance(text, str | int | float) and not isinstance(text, bool) else None
-    factor = units.get(found["unit"] or "") if found else None
-    if found is None or factor is None or len(found["number"]) > 40:  # numbers of that length overflow in what follows
+    match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str | int | float) and not isinstance(text, bool) else None
+    factor = units.get(match["unit"] or "") if match else None
+    if match is None or factor is None or len(match["number"]) > 40:  # longer numbers overflow later
         raise ValueError(f"expected {expected}, found {text!r}")
-    return Fraction(found["number"]) * factor
+    return Fraction(match["number"]) * factor
 
 
 def parse_duration_ns(text: object) -> int:
-    """Reads `250us`, `10ms`, `30s`, `2m`, `1h` as nanoseconds; a bare 0 needs no unit.
+    """Parses `250us`, `10ms`, `30s`, `2m`, `1h` as nanoseconds; 0 needs no unit.
 
-    Raises ValueError, with a sentence, for anything else and for negative durations.
+    Raises ValueError for anything else, also for negative durations.
     """
     if text in (0, "0") and not isinstance(text, bool):
         return 0
@@ -35,7 +35,7 @@ def parse_duration_ns(text: object) -> int:
 
 
 def parse_rate_per_s(text: object) -> float:
-    """Reads `100`, `100/s` or `6000/m` as a rate per second; raises ValueError otherwise, also for zero and below."""
+    """Parses `100`, `100/s` or `6000/m` as a rate per second; raises ValueError for anything else and for rates of 0 or less."""
     value = float(_quantity(text, _RATES_PER_S, "a rate such as 100 or 100/s"))
     if value <= 0:
         raise ValueError(f"a rate must be above zero, found {text!r}")
@@ -43,7 +43,7 @@ def parse_rate_per_s(text: object) -> float:
 
 
 def parse_share(text: object) -> float:
-    """Reads `0.1%` or `0.001` as a share between 0 and 1; raises ValueError otherwise."""
+    """Parses `0.1%` or `0.001` as a share between 0 and 1; raises ValueError for anything else."""
     value = float(_quantity(text, {"": 1, "%": Fraction(1, 100)}, "a share such as 0.1% or 0.001"))
     if not 0 <= value <= 1:
         raise ValueError(f"a share lies between 0 and 1 (0% and 100%), found {text!r}")
@@ -51,15 +51,15 @@ def parse_share(text: object) -> float:
 
 
 def format_duration_ns(value_ns: float) -> str:
-    """Three significant digits with the unit that fits: `61.2 µs`, `38.4 ms`, `1.20 s`."""
+    """A duration with three significant digits and a suitable unit: `61.2 µs`, `38.4 ms`, `1.20 s`."""
     for unit_ns, unit in ((1, "ns"), (1e3, "µs"), (1e6, "ms")):
-        if abs(value_ns) < 999.5 * unit_ns:  # from there on it would be shown as 1,000
+        if abs(value_ns) < 999.5 * unit_ns:  # above that it would be shown as 1,000
             return f"{_three_digits(value_ns / unit_ns)} {unit}"
     return f"{_three_digits(value_ns / NS_PER_S)} s"
 
 
 def format_rate_per_s(value_per_s: float) -> str:
-    """A rate with thousands separated, `12,345/s`, or three significant digits where it is small, `25.3/s`."""
+    """A rate with a thousands separator, `12,345/s`, or three significant digits, `25.3/s`."""
     return f"{_three_digits(value_per_s)}/s"
 
 
@@ -72,7 +72,7 @@ def _three_digits(value: float) -> str:
 
 
 def write_duration_ns(value_ns: int) -> str:
-    """The shortest exact form that `parse_duration_ns` reads back: `30s`, `250us`."""
+    """The shortest exact text that `parse_duration_ns` reads back: `30s`, `250us`."""
     for unit in ("h", "m", "s", "ms", "us"):
         if value_ns and value_ns % _DURATIONS_NS[unit] == 0:
             return f"{value_ns // _DURATIONS_NS[unit]}{unit}"

@@ -1,1 +1,1 @@
-"""The loops that send requests: they know transports and clocks, and hand every reply to a callable."""
+"""The loops that send requests through a transport and pass each reply to a callable."""

@@ -1,4 +1,4 @@
-"""A closed loop: a fixed number of slots, each sending its next request when the last one is answered."""
+"""A closed loop: a fixed number of slots, each of which sends its next request when the last one is answered."""
 
 import asyncio
 import contextlib
@@ -15,9 +15,9 @@ _FIRST_RETRY_NS, _LAST_RETRY_NS = 10_000_000, NS_PER_S
 
 
 class ClosedLoop(Loop):
-    """See `Loop`; intended instants there are none, so response time stays unknown by construction.
+    """See `Loop`. Requests have no intended start, so that there is no response time.
 
-    Of `concurrency` slots in all, worker k of n has those that are k mod n.
+    Worker k of n has the slots i ≡ k (mod n) of all `concurrency` slots.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ClosedLoop(Loop):
         self._concurrency = concurrency
         self._slots = range(worker, concurrency, workers)
         self._think_time_ns = think_time_ns
-        self._left = phases.requests
+        self._remaining = phases.requests
 
     def _sending(self) -> contextlib.AbstractAsyncContextManager["asyncio.Future[Any]"]:
         slots = [asyncio.ensure_future(self._slot(index)) for index in self._slots]
@@ -53,10 +53,10 @@ class ClosedLoop(Loop):
 
     async def _send_in_turn(self, index: int) -> None:
         send, on_reply, requests, count = self._transport.send, self._on_reply, self._requests, len(self._requests)
-        plain = self._left is None and not self._think_time_ns
+        is_plain = self._remaining is None and not self._think_time_ns
         failures, ok = 0, Outcome.OK
         while not self._stopping:
-            if not plain and not await self._may_send():
+            if not is_plain and not await self._may_send():
                 return
             reply = await send(requests[index % count])
             reply.variant = index % count
@@ -72,20 +72,20 @@ class ClosedLoop(Loop):
                 await self._back_off(failures, reply.started_ns)
 
     async def _may_send(self) -> bool:
-        """Thinks, and takes one of the requests that a counted window has left."""
+        """Waits for the think time, and takes one of the requests that remain in a counted window."""
         if self._think_time_ns:
             await any_of(self._clock.sleep_until_ns(self._clock.now_ns() + self._think_time_ns), self._draining.wait())
             if self._stopping:
                 return False
-        if self._left is not None and self._clock.now_ns() >= self._phases.window_start_ns:
-            if self._left == 0:
+        if self._remaining is not None and self._clock.now_ns() >= self._phases.window_start_ns:
+            if self._remaining == 0:
                 return False
-            self._left -= 1
+            self._remaining -= 1
         return True
 
     async def _back_off(self, failures: int, started_ns: int) -> None:
-        """Tries again later after each failure in a row, by its start: a transport that paced the attempt itself is not waited for twice."""
+        """Waits longer after each consecutive failure, from its start: a transport may have delayed the attempt itself."""
         if failures == 1 or self._stopping:
-            return  # a connection that went stale is opened again at once
+            return  # a stale connection is replaced at once
         pause_ns = min(_FIRST_RETRY_NS << min(failures - 2, 10), _LAST_RETRY_NS)
         await any_of(self._clock.sleep_until_ns(started_ns + pause_ns), self._draining.wait())

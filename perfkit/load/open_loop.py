@@ -1,8 +1,7 @@
-"""An open loop: requests start when their schedule says, whatever became of those before.
+"""An open loop: requests start on schedule, independently of the completion of earlier ones.
 
-A request that goes out late is counted from the instant at which it was meant to start, so that what a user would have
-waited is in its response time. None is delayed to spare the server: those that find no room in `max_in_flight` are
-dropped, and counted.
+Response time is counted from the intended start, so that it includes the delay of a request that is sent late. No request
+is held back to spare the server: an arrival that would exceed `max_in_flight` is dropped and counted.
 """
 
 import asyncio
@@ -21,19 +20,19 @@ from perfkit.load.pacer import Pacer
 from perfkit.load.tasks import cancelled_at_the_end
 from perfkit.transport.base import Outcome, Prepared, Reply, Transport
 
-# what is in flight is held in memory, about 1 KiB each: a target that answers nothing must not fill it
+# a request in flight takes about 1 KiB of memory: a target that does not answer must not exhaust it
 MAX_IN_FLIGHT = 65_536
-# late arrivals that go out at a stretch before answers are looked at again
-_AT_A_STRETCH = 4
+# late arrivals that are sent in a row before answers are processed
+_LATE_BURST = 4
 _GRACE_NS = 100_000_000
 _PIECE = 4096
 
 
 class OpenLoop(Loop):
-    """See `Loop`. `arrivals` are instants from `origin_ns`; of a schedule that n workers share, worker k has the arrivals k mod n.
+    """See `Loop`. `arrivals` are instants relative to `origin_ns`; worker k of n gets the arrivals i ≡ k (mod n) of a schedule.
 
-    `on_drop` is given those that are not sent, many at a time, and whether that is the loop's own doing: it never came to
-    them, or `max_in_flight` was left out and more than `MAX_IN_FLIGHT` would have been under way.
+    `on_drop` gets the intended instants of requests that are not sent, many at a time, and whether that is due to the load
+    generator: it was late, or reached `MAX_IN_FLIGHT` while no `max_in_flight` was set.
     """
 
     def __init__(
@@ -58,11 +57,11 @@ class OpenLoop(Loop):
         self._on_drop = on_drop
         self._pieces = (chunk[at : at + _PIECE] + origin_ns for chunk in arrivals for at in range(0, chunk.size, _PIECE))
         self._piece: Instants = np.empty(0, dtype=np.int64)
-        self._come_to = 0  # how many of the piece
-        self._without_room: list[int] = []
+        self._position = 0  # of the next arrival in the piece
+        self._over_limit: list[int] = []
         self._pacer = pacer
         self._max_in_flight = MAX_IN_FLIGHT if max_in_flight is None else max_in_flight
-        self._is_bound_ours = max_in_flight is None
+        self._is_own_limit = max_in_flight is None
         self._worker, self._workers = worker, workers
         self._in_flight = 0
         self._all_sent = False
@@ -70,7 +69,7 @@ class OpenLoop(Loop):
 
     @property
     def in_flight(self) -> int:
-        """Requests that are sent and not answered."""
+        """Requests that were sent and are not answered yet."""
         return self._in_flight
 
     def _sending(self) -> contextlib.AbstractAsyncContextManager["asyncio.Future[Any]"]:
@@ -78,7 +77,7 @@ class OpenLoop(Loop):
         return cancelled_at_the_end([asyncio.ensure_future(self._send_all())], self._answered)
 
     async def _end_window(self) -> None:
-        """Sending ends by itself with the last arrival; a loop that is behind by then has little time left to come to it."""
+        """Sending ends by itself with the last arrival; a loop that is late gets a short grace period."""
         if self._phases.window_end_ns is not None:
             await self._clock.sleep_until_ns(self._phases.window_end_ns + _GRACE_NS)
             self._stop_sending()
@@ -89,11 +88,11 @@ class OpenLoop(Loop):
         try:
             await asyncio.wait((sending, stopped), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
-                await sending  # lets out what went wrong
+                await sending  # raises its error
             sending.cancel()
             self._stop_sending()
-            await self._drop_the_rest()
-        except Exception as error:  # noqa: BLE001 - whatever it is, `run` raises it
+            await self._drop_unsent()
+        except Exception as error:  # noqa: BLE001 - `run` raises it
             self._fail(error)
         finally:
             sending.cancel()
@@ -104,9 +103,9 @@ class OpenLoop(Loop):
 
     async def _send_on_time(self) -> None:
         end_ns, now_ns, wait = self._phases.window_end_ns, self._clock.now_ns, self._pacer.wait_until_ns
-        send, left, at_a_stretch, index = self._send, self._phases.requests, 0, self._worker
+        send, left, late_in_a_row, index = self._send, self._phases.requests, 0, self._worker
         for piece in self._pieces:
-            self._piece, self._come_to = piece, 0
+            self._piece, self._position = piece, 0
             for instant_ns in piece.tolist():
                 if (end_ns is not None and instant_ns >= end_ns) or left == 0:
                     await self._clock.sleep_until_ns(instant_ns if end_ns is None else end_ns)
@@ -115,23 +114,23 @@ class OpenLoop(Loop):
                     left -= 1
                 if instant_ns > now_ns():
                     await wait(instant_ns)
-                    at_a_stretch = 0
-                elif (at_a_stretch := at_a_stretch + 1) >= _AT_A_STRETCH:
-                    at_a_stretch = 0
+                    late_in_a_row = 0
+                elif (late_in_a_row := late_in_a_row + 1) >= _LATE_BURST:
+                    late_in_a_row = 0
                     await asyncio.sleep(0)
                 if self._stopping:
                     return
-                self._come_to += 1
+                self._position += 1
                 send(instant_ns, index)
                 index += self._workers
-        if end_ns is not None:  # a trace that ends before the window does
+        if end_ns is not None:  # a trace that ends before the window
             await self._clock.sleep_until_ns(end_ns)
 
     def _send(self, intended_ns: int, index: int) -> None:
         if self._in_flight >= self._max_in_flight:
-            self._without_room.append(intended_ns)
-            if len(self._without_room) >= _PIECE:
-                self._drop_without_room()
+            self._over_limit.append(intended_ns)
+            if len(self._over_limit) >= _PIECE:
+                self._drop_over_limit()
             return
         self._in_flight += 1
         paced_ns = self._clock.now_ns()
@@ -139,24 +138,24 @@ class OpenLoop(Loop):
         reply = asyncio.ensure_future(self._transport.send(self._requests[variant]))
         reply.add_done_callback(functools.partial(self._take, intended_ns, paced_ns, variant))
 
-    def _drop_without_room(self) -> None:
-        dropped, self._without_room = self._without_room, []
+    def _drop_over_limit(self) -> None:
+        dropped, self._over_limit = self._over_limit, []
         if dropped:
-            self._on_drop(np.array(dropped, dtype=np.int64), self._is_bound_ours)
+            self._on_drop(np.array(dropped, dtype=np.int64), self._is_own_limit)
 
-    async def _drop_the_rest(self) -> None:
-        """Counts those of the window that the loop never came to, since it could not keep up; they may be millions."""
-        self._drop_without_room()
+    async def _drop_unsent(self) -> None:
+        """Counts the arrivals of the window, perhaps millions, that a late loop did not reach."""
+        self._drop_over_limit()
         if self._phases.window_end_ns is None:
             return
         end_ns = min(self._phases.window_end_ns, self.ending.stopped_ns)
-        for piece in itertools.chain([self._piece[self._come_to :]], self._pieces):
+        for piece in itertools.chain([self._piece[self._position :]], self._pieces):
             late = piece[: int(np.searchsorted(piece, end_ns))]
             if late.size:
                 self._on_drop(late, True)
             if late.size < piece.size:
                 return
-            await asyncio.sleep(0)  # an interruption is heard meanwhile
+            await asyncio.sleep(0)  # an interruption is handled in between
 
     def _take(self, intended_ns: int, paced_ns: int, variant: int, done: "asyncio.Future[Reply]") -> None:
         self._in_flight -= 1
@@ -173,7 +172,7 @@ class OpenLoop(Loop):
             self._note_contact(reply)
         try:
             self._on_reply(reply)
-        except Exception as error:  # noqa: BLE001 - nobody else would hear of it here: `run` raises it
+        except Exception as error:  # noqa: BLE001 - raised in a callback it would be lost: `run` raises it
             self._fail(error)
         self._check_answered()
 

@@ -1,7 +1,7 @@
-"""Waits for instants, right to tens of microseconds, without burning a core.
+"""Waits for instants with an accuracy of tens of microseconds and little CPU time.
 
-An event loop's own timers are right to a millisecond. Linux has timers that are files, which the loop watches like a
-socket; the last microseconds are spun, since waking up takes some.
+The timers of an event loop are accurate to a millisecond. Linux has timer files, which the loop watches like a socket;
+the last microseconds are spent spinning, since waking up takes as long.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ from perfkit.units import NS_PER_S
 
 _CLOCK_MONOTONIC, _TFD_TIMER_ABSTIME = 1, 1
 _NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
-# waking up takes about that long; longer than that nobody else gets the core
+# about the time that waking up takes; spinning longer would keep the core from others
 SPIN_NS = 40_000
 
 
 class Pacer(Protocol):
-    """Waits for one instant after the other."""
+    """Waits for instants."""
 
     async def wait_until_ns(self, instant_ns: int) -> None:
-        """Returns at the instant, or at once if it has passed."""
+        """Returns at the instant, or immediately if it has passed."""
         ...
 
     def close(self) -> None:
-        """Gives back what it holds."""
+        """Releases its resources."""
         ...
 
 
 class ClockPacer:
-    """Waits as its clock does: for virtual time, and for systems without timer files."""
+    """Waits with a clock's own means: for virtual time, and for systems without timer files."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -45,7 +45,7 @@ class ClockPacer:
 
 
 class TimerPacer:
-    """Waits with a timer file of the kernel, and spins the last 40 µs."""
+    """Waits with a timer file of the kernel, and spins for the last 40 µs."""
 
     def __init__(self, clock: Clock) -> None:
         self._now_ns = clock.now_ns
@@ -72,7 +72,7 @@ class TimerPacer:
         os.close(self._file)
 
     def _set(self, instant_ns: int) -> None:
-        # struct itimerspec: the interval, which is none, then the instant
+        # struct itimerspec: no interval, then the instant
         when = (ctypes.c_long * 4)(0, 0, *divmod(instant_ns, NS_PER_S))
         if self._libc.timerfd_settime(self._file, _TFD_TIMER_ABSTIME, when, None) < 0:
             raise OSError(ctypes.get_errno(), "timerfd_settime")
@@ -81,13 +81,13 @@ class TimerPacer:
         try:
             os.read(self._file, 8)
         except BlockingIOError:
-            return  # set anew since it fired
+            return  # it was set again after it fired
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
 
 def make_pacer(clock: Clock) -> Pacer:
-    """The best pacer that the system has for the machine's clock; a virtual one paces itself."""
+    """The most accurate pacer for a clock on this system."""
     if not isinstance(clock, MonotonicClock):
         return ClockPacer(clock)
     try:

@@ -118,7 +118,7 @@ class PointTelemetry:
             return PointObservation(Resources(), (), ())
         counts, warnings = None, tuple[MeasurementWarning, ...]()
         if self._statistics is not None and recorded.ending.cause is not StopCause.TARGET_LOST:
-            counts, warnings = await self._statistics.after(recorded.recording.sent)
+            counts, warnings = await self._statistics.after(recorded.recording.answer_totals)
             if recorded.lost:  # the server counted requests of lost workers, which the recording lacks
                 counts, warnings = None, ()
         reports = (await self._client.window(window.start_ns, window.end_ns)).samplers

@@ -1,4 +1,4 @@
-"""A load point in thirty to sixty equal parts, each with its counts and times: what can be left out, and what intervals rest on."""
+"""A load point in 30 to 60 equal batches with counts and times: the units of the warm-up cut and of confidence intervals."""
 
 import collections
 import dataclasses
@@ -13,36 +13,36 @@ from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.int64]
-_SHORTEST_NS, _MOST, _OPEN = NS_PER_S // 64, 60, 3
+_MIN_LENGTH_NS, _MAX_BATCHES, _MAX_OPEN = NS_PER_S // 64, 60, 3
 _OUTCOMES = tuple(Outcome)
 TIMES = ("service_time", "response_time", "start_delay", "pacing_delay", "failure_time")
 
 
 @dataclasses.dataclass(slots=True)
 class Batch:
-    """The requests meant to start in one part of the load, and what ended in it, whenever it was sent."""
+    """The requests meant to start in one part of the load, and the counts of those that ended in it."""
 
     outcomes: _Numbers
-    """How many of each outcome, in the order of `Outcome`."""
+    """The number of requests of each outcome, in the order of `Outcome`."""
     times: Mapping[str, BucketCounts]
-    """By the names of `TIMES`; an open loop alone has all of them."""
+    """By the names of `TIMES`; only open loops have all of them."""
     statuses: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    """What rejected requests were answered with."""
+    """The statuses of rejected requests."""
     dropped: int = 0
     unsent: int = 0
-    """How many of the dropped ones the loop never came to."""
+    """The dropped ones that are due to the load generator."""
     checked: int = 0
-    """How many answers were read and compared."""
+    """Answers that were checked."""
     ended: int = 0
-    """Requests of any outcome but unfinished that ended in it."""
+    """Requests that ended in this part, whenever they were sent, with any outcome but UNFINISHED."""
     finished: int = 0
-    """The ok ones among them."""
+    """The OK ones among them."""
     good: int = 0
-    """The ok ones among them that kept to the SLO."""
+    """The OK ones among them that met the SLO."""
 
     @classmethod
     def merged(cls, parts: "list[Batch]") -> "Batch":
-        """One with the counts of all parts."""
+        """The sum of several batches."""
         names = [name for name in TIMES if any(name in part.times for part in parts)]
         whole = cls(
             sum((part.outcomes for part in parts), start=np.zeros(len(_OUTCOMES), dtype=np.int64)),
@@ -56,15 +56,15 @@ class Batch:
 
 
 def batch_length_ns(length_ns: int | None) -> int:
-    """How long the batches of so long a load are, those of one without a known length at its beginning."""
-    batch_ns = _SHORTEST_NS
-    while length_ns is not None and batch_ns * _MOST < length_ns:
+    """The length of the batches of a load; with None, unknown length, the initial one."""
+    batch_ns = _MIN_LENGTH_NS
+    while length_ns is not None and batch_ns * _MAX_BATCHES < length_ns:
         batch_ns *= 2
     return batch_ns
 
 
 def tally(numbers: _Numbers) -> list[tuple[int, int]]:
-    """The different numbers, ascending, and how often each is there; quicker than `np.unique` where they lie close together."""
+    """The distinct numbers in ascending order with their counts; faster than `np.unique` for numbers close together."""
     if not numbers.size:
         return []
     lowest = int(numbers.min())
@@ -72,9 +72,9 @@ def tally(numbers: _Numbers) -> list[tuple[int, int]]:
 
 
 class BatchRecorder:
-    """Batches from `origin_ns` on, 1/64 s times a power of two long, so that they end with whole seconds; at most 60 of them.
+    """Records at most 60 batches from `origin_ns` on; their length is 1/64 s times a power of two, so that they align with seconds.
 
-    Where the length is not known, None, they double as the load goes on.
+    If the length of the load is unknown, None, the batches are merged in pairs whenever there would be more than 60.
     """
 
     def __init__(self, origin_ns: int, length_ns: int | None) -> None:
@@ -91,10 +91,10 @@ class BatchRecorder:
         times: Mapping[str, tuple[_Numbers, _Numbers]],
         statuses: Mapping[int, str],
     ) -> Iterator[None]:
-        """Takes those requests that are inside the window, a step at a time.
+        """Adds the requests that are inside the window, in steps.
 
-        `codes` are the outcomes' places in `Outcome`; `times` for each name the requests that have it (as places in the
-        arrays) and their nanoseconds; `statuses` those of rejected requests, by their places.
+        `codes` are the positions of outcomes in `Outcome`; `times` gives for each name the indices of the requests that have
+        this time, and its nanoseconds; `statuses` those of rejected requests by index.
         """
         numbers = self._numbers(np.where(inside, intended_ns, self._origin_ns))
         for number, _ in tally(numbers[inside]):
@@ -111,7 +111,7 @@ class BatchRecorder:
                 yield
 
     def count(self, name: str, instants_ns: _Numbers) -> None:
-        """Adds one to a count of `Batch` for each instant; what lies before the first batch is left out."""
+        """Increments a count of `Batch` for each instant that is not before the first batch."""
         instants_ns = instants_ns[instants_ns >= self._origin_ns]
         if instants_ns.size:
             for number, count in tally(self._numbers(instants_ns)):
@@ -119,14 +119,14 @@ class BatchRecorder:
                 setattr(batch, name, getattr(batch, name) + count)
 
     def finish(self) -> dict[int, Batch]:
-        """All batches that hold anything, by their numbers."""
+        """The batches that are not empty, by number."""
         while self._open:
             self._pack()
         return self._batches
 
     def _numbers(self, instants_ns: _Numbers) -> _Numbers:
         numbers: _Numbers = (instants_ns - self._origin_ns) // self.batch_ns
-        while int(numbers.max()) >= _MOST:
+        while int(numbers.max()) >= _MAX_BATCHES:
             self._double()
             numbers >>= 1
         return numbers
@@ -148,7 +148,7 @@ class BatchRecorder:
     def _histograms(self, number: int) -> dict[str, Histogram]:
         if number not in self._open:
             self._open[number] = {}
-            if len(self._open) > _OPEN:
+            if len(self._open) > _MAX_OPEN:
                 self._pack()
         self._open.move_to_end(number)
         return self._open[number]
@@ -157,7 +157,7 @@ class BatchRecorder:
         number, histograms = self._open.popitem(last=False)
         batch = self._batch(number)
         new = {name: histogram.bucket_counts() for name, histogram in histograms.items()}
-        # late answers may have opened it again: its parts add up
+        # late answers may have reopened it, so there may be a part already
         batch.times = {
             name: BucketCounts.merged(part[name] for part in (batch.times, new) if name in part)
             for name in TIMES

@@ -19,25 +19,25 @@ class Histogram:
     def __init__(self, inner: HdrHistogram | None = None) -> None:
         self._inner = inner if inner is not None else HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS)
         self._counts = np.frombuffer(self._inner.counts, dtype=np.int64)
-        # it and its encoder hold each other: two hundred kilobytes each second that would wait for the collector
+        # histogram and encoder refer to each other: without this, 200 KB per second would wait for the garbage collector
         self._inner.encoder.histogram = None
         self.clamped = 0
 
     @property
     def count(self) -> int:
-        """How many values were recorded."""
+        """The number of values."""
         return int(self._inner.total_count)
 
     def record_many(self, values_ns: npt.NDArray[np.int64]) -> None:
-        """Records values, as many calls of the library's `record_value` would."""
+        """Records values, with the same effect as the library's `record_value` for each."""
         if not values_ns.size:
             return
         clipped = np.clip(values_ns, 0, HIGHEST_NS)
         self.clamped += int(np.count_nonzero(clipped != values_ns))
         inner, indices = self._inner, bucket_indices(clipped)
         first = int(indices.min())
-        found = np.bincount(indices - first)
-        self._counts[first : first + found.size] += found
+        counts = np.bincount(indices - first)
+        self._counts[first : first + counts.size] += counts
         inner.total_count += values_ns.size
         inner.min_value = min(inner.min_value, int(clipped.min()))
         inner.max_value = max(inner.max_value, int(clipped.max()))
@@ -95,7 +95,7 @@ class Histogram:
 
     @contextlib.contextmanager
     def _coded(self) -> Iterator[HdrHistogram]:
-        """The library's histogram with what it lacks for coding."""
+        """The library's histogram with its encoder, which `__init__` removed."""
         self._inner.encoder.histogram = self._inner
         try:
             yield self._inner
@@ -104,11 +104,11 @@ class Histogram:
 
     @classmethod
     def decode(cls, text: str) -> "Histogram":
-        """Reads what `encode` wrote; raises ValueError where it is damaged."""
+        """Reads what `encode` wrote; raises ValueError if it is damaged."""
         histogram = cls()
         try:
             with histogram._coded() as inner:
                 inner.decode_and_add(text.encode("ascii"))
-        except Exception as error:  # noqa: BLE001 - the library lets out whatever base64, zlib and its own checks raise
+        except Exception as error:  # noqa: BLE001 - the library raises whatever base64, zlib and its own checks raise
             raise ValueError(f"not an HdrHistogram payload: {error}") from None
         return histogram

@@ -1,10 +1,10 @@
-"""Takes the replies of one worker in one load point and records them in batches."""
+"""Records the replies of one worker in one load point, in batches, so that a reply costs little while load is sent."""
 
 import collections
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.ma  # `np.unique` imports it when it is first called, which took 10 ms in the middle of a window
+import numpy.ma  # otherwise the first `np.unique` imports it, which took 10 ms in the middle of a window
 import numpy.typing as npt
 
 from perfkit.recorder.batches import BatchRecorder, tally
@@ -15,29 +15,28 @@ from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
 
 _BATCH = 1024
-# an open loop's arrivals do not wait for a step to end: smaller batches have shorter steps, and cost some more in all
+# smaller batches delay the arrivals of an open loop less, and cost a little more in total
 _OPEN_BATCH = 256
-# answers come in bursts: a step with each of them would add up
+# replies come in bursts: a step with each of them would add up
 _STEP_EVERY = 8
-_OPEN_INTERVALS = 4
+_MAX_OPEN_INTERVALS = 4
 
-# a distribution holds answers, and those that never came at their age, as lower bounds
+# distributions hold answers, and requests without an answer at their age, which is a lower bound
 _IN_DISTRIBUTION = (Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED)
 _CODES = {outcome: code for code, outcome in enumerate(Outcome)}
-# looked up by code: `np.isin` costs as much for a hundred requests as for a thousand
-_IS_KEPT = np.array([outcome in _IN_DISTRIBUTION for outcome in Outcome])
-# what came to an end by itself: a request timed out or unfinished is still somebody's work
+# tables by code, since the cost of `np.isin` hardly depends on the number of requests
+_IS_TIMED = np.array([outcome in _IN_DISTRIBUTION for outcome in Outcome])
+# the server may still be working on a request that timed out or is unfinished
 _IS_ANSWERED = np.array([outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED) for outcome in Outcome])
 _OK = Outcome.OK
 
 
 class Recorder:
-    """Takes replies one by one and records them in batches.
+    """Takes replies one by one and records them in batches, in memory that does not grow with the length of the window.
 
-    `on_interval` is given each interval when later ones push it out; an interval with late answers comes more than once,
-    and the parts add up. Memory does not grow with the length of the window. `describe_failure` gives the sentence of a
-    failed reply, and is asked for a few of them; `check` looks at an answer before its payload is let go, and may make
-    its outcome another; it says whether it read it. An ok answer is good within `good_within_ns`.
+    `on_interval` gets each interval when later ones displace it; one with late answers comes in several parts, which add up.
+    `describe_failure` gives the message of a failed reply and is called for a few of them. `check` may read an answer before
+    its payload is dropped, change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good.
     """
 
     def __init__(
@@ -69,21 +68,21 @@ class Recorder:
         self._batches = BatchRecorder(window_start_ns, None if window_end_ns is None else window_end_ns - window_start_ns)
         self._finished_per_s: collections.Counter[int] = collections.Counter()
         self._errors: dict[Outcome, list[str]] = {}
-        self._open: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
+        self._open_intervals: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
         self._last_finished_ns = 0
-        self._sent = AnswerTotals()
+        self._answer_totals = AnswerTotals()
 
     @property
     def replies(self) -> int:
-        """How many replies came until now, in the warm-up too."""
+        """The number of replies so far, including those of the warm-up."""
         return self._recorded + len(self._batch)
 
     def add(self, reply: Reply) -> None:
-        """Takes one reply; cheap, since a thousand are recorded at once."""
+        """Takes one reply."""
         if self._check is not None and self._check(reply):
             self._checked.append(reply.intended_ns if self._is_open else reply.started_ns)
         if reply.outcome is not _OK:
-            self._take_failure(reply)
+            self._note_failure(reply)
         reply.payload = None
         self._batch.append(reply)
         if self._work is not None and not len(self._batch) % _STEP_EVERY and next(self._work, self) is self:
@@ -92,18 +91,18 @@ class Recorder:
             self._begin_work(self._window_end_ns)
 
     def drop(self, intended_ns: Instants, is_late: bool) -> None:
-        """Counts arrivals that were not sent, in the window to which they belong; `is_late` where the loop never came to them."""
+        """Counts arrivals that were not sent, by their intended start; `is_late` if that is due to the load generator."""
         self._drops.append((intended_ns, is_late))
 
     def end_window(self, instant_ns: int) -> None:
-        """Says that the window ends then, earlier than planned: what is answered while it drains is no throughput."""
+        """Ends the window earlier than planned; later answers do not count as throughput."""
         self._window_end_ns = instant_ns
 
     def finish(self, window_end_ns: int | None) -> Recording:
-        """The recording of a window that ended then; None where it ended with its last request."""
+        """The recording of a window that ended then, or, if that is None, with its last answer."""
         self._begin_work(window_end_ns)
         self._finish_work()
-        for index in tuple(self._open):
+        for index in tuple(self._open_intervals):
             self._emit(index)
         origin_ns = self._window_start_ns
         end_ns = max(self._last_finished_ns, origin_ns) if window_end_ns is None else window_end_ns
@@ -116,11 +115,11 @@ class Recorder:
             series=self._series.finish(),
             finished_per_s=dict(self._finished_per_s),
             errors=self._errors,
-            sent=self._sent,
+            answer_totals=self._answer_totals,
         )
 
     def _begin_work(self, window_end_ns: int | None) -> None:
-        """Records what was replies until now, a step at a time: all at once would hold up an arrival by half a millisecond."""
+        """Starts to record the replies so far; in steps, since all at once would delay an arrival by half a millisecond."""
         self._finish_work()
         batch, self._batch = self._batch, []
         self._recorded += len(batch)
@@ -136,30 +135,30 @@ class Recorder:
         finished = np.array([reply.finished_ns for reply in batch], dtype=np.int64)
         codes = np.array([_CODES[reply.outcome] for reply in batch], dtype=np.int64)
         intended = np.array([reply.intended_ns for reply in batch], dtype=np.int64) if self._is_open else started
-        self._sent = AnswerTotals.added((self._sent, AnswerTotals.counted(codes, finished - started)))
+        self._answer_totals = AnswerTotals.added((self._answer_totals, AnswerTotals.counted(codes, finished - started)))
         yield
         yield from self._count_ended(finished, codes, finished - intended, window_end_ns)
         yield
-        kept = _IS_KEPT[codes]
+        timed = _IS_TIMED[codes]
         self._series.add_answered(finished[_IS_ANSWERED[codes]])
         self._series.add_scheduled(intended)
         yield
-        self._series.add_times(intended[kept], (finished - intended)[kept])
+        self._series.add_times(intended[timed], (finished - intended)[timed])
         yield
         inside = self._is_inside(intended, window_end_ns)
         if not inside.any():
             return
         self._last_finished_ns = max(self._last_finished_ns, int(finished[inside].max()))
-        places = np.flatnonzero(inside & kept)
+        places = np.flatnonzero(inside & timed)
         times = {"service_time": (places, (finished - started)[places])}
         if self._is_open:
             times["response_time"] = places, (finished - intended)[places]
             times["start_delay"] = places, (started - intended)[places]
-        yield from self._add_to_intervals(intended[places], [one for _, one in times.values()])
+        yield from self._add_to_intervals(intended[places], [values_ns for _, values_ns in times.values()])
         if self._is_open:
             paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
             times["pacing_delay"] = np.flatnonzero(inside), (paced - intended)[inside]
-        if (failed := np.flatnonzero(inside & ~kept)).size:
+        if (failed := np.flatnonzero(inside & ~timed)).size:
             times["failure_time"] = failed, (finished - started)[failed]
         rejected = np.flatnonzero(inside & (codes == _CODES[Outcome.REJECTED]))
         statuses = {int(place): str(batch[place].status) for place in rejected}
@@ -201,17 +200,17 @@ class Recorder:
                 yield
 
     def _interval(self, index: int) -> tuple[Histogram, ...]:
-        if index not in self._open:
-            self._open[index] = tuple(Histogram() for _ in range(3 if self._is_open else 1))
-        self._open.move_to_end(index)
-        if len(self._open) > _OPEN_INTERVALS:
-            self._emit(next(iter(self._open)))
-        return self._open[index]
+        if index not in self._open_intervals:
+            self._open_intervals[index] = tuple(Histogram() for _ in range(3 if self._is_open else 1))
+        self._open_intervals.move_to_end(index)
+        if len(self._open_intervals) > _MAX_OPEN_INTERVALS:
+            self._emit(next(iter(self._open_intervals)))
+        return self._open_intervals[index]
 
     def _emit(self, index: int) -> None:
-        self._on_interval(Interval(index, *(histogram.bucket_counts() for histogram in self._open.pop(index))))
+        self._on_interval(Interval(index, *(histogram.bucket_counts() for histogram in self._open_intervals.pop(index))))
 
-    def _take_failure(self, reply: Reply) -> None:
+    def _note_failure(self, reply: Reply) -> None:
         self.failed += 1
         texts = self._errors.setdefault(reply.outcome, [])
         if len(texts) < SAMPLED_ERRORS and reply.started_ns >= self._window_start_ns:

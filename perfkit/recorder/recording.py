@@ -1,4 +1,4 @@
-"""What is recorded of one load point: outcomes, distributions and a histogram for each second; those of several workers add up."""
+"""The recording of one load point: outcomes, distributions, series; those of several workers are merged."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 
 SAMPLED_ERRORS = 3
-"""How many messages are kept of each outcome's failures."""
+"""The number of error messages stored per outcome."""
 _ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcome in Outcome])
 # requests that a server may have answered after the client stopped waiting
 _PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
@@ -19,22 +19,23 @@ _PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AnswerTotals:
-    """Counts of requests; `answered_ns` is the service time of the answered ones together."""
+    """Answers of a whole load point, warm-up included, for comparison with the server's own counts."""
 
     answered: int = 0
     answered_ns: int = 0
+    """The total of their service times."""
     perhaps_answered: int = 0
-    """Those that ended without an answer, though the server may have given one."""
+    """Requests that ended without an answer, although the server may have sent one."""
 
     @classmethod
     def added(cls, parts: "Iterable[AnswerTotals]") -> "AnswerTotals":
-        """What several workers sent together."""
+        """The sums over several workers."""
         parts = list(parts)
         return cls(*(sum(getattr(part, field.name) for part in parts) for field in dataclasses.fields(cls)))
 
     @classmethod
     def counted(cls, codes: Instants, service_ns: Instants) -> "AnswerTotals":
-        """Of some requests by their outcomes' places in `Outcome`, and their service times."""
+        """The totals of requests; `codes` are the positions of their outcomes in `Outcome`."""
         counts = np.bincount(codes, minlength=len(Outcome)).tolist()
         by_outcome = dict(zip(Outcome, counts, strict=True))
         return cls(
@@ -46,7 +47,7 @@ class AnswerTotals:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interval:
-    """The times of the requests that belong to one second of the window; an open loop has response time and start delay."""
+    """The times of the requests of one second of the window; only open loops have response time and start delay."""
 
     index: int
     service_time: BucketCounts
@@ -56,57 +57,53 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recording:
-    """What one worker saw of one load point from the earliest start of its window on, for `window.cut`."""
+    """What one worker recorded from the earliest start of the window on; `window.cut` extracts the window."""
 
     origin_ns: int
     end_ns: int
     batch_ns: int
     batches: dict[int, Batch]
     series: Series
-    """How the load went on, where its warm-up is to be found in it with all of it."""
+    """From the start of the load if the end of its warm-up is still to be found, otherwise from the window's start."""
     finished_per_s: dict[int, int]
-    """Ok completions, by the second in which they finished."""
+    """OK answers by the second in which they came."""
     errors: dict[Outcome, list[str]]
-    sent: AnswerTotals
-    """Of the warm-up too."""
+    answer_totals: AnswerTotals
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
-    """The recording that one worker would have made of all that these saw.
-
-    It ends with the last of them. Raises ValueError where they begin at different instants.
-    """
+    """The recording that a single worker would have made; raises ValueError if the recordings begin at different instants."""
     first = recordings[0]
     if len(recordings) == 1:
         return first
-    if len({one.origin_ns for one in recordings}) > 1:
-        raise ValueError("recordings of one load point begin at one instant")
-    batch_ns = max(one.batch_ns for one in recordings)
+    if len({recording.origin_ns for recording in recordings}) > 1:
+        raise ValueError("the recordings of one load point must begin at the same instant")
+    batch_ns = max(recording.batch_ns for recording in recordings)
     batches: dict[int, list[Batch]] = {}
     finished_per_s: dict[int, int] = {}
     errors: dict[Outcome, list[str]] = {}
-    for one in recordings:
-        for number, batch in one.batches.items():  # their lengths are powers of two of one another
-            batches.setdefault(number * one.batch_ns // batch_ns, []).append(batch)
-        for second, count in one.finished_per_s.items():
+    for recording in recordings:
+        for number, batch in recording.batches.items():  # the lengths differ by powers of two
+            batches.setdefault(number * recording.batch_ns // batch_ns, []).append(batch)
+        for second, count in recording.finished_per_s.items():
             finished_per_s[second] = finished_per_s.get(second, 0) + count
-        for outcome, texts in one.errors.items():
+        for outcome, texts in recording.errors.items():
             known = errors.setdefault(outcome, [])
             known += [text for text in texts if text not in known]
     return Recording(
         origin_ns=first.origin_ns,
-        end_ns=max(one.end_ns for one in recordings),
+        end_ns=max(recording.end_ns for recording in recordings),
         batch_ns=batch_ns,
         batches={number: Batch.merged(parts) for number, parts in batches.items()},
-        series=_added([one.series for one in recordings]),
+        series=_added([recording.series for recording in recordings]),
         finished_per_s=finished_per_s,
         errors={outcome: texts[:SAMPLED_ERRORS] for outcome, texts in errors.items()},
-        sent=AnswerTotals.added(one.sent for one in recordings),
+        answer_totals=AnswerTotals.added(recording.answer_totals for recording in recordings),
     )
 
 
 def _added(series: Sequence[Series]) -> Series:
-    """Interval by interval; one that ended earlier has nothing behind its end."""
+    """The sum of series that may differ in length."""
     longest_ns = max(one.interval_ns for one in series)
     size = max(-(-one.timed.size * one.interval_ns // longest_ns) for one in series)
 

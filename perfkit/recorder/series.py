@@ -1,4 +1,4 @@
-"""How a load point went on: counts in some two hundred short intervals, as statistics take them."""
+"""Time series of a load point: counts in about 200 short intervals, for the statistics of steady state and overload."""
 
 import dataclasses
 
@@ -11,42 +11,44 @@ _INTERVALS, _SHORTEST_NS, _LONGEST_NS = 200, 20_000_000, 1_000_000_000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Series:
-    """One element an interval from `origin_ns` on; `between` leaves out what is not whole, or behind the end."""
+    """Arrays with one element per interval from `origin_ns` on."""
 
     origin_ns: int
     interval_ns: int
     scheduled: Instants
-    """Requests that were meant to start in it, those dropped among them."""
+    """Requests that were meant to start in the interval, including dropped ones."""
     answered: Instants
-    """Requests of any outcome but timed out and unfinished that ended in it, whenever they were sent."""
+    """Requests that ended in the interval, whenever they were sent, with any outcome but TIMED_OUT and UNFINISHED."""
     time_sum_ns: Instants
-    """The times (response, or service in a closed loop) of those that were meant to start in it, added."""
+    """The sum of the response times (closed loop: service times) of requests that were meant to start in the interval."""
     timed: Instants
-    """How many times those are."""
+    """The number of times in that sum."""
 
     def between(self, start_ns: int, end_ns: int) -> "Series":
-        """The intervals that begin and end between two instants."""
+        """The intervals that lie wholly between two instants."""
         first = max(-((self.origin_ns - start_ns) // self.interval_ns), 0)
         last = max((end_ns - self.origin_ns) // self.interval_ns, first)
-        parts = (one[first:last] for one in (self.scheduled, self.answered, self.time_sum_ns, self.timed))
+        parts = (values[first:last] for values in (self.scheduled, self.answered, self.time_sum_ns, self.timed))
         return Series(self.origin_ns + first * self.interval_ns, self.interval_ns, *parts)
 
     def offered(self) -> "Series":
-        """The intervals up to the last one in which a request was meant to start."""
+        """The intervals up to the last one with a scheduled request."""
         last = np.flatnonzero(self.scheduled)
         return self.between(self.origin_ns, self.origin_ns + (int(last[-1]) + 1 if last.size else 0) * self.interval_ns)
 
     def coarser(self, factor: int) -> "Series":
-        """Intervals that many times as long; those left over at the end are left out."""
+        """Intervals `factor` times as long; an incomplete one at the end is left out."""
         number = self.timed.size // factor
-        sums = (_folded(one[: number * factor], factor) for one in (self.scheduled, self.answered, self.time_sum_ns, self.timed))
+        sums = (
+            _sum_neighbours(values[: number * factor], factor) for values in (self.scheduled, self.answered, self.time_sum_ns, self.timed)
+        )
         return Series(self.origin_ns, self.interval_ns * factor, *sums)
 
 
 class SeriesRecorder:
-    """Counts requests by interval; intervals are 1/200 of the whole, but 20 ms at least and 1 s at most.
+    """Counts requests by interval; an interval is 1/200 of the load, but at least 20 ms and at most 1 s.
 
-    Where the end is not known, `end_ns` None, they begin with 20 ms and double while there are more than 400.
+    If the end is unknown, None, the length starts at 20 ms and doubles, up to 1 s, whenever there would be more than 400 intervals.
     """
 
     def __init__(self, origin_ns: int, end_ns: int | None) -> None:
@@ -61,7 +63,7 @@ class SeriesRecorder:
         self._add(0, intended_ns, 1)
 
     def add_answered(self, finished_ns: Instants) -> None:
-        """Counts requests by the instants at which they ended."""
+        """Counts requests by the instants of their ends."""
         self._add(1, finished_ns, 1)
 
     def add_times(self, intended_ns: Instants, times_ns: Instants) -> None:
@@ -70,7 +72,7 @@ class SeriesRecorder:
         self._add(3, intended_ns, 1)
 
     def finish(self) -> Series:
-        """The series; nothing is behind the last request."""
+        """The series so far."""
         return Series(self._origin_ns, self._interval_ns, *self._counts)
 
     def _add(self, row: int, instants_ns: Instants, values: Instants | int) -> None:
@@ -86,14 +88,14 @@ class SeriesRecorder:
     def _grow(self, last: int) -> None:
         size = self._counts.shape[1]
         while last >= size and 2 * self._interval_ns <= _LONGEST_NS:
-            self._counts = np.concatenate([_folded(self._counts, 2), np.zeros((4, size // 2), dtype=np.int64)], axis=1)
+            self._counts = np.concatenate([_sum_neighbours(self._counts, 2), np.zeros((4, size // 2), dtype=np.int64)], axis=1)
             self._interval_ns *= 2
             last //= 2
         if last >= size:
             self._counts = np.concatenate([self._counts, np.zeros((4, last), dtype=np.int64)], axis=1)
 
 
-def _folded(counts: Instants, factor: int) -> Instants:
-    """Neighbours added, along the last axis."""
+def _sum_neighbours(counts: Instants, factor: int) -> Instants:
+    """Sums of `factor` neighbours along the last axis."""
     sums: Instants = counts.reshape(*counts.shape[:-1], -1, factor).sum(axis=-1)
     return sums

@@ -1,4 +1,4 @@
-"""What a point is made from: a recording without its warm-up."""
+"""The measured window of a load point: a recording without its warm-up."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from perfkit.units import NS_PER_S
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Window:
-    """The counts and times of one load point's window."""
+    """The counts and times of one window; see `Batch` for the counts."""
 
     start_ns: int
     end_ns: int
     outcomes: Mapping[Outcome, int]
     times: Mapping[str, BucketCounts]
-    """By the names of `TIMES`; a closed loop has service and failure times alone."""
+    """By the names of `TIMES`; closed loops have only service and failure times."""
     statuses: Mapping[str, int]
     dropped: int
     unsent: int
@@ -28,25 +28,25 @@ class Window:
     finished: int
     good: int
     finished_per_s: tuple[int, ...]
-    """Ok completions in each second of the window."""
+    """OK answers in each second of the window."""
     errors: Mapping[Outcome, tuple[str, ...]]
     series: Series
     batches: tuple[BucketCounts, ...]
-    """The times a user waited (response, or service in a closed loop) in equal parts of the window."""
+    """The response times (closed loop: service times) in equal parts of the window."""
 
     @property
     def length_ns(self) -> int:
-        """How long it was."""
+        """The length of the window."""
         return max(self.end_ns - self.start_ns, 0)
 
 
 def cut_step_ns(batch_ns: int) -> int:
-    """A cut lies so many nanoseconds behind the earliest start, or a multiple of them."""
+    """A window starts a multiple of this after its earliest start: whole batches and whole seconds."""
     return max(batch_ns, NS_PER_S)
 
 
 def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
-    """The window from `start_ns`, or from the first batch and whole second that begin then or later, to the recording's end."""
+    """The window from `start_ns`, rounded up to a multiple of `cut_step_ns`, to the end of the recording."""
     step_ns = cut_step_ns(recording.batch_ns)
     steps = max(-((recording.origin_ns - start_ns) // step_ns), 0)
     first, skipped_s = steps * step_ns // recording.batch_ns, steps * step_ns // NS_PER_S

@@ -1,4 +1,4 @@
-"""Which CPUs the bundled server and the load generator get, so that neither takes time from the other."""
+"""The CPUs of the bundled server and the load generator, chosen so that they do not disturb each other."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from perfkit.target.address import Address
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Placement:
-    """CPUs to pin to, none for no pinning; `conflict` is the sentence for CPUs that are shared, empty where none are."""
+    """CPUs to pin to, empty for no pinning; `conflict` is a message about shared CPUs, empty if there are none."""
 
     server: tuple[int, ...]
     driver: tuple[int, ...]
@@ -18,23 +18,22 @@ class Placement:
 
 
 def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
-    """Where the scenario says nothing, the driver takes the last usable CPU, one for each worker, and the bundled server all others.
+    """The CPUs that the scenario sets; by default the last one per worker for the load generator, the others for the bundled server.
 
-    A target elsewhere has CPUs of its own; one on this machine may run anywhere on it. Raises UsageError for a CPU
-    that this process may not use.
+    A target that perfkit did not start is not pinned. Raises UsageError for a CPU that this process may not use.
     """
     server, driver = scenario.server.cpus or (), scenario.measure.cpus or ()
     missing = sorted({*server, *driver} - set(usable))
     if missing:
-        raise UsageError(f"server.cpus and measure.cpus: CPU {missing[0]} is not among those this process may use: {list(usable)}")
+        raise UsageError(f"server.cpus and measure.cpus: this process may not use CPU {missing[0]}, only {list(usable)}")
     if scenario.target.url is not None:
-        message = f"The target runs on this machine: server and load generator may take the {len(usable)} CPUs from each other."
+        message = f"The target runs on this machine: server and load generator may compete for its {len(usable)} CPUs."
         return Placement((), driver, message if Address.parse(scenario.target.url).is_local else "")
     workers = 1 if scenario.measure.workers == "auto" else scenario.measure.workers
     if len(usable) > 1:
         free = tuple(cpu for cpu in usable if cpu not in server)
-        most = len(free) if server else max(len(free) - 1, 1)  # one at least is left to the server
-        driver = driver or free[-min(workers, most) :] or tuple(usable[-1:])
+        limit = len(free) if server else max(len(free) - 1, 1)  # at least one remains for the server
+        driver = driver or free[-min(workers, limit) :] or tuple(usable[-1:])
         server = server or tuple(cpu for cpu in usable if cpu not in driver) or tuple(usable)
     shared = sorted(set(server) & set(driver)) if server and driver else list(usable)
     if not shared:
@@ -43,5 +42,5 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
     return Placement(
         server,
         driver,
-        f"The bundled server and the load generator share CPU {listed}: give each its own with server.cpus and measure.cpus.",
+        f"The bundled server and the load generator share CPU {listed}: separate them with server.cpus and measure.cpus.",
     )

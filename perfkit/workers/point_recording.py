@@ -1,4 +1,4 @@
-"""What workers recorded of one load point."""
+"""The recording of a load point by one worker or several."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from perfkit.transport.base import ConnectionCounts
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointRecording:
-    """What came of it; the recording is shorter than asked for where the point ended early."""
+    """What one worker recorded, or several together; the recording is shorter than planned if the point ended early."""
 
     recording: Recording
     start_ns: int
@@ -20,13 +20,13 @@ class PointRecording:
     connections: ConnectionCounts
     shares: BusyShares
     series: tuple[Series, ...] = ()
-    """What each worker noted of its own event loop."""
+    """Measurements of each worker's event loop."""
     lost: tuple[str, ...] = ()
-    """Sentences for workers that did not bring their recording home."""
+    """A message for each worker whose recording is missing."""
 
 
 def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> PointRecording:
-    """What the workers made of a point together: the busiest core counts, and the reason that one of them ended early for."""
+    """The recording of all workers together, with the busiest core and the cause for which the first of them was stopped."""
     endings = [point.ending for point in points]
     early = next((ending for ending in endings if ending.reason), endings[0])
     return PointRecording(

@@ -13,7 +13,7 @@ from perfkit.workload.expectation import Expectation
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PointSpec:
-    """What one worker does in one load point; `load` is that of all of them."""
+    """What one of `workers` workers does in a load point; `load` is that of all workers together."""
 
     load: LoadPlan
     warmup_ns: int
@@ -25,28 +25,28 @@ class PointSpec:
     good_within_ns: int | None = None
     abort_error_rate: float | None = None
     overload_abort_after_ns: int | None = None
-    """The longest time that any limit of an SLO allows: an open loop that is behind by three times that, and goes on falling, stops."""
+    """The longest limit of the SLO: an open loop whose backlog grows beyond three times that is stopped; see `is_overloaded`."""
     worker: int = 0
     workers: int = 1
 
     @property
     def max_workers(self) -> int | None:
-        """How many workers have something to do; None for as many as one likes."""
+        """The largest number of workers that all have work to do; None without a limit."""
         return self.load.concurrency if isinstance(self.load, ClosedPlan) else self.load.max_in_flight
 
     def split(self, workers: int) -> list["PointSpec"]:
-        """What each of so many workers does, so that together they do what one would."""
-        return [self._of(worker, workers) for worker in range(workers)]
+        """The specs of workers that together do what a single one would."""
+        return [self._share(worker, workers) for worker in range(workers)]
 
-    def _of(self, worker: int, workers: int) -> "PointSpec":
+    def _share(self, worker: int, workers: int) -> "PointSpec":
         load, requests = self.load, self.requests
         if isinstance(load, OpenPlan):
             if requests is not None:
                 requests = count_worker_arrivals(load.schedule.chunks(), self.warmup_ns, requests, worker, workers)
             if load.max_in_flight is not None:
                 load = dataclasses.replace(load, max_in_flight=part(load.max_in_flight, worker, workers))
-        elif requests is not None:  # as many as its slots will come to, so that no worker ends long before the others
-            slots = [len(range(one, load.concurrency, workers)) for one in range(worker + 1)]
+        elif requests is not None:  # in proportion to its slots, so that all workers end at about the same time
+            slots = [len(range(number, load.concurrency, workers)) for number in range(worker + 1)]
             requests = requests * sum(slots) // load.concurrency - requests * sum(slots[:-1]) // load.concurrency
         connections = part(self.connections, worker, workers)
         return dataclasses.replace(self, load=load, requests=requests, connections=connections, worker=worker, workers=workers)
@@ -54,7 +54,7 @@ class PointSpec:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerSpec:
-    """A load point, its target, and the requests to send there: plain data, which crosses to other processes."""
+    """A load point, its target, and the requests to send."""
 
     point: PointSpec
     address: Address
@@ -65,10 +65,10 @@ class WorkerSpec:
     check_at_most_per_s: float
     seed: int
     cpus: tuple[int, ...] = ()
-    """To be pinned to, where the worker is a process of its own."""
+    """CPUs to pin the worker process to; empty for no pinning."""
 
     def split(self, workers: int, cpus: Sequence[int]) -> "list[WorkerSpec]":
-        """The orders of so many workers, who together do what one would, on a CPU each as long as there are enough."""
+        """The specs of workers that together do what a single one would, each on one CPU; they share CPUs if there are too few."""
         return [
             dataclasses.replace(
                 self,
@@ -83,5 +83,5 @@ class WorkerSpec:
 
 
 def part(whole: int, worker: int, workers: int) -> int:
-    """A worker's part of a number: all parts add up to it, and differ by one at most."""
+    """A worker's part of a number; the parts add up to it and differ by at most 1."""
     return whole // workers + (worker < whole % workers)

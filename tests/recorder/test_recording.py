@@ -59,5 +59,5 @@ def test_sentences_of_failures_are_three_of_each_kind_and_each_once():
 
 
 def test_recordings_of_different_starts_are_not_merged():
-    with pytest.raises(ValueError, match="begin at one instant"):
+    with pytest.raises(ValueError, match="begin at the same instant"):
         merge([recorded([], TIMED), recorded([], {"window_start_ns": 0, "window_end_ns": 10 * S})])

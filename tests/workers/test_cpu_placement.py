@@ -56,5 +56,5 @@ def test_a_target_elsewhere_shares_nothing(url):
 
 
 def test_a_cpu_that_may_not_be_used_is_refused():
-    with pytest.raises(UsageError, match="CPU 7 is not among those"):
+    with pytest.raises(UsageError, match="this process may not use CPU 7"):
         place(scenario(None, [7]), [0, 1])
