@@ -1,13 +1,13 @@
 """Administration over HTTP: loading models, shared memory regions, and trace and log settings."""
 
 import base64
-import json
 from typing import Any
 
 from aiohttp import web
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
+from server_stub.http.connections import MODEL_PATHS, json_response
 from server_stub.http.inference import check_json_size
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings
@@ -24,14 +24,13 @@ class HttpAdministration:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes to add to the application."""
-        model = r"/v2/models/{model:[^{}/]+}"
         routes = [
             web.post(r"/v2/repository/models/{model:[^{}/]+}/load", self._load),
             web.post(r"/v2/repository/models/{model:[^{}/]+}/unload", self._unload),
             web.get("/v2/logging", self._log, allow_head=False),
             web.post("/v2/logging", self._set_log),
         ]
-        for path in ("/v2/trace/setting", f"{model}/trace/setting"):
+        for path in ("/v2/trace/setting", f"{MODEL_PATHS[0]}/trace/setting"):
             routes += [web.get(path, self._trace, allow_head=False), web.post(path, self._set_trace)]
         for kind, status, register, unregister in (
             ("system", self._system_status, self._system_register, self._system_unregister),
@@ -57,15 +56,15 @@ class HttpAdministration:
         if config is not None and not isinstance(config, str):
             raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
         await self._repository.load_model(request.match_info["model"], config, files)
-        return _json(None)
+        return json_response(None)
 
     async def _unload(self, request: web.Request) -> web.Response:
         await _parameters(request)  # unload_dependents has no effect, since no model depends on another
         await self._repository.unload_model(request.match_info["model"])
-        return _json(None)
+        return json_response(None)
 
     async def _system_status(self, request: web.Request) -> web.Response:
-        return _json(self._regions.status(request.match_info.get("region", "")))
+        return json_response(self._regions.status(request.match_info.get("region", "")))
 
     async def _system_register(self, request: web.Request) -> web.Response:
         name = _region(request, "system")
@@ -80,14 +79,14 @@ class HttpAdministration:
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
             raise ProtocolError("attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
         self._regions.register(name, key, *sizes)
-        return _json(None)
+        return json_response(None)
 
     async def _system_unregister(self, request: web.Request) -> web.Response:
         self._regions.unregister(request.match_info.get("region", ""))
-        return _json(None)
+        return json_response(None)
 
     async def _cuda_status(self, request: web.Request) -> web.Response:
-        return _json(self._regions.cuda_status(request.match_info.get("region", "")))
+        return json_response(self._regions.cuda_status(request.match_info.get("region", "")))
 
     async def _cuda_register(self, request: web.Request) -> web.Response:
         name = _region(request, "cuda")
@@ -106,23 +105,23 @@ class HttpAdministration:
         except ValueError as error:
             raise ProtocolError(f"failed to register CUDA shared memory region: '{name}', its handle is not base64: {error}") from None
         self._regions.register_cuda(name, handle, *sizes)
-        return _json(None)
+        return json_response(None)
 
     async def _cuda_unregister(self, request: web.Request) -> web.Response:
         self._regions.unregister_cuda(request.match_info.get("region", ""))
-        return _json(None)
+        return json_response(None)
 
     async def _trace(self, request: web.Request) -> web.Response:
-        return _json(self._settings.trace(self._traced_model(request)))
+        return json_response(self._settings.trace(self._traced_model(request)))
 
     async def _set_trace(self, request: web.Request) -> web.Response:
-        return _json(self._settings.set_trace(self._traced_model(request), await _document(request)))
+        return json_response(self._settings.set_trace(self._traced_model(request), await _document(request)))
 
     async def _log(self, request: web.Request) -> web.Response:
-        return _json(self._settings.log)
+        return json_response(self._settings.log)
 
     async def _set_log(self, request: web.Request) -> web.Response:
-        return _json(self._settings.set_log(await _document(request)))
+        return json_response(self._settings.set_log(await _document(request)))
 
     def _traced_model(self, request: web.Request) -> str:
         name = request.match_info.get("model", "")
@@ -158,8 +157,3 @@ async def _document(request: web.Request) -> dict[str, Any]:
     body = await request.read()
     check_json_size(len(body))
     return rest.decode_object(body)
-
-
-def _json(document: object) -> web.Response:
-    body = b"" if document is None else json.dumps(document, separators=(",", ":")).encode()
-    return web.Response(body=body, content_type=rest.JSON_TYPE)

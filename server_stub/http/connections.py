@@ -6,6 +6,7 @@ here are those that aiohttp does not have.
 
 import asyncio
 import contextlib
+import json
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -23,10 +24,18 @@ _QUIET_LOGGER = logging.Logger("server_stub.http.connections", logging.CRITICAL)
 _LINGER_S = 10.0  # for reading the rest of a rejected body, so that its client gets to read the error
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+MODEL_PATHS = tuple(rf"/v2/models/{{model:[^{{}}/]+}}{version}" for version in ("", r"/versions/{version:[0-9]+}"))
+"""The route patterns of a model, without and with a version."""
 
 
 class BodyTimeoutError(Exception):
     """A request body that did not arrive in time."""
+
+
+def json_response(document: object) -> web.Response:
+    """A response with a JSON body, or with an empty one for None."""
+    body = b"" if document is None else json.dumps(document, separators=(",", ":")).encode()
+    return web.Response(body=body, content_type=rest.JSON_TYPE)
 
 
 def _encode_refusal(message: str) -> bytes:

@@ -1,6 +1,5 @@
 """The HTTP front end: the v2 paths with the binary data extension, on aiohttp."""
 
-import json
 import ssl
 import time
 
@@ -9,7 +8,7 @@ from aiohttp import web
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from server_stub.http.administration import HttpAdministration
-from server_stub.http.connections import BodyTimeoutError, Handler, HttpPort
+from server_stub.http.connections import MODEL_PATHS, BodyTimeoutError, Handler, HttpPort, json_response
 from server_stub.http.fast_path import RequestHead
 from server_stub.http.generate import HttpGenerate
 from server_stub.http.inference import HttpInference, HttpResponse, check_json_size, error_response
@@ -19,9 +18,6 @@ from server_stub.options import Limits
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
 from server_stub.shared_memory.regions import SharedMemoryRegions
-
-_MODEL = r"/v2/models/{model:[^{}/]+}"
-_VERSIONS = ("", r"/versions/{version:[0-9]+}")
 
 
 class HttpFrontEnd:
@@ -58,8 +54,7 @@ class HttpFrontEnd:
             web.get("/v2/models/stats", self._statistics, allow_head=False),
             web.post("/v2/repository/index", self._index),
         ]
-        for version in _VERSIONS:
-            path = _MODEL + version
+        for path in MODEL_PATHS:
             routes += [
                 web.get(path, self._metadata, allow_head=False),
                 web.get(f"{path}/ready", self._model_ready, allow_head=False),
@@ -109,21 +104,21 @@ class HttpFrontEnd:
 
     async def _server(self, request: web.Request) -> web.Response:
         metadata = server_metadata(is_shared_memory_allowed=self._regions.is_allowed)
-        return _json({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
+        return json_response({"name": metadata.name, "version": metadata.version, "extensions": metadata.extensions})
 
     async def _index(self, request: web.Request) -> web.Response:
         body = await request.read()
         check_json_size(len(body))
-        return _json(self._repository.index(ready=rest.decode_index_request(body)))
+        return json_response(self._repository.index(ready=rest.decode_index_request(body)))
 
     async def _metadata(self, request: web.Request) -> web.Response:
-        return _json(rest.encode_model_metadata(self._model(request).definition.metadata()))
+        return json_response(rest.encode_model_metadata(self._model(request).definition.metadata()))
 
     async def _config(self, request: web.Request) -> web.Response:
-        return _json(self._model(request).definition.config())
+        return json_response(self._model(request).definition.config())
 
     async def _statistics(self, request: web.Request) -> web.Response:
-        return _json(self._repository.statistics(request.match_info.get("model", ""), request.match_info.get("version", "")))
+        return json_response(self._repository.statistics(request.match_info.get("model", ""), request.match_info.get("version", "")))
 
     async def _infer(self, request: web.Request) -> web.Response:
         self._inference.find(request.match_info["model"], request.match_info.get("version", ""))  # before waiting for the body
@@ -154,10 +149,6 @@ class HttpFrontEnd:
 
 def _response(response: HttpResponse) -> web.Response:
     return web.Response(status=response.status, body=response.body, headers=response.headers)
-
-
-def _json(document: object) -> web.Response:
-    return web.Response(body=json.dumps(document, separators=(",", ":")).encode(), content_type=rest.JSON_TYPE)
 
 
 def _error(status: int, message: str, content_type: str = rest.JSON_TYPE) -> web.Response:

@@ -12,6 +12,7 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest, InferResponse, Parameter
 from perfkit.protocol.tensor import Tensor, tensor_from_json, tensor_to_json
+from server_stub.http.connections import MODEL_PATHS, json_response
 from server_stub.http.inference import check_json_size
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.model import Model
@@ -66,10 +67,9 @@ class HttpGenerate:
 
     def routes(self) -> list[web.RouteDef]:
         """The routes to add to the application."""
-        paths = [rf"/v2/models/{{model:[^{{}}/]+}}{version}" for version in ("", r"/versions/{version:[0-9]+}")]
         return [
             web.post(f"{path}/{action}", handler)
-            for path in paths
+            for path in MODEL_PATHS
             for action, handler in (("generate", self._generate), ("generate_stream", self._stream))
         ]
 
@@ -86,7 +86,7 @@ class HttpGenerate:
                 "generate expects model to produce exactly 1 response, use generate stream for model that generates various number of responses",
                 ErrorKind.INTERNAL,
             )
-        return web.Response(body=_to_json(encode_generate(received[0])), content_type=rest.JSON_TYPE)
+        return json_response(encode_generate(received[0]))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         model, infer_request, arrived_ns = await self._read(request)
@@ -131,8 +131,4 @@ def _tensor(model: ModelDefinition, definition: TensorDefinition, value: object)
 async def _send(request: web.Request, stream: web.StreamResponse, document: dict[str, Any]) -> None:
     if not stream.prepared:
         await stream.prepare(request)
-    await stream.write(b"data: " + _to_json(document) + b"\n\n")
-
-
-def _to_json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
+    await stream.write(b"data: " + json.dumps(document, separators=(",", ":")).encode() + b"\n\n")

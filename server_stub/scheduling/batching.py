@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from server_stub.scheduling.request_queue import QueuedRequest, Selection, queue_full_error, variable_shapes
+from server_stub.scheduling.request_queue import QueuedRequest, Selection, have_same_shapes, queue_full_error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,10 +112,8 @@ class BatchingQueue:
             if candidates:
                 if size + queued.batch_size > self._largest_preferred and not preferred_count:
                     preferred_count = len(candidates)
-                names = self._variable_inputs
-                if size + queued.batch_size > self._max_batch_size or variable_shapes(queued, names) != variable_shapes(
-                    candidates[0], names
-                ):
+                is_too_large = size + queued.batch_size > self._max_batch_size
+                if is_too_large or not have_same_shapes(queued, candidates[0], self._variable_inputs):
                     is_full = True
                     _level(queued).put_back(queued)
                     break

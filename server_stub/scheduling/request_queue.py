@@ -3,7 +3,7 @@
 import asyncio
 import collections
 import dataclasses
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from perfkit.errors import ErrorKind, ProtocolError
@@ -96,11 +96,14 @@ class FifoQueue:
         return self._count
 
 
-def variable_shapes(queued: QueuedRequest, input_names: frozenset[str]) -> Hashable:
-    """The shapes, without the batch dimension, of the named inputs. Requests must agree on them to share a batch."""
-    if not input_names:
-        return None
-    return frozenset((tensor.name, tensor.shape[1:]) for tensor in queued.request.inputs if tensor.name in input_names)
+def have_same_shapes(first: QueuedRequest, second: QueuedRequest, names: frozenset[str]) -> bool:
+    """Whether the named inputs of both requests have the same shapes, without the batch dimension."""
+    if not names:
+        return True
+    shapes, others = (
+        {tensor.name: tensor.shape[1:] for tensor in queued.request.inputs if tensor.name in names} for queued in (first, second)
+    )
+    return shapes == others
 
 
 def queue_full_error(request: InferRequest) -> ProtocolError:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from perfkit.errors import ProtocolError
 from perfkit.protocol.tensor import Datatype, array_dtype
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
-from server_stub.scheduling.request_queue import QueuedRequest, Selection, variable_shapes
+from server_stub.scheduling.request_queue import QueuedRequest, Selection, have_same_shapes
 
 
 class ControlKind(enum.Enum):
@@ -81,8 +81,8 @@ class SequenceQueue:
         self._backlog: collections.deque[_Sequence] = collections.deque()
         self._batches = None if policy.oldest is None else BatchingQueue(policy.oldest, max_batch_size, variable_inputs)
         # oldest strategy: one list of candidates; direct strategy: one list of slots for each instance
-        self._slots: list[list[_Sequence]] = [[] for _ in range(1 if self._batches else instances)]
-        self._slots_each = policy.max_candidates if self._batches else max(1, max_batch_size)
+        self._slots: list[list[_Sequence]] = [[] for _ in range(instances if policy.oldest is None else 1)]
+        self._slots_each = max(1, max_batch_size) if policy.oldest is None else policy.max_candidates
         self._next_idle_ns: int | None = None
 
     def add(self, queued: QueuedRequest, now_ns: int) -> None:
@@ -127,7 +127,7 @@ class SequenceQueue:
             return selection if selection.batch else Selection((), (), min(wakes_ns, default=None))
         batch: list[QueuedRequest] = []
         for sequence in tuple(self._slots[instance]):
-            if sequence.waiting and (not batch or self._fits(sequence.waiting[0], batch[0])):
+            if sequence.waiting and (not batch or have_same_shapes(sequence.waiting[0], batch[0], self._variable_inputs)):
                 batch.append(sequence.waiting.popleft())
                 self._touch(sequence, now_ns)
                 self._free_if_over(sequence)
@@ -229,6 +229,3 @@ class SequenceQueue:
                 f"inference request for sequence {key} to model '{self._model}' must specify a correlation ID of type {control.datatype.value}"
             ) from None
         return array
-
-    def _fits(self, queued: QueuedRequest, first: QueuedRequest) -> bool:
-        return variable_shapes(queued, self._variable_inputs) == variable_shapes(first, self._variable_inputs)

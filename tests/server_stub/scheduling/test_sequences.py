@@ -95,6 +95,13 @@ def test_with_the_oldest_strategy_a_sequence_has_one_request_at_a_time():
     assert queue.select() == "1>"
 
 
+def test_with_the_oldest_strategy_as_many_sequences_are_served_as_there_may_be_candidates():
+    queue = QueueDriver(SequencePolicy(oldest=BatchingPolicy(), max_candidates=3), instances=2, max_batch_size=2)
+    for text in ("<1", "<2", "<3", "<4"):
+        queue.add(text)
+    assert [queue.select(), queue.select(), queue.select()] == ["<1 <2", "<3", ""]
+
+
 def test_a_start_ends_the_previous_sequence_of_the_same_id():
     queue = QueueDriver(max_batch_size=1)
     queue.add("<1")
