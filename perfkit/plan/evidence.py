@@ -36,7 +36,7 @@ class Source:
 class OpenPoint:
     """One repetition at a rate; `run` numbers the results, each of which is a separate start of the server."""
 
-    point: Point
+    measured: Point
     run: int
     batches: tuple[BucketCounts, ...]
     """Its response times in consecutive parts of the window; empty without a log."""
@@ -44,14 +44,14 @@ class OpenPoint:
     @property
     def rate_per_s(self) -> float:
         """The arrival rate."""
-        return self.point.load.level
+        return self.measured.load.level
 
     @property
     def state(self) -> str:
         """`KEPT_UP`, or why its percentiles are not those of a steady state: `overloaded`, `not steady`, `not valid`."""
-        if not self.point.valid:
+        if not self.measured.valid:
             return "not valid"
-        codes = {warning.code for warning in self.point.warnings}
+        codes = {warning.code for warning in self.measured.warnings}
         return next((code.replace("_", " ") for code in _FAILING if code in codes), KEPT_UP)
 
 

@@ -10,6 +10,7 @@ from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import energy_per_inference
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve, Repetition, fit_rate_curve
+from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.stats.slo import SloLimits
 from perfkit.telemetry.figures import GpuFigures
 
@@ -28,13 +29,7 @@ class FittedCurve:
 
 def rate_points(evidence: Evidence, slo: SloLimits, idle_power_w: float | None) -> tuple[RatePoint, ...]:
     """Pool the measurements by rate; ascending."""
-    rates = sorted({repetition.rate_per_s for repetition in evidence.open_points})
-    return tuple(
-        _rate_point(
-            [repetition for repetition in evidence.open_points if repetition.rate_per_s == rate], slo, evidence.batch_size, idle_power_w
-        )
-        for rate in rates
-    )
+    return tuple(_rate_point(points, slo, evidence.batch_size, idle_power_w) for points in _by_rate(evidence).values())
 
 
 def fit_curves(evidence: Evidence, names: Sequence[str]) -> dict[str, FittedCurve]:
@@ -45,52 +40,52 @@ def fit_curves(evidence: Evidence, names: Sequence[str]) -> dict[str, FittedCurv
 
 def figure_ns(point: OpenPoint, name: str) -> float | None:
     """A percentile, or `mean`, of one repetition's response times; None if it is withheld or there are no samples."""
-    times = point.point.times
+    times = point.measured.times
     value = times.mean if name == "mean" else getattr(times, name)
     return float(value) if value and times.count else None
 
 
+def _by_rate(evidence: Evidence) -> dict[float, list[OpenPoint]]:
+    """The points of the open loops by rate, ascending."""
+    rates = sorted({point.rate_per_s for point in evidence.open_points})
+    return {rate: [point for point in evidence.open_points if point.rate_per_s == rate] for rate in rates}
+
+
 def _fit_curve(evidence: Evidence, name: str) -> FittedCurve | None:
     """None if it is known at fewer than `FEWEST_RATES` rates."""
-    states = {
-        rate: _state([repetition for repetition in evidence.open_points if repetition.rate_per_s == rate])
-        for rate in {repetition.rate_per_s for repetition in evidence.open_points}
-    }
-    kept_up = [
-        repetition for repetition in evidence.open_points if repetition.state == KEPT_UP and states[repetition.rate_per_s] == KEPT_UP
-    ]
-    known = [(repetition, value) for repetition in kept_up if (value := figure_ns(repetition, name)) is not None]
-    rates = sorted({repetition.rate_per_s for repetition, _ in known})
+    kept_up = [point for points in _by_rate(evidence).values() if _state(points) == KEPT_UP for point in points if point.state == KEPT_UP]
+    known = [(point, value) for point in kept_up if (value := figure_ns(point, name)) is not None]
+    rates = list(dict.fromkeys(point.rate_per_s for point, _ in known))
     if len(rates) < FEWEST_RATES:
         return None
     values, batches = [], []
     for rate in rates:
-        at_rate = [(repetition, value) for repetition, value in known if repetition.rate_per_s == rate]
-        rate_batches = tuple(batch for repetition, _ in at_rate for batch in repetition.batches)
-        has_log = all(repetition.batches for repetition, _ in at_rate)
+        at_rate = [(point, value) for point, value in known if point.rate_per_s == rate]
+        rate_batches = tuple(batch for point, _ in at_rate for batch in point.batches)
+        has_log = all(point.batches for point, _ in at_rate)
         pooled = pooled_percentile_ns(rate_batches, QUANTILES[name]) if name in QUANTILES and has_log else None
         values.append(pooled or math.exp(sum(math.log(value) for _, value in at_rate) / len(at_rate)))
         batches.append(rate_batches)
-    repetitions = [Repetition(repetition.rate_per_s, value, repetition.run) for repetition, value in known]
+    repetitions = [Repetition(point.rate_per_s, value, point.run) for point, value in known]
     return FittedCurve(fit_rate_curve(rates, values, repetitions), tuple(rates), tuple(values), tuple(batches))
 
 
 def _state(points: Sequence[OpenPoint]) -> str:
     """The most frequent state of a rate's repetitions, the more serious one of a tie; invalid ones count only if all are invalid."""
-    states = [repetition.state for repetition in points]
+    states = [point.state for point in points]
     counted = [state for state in states if state != "not valid"] or states
     return max(_BY_SERIOUSNESS, key=lambda state: (counted.count(state), -_BY_SERIOUSNESS.index(state)))
 
 
 def _rate_point(points: Sequence[OpenPoint], slo: SloLimits, batch_size: int, idle_power_w: float | None) -> RatePoint:
     state = _state(points)
-    counted = [repetition for repetition in points if repetition.state == state]
-    batches = [batch for repetition in counted for batch in repetition.batches]
+    counted = [point for point in points if point.state == state]
+    batches = [batch for point in counted for batch in point.batches]
     percentiles = {name: value for name in QUANTILES if (value := _percentile_ns(counted, batches, name)) is not None}
-    samples = sum(repetition.point.times.count for repetition in counted)
-    throughput = _weighted(counted, [repetition.point.throughput_per_s for repetition in counted])
-    scheduled = sum(repetition.point.requests.scheduled for repetition in counted)
-    error_rate = 1 - sum(repetition.point.requests.ok for repetition in counted) / scheduled if scheduled else 0.0
+    samples = sum(point.measured.times.count for point in counted)
+    throughput = _weighted(counted, [point.measured.throughput_per_s for point in counted])
+    scheduled = sum(point.measured.requests.scheduled for point in counted)
+    error_rate = 1 - sum(point.measured.requests.ok for point in counted) / scheduled if scheduled else 0.0
     power_w, idle_w = _gpu_power_w(counted), _gpu_idle_w(counted) if idle_power_w is None else idle_power_w
     return RatePoint(
         rate_per_s=points[0].rate_per_s,
@@ -100,7 +95,7 @@ def _rate_point(points: Sequence[OpenPoint], slo: SloLimits, batch_size: int, id
         throughput_per_s=throughput,
         goodput_per_s=_goodput_per_s(counted, batches, slo),
         error_rate=error_rate,
-        mean_ns=sum(repetition.point.times.mean * repetition.point.times.count for repetition in counted) / samples if samples else None,
+        mean_ns=sum(point.measured.times.mean * point.measured.times.count for point in counted) / samples if samples else None,
         percentiles_ns=percentiles,
         few_samples=tuple(name for name in percentiles if _has_few_samples(counted, name)),
         gpu_utilization=_gpu_utilization(counted),
@@ -113,14 +108,12 @@ def _rate_point(points: Sequence[OpenPoint], slo: SloLimits, batch_size: int, id
 
 def _goodput_per_s(points: Sequence[OpenPoint], batches: Sequence[BucketCounts], slo: SloLimits) -> float | None:
     """A lower bound of the correct responses per second within the limit of the SLO's highest percentile; None without a log."""
-    duration_s = sum(repetition.point.duration_s for repetition in points)
-    if not duration_s or not all(repetition.batches for repetition in points):
+    duration_s = sum(point.measured.duration_s for point in points)
+    if not duration_s or not all(point.batches for point in points):
         return None
-    times, wrong = (
-        BucketCounts.merged(batches),
-        sum(repetition.point.requests.invalid_output for repetition in points),
-    )  # these are in the times too
-    return max(times.count - times.count_above(slo.percentiles_ns[max(slo.percentiles_ns)]) - wrong, 0) / duration_s
+    times, limit_ns = BucketCounts.merged(batches), slo.percentiles_ns[max(slo.percentiles_ns)]
+    invalid = sum(point.measured.requests.invalid_output for point in points)  # their times are among the others
+    return max(times.count - times.count_above(limit_ns) - invalid, 0) / duration_s
 
 
 def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: SloLimits) -> bool | None:
@@ -129,56 +122,52 @@ def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: Sl
         return None
     if state != KEPT_UP or (slo.error_rate is not None and error_rate > slo.error_rate):
         return False
-    values = [percentiles.get(name) for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns]
-    limits = [slo.percentiles_ns[quantile] for quantile in QUANTILES.values() if quantile in slo.percentiles_ns]
-    known = [value <= limit for value, limit in zip(values, limits, strict=True) if value is not None]
-    return False if not all(known) else None if None in values else True
+    limits = {name: slo.percentiles_ns[quantile] for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns}
+    if any(percentiles[name] > limit_ns for name, limit_ns in limits.items() if name in percentiles):
+        return False
+    return True if limits.keys() <= percentiles.keys() else None
 
 
 def _percentile_ns(points: Sequence[OpenPoint], batches: Sequence[BucketCounts], name: str) -> float | None:
     """From the pooled log, or the geometric mean over repetitions without one; None if there are too few samples."""
-    values = [value for repetition in points if (value := figure_ns(repetition, name)) is not None]
-    samples = sum(repetition.point.times.count for repetition in points)
-    if samples * (1 - QUANTILES[name]) < 1 - 1e-9:
+    if is_withheld(QUANTILES[name], sum(point.measured.times.count for point in points)):
         return None
-    pooled = pooled_percentile_ns(batches, QUANTILES[name]) if all(repetition.batches for repetition in points) else None
+    values = [value for point in points if (value := figure_ns(point, name)) is not None]
+    pooled = pooled_percentile_ns(batches, QUANTILES[name]) if all(point.batches for point in points) else None
     return pooled or (math.exp(sum(map(math.log, values)) / len(values)) if values else None)
 
 
 def _has_few_samples(points: Sequence[OpenPoint], name: str) -> bool:
     """Whether all repetitions together have fewer independent samples than the percentile needs."""
-    from perfkit.stats.sample_size import minimum_samples
-
-    return sum(repetition.point.effective_samples.get(name, repetition.point.times.count) for repetition in points) < minimum_samples(
-        QUANTILES[name]
-    )
+    samples = sum(point.measured.effective_samples.get(name, point.measured.times.count) for point in points)
+    return samples < minimum_samples(QUANTILES[name])
 
 
 def _weighted(points: Sequence[OpenPoint], values: Sequence[float]) -> float:
     """The mean of the points' values, weighted by duration."""
-    total_s = sum(repetition.point.duration_s for repetition in points)
-    return sum(value * repetition.point.duration_s for value, repetition in zip(values, points, strict=True)) / total_s if total_s else 0.0
+    total_s = sum(point.measured.duration_s for point in points)
+    return sum(value * point.measured.duration_s for value, point in zip(values, points, strict=True)) / total_s if total_s else 0.0
 
 
 def _gpus(point: OpenPoint) -> list[GpuFigures]:
     """The GPUs that the target used or may have used; MIG instances are left out, since they report no power."""
-    return [gpu for gpu in point.point.gpus if gpu.used_by_server is not False and not gpu.mig]
+    return [gpu for gpu in point.measured.gpus if gpu.used_by_server is not False and not gpu.mig]
 
 
 def _gpu_utilization(points: Sequence[OpenPoint]) -> float | None:
     """The mean over GPUs and repetitions; None if one is unknown."""
-    values = _known([gpu.utilization_mean for repetition in points for gpu in _gpus(repetition)])
+    values = _known([gpu.utilization_mean for point in points for gpu in _gpus(point)])
     return sum(values) / len(values) if values else None
 
 
 def _gpu_power_w(points: Sequence[OpenPoint]) -> float | None:
     """The power of all GPUs together: from their energy if all report it, else from their mean power; None without GPUs."""
     totals = []
-    for repetition in points:
-        energies = _known([gpu.energy_j for gpu in _gpus(repetition)])
-        powers = _known([gpu.power_mean_w for gpu in _gpus(repetition)])
-        if energies and repetition.point.duration_s:
-            totals.append(sum(energies) / repetition.point.duration_s)
+    for point in points:
+        energies = _known([gpu.energy_j for gpu in _gpus(point)])
+        powers = _known([gpu.power_mean_w for gpu in _gpus(point)])
+        if energies and point.measured.duration_s:
+            totals.append(sum(energies) / point.measured.duration_s)
         elif powers:
             totals.append(sum(powers))
         else:
@@ -188,7 +177,7 @@ def _gpu_power_w(points: Sequence[OpenPoint]) -> float | None:
 
 def _gpu_idle_w(points: Sequence[OpenPoint]) -> float | None:
     """The power of all GPUs together before the run, without load; None if it was not measured."""
-    totals = [_known([gpu.idle_power_w for gpu in _gpus(repetition)]) for repetition in points]
+    totals = [_known([gpu.idle_power_w for gpu in _gpus(point)]) for point in points]
     return sum(map(sum, totals)) / len(totals) if totals and all(totals) else None
 
 
