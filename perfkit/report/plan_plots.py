@@ -221,7 +221,7 @@ def forecast_figure(plan: CapacityPlan) -> Figure | None:
         legend_key(color=BLUE, label="forecast, P50"),
         legend_key(color=BLUE, lw=6, alpha=0.25, label="P10 to P90"),
         legend_key(color=VERMILLION, lw=1, ls="--", label="capacity less headroom"),
-        legend_key(color=MUTED, lw=6, alpha=0.15, label="further ahead than the history is long"),
+        legend_key(color=MUTED, lw=6, alpha=0.15, label="beyond the history's length"),
     ]
     figure.legend(handles=handles, loc="outside right upper")
     return figure

@@ -61,9 +61,7 @@ _PLOTS = {
     ),
     "timeline": (
         "Over time",
-        (
-            "Level lines mean a steady system. A slope within a repetition is a drift; a step between two repetitions is a change of the machine or the server."
-        ),
+        "Level lines mean a steady system. A slope within a repetition is a drift; a step between two repetitions is a change of the machine or the server.",
     ),
 }
 """Each plot's title, and the sentence that says how to read it."""
@@ -103,24 +101,22 @@ def run_page(result: Result, plots: Mapping[str, str]) -> Page:
     order = [(point.protocol, point.load) for point in points]
     repetitions = sorted(result.points, key=lambda point: (order.index((point.protocol, point.load)), point.repetition or 0))
     environment = tuple(_environment(result.environment))
-    tables = [table for table in (failures_table(points), server_table(points), gpu_table(points)) if table.rows]
+    tables = (warnings_table(points), failures_table(points), server_table(points), gpu_table(points))
     sections = (
         *_capacity_sections(result),
         _summary_section(points),
-        *([Section("Warnings", (table,))] if (table := warnings_table(points)).rows else []),
         *_slo_sections(points),
-        *(Section(table.title, (table,)) for table in tables),
+        *(Section(table.title, (table,)) for table in tables if table.rows),
         *([Section("Plots", tuple(_figure(name, svg, points[0]) for name, svg in plots.items()))] if plots else []),
         *([Section("Repetitions", (repetitions_table(repetitions),))] if repetitions else []),
         Section("Environment", (Facts(environment) if environment else Paragraph("No environment was recorded."),)),
         Section("Scenario", (Code(_yaml(result.scenario)),)),
         Section("How the figures are defined", (Facts((("", _DEFINITIONS),)),)),
     )
-    subject = "".join(f"{text}, " for text in _subject(result))
-    overrides = f", overrides: {', '.join(result.overrides)}" if result.overrides else ""
+    overrides = [f"overrides: {', '.join(result.overrides)}"] if result.overrides else []
     return Page(
         title=_name(result),
-        subtitle=f"{subject}started {result.started_at}{overrides}",
+        subtitle=", ".join([*_subject(result), f"started {result.started_at}", *overrides]),
         banner=_status_sentence(result),
         sections=sections,
         footer=f"Made from the files beside this page: `result.json` ({result.schema_version}), `latency.hlog`, and telemetry if there is any.",
@@ -135,8 +131,8 @@ def run_summary_page(result: Result) -> Page:
         *_capacity_sections(result),
         _summary_section(result.summary),
         *([Section("Calibration", (Paragraph(ceilings_sentence(calibration)),))] if calibration else []),
-        *([Section("Warnings", (Bullets(warnings),))] if warnings else []),
         *_slo_sections(result.summary),
+        *([Section("Warnings", (Bullets(warnings),))] if warnings else []),
     )
     return Page(_name(result), sections, banner=_status_sentence(result))
 
@@ -165,8 +161,8 @@ def print_warnings(result: Result) -> None:
 
 def describe_point(point: Point) -> str:
     """A finished load point in one line: `http, concurrency 4: 25.1/s, p50 159 ms, p99 188 ms`."""
-    known = [(name, value_ns) for name in ("p50", "p99") if (value_ns := getattr(point.times, name)) is not None]
-    percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in known)
+    values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")}
+    percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None)
     failed = f", {point.error_rate:.2%} failed" if point.error_rate else ""
     return f"{_title(point)}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
 

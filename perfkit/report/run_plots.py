@@ -31,8 +31,8 @@ from perfkit.result.model import Point, Result
 
 _UPPER = {
     "p99": "p99 of the {times}",
-    "p90": "p90 of the {times} (p99 needs 100 samples a step)",
-    "max": "maximum of the {times} (p90 needs 10 samples a step)",
+    "p90": "p90 of the {times} (p99 needs 100 samples per step)",
+    "max": "maximum of the {times} (p90 needs 10 samples per step)",
 }
 _TICKS = {2: "50%", 10: "90%", 100: "99%", 1_000: "99.9%", 10_000: "99.99%", 100_000: "99.999%", 1_000_000: "99.9999%"}
 
@@ -93,8 +93,8 @@ def percentile_figure(points: Sequence[Point], histograms: Sequence[Histogram]) 
         panel.set_xlabel("percentile")
     scale_times(panels[0], lowest, highest)
     panels[0].set_ylabel(f"{points[0].times_name} (ms)")
-    shown = {point.load.level: point.load.amount for point, histogram in zip(points, histograms, strict=True) if histogram.count}
-    handles = [legend_key(color=colours[level], lw=2, label=amount) for level, amount in sorted(shown.items(), reverse=True)]
+    amounts = {point.load.level: point.load.amount for point, histogram in zip(points, histograms, strict=True) if histogram.count}
+    handles = [legend_key(color=colours[level], lw=2, label=amount) for level, amount in sorted(amounts.items(), reverse=True)]
     title = "concurrency" if points[0].load.kind == "closed" else "rate"
     figure.legend(handles=handles, title=title, loc="outside right upper", alignment="left")
     return figure

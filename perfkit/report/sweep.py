@@ -38,8 +38,8 @@ def sweep_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
     marks: list[Mark] = []
     for case, result in results:
         values = _swept_values(sweep, case)
-        found = list((_search_rows if is_search else _point_rows)(result)) if result is not None else []
-        for mark, cells in found or [("", (*[None] * (len(columns) - 1), case.reason or case.status))]:
+        measured = list((_search_rows if is_search else _point_rows)(result)) if result is not None else []
+        for mark, cells in measured or [("", (*[None] * (len(columns) - 1), case.reason or case.status))]:
             rows.append((*values, *cells))
             marks.append(mark)
     return Table("sweep", "Cases", (*_swept_columns(sweep), *columns), tuple(rows), _NOTE, tuple(marks))
