@@ -1,15 +1,15 @@
-"""The processes that a test's own process has started."""
+"""Child processes of the test's own process."""
 
 import contextlib
 
 import psutil
 
 
-def children_running(module):
-    """Those that run that module."""
-    found = []
-    for one in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):  # one that has ended, of whatever test, has no command any more
-            if module in " ".join(one.cmdline()):
-                found.append(one)
-    return found
+def children_running(name):
+    """The children whose command line contains a name."""
+    children = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # one that has ended has no command line
+            if name in " ".join(child.cmdline()):
+                children.append(child)
+    return children

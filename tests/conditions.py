@@ -1,4 +1,4 @@
-"""Waiting for what is to become true, however long that takes: the test's own time-out is the limit."""
+"""Waits for conditions; the timeout of the test is the limit."""
 
 import asyncio
 import os
@@ -6,29 +6,26 @@ import select
 
 
 async def until(holds):
-    """Lets the event loop go on until `holds()`."""
+    """Runs the event loop until `holds()`."""
     while not holds():
         await passes(1)
 
 
 async def passes(count):
-    """Lets the event loop go round so often: what was begun gets so far, and no farther."""
+    """Runs the event loop for so many turns."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 def until_ended(processes):
-    """Waits for the end of processes that are not our children: a run's end comes a moment before that of all it started.
-
-    One that has ended and that nobody has collected yet has ended.
-    """
+    """Waits until processes, which need not be children, have ended; a zombie has ended."""
     for process in processes:
         try:
             descriptor = os.pidfd_open(process.pid)
         except ProcessLookupError:
             continue
         try:
-            if process.is_running():  # not another one, which has got its number meanwhile
+            if process.is_running():  # otherwise its number has been reused
                 select.select([descriptor], [], [])
         finally:
             os.close(descriptor)

@@ -67,7 +67,7 @@ def test_a_duration_is_read_to_the_nanosecond(text, ns):
 
 
 @pytest.mark.parametrize("text", [*NOT_QUANTITIES, "10", 10, 1.5, "10 sec", "10S", "10 %", "1e400s", "9" * 400 + "s"])
-def test_what_is_no_duration_is_refused_with_the_text(text):
+def test_an_invalid_duration_is_refused_with_its_text(text):
     with pytest.raises(ValueError, match=re.escape(f"expected a duration such as 250us, 10ms, 30s or 2m, found {text!r}")):
         units.parse_duration_ns(text)
 
@@ -97,13 +97,13 @@ def test_a_duration_is_its_number_times_its_unit(number, unit):
         (1e-07, 1e-07),
     ],
 )
-def test_a_rate_is_read_as_so_many_a_second(text, per_s):
+def test_a_rate_is_read_per_second(text, per_s):
     assert units.parse_rate_per_s(text) == per_s
     assert type(units.parse_rate_per_s(text)) is float
 
 
 @pytest.mark.parametrize("text", [*NOT_QUANTITIES, "10ms", "10/d", "10 per s", "10%"])
-def test_what_is_no_rate_is_refused_with_the_text(text):
+def test_an_invalid_rate_is_refused_with_its_text(text):
     with pytest.raises(ValueError, match=re.escape(f"expected a rate such as 100 or 100/s, found {text!r}")):
         units.parse_rate_per_s(text)
 
@@ -130,13 +130,13 @@ def test_a_share_is_read_as_a_fraction_of_one(text, share):
 
 
 @pytest.mark.parametrize("text", [*NOT_QUANTITIES, "1 percent", "0.1‰", "%"])
-def test_what_is_no_share_is_refused_with_the_text(text):
+def test_an_invalid_share_is_refused_with_its_text(text):
     with pytest.raises(ValueError, match=re.escape(f"expected a share such as 0.1% or 0.001, found {text!r}")):
         units.parse_share(text)
 
 
 @pytest.mark.parametrize("text", ["-1%", "100.1%", "1.01", 2, -0.1])
-def test_a_share_lies_between_nothing_and_all(text):
+def test_a_share_lies_between_zero_and_one(text):
     with pytest.raises(ValueError, match=re.escape(f"a share lies between 0 and 1 (0% and 100%), found {text!r}")):
         units.parse_share(text)
 
@@ -216,12 +216,12 @@ def test_a_rate_is_written_with_thousands_separated(per_s, text):
         (7_200_000_000_000, "2h"),
     ],
 )
-def test_a_duration_is_kept_in_the_largest_unit_that_divides_it(ns, text):
+def test_a_duration_is_written_in_the_largest_unit_that_divides_it(ns, text):
     assert units.write_duration_ns(ns) == text
 
 
 @given(
     st.one_of(st.integers(0, 10**19), st.builds(lambda n, f: n * f, st.integers(0, 10**4), st.sampled_from(sorted(NS_PER_UNIT.values()))))
 )
-def test_a_kept_duration_is_read_back_exactly(ns):
+def test_a_written_duration_is_read_back_exactly(ns):
     assert units.parse_duration_ns(units.write_duration_ns(ns)) == ns

@@ -1,4 +1,4 @@
-"""Messages between a run and its sampler process: plain values, pickled one after another.
+"""Messages between a run and its sampler process: plain values; see `perfkit.process.messages` for their form.
 
 The run sends a `TelemetryConfig`, then any number of `FollowWorkers`, `WindowRequest`, `PublishMetrics` and `IntervalTimes`. The
 process answers the first with `Started`, and each `WindowRequest` with a `WindowReport`.

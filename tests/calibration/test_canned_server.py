@@ -47,7 +47,7 @@ def test_tritonclient_finds_server_and_model(triton):
 
 
 @pytest.mark.parametrize("count", [1, 32, 150_528, 4_000_000])
-def test_tritonclient_is_answered_whatever_the_size_and_again(triton, count):
+def test_tritonclient_gets_answers_to_requests_of_any_size(triton, count):
     library, client = triton
     given = library.InferInput("INPUT0", [count], "FP32")
     given.set_data_from_numpy(np.zeros(count, np.float32))
@@ -55,7 +55,7 @@ def test_tritonclient_is_answered_whatever_the_size_and_again(triton, count):
         np.testing.assert_array_equal(client.infer("canned", [given]).as_numpy("OUTPUT0"), ANSWER)
 
 
-def test_what_is_not_there_is_refused(canned_ports):
+def test_an_unknown_path_or_call_is_refused(canned_ports):
     connection = http.client.HTTPConnection("127.0.0.1", canned_ports["http_port"])
     connection.request("GET", "/v2/models/other")
     answer = connection.getresponse()
@@ -89,7 +89,7 @@ def test_many_connections_at_once_over_aiohttp(canned_ports):
     np.testing.assert_array_equal(np.frombuffer(content[length:], "<f4"), ANSWER)
 
 
-class Written(asyncio.WriteTransport):
+class MemoryTransport(asyncio.WriteTransport):
     """Keeps what is written, and whether it was closed."""
 
     def __init__(self):
@@ -104,9 +104,9 @@ class Written(asyncio.WriteTransport):
         self.is_closed = True
 
 
-def taken_by_http(*pieces):
+def http_output(*pieces):
     """What a connection that gets these pieces writes."""
-    written, connection = Written(), CannedHttp({"/a": b"A", "/b": b"B"}, {})
+    written, connection = MemoryTransport(), CannedHttp({"/a": b"A", "/b": b"B"}, {})
     connection.connection_made(written)
     for piece in pieces:
         connection.data_received(piece)
@@ -123,22 +123,22 @@ REQUESTS = (
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, len(REQUESTS)])
 def test_requests_end_where_their_length_says_however_they_are_cut(size):
-    assert taken_by_http(*(REQUESTS[first : first + size] for first in range(0, len(REQUESTS), size))).data == b"ABBA"
+    assert http_output(*(REQUESTS[first : first + size] for first in range(0, len(REQUESTS), size))).data == b"ABBA"
 
 
 def test_nothing_is_answered_before_the_last_byte():
-    assert taken_by_http(REQUESTS[: REQUESTS.index(b"GET") - 1]).data == b""
+    assert http_output(REQUESTS[: REQUESTS.index(b"GET") - 1]).data == b""
 
 
 def test_a_head_without_an_end_closes_the_connection():
-    assert taken_by_http(b"x" * 70_000).is_closed
+    assert http_output(b"x" * 70_000).is_closed
 
 
 class Peer:
     """The h2 package's client on a connection of the server, without sockets."""
 
     def __init__(self, *, piece_bytes):
-        self.written, self.connection = Written(), CannedGrpc(grpc_responses(), {})
+        self.written, self.connection = MemoryTransport(), CannedGrpc(grpc_responses(), {})
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self.events = []
         self.piece_bytes = piece_bytes
@@ -198,7 +198,7 @@ def test_answers_wait_for_the_clients_window():
 
 
 def test_the_connections_window_is_renewed_before_it_is_used_up():
-    written, connection = Written(), CannedGrpc(grpc_responses(), {})
+    written, connection = MemoryTransport(), CannedGrpc(grpc_responses(), {})
     connection.connection_made(written)
     connection.data_received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
     written.data = b""
@@ -221,8 +221,8 @@ def test_a_stream_that_was_reset_is_not_answered():
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x01\x01\x04\x00\x00\x00\x01\x80"])
-def test_what_is_no_http2_closes_the_connection(data):
-    written, connection = Written(), CannedGrpc(grpc_responses(), {})
+def test_bytes_that_are_not_http2_close_the_connection(data):
+    written, connection = MemoryTransport(), CannedGrpc(grpc_responses(), {})
     connection.connection_made(written)
     connection.data_received(data)
     assert written.is_closed

@@ -35,7 +35,7 @@ COSTS = (cost("http", 128, 20), cost("http", 602_112, 200), cost("grpc", 128, 25
         ("http", 128, 0.0, 8, 1),
     ],
 )
-def test_workers_by_cost_and_rate(protocol, tensor_bytes, rate_per_s, most, workers):
+def test_the_number_of_workers_follows_from_cost_and_rate(protocol, tensor_bytes, rate_per_s, most, workers):
     assert workers_needed(COSTS, protocol=protocol, tensor_bytes=tensor_bytes, rate_per_s=rate_per_s, max_workers=most) == workers
 
 
@@ -51,7 +51,7 @@ def test_a_closed_loop_does_not_spin():
     assert spin_ns_per_request(ClosedPlan(16, 0)) == 0
 
 
-def test_a_protocol_that_was_not_calibrated_gets_one():
+def test_a_protocol_that_was_not_calibrated_gets_one_worker():
     assert workers_needed(COSTS[:2], protocol="grpc", tensor_bytes=128, rate_per_s=1e9, max_workers=8) == 1
 
 

@@ -128,7 +128,7 @@ def test_a_rate_that_falls_to_nearly_nothing_has_instants_that_numbers_hold():
     assert chunk[-1] == 2**60
 
 
-def test_a_trace_is_offered_as_it_is_written():
+def test_a_trace_gives_the_recorded_instants():
     assert arrivals.from_timestamps([100.0, 100.5, 100.5, 103.25]) == Trace((0, S // 2, S // 2, 3_250_000_000))
     assert arrivals.from_intervals([0.5, 0.0, 2.0]) == Trace((S // 2, S // 2, 2_500_000_000))
     assert [chunk.tolist() for chunk in Trace((1, 5)).chunks()] == [[1, 5]]
@@ -136,7 +136,7 @@ def test_a_trace_is_offered_as_it_is_written():
     assert list(Trace(()).chunks()) == []
 
 
-def test_traces_that_go_back_are_refused():
+def test_decreasing_timestamps_and_negative_gaps_are_refused():
     with pytest.raises(ValueError, match="the timestamps decrease"):
         arrivals.from_timestamps([1.0, 0.5])
     with pytest.raises(ValueError, match="an interval is negative"):

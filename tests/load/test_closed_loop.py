@@ -31,11 +31,11 @@ class Measured:
                 self.transport, POOL, self.replies.append,
                 concurrency=concurrency, phases=self.phases, clock=self.clock, think_time_ns=think_time_ns,
             )  # fmt: skip
-            meddling = asyncio.ensure_future(during(loop, self.clock)) if during else None
+            interference = asyncio.ensure_future(during(loop, self.clock)) if during else None
             self.ending = await loop.run()
             self.ended_ns = self.clock.now_ns()
-            if meddling:
-                await meddling
+            if interference:
+                await interference
 
         self.clock.run(main())
 
@@ -112,7 +112,7 @@ def test_a_counted_window_sends_that_many_requests_after_the_warm_up():
     assert measured.transport.sent == len(measured.replies)
 
 
-def test_a_counted_window_of_fewer_requests_than_slots_is_kept():
+def test_a_counted_window_may_have_fewer_requests_than_slots():
     measured = Measured(constant(30 * MS), concurrency=8, window_ns=None, requests=3)
     assert measured.outcomes() == [Outcome.OK] * 3
 
@@ -129,7 +129,7 @@ def test_think_time_lies_between_an_answer_and_the_next_request():
     assert gaps == {90 * MS}
 
 
-def test_who_thinks_when_the_window_ends_sends_no_more_and_is_not_awaited():
+def test_a_slot_that_thinks_when_the_window_ends_is_not_awaited():
     measured = Measured(constant(10 * MS), think_time_ns=600 * MS, window_ns=S)
     assert len(measured.replies) == 1
     assert measured.ended_ns == measured.phases.window_end_ns
@@ -169,22 +169,22 @@ def test_a_second_stop_abandons_what_is_in_flight():
     assert measured.ending.reason == "first"
 
 
-def test_a_target_that_no_connection_reaches_is_given_up_after_three_seconds():
+def test_a_target_that_no_connection_reaches_is_lost_after_three_seconds():
     measured = Measured(constant(0, Outcome.CONNECT_FAILED), concurrency=2, window_ns=3600 * S)
     assert measured.ending.cause is StopCause.TARGET_LOST
     assert measured.ending.reason == "connect_failed"
     assert 3 * S <= measured.ended_ns - measured.phases.window_start_ns < 5 * S
-    assert len(measured.replies) < 40, "tries grow apart"
+    assert len(measured.replies) < 40, "the intervals between attempts grow"
 
 
-def test_a_connection_that_went_stale_is_replaced_at_once_and_later_tries_grow_apart():
+def test_a_connection_that_went_stale_is_replaced_at_once_and_later_attempts_back_off():
     measured = Measured(constant(0, Outcome.CONNECT_FAILED), window_ns=3600 * S)
     starts = [reply.started_ns for reply in measured.replies]
     gaps_ms = [(after - before) // MS for before, after in itertools.pairwise(starts)]
     assert gaps_ms == [0, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]
 
 
-def test_a_try_that_the_transport_itself_put_off_is_not_put_off_twice():
+def test_an_attempt_that_the_transport_delayed_is_not_delayed_twice():
     measured = Measured(constant(500 * MS, Outcome.CONNECT_FAILED), window_ns=3600 * S)
     starts = [reply.started_ns for reply in measured.replies]
     assert [(after - before) // MS for before, after in itertools.pairwise(starts)] == [500] * 6

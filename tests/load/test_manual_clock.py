@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfkit.clock import ManualClock
-from tests.conditions import until
+from tests.conditions import passes
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -61,7 +61,7 @@ def test_a_sleeper_that_is_cancelled_moves_no_time():
 
     async def main():
         cancelled = asyncio.ensure_future(clock.sleep_until_ns(MS))
-        await until(lambda: clock._sleepers)
+        await passes(1)
         cancelled.cancel()
         await clock.sleep_until_ns(S)
         return cancelled.cancelled()

@@ -59,11 +59,11 @@ class Measured:
                 self.transport, POOL, self.replies.append, lambda *drop: self.drops.extend(each(*drop)), arrivals=schedule.chunks(),
                 origin_ns=self.phases.start_ns, phases=self.phases, clock=self.clock, pacer=ClockPacer(self.clock), max_in_flight=max_in_flight,
             )  # fmt: skip
-            meddling = asyncio.ensure_future(during(loop, self.clock)) if during else None
+            interference = asyncio.ensure_future(during(loop, self.clock)) if during else None
             self.ending = await loop.run()
             self.ended_ns = self.clock.now_ns()
-            if meddling:
-                await meddling
+            if interference:
+                await interference
 
         self.clock.run(main())
 
@@ -138,7 +138,7 @@ def test_a_stall_is_seen_by_an_open_loop_as_its_users_see_it_and_not_by_a_closed
     assert np.quantile([reply.finished_ns - reply.started_ns for reply in replies], 0.99) < 50 * MS
 
 
-def test_arrivals_that_find_no_room_are_dropped_and_counted_and_the_others_on_time():
+def test_arrivals_beyond_the_limit_in_flight_are_dropped_and_the_others_on_time():
     measured = Measured(Schedule("constant", arrivals.constant_rate(100)), constant(100 * MS), max_in_flight=4, window_ns=10 * S)
     # one comes every 10 ms and stays for 100 ms: four of every ten find room
     assert len(measured.replies) + len(measured.drops) == 999
@@ -164,7 +164,7 @@ def test_what_is_not_answered_in_the_drain_is_unfinished_at_its_age():
     assert [reply.finished_ns for reply in measured.replies] == [7 * S] * 4
 
 
-def test_a_counted_window_sends_just_so_many():
+def test_a_counted_window_sends_exactly_that_many_requests():
     measured = Measured(poisson(100), constant(MS), warmup_ns=S, window_ns=None, requests=250)
     in_window = [reply for reply in measured.replies if reply.intended_ns >= S]
     assert len(in_window) == 250
@@ -205,7 +205,7 @@ def test_one_connection_that_is_refused_at_the_end_loses_nobody():
     assert measured.ending.cause is None
 
 
-def test_a_loop_that_cannot_keep_up_says_how_many_it_never_came_to():
+def test_a_loop_that_cannot_keep_up_counts_the_arrivals_it_did_not_reach():
     """The pacer wakes late: at the window's end most arrivals are still before it."""
 
     class Slow(ClockPacer):

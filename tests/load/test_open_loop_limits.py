@@ -16,23 +16,23 @@ from perfkit.transport.scripted import ScriptedTransport
 MS, S = 1_000_000, 1_000_000_000
 
 
-class Silent(ScriptedTransport):
+class SilentTransport(ScriptedTransport):
     """Takes requests, and answers none."""
 
     def __init__(self, clock):
         super().__init__(clock, lambda _: (0, Outcome.OK))
-        self.asked: list[asyncio.Future[Reply]] = []
+        self.pending: list[asyncio.Future[Reply]] = []
 
     def send(self, prepared):
-        self.asked.append(asyncio.get_running_loop().create_future())
-        return self.asked[-1]
+        self.pending.append(asyncio.get_running_loop().create_future())
+        return self.pending[-1]
 
     def abandon(self):
-        for reply in self.asked:
+        for reply in self.pending:
             reply.set_result(Reply(Outcome.UNFINISHED, 0, 0))
 
 
-class Stuck(ClockPacer):
+class StuckPacer(ClockPacer):
     """Wakes as the window is over."""
 
     async def wait_until_ns(self, instant_ns):
@@ -46,7 +46,7 @@ def run(schedule, on_drop, *, pacer=ClockPacer, window_ns=S):
     async def main():
         phases = Phases.plan(0, warmup_ns=0, window_ns=window_ns, requests=None, drain_ns=S)
         loop = OpenLoop(
-            Silent(clock), [Prepared(())], replies.append, on_drop, arrivals=schedule.chunks(), origin_ns=0, phases=phases, clock=clock,
+            SilentTransport(clock), [Prepared(())], replies.append, on_drop, arrivals=schedule.chunks(), origin_ns=0, phases=phases, clock=clock,
             pacer=pacer(clock),
         )  # fmt: skip
         await loop.run()
@@ -55,7 +55,7 @@ def run(schedule, on_drop, *, pacer=ClockPacer, window_ns=S):
     return replies
 
 
-def test_a_target_that_answers_nothing_holds_so_many_requests_and_no_more():
+def test_a_target_that_answers_nothing_is_sent_a_bounded_number_of_requests():
     drops: list[tuple[int, bool]] = []
     schedule = Schedule("constant", arrivals.constant_rate(80_000.0))
     replies = run(schedule, lambda instants_ns, is_late: drops.append((instants_ns.size, is_late)))
@@ -64,7 +64,7 @@ def test_a_target_that_answers_nothing_holds_so_many_requests_and_no_more():
     assert len(replies) + sum(size for size, _ in drops) == 79_999
 
 
-def test_millions_that_the_loop_never_came_to_are_counted_by_the_thousand_and_others_run_meanwhile():
+def test_millions_of_missed_arrivals_are_counted_in_pieces_between_which_other_tasks_run():
     dropped: list[np.ndarray] = []
     heard: list[int] = []
 
@@ -74,13 +74,13 @@ def test_millions_that_the_loop_never_came_to_are_counted_by_the_thousand_and_ot
         asyncio.get_running_loop().call_soon(heard.append, len(dropped))
         assert len(heard) == len(dropped) - 1, "what came up with the last piece has had its turn"
 
-    run(Schedule("constant", arrivals.constant_rate(1e6)), on_drop, pacer=Stuck, window_ns=3 * S)
+    run(Schedule("constant", arrivals.constant_rate(1e6)), on_drop, pacer=StuckPacer, window_ns=3 * S)
     assert np.array_equal(np.concatenate(dropped), np.arange(1000, 3 * S, 1000))
     assert len(dropped) < 1000
 
 
 def test_a_long_trace_is_counted_in_pieces_as_well():
     sizes: list[int] = []
-    run(Trace(tuple(range(MS, MS + 100_000))), lambda instants_ns, _: sizes.append(instants_ns.size), pacer=Stuck)
+    run(Trace(tuple(range(MS, MS + 100_000))), lambda instants_ns, _: sizes.append(instants_ns.size), pacer=StuckPacer)
     assert sum(sizes) == 100_000
     assert max(sizes) < 10_000

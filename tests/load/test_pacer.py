@@ -43,7 +43,7 @@ def test_instants_one_after_the_other_come_in_their_order(run):
     assert seen == sorted(seen)
 
 
-def test_others_run_while_it_waits(run):
+def test_other_tasks_run_while_it_waits(run):
     clock = MonotonicClock()
 
     async def main():

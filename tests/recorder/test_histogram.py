@@ -23,6 +23,19 @@ def recorded(numbers):
     return histogram
 
 
+def contents(histogram):
+    counts = histogram.bucket_counts()
+    extremes = (counts.smallest_ns, counts.largest_ns) if counts.count else ()  # meaningless without values
+    return counts.indices.tolist(), counts.counts.tolist(), extremes
+
+
+def library_contents(histogram):
+    counts = np.frombuffer(histogram.counts, dtype=np.int64)
+    indices = np.flatnonzero(counts)
+    extremes = (histogram.min_value, histogram.max_value) if indices.size else ()
+    return indices.tolist(), counts[indices].tolist(), extremes
+
+
 def reference(numbers):
     histogram = HdrHistogram(LOWEST_NS, HIGHEST_NS, DIGITS)
     for number in numbers:
@@ -34,9 +47,8 @@ def reference(numbers):
 @given(values)
 def test_bulk_recording_equals_the_librarys_record_value(numbers):
     ours, theirs = recorded(numbers), reference(numbers)
-    assert np.array_equal(ours._counts, np.frombuffer(theirs.counts, dtype=np.int64))
-    assert (ours.count, ours._inner.min_value, ours._inner.max_value) == (theirs.total_count, theirs.min_value, theirs.max_value)
-    assert ours._inner.equals(theirs)
+    assert contents(ours) == library_contents(theirs)
+    assert ours.count == theirs.total_count
 
 
 @settings(max_examples=40, deadline=None)
@@ -71,10 +83,10 @@ def test_mean_and_deviation_equal_the_librarys(numbers):
 def test_adding_equals_recording_all_together(first, second):
     one, other = recorded(first), recorded(second)
     one.add(other)
-    assert one._inner.equals(recorded([*first, *second])._inner)
+    assert contents(one) == contents(recorded([*first, *second]))
     back = recorded(second)
     back.add(recorded(first))
-    assert back._inner.equals(one._inner)
+    assert contents(back) == contents(one)
 
 
 @settings(max_examples=40, deadline=None)
@@ -82,7 +94,7 @@ def test_adding_equals_recording_all_together(first, second):
 def test_recording_in_parts_equals_recording_at_once(numbers, cut):
     parts = recorded(numbers[:cut])
     parts.record_many(np.array(numbers[cut:], dtype=np.int64))
-    assert parts._inner.equals(recorded(numbers)._inner)
+    assert contents(parts) == contents(recorded(numbers))
 
 
 @pytest.mark.parametrize("quantile", [0.5, 0.9, 0.95, 0.99, 0.999])
@@ -96,7 +108,7 @@ def test_the_usual_quantiles_equal_the_librarys_percentiles(quantile, count):
 @given(st.lists(st.integers(-(10**6), 2 * HIGHEST_NS), max_size=40))
 def test_what_lies_outside_is_recorded_at_the_ends_and_counted(numbers):
     ours = recorded(numbers)
-    assert ours._inner.equals(reference([min(max(number, 0), HIGHEST_NS) for number in numbers]))
+    assert contents(ours) == library_contents(reference([min(max(number, 0), HIGHEST_NS) for number in numbers]))
     assert ours.clamped == sum(not 0 <= number <= HIGHEST_NS for number in numbers)
     assert ours.count == len(numbers)
 
@@ -106,14 +118,14 @@ def test_adding_an_empty_histogram_changes_nothing():
     one.add(empty)
     assert (one.count, one.min_ns, one.max_ns) == (1, recorded([5_000_000]).min_ns, recorded([5_000_000]).max_ns)
     empty.add(one)
-    assert empty._inner.equals(one._inner)
+    assert contents(empty) == contents(one)
 
 
 @settings(max_examples=40, deadline=None)
 @given(values)
 def test_the_encoded_form_is_read_back_by_us_and_by_the_library(numbers):
     ours = recorded(numbers)
-    assert np.array_equal(Histogram.decode(ours.encode())._counts, ours._counts)
+    assert contents(Histogram.decode(ours.encode()))[:2] == contents(ours)[:2]
     theirs = HdrHistogram.decode(ours.encode())
     assert theirs.get_total_count() == len(numbers)
     assert theirs.get_value_at_percentile(50) == ours.values_at([0.5])[0]
@@ -139,12 +151,11 @@ def test_an_empty_histogram_has_no_values():
 
 
 def test_the_bounds_of_every_bucket_are_the_librarys():
-    histogram = recorded([HIGHEST_NS])
-    indices = np.arange(histogram._counts.size)
+    library = reference([HIGHEST_NS])
+    indices = np.arange(library.counts_len)
     lows, highs = bucket_bounds_ns(indices)
-    inner = histogram._inner
-    assert lows.tolist() == [inner.get_value_from_index(int(index)) for index in indices]
-    assert highs.tolist() == [inner.get_highest_equivalent_value(int(low)) for low in lows]
+    assert lows.tolist() == [library.get_value_from_index(int(index)) for index in indices]
+    assert highs.tolist() == [library.get_highest_equivalent_value(int(low)) for low in lows]
 
 
 @settings(max_examples=40, deadline=None)
@@ -160,9 +171,9 @@ def test_counts_made_of_values_are_those_of_a_histogram_that_recorded_them(numbe
 def test_counts_of_parts_merge_to_those_recorded_together(numbers_of_parts):
     parts = [recorded(numbers).bucket_counts() for numbers in numbers_of_parts]
     whole = recorded([number for numbers in numbers_of_parts for number in numbers])
-    assert Histogram.from_counts(*parts)._inner.equals(whole._inner)
+    assert contents(Histogram.from_counts(*parts)) == contents(whole)
     assert BucketCounts.merged(parts).count == whole.count == sum(one.count for one in parts)
-    assert Histogram.from_counts(BucketCounts.merged(parts))._inner.equals(whole._inner)
+    assert contents(Histogram.from_counts(BucketCounts.merged(parts))) == contents(whole)
 
 
 def test_bucket_counts_keep_the_number_of_clamped_values():

@@ -64,7 +64,7 @@ def test_each_outcome_reaches_its_distribution():
     assert times(recording, "failure_time").count == 3
 
 
-def test_three_sentences_of_each_kind_of_failure_are_kept():
+def test_three_messages_of_each_kind_of_failure_are_stored():
     replies = [reply(START + index, MS, Outcome.REJECTED, f"no {index}") for index in range(10)]
     recording, _ = record(*replies, reply(START - 1, MS, Outcome.BROKEN, "in the warm-up"))
     assert recording.errors[Outcome.REJECTED] == ("no 0", "no 1", "no 2")
@@ -153,7 +153,7 @@ def test_few_intervals_are_open_at_a_time_however_long_the_window():
     assert times(recording).count == 10_000
 
 
-def test_replies_let_go_of_their_payload():
+def test_a_recorded_reply_has_no_payload_any_more():
     one = Reply(Outcome.OK, START, START + 1, [b"x" * 100])
     record(one)
     assert one.payload is None

@@ -34,7 +34,7 @@ def recorded(drawn, instants):
 
 @settings(deadline=None, max_examples=60)
 @given(drawn_replies, st.sampled_from([TIMED, COUNTED]))
-def test_workers_together_record_what_one_would(drawn, instants):
+def test_merged_recordings_equal_that_of_a_single_worker(drawn, instants):
     parts = [[one for one in drawn if one[3] == worker] for worker in range(3)]
     found = cut(merge([recorded(part, instants) for part in parts]), START, is_open=True)
     expected = cut(recorded(drawn, instants), START, is_open=True)
@@ -48,7 +48,7 @@ def test_workers_together_record_what_one_would(drawn, instants):
     assert [one.count for one in found.batches] == [one.count for one in expected.batches]
 
 
-def test_sentences_of_failures_are_three_of_each_kind_and_each_once():
+def test_merged_messages_are_three_of_each_kind_and_distinct():
     def failed(*texts):
         recorder = Recorder(lambda _: None, **TIMED)
         for text in texts:

@@ -73,8 +73,8 @@ def test_the_end_of_the_process_is_noted_once_and_later_reports_are_empty():
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-@pytest.mark.parametrize("turns", [1, 2, 3])
-def test_an_interruption_while_it_starts_leaves_no_process(run, turns):
+@pytest.mark.parametrize("turns", [1, 5])
+def test_an_interruption_while_the_process_starts_leaves_none(run, turns):
     async def go():
         async with open_telemetry(TelemetryConfig()):
             pytest.fail("it was not interrupted")

@@ -62,7 +62,7 @@ def test_a_wrong_answer_becomes_an_invalid_output_with_its_reason(tmp_path, payl
     assert (reply.outcome, reply.error) == (Outcome.INVALID_OUTPUT if error else Outcome.OK, error)
 
 
-def test_what_failed_is_not_read_and_keeps_its_outcome(tmp_path):
+def test_failed_replies_are_not_checked_and_keep_their_outcome(tmp_path):
     transport = Answering()
     check = make_check(tmp_path, transport)
     for outcome in set(Outcome) - {Outcome.OK}:
@@ -73,7 +73,7 @@ def test_what_failed_is_not_read_and_keeps_its_outcome(tmp_path):
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.01])
-def test_the_share_is_read_and_falls_on_every_variant(tmp_path, share):
+def test_the_given_share_is_checked_of_every_variant(tmp_path, share):
     """Gaps are uniform around 1/share: the count of 200/share replies is 200 with a standard deviation below 12; five of them here."""
     check = make_check(tmp_path, Answering(), share=share, seed=3)
     count = round(200 / share)
@@ -86,12 +86,12 @@ def test_the_share_is_read_and_falls_on_every_variant(tmp_path, share):
     assert set(read) == {0, 1, 2, 3}
 
 
-def test_a_share_of_nothing_reads_nothing(tmp_path):
+def test_a_share_of_zero_checks_nothing(tmp_path):
     check = make_check(tmp_path, Answering(), share=0.0)
     assert not any(check(reply) for reply in replies(1000, "garbage"))
 
 
-def test_no_more_are_read_in_a_second_than_allowed(tmp_path):
+def test_no_more_answers_are_checked_per_second_than_allowed(tmp_path):
     check = make_check(tmp_path, Answering(), at_most_per_s=20)
     read = [check(reply) for reply in replies(10_000, answer(1, 2), apart_ns=S // 1000)]
     assert sum(read) == pytest.approx(200, abs=10)
@@ -108,7 +108,7 @@ def test_expected_values_are_those_of_the_request_s_variant(tmp_path):
         assert reply.outcome is outcome
 
 
-def test_the_seed_decides_which_are_read(tmp_path):
+def test_the_seed_decides_which_answers_are_checked(tmp_path):
     def read(seed):
         check = make_check(tmp_path, Answering(), share=0.1, seed=seed)
         return [check(reply) for reply in replies(500, answer(1, 2))]
@@ -116,7 +116,7 @@ def test_the_seed_decides_which_are_read(tmp_path):
     assert read(1) == read(1) != read(2)
 
 
-def test_the_pool_of_the_expectation_is_not_changed_by_reading(tmp_path):
+def test_checking_does_not_change_the_requests_of_the_expectation(tmp_path):
     check = make_check(tmp_path, Answering())
     (reply,) = replies(1, answer(1, 2))
     before = dataclasses.replace(reply.payload)

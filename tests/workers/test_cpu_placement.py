@@ -28,7 +28,7 @@ def scenario(url=None, server_cpus=None, driver_cpus=None):
         ([0], [2], [0, 1, 2], (0,), (2,)),
     ],
 )
-def test_a_bundled_server_and_the_driver_are_kept_apart(server_cpus, driver_cpus, usable, server, driver):
+def test_the_bundled_server_and_the_load_generator_get_separate_cpus(server_cpus, driver_cpus, usable, server, driver):
     placement = place(scenario(None, server_cpus, driver_cpus), usable)
     assert (placement.server, placement.driver, placement.conflict) == (server, driver, "")
 
@@ -51,10 +51,10 @@ def test_a_target_on_this_machine_may_share_its_cpus(url):
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.7:8000", "grpc://models.example:8001"])
-def test_a_target_elsewhere_shares_nothing(url):
+def test_a_remote_target_has_no_cpu_conflict(url):
     assert place(scenario(url), [0, 1]).conflict == ""
 
 
-def test_a_cpu_that_may_not_be_used_is_refused():
+def test_a_cpu_that_this_process_may_not_use_is_refused():
     with pytest.raises(UsageError, match="this process may not use CPU 7"):
         place(scenario(None, [7]), [0, 1])

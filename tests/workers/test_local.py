@@ -1,45 +1,46 @@
-"""The workers' processes, as a run starts and ends them."""
+"""The worker processes of a load point, as a run starts and ends them."""
 
 import asyncio
 
-import psutil
 import pytest
 import uvloop
 
 from perfkit.clock import MonotonicClock
+from perfkit.errors import TargetError
+from perfkit.load.loop import StopCause
 from perfkit.workers.local import local_workers
 from tests.children import children_running
 from tests.conditions import passes
 from tests.workers.test_point import worker_spec
 
+PROCESS = "perfkit.workers.worker_process"
+
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-@pytest.mark.parametrize("turns", [1, 2, 3])
-def test_an_interruption_while_one_starts_leaves_none(run, turns):
-    async def go():
+@pytest.mark.parametrize("turns", [1, 5])
+def test_an_interruption_while_the_workers_start_leaves_no_process(run, turns):
+    async def start():
         async with local_workers([worker_spec(), worker_spec()], MonotonicClock(), print, print):
-            pytest.fail("it was not interrupted")
+            await asyncio.Event().wait()
 
     async def main():
-        task = asyncio.ensure_future(go())
+        task = asyncio.ensure_future(start())
         await passes(turns)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     run(main())
-    assert children_running("perfkit.workers.worker_process") == []
+    assert children_running(PROCESS) == []
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_nothing_stays_open_behind_it(run):
+def test_a_target_that_is_lost_before_the_load_begins_is_an_error():
     async def main():
-        opened = []
-        for _ in range(3):
-            async with local_workers([worker_spec()], MonotonicClock(), print, print):
-                pass
-            opened.append(psutil.Process().num_fds())
-        return opened
+        async with local_workers([worker_spec(), worker_spec()], MonotonicClock(), print, print) as workers:
+            assert len(children_running(PROCESS)) == len(workers.pids) == 2
+            workers.stop("the server is gone", StopCause.TARGET_LOST)
+            await workers.run()
 
-    opened = run(main())
-    assert opened[-1] <= opened[0]  # the loop keeps some for itself from its first process on
+    with pytest.raises(TargetError, match="the server is gone"):
+        asyncio.run(main())
+    assert children_running(PROCESS) == []

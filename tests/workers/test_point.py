@@ -33,7 +33,7 @@ def poisson(rate=100.0, max_in_flight=None):
     return OpenPlan(rate, "poisson", Schedule("poisson", arrivals.constant_rate(rate), (4,)), None, max_in_flight)
 
 
-class Noting(ScriptedTransport):
+class RecordingTransport(ScriptedTransport):
     """Notes which request was sent when."""
 
     def __init__(self, clock, sent, service_ns):
@@ -55,7 +55,7 @@ def measure(whole, workers, *, service_ns=20 * MS, variants=3):
 
         points = [
             run_point(
-                one, Noting(clock, sent, service_ns), [Prepared((bytes([variant]),)) for variant in range(variants)], clock=clock,
+                one, RecordingTransport(clock, sent, service_ns), [Prepared((bytes([variant]),)) for variant in range(variants)], clock=clock,
                 address=Address("http", "h", 1), on_loop=lambda _: None, on_interval=lambda *_: None, begin_at=begin_at,
             )
             for one in whole.split(workers)
@@ -88,7 +88,7 @@ def test_several_workers_send_and_record_exactly_what_one_does(whole, workers):
         assert Histogram.from_counts(found.times[name]).encode() == Histogram.from_counts(packed).encode(), name
 
 
-def test_room_in_flight_is_shared():
+def test_the_limit_in_flight_is_divided_among_workers():
     _, window, sent = measure(spec(poisson(1000.0, max_in_flight=7)), 2, service_ns=20 * S)
     assert len(sent) == 7, "none of them is answered before the end"
     assert window.dropped == pytest.approx(10_000, abs=300)
@@ -108,7 +108,7 @@ def worker_spec(**changes):
     )
 
 
-def test_what_workers_share_adds_up_to_what_one_has():
+def test_the_specs_of_workers_add_up_to_the_whole():
     shared = worker_spec().split(3, (4, 5))
     assert [one.transport.max_connections for one in shared] == [3, 3, 2]
     assert sum(one.check_at_most_per_s for one in shared) == pytest.approx(20)

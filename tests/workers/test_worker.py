@@ -124,7 +124,7 @@ def test_a_lost_target_ends_the_point_early():
     assert window.errors[Outcome.CONNECT_FAILED] == ("connect_failed",) * 3
 
 
-def test_what_is_unfinished_after_the_drain_is_counted_at_its_age():
+def test_a_request_that_is_unfinished_after_the_drain_is_counted_at_its_age():
     _point, window, _ = run(lambda index: (3600 * S if index == 700 else 20 * MS, Outcome.OK))
     assert window.outcomes[Outcome.UNFINISHED] == 1
     # the 701st request starts at 3.5 s, the drain ends at 1 + 10 + 30 s
@@ -164,7 +164,7 @@ def test_a_point_whose_requests_fail_is_ended_where_a_limit_is_set():
     assert (point.ending.cause, point.ending.reason, window.length_ns) == (None, "", 10 * S)
 
 
-def test_few_requests_abort_nothing():
+def test_a_point_of_few_requests_is_not_aborted():
     point, _, _ = run(lambda _: (S, Outcome.REJECTED), abort_error_rate=0.1, load=ClosedPlan(1, 0))
     assert point.ending.cause is not StopCause.TOO_MANY_ERRORS, "eleven failed, and twenty are looked at"
 
