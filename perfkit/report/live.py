@@ -87,7 +87,7 @@ class LiveGate:
             self.message(f"continuing after {done} completed pair{'s' * (done > 1)}")
 
     def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_a_pair: float | None) -> None:
-        """See `PairObserver.pair_started`."""
+        """See `GateObserver.pair_started`."""
         looks = self._looks if kind == "pair" else (self._control_pairs,)
         ahead = [look for look in looks if look > usable]
         of = f"{ahead[0]} to {ahead[-1]}" if len(ahead) > 1 else str(ahead[0])
@@ -98,7 +98,7 @@ class LiveGate:
         self.message(f"{_PAIRS[kind]} {usable + 1} of {of}{left}: {order[0]} first")
 
     def pair_finished(self, pair: Pair) -> None:
-        """See `PairObserver.pair_finished`."""
+        """See `GateObserver.pair_finished`."""
         if pair.invalid is not None:
             self.message(f"  not used, and measured again: {pair.invalid.message}")
             return
