@@ -61,7 +61,8 @@ Cpus = Annotated[
 class Part(pydantic.BaseModel):
     """The base of every part: frozen, and an unknown key is refused with the nearest known one."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, ser_json_inf_nan="constants")
+    # defer_build: only the whole scenario needs a validator, and building one for every part takes time at start-up
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, ser_json_inf_nan="constants", defer_build=True)
 
     @pydantic.model_validator(mode="before")
     @classmethod
