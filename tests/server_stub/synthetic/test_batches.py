@@ -94,12 +94,12 @@ def test_mean_response_times_of_linear_batches_follow_theory(rate, mean):
     chosen, now = random.Random(5), 0.0
     queue = SimulatedBatchQueue(ServiceModel(Linear(2 * S, row_ns=S)), Batch(10**6))
     batches = []
-    for _ in range(200_000):
+    for _ in range(50_000):
         now += chosen.expovariate(rate)
         batches += queue.arrive(ArrivedRequest(round(now * S), 1))
     batches += queue.advance(10**30)
     responses = [(served.departed_ns - served.arrived_ns) / S for service in batches for _, served in service.members]
-    assert len(responses) == 200_000
+    assert len(responses) == 50_000
     assert np.mean(responses) == pytest.approx(mean, rel=0.03)
     load = rate
     first = 3 * 2 / (2 * (1 - load)) + (load + 2) / (2 * (1 - load**2))
