@@ -41,7 +41,7 @@ class Distribution(Part):
 
 
 class ClosedLoad(Part):
-    """A closed loop's load: that many requests in flight."""
+    """The load of a closed loop: a fixed number of requests in flight."""
 
     kind: Literal["closed"] = "closed"
     concurrency: int
@@ -63,7 +63,7 @@ class ClosedLoad(Part):
 
 
 class OpenLoad(Part):
-    """An open loop's load: arrivals at that rate, whatever became of those before."""
+    """The load of an open loop: arrivals at a rate, independent of earlier requests."""
 
     kind: Literal["open"] = "open"
     rate_per_s: float

@@ -14,9 +14,7 @@ import numpy.typing as npt
 LOWEST_NS, HIGHEST_NS, DIGITS = 1_000, 3_600_000_000_000, 3
 UNIT_MAGNITUDE = math.floor(math.log2(LOWEST_NS))
 HALF_COUNT_MAGNITUDE = math.ceil(math.log2(2 * 10**DIGITS)) - 1
-_DOUBLINGS = HIGHEST_NS.bit_length() - UNIT_MAGNITUDE - HALF_COUNT_MAGNITUDE
 _FIRST_BUCKETS_MASK = (2 << (UNIT_MAGNITUDE + HALF_COUNT_MAGNITUDE)) - 1
-NUMBER_OF_BUCKETS = (_DOUBLINGS + 1) << HALF_COUNT_MAGNITUDE
 
 
 def bucket_bounds_ns(indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -72,8 +70,12 @@ class BucketCounts:
         if not values.size:
             return EMPTY
         clipped = np.clip(values, 0, HIGHEST_NS)
-        indices, counts = np.unique(bucket_indices(clipped), return_counts=True)
-        return cls(indices, counts, int(clipped.min()), int(clipped.max()), int(np.count_nonzero(clipped != values)))
+        indices = bucket_indices(clipped)
+        first = int(indices.min())
+        counts = np.bincount(indices - first)
+        filled = np.flatnonzero(counts)
+        smallest, largest = int(clipped.min()), int(clipped.max())
+        return cls(filled + first, counts[filled], smallest, largest, int(np.count_nonzero(clipped != values)))
 
     @classmethod
     def merged(cls, parts: Iterable["BucketCounts"]) -> "BucketCounts":
@@ -81,12 +83,13 @@ class BucketCounts:
         filled = [part for part in parts if part.indices.size]
         if len(filled) < 2:
             return filled[0] if filled else EMPTY
-        counts = np.zeros(NUMBER_OF_BUCKETS, dtype=np.int64)
+        first, last = min(int(part.indices[0]) for part in filled), max(int(part.indices[-1]) for part in filled)
+        counts = np.zeros(last - first + 1, dtype=np.int64)
         for part in filled:
-            counts[part.indices] += part.counts
-        indices = np.flatnonzero(counts)
+            counts[part.indices - first] += part.counts
+        occupied = np.flatnonzero(counts)
         smallest, largest = min(part.smallest_ns for part in filled), max(part.largest_ns for part in filled)
-        return cls(indices, counts[indices], smallest, largest, sum(part.clamped for part in filled))
+        return cls(occupied + first, counts[occupied], smallest, largest, sum(part.clamped for part in filled))
 
     def values_at(self, quantiles: Sequence[float]) -> list[int]:
         """The values at quantiles in [0, 1], in nanoseconds: the upper bounds of the buckets with these ranks.
