@@ -1,4 +1,4 @@
-"""Windows pooled: means by length, sums, maxima."""
+"""Resources pooled over windows: means by length, sums, maxima."""
 
 import pytest
 
@@ -32,25 +32,25 @@ def test_gpus_are_pooled_by_their_uuid():
     assert found[1] is other
 
 
-def test_energy_that_is_not_known_of_all_windows_is_not_known():
+def test_energy_that_is_unknown_in_one_window_is_unknown():
     found = pooled_gpus([(Resources(gpus=(gpu("a", energy_j=5.0),)), S), (Resources(gpus=(gpu("a"),)), S)])
     assert found[0].energy_j is None
 
 
 @pytest.mark.parametrize(("energies", "expected"), [([10.0, 30.0], 4.0), ([10.0, None], None), ([], None)])
-def test_energy_per_inference_is_of_all_gpus(energies, expected):
+def test_energy_per_inference_adds_all_gpus(energies, expected):
     gpus = [gpu(str(number), energy_j=energy, energy_above_idle_j=5.0) for number, energy in enumerate(energies)]
     assert energy_per_inference_j(10.0, gpus, "energy_j") == expected
     assert energy_per_inference_j(0.0, gpus, "energy_j") is None
     assert energy_per_inference_j(10.0, gpus, "energy_above_idle_j") == (0.5 * len(energies) or None)
 
 
-def test_energy_per_inference_leaves_out_gpus_that_the_server_does_not_use_and_counts_a_divided_one_once():
+def test_energy_per_inference_leaves_out_unused_gpus_and_mig_instances():
     mine, unknown, others = (gpu(str(used), energy_j=10.0, used_by_server=used) for used in (True, None, False))
     assert energy_per_inference_j(10.0, [mine, unknown, others, gpu("instance", mig=True)], "energy_j") == 2.0
 
 
-def test_what_one_window_alone_shows_of_a_gpu_holds_for_all_of_them():
+def test_facts_of_a_gpu_from_one_window_hold_for_all():
     counted, integrated = gpu("a", energy_source="counter", used_by_server=None), gpu("a", energy_source="power", used_by_server=True)
     (found,) = pooled_gpus([(Resources(gpus=(counted,)), S), (Resources(gpus=(integrated,)), S)])
     assert (found.energy_source, found.used_by_server) == ("power", True)
@@ -67,7 +67,7 @@ def test_metrics_are_pooled_by_name_and_labels():
     assert pooled_metrics([(Resources(metrics=(counter(10.0),)), S), (Resources(metrics=(counter(None),)), S)])[0].rise is None
 
 
-def test_the_generator_s_figures():
+def test_the_generators_figures_are_pooled():
     machines = [
         MachineFigures(0.5, 0.0, (0.2, 0.4), 100, 5, 1000, 1, 30, 20, 1024),
         MachineFigures(0.9, 0.1, (0.6,), 200, 7, 3000, 2, 10, 40, 1024),
@@ -82,13 +82,13 @@ def test_the_generator_s_figures():
     assert (generator.sockets_max, generator.open_files_max, generator.open_files_limit) == (30, 40, 1024)
 
 
-def test_without_telemetry_the_generator_s_figures_are_unknown():
+def test_without_telemetry_the_generators_figures_are_unknown():
     found = generator_figures([(Resources(), S)])
     assert {value for value in found.values() if value} == set()
 
 
 @pytest.mark.parametrize(("sent", "again", "warned"), [(1000, 9, False), (1000, 10, True), (100_000, 99, False), (100_000, 100, True)])
-def test_a_network_that_loses_packets_is_warned_of(sent, again, warned):
+def test_lost_packets_are_a_warning(sent, again, warned):
     generator = Generator(cpu_share=0, steal_share=0, tcp=Tcp(segments_sent=sent, retransmits=again))
     assert [one.code for one in network_warnings(generator)] == (["tcp_retransmits"] if warned else [])
     assert network_warnings(Generator(cpu_share=0, steal_share=0)) == []

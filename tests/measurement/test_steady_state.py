@@ -1,4 +1,4 @@
-"""What a point says of the course of its window: intervals, a backlog, a drift, and an SLO judged on them."""
+"""Percentile intervals, overload, drift and the SLO verdict of a point."""
 
 import dataclasses
 
@@ -57,7 +57,7 @@ def test_a_quiet_target_has_intervals_around_its_percentiles_and_no_warning(open
         assert low <= getattr(found.response_time_ns, name) <= high
 
 
-def test_a_backlog_that_grows_is_told_and_leaves_the_point_valid(open_point):
+def test_a_growing_backlog_is_a_warning_and_leaves_the_point_valid(open_point):
     """Answered at half the rate: the request of instant t ends at 2t."""
     found = point(open_point(lambda at_s: 10 * MS + at_s * S))
     assert found.valid
@@ -66,7 +66,7 @@ def test_a_backlog_that_grows_is_told_and_leaves_the_point_valid(open_point):
     assert found.throughput_per_s == pytest.approx(50, rel=0.15)
 
 
-def test_a_backlog_is_told_also_where_a_number_of_requests_ends_the_window():
+def test_a_backlog_is_a_warning_even_if_a_number_of_requests_ends_the_window():
     """Offered 100/s for 60 s and answered at half of that: the window goes on until the last answer."""
     recorder = Recorder(lambda _: None, window_start_ns=0, window_end_ns=None, is_open=True)
     for index in range(6000):
@@ -77,7 +77,7 @@ def test_a_backlog_is_told_also_where_a_number_of_requests_ends_the_window():
     assert [warning.code for warning in target_warnings(window.series, is_open=True)] == ["overloaded"]
 
 
-def test_a_drift_is_told(open_point):
+def test_a_drift_is_a_warning(open_point):
     found = point(open_point(lambda at_s: 10 * MS * (1 + at_s / WINDOW_S)))
     assert codes(found) - {"few_samples"} == {"not_steady"}
     assert found.valid
@@ -88,7 +88,7 @@ def test_a_drift_is_told(open_point):
     [
         (lambda _: 10 * MS, 20, "satisfied"),
         (lambda _: 10 * MS, 5, "violated"),
-        (lambda at_s: 10 * MS + at_s * S, 10**6, "violated"),  # overloaded: no figure of it would last
+        (lambda at_s: 10 * MS + at_s * S, 10**6, "violated"),  # overloaded
     ],
 )
 def test_an_slo_is_judged_on_the_pooled_repetitions(open_point, respond, limit_ms, verdict):
@@ -97,11 +97,11 @@ def test_an_slo_is_judged_on_the_pooled_repetitions(open_point, respond, limit_m
     assert point(open_point(respond)).slo is None
 
 
-def test_an_slo_that_too_few_samples_carry_is_inconclusive(open_point):
+def test_an_slo_with_too_few_samples_is_inconclusive(open_point):
     assert LoadSummary([open_point(lambda _: 10 * MS)], SloLimits({0.9999: 20 * MS})).pooled().slo.verdict == "inconclusive"
 
 
-def test_a_generator_that_never_came_to_its_arrivals_makes_the_point_invalid_with_the_reason(open_point):
+def test_a_generator_that_fell_behind_makes_the_point_invalid(open_point):
     measured = open_point(lambda _: 10 * MS)
     measured = dataclasses.replace(measured, window=dataclasses.replace(measured.window, dropped=200, unsent=200))
     found = point(measured)
@@ -111,7 +111,7 @@ def test_a_generator_that_never_came_to_its_arrivals_makes_the_point_invalid_wit
     assert found.requests.scheduled == found.requests.sent + 200
 
 
-def test_arrivals_without_room_are_told(open_point):
+def test_dropped_arrivals_are_a_warning(open_point):
     measured = open_point(lambda _: 10 * MS)
     measured = dataclasses.replace(measured, window=dataclasses.replace(measured.window, dropped=200))
     found = point(measured)

@@ -19,7 +19,7 @@ def first_order(random, count, phi):
 
 
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.8, 0.9])
-def test_a_first_order_series_has_the_time_of_its_closed_form(phi):
+def test_the_time_of_a_first_order_series_is_its_closed_form(phi):
     """Its standard error is about √(2(2M+1)/n), 5 % at φ = 0.9 with M ≈ 100: 20 % is four of them, false alarms below 0.1 %."""
     series = first_order(np.random.default_rng(1), 100_000, phi)
     expected = (1 + phi) / (1 - phi)
@@ -29,7 +29,7 @@ def test_a_first_order_series_has_the_time_of_its_closed_form(phi):
 
 
 @pytest.mark.parametrize(("load", "expected"), [(0.5, 9.7), (0.8, 82.3)])
-def test_a_queue_s_waiting_times_have_the_time_of_its_closed_form(queue, load, expected):
+def test_the_time_of_a_queues_waiting_times_is_its_closed_form(queue, load, expected):
     """(2+5ρ-4ρ²+ρ³)/((2-ρ)(1-ρ)²); the standard error is 7 % at most here, so that 30 % is four: false alarms below 0.1 %.
 
     Response times are a little less correlated than waiting times: the request's own service is added to each.
@@ -52,7 +52,7 @@ def test_a_constant_series_is_not_correlated(series):
 
 
 @pytest.mark.parametrize("fitted", [1, 2, 3])
-def test_a_short_series_shows_its_correlation_without_bias(fitted):
+def test_the_correlation_of_a_short_series_is_estimated_without_bias(fitted):
     """The mean of 400 estimates of ρ = 0.6 from 30 values: standard error 0.009, and the correction leaves terms in 1/n²."""
     random, found = np.random.default_rng(4), []
     for _ in range(400):
@@ -70,20 +70,20 @@ def test_independent_indicators_have_a_time_of_one():
     assert indicator_time(random.binomial(sizes, 0.1), sizes) == pytest.approx(1, abs=0.4)
 
 
-def test_indicators_that_come_in_blocks_have_the_block_s_length_as_time():
+def test_the_time_of_indicators_in_blocks_is_the_length_of_a_block():
     """As above, with blocks of 50 that are above or below as one."""
     random = np.random.default_rng(6)
     sizes = np.full(200, 1000)
     assert indicator_time(50 * random.binomial(20, 0.3, 200), sizes) == pytest.approx(50, rel=0.4)
 
 
-def test_the_share_s_variance_is_that_of_batch_means():
+def test_the_variance_of_the_share_is_that_of_batch_means():
     above, sizes = np.array([1, 4, 2, 5]), np.array([10, 10, 10, 10])
     assert variance_of_share(above, sizes) == pytest.approx(np.var(above / sizes, ddof=1) / 4)
 
 
 @pytest.mark.parametrize("above", [[0, 0], [5, 5]])
-def test_where_all_or_none_lie_above_nothing_is_correlated(above):
+def test_the_time_is_one_if_all_or_no_values_are_above(above):
     assert indicator_time(np.array(above), np.array([5, 5])) == 1
     assert indicator_time(np.array([0, 0]), np.array([0, 0])) == 1
 

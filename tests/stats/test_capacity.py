@@ -19,7 +19,7 @@ from perfkit.stats.capacity import (
 )
 
 
-def test_the_golden_plan():
+def test_the_replicas_of_the_worked_example():
     """λ*_L = 120, Q = 1,000, h = 0.7, h_f = 0.9, k = 1: 12 replicas; $2.50 an hour each: $8.33 a million; 300 W at 120/s: 2.5 J."""
     fleet = count_replicas(1000.0, 120.0, headroom=0.3, failure_headroom=0.1, redundancy=1)
     assert (fleet.replicas, fleet.for_headroom, fleet.for_redundancy, fleet.reason) == (12, 12, 11, "headroom")
@@ -32,7 +32,7 @@ def test_the_golden_plan():
     st.floats(0.1, 1e5), st.floats(0.1, 1e4), st.sampled_from([0.0, 0.2, 0.5]), st.sampled_from([0.0, 0.1]), st.integers(0, 3),
     st.sampled_from([0, 2, 3, 5]),
 )  # fmt: skip
-def test_a_fleet_is_the_smallest_that_keeps_its_promises(demand, capacity, headroom, failure_headroom, redundancy, zones):
+def test_the_replica_count_is_the_smallest_that_meets_all_rules(demand, capacity, headroom, failure_headroom, redundancy, zones):
     fleet = count_replicas(demand, capacity, headroom=headroom, failure_headroom=failure_headroom, redundancy=redundancy, zones=zones)
 
     def keeps(n, slack):
@@ -49,13 +49,13 @@ def test_a_fleet_is_the_smallest_that_keeps_its_promises(demand, capacity, headr
 
 
 @pytest.mark.parametrize("zones", [2, 3, 4, 7])
-def test_the_least_fleet_that_survives_the_largest_zone(zones):
+def test_the_replicas_survive_the_loss_of_the_largest_zone(zones):
     for bare in range(1, 60):
         fleet = count_replicas(float(bare), 1.0, headroom=0.0, failure_headroom=0.0, zones=zones)
         assert fleet.for_zone_loss == next(n for n in range(1, 200) if n - math.ceil(n / zones) >= bare)
 
 
-def test_a_demand_that_fits_exactly_takes_no_replica_more():
+def test_a_demand_that_fits_exactly_needs_no_further_replica():
     assert count_replicas(840.0, 120.0, headroom=0.3, failure_headroom=0.1).replicas == 10
 
 
@@ -70,7 +70,7 @@ def test_a_demand_that_fits_exactly_takes_no_replica_more():
         (1000.0, 120.0, {"redundancy": -1}, "redundancy must be 0 or more"),
     ],
 )
-def test_nonsense_is_refused(demand, capacity, options, message):
+def test_invalid_inputs_are_refused(demand, capacity, options, message):
     with pytest.raises(ValueError, match=message):
         count_replicas(demand, capacity, **options)
 
@@ -81,7 +81,7 @@ def test_energy_needs_inferences_and_is_never_below_zero():
     assert energy_per_inference(50.0, 10.0, idle_power_w=60.0).above_idle_j == 0
 
 
-def test_an_autoscaler_holds_what_littles_law_says():
+def test_the_target_concurrency_follows_littles_law():
     assert target_concurrency(84.0, 0.025) == pytest.approx(2.1)
 
 
@@ -95,7 +95,7 @@ def test_the_bounds_and_the_knee_of_a_closed_loop():
     assert measured_knee([]) is None
 
 
-def test_the_front_holds_what_nothing_beats():
+def test_the_pareto_front_has_the_pairs_that_no_other_beats():
     random = np.random.default_rng(6)
     pairs = [(float(a), float(b)) for a, b in random.integers(0, 30, (200, 2))]
     front = pareto_front(pairs)

@@ -17,7 +17,7 @@ def direct(left, right):
     return len(left) * len(right) / (len(left) + len(right)) * (2 * across - within(left) - within(right))
 
 
-def test_the_statistic_is_that_of_its_definition():
+def test_the_statistic_follows_its_definition():
     values = np.random.default_rng(1).normal(size=11)
     assert split_statistics(values) == pytest.approx([direct(values[:cut], values[cut:]) for cut in range(1, 11)])
 
@@ -42,7 +42,7 @@ def test_short_and_constant_series_have_no_step(series):
     assert change_points(series) == []
 
 
-def test_false_alarms_are_as_rare_as_the_significance():
+def test_false_alarms_are_no_more_frequent_than_the_significance():
     # 300 series of 24 without a step, long-tailed, at 5 %: 15 expected
     random = np.random.default_rng(5)
     alarms = sum(
@@ -52,7 +52,7 @@ def test_false_alarms_are_as_rare_as_the_significance():
     assert alarms >= 4  # and the test is no sham: fewer come with a chance of 0.02 %
 
 
-def test_a_step_of_three_deviations_is_found_to_the_result():
+def test_a_step_of_three_standard_deviations_is_located_exactly():
     random, found, near = np.random.default_rng(6), 0, 0
     for index in range(60):
         series = np.concatenate([random.normal(0, 1, 20), random.normal(3, 1, 10)])
@@ -63,7 +63,7 @@ def test_a_step_of_three_deviations_is_found_to_the_result():
     assert near >= 52
 
 
-def test_orders_that_split_as_well_count_whatever_the_rounding():
+def test_permutations_that_split_equally_well_count_despite_rounding():
     # of nine values in two groups, 4 and 5, there are C(9, 4) = 126 orders of groups, and two of them, one the other's reverse, split
     # best: p is 2/126 = 1.6 %, and of 999 permutations 15.9 +- 4.0 do as well
     rng = np.random.default_rng(7)

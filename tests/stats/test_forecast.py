@@ -17,7 +17,7 @@ def test_growth_without_noise_gives_the_closed_form():
     assert {out.p10_days, out.p50_days, out.p90_days} == {math.ceil(days)}
 
 
-def test_the_date_falls_between_p10_and_p90_eight_times_in_ten():
+def test_the_date_is_between_p10_and_p90_in_eight_of_ten_cases():
     """60 histories of 90 days with a week's pattern and 5 % scatter; 80 % nominal, less than 40 or more than 57 of 60 come with a
     chance below 1 %; the seed is fixed."""  # fmt: skip
     random, inside = np.random.default_rng(5), 0
@@ -36,17 +36,17 @@ def test_gaps_in_the_history_do_not_matter_without_noise():
     assert forecast.growth_per_day == pytest.approx(0.01)
 
 
-def test_demand_that_shrinks_never_exhausts_anything():
+def test_shrinking_demand_never_exhausts_a_capacity():
     out = fit_forecast(range(30), [100 * 0.99**day for day in range(30)], np.random.default_rng(1)).exhaustion(200.0)
     assert (out.p10_days, out.p50_days, out.p90_days, out.trend_days) == (None, None, None, None)
 
 
-def test_what_is_exhausted_already_is_so_now():
+def test_a_capacity_below_the_level_is_exhausted_at_once():
     out = fit_forecast(range(30), [100 * 1.01**day for day in range(30)], np.random.default_rng(1)).exhaustion(50.0)
     assert (out.p10_days, out.trend_days) == (1, 0.0)
 
 
-def test_the_fan_is_ordered_and_as_long_as_asked():
+def test_the_fan_is_ordered_and_has_the_given_length():
     random = np.random.default_rng(2)
     forecast = fit_forecast(range(40), 100 * np.exp(0.01 * np.arange(40) + random.normal(0, 0.1, 40)), random)
     low, middle, high = (forecast.fan_per_s(quantile, 30) for quantile in (0.1, 0.5, 0.9))
@@ -59,6 +59,6 @@ def test_the_fan_is_ordered_and_as_long_as_asked():
     ("days", "peaks", "message"),
     [(range(13), [1.0] * 13, "at least 14"), ([0] * 14, [1.0] * 14, "given twice"), (range(14), [0.0] * 14, "above zero")],
 )
-def test_what_no_trend_can_be_told_from_is_refused(days, peaks, message):
+def test_invalid_histories_are_refused(days, peaks, message):
     with pytest.raises(ValueError, match=message):
         fit_forecast(list(days), peaks, np.random.default_rng(0))

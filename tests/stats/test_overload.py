@@ -17,7 +17,7 @@ def counts_of(random, load, seconds, rate_per_s=100, *, constant=False):
     return (np.histogram(instants, np.arange(seconds + 1))[0] for instants in (arrived, finished))
 
 
-def test_growth_is_what_was_scheduled_and_not_answered():
+def test_the_growth_is_the_scheduled_minus_the_answered_requests():
     found = judge_overload([1000] * 10, [900] * 10)
     assert (found.scheduled, found.answered, found.grown, found.grown_in_second_half) == (10_000, 9_000, 1_000, 500)
     assert found.is_overloaded
@@ -26,47 +26,47 @@ def test_growth_is_what_was_scheduled_and_not_answered():
 
 @pytest.mark.parametrize("load", [0.5, 0.8, 0.95])
 @pytest.mark.parametrize("seconds", [10, 60])
-def test_a_queue_that_keeps_up_is_seldom_called_overloaded(load, seconds):
+def test_a_queue_that_keeps_up_is_rarely_overloaded(load, seconds):
     """In 2,000 of other seeds none was: a true rate of 0.15 % at most, with which more than 1 of 200 is chance in 4 % of seeds."""
     random = np.random.default_rng(51)
     assert sum(judge_overload(*counts_of(random, load, seconds)).is_overloaded for _ in range(200)) <= 1
 
 
-def test_a_queue_exactly_at_its_capacity_is_called_overloaded_in_one_of_a_hundred():
+def test_a_queue_exactly_at_its_capacity_is_overloaded_in_one_of_a_hundred():
     """A true rate below 1 % (measured 0.75 %): more than 10 of 400 are chance in less than 0.3 %."""
     random = np.random.default_rng(52)
     assert sum(judge_overload(*counts_of(random, 1.0, 60)).is_overloaded for _ in range(400)) <= 10
 
 
 @pytest.mark.parametrize(("load", "seconds"), [(1.1, 60), (1.2, 20), (2.0, 10)])
-def test_a_queue_beyond_its_capacity_is_called_overloaded(load, seconds):
+def test_a_queue_beyond_its_capacity_is_overloaded(load, seconds):
     """In 2,000 of other seeds 1.6 %, 0.6 % and none were missed: of 100 more than 6 are chance in 0.1 %."""
     random = np.random.default_rng(53)
     assert sum(judge_overload(*counts_of(random, load, seconds)).is_overloaded for _ in range(100)) >= 94
 
 
-def test_a_backlog_of_less_than_two_percent_is_none():
+def test_a_backlog_of_less_than_two_percent_is_no_overload():
     assert not judge_overload([100_000] * 10, [98_100] * 10).is_overloaded
     assert judge_overload([100_000] * 10, [97_900] * 10).is_overloaded
 
 
-def test_less_random_arrivals_and_services_make_it_sharper():
+def test_a_smaller_dispersion_makes_the_verdict_stricter():
     scheduled, answered = counts_of(np.random.default_rng(54), 1.04, 20, constant=True)
     assert not judge_overload(scheduled, answered).is_overloaded
     assert judge_overload(scheduled, answered, dispersion=0.1).is_overloaded
 
 
-def test_the_trace_of_an_early_stall_is_no_overload():
+def test_an_early_stall_is_no_overload():
     assert not judge_overload([100] * 60, [0] * 10 + [100] * 50).is_overloaded
 
 
-def test_what_was_dropped_at_a_limit_of_requests_in_flight_is_backlog():
+def test_dropped_arrivals_count_as_backlog():
     """The queue is full after a second: from then on the rest is dropped, and answers keep to the capacity."""
     assert judge_overload([200] * 30, [100] * 30).is_overloaded
 
 
 @pytest.mark.parametrize("intervals", [0, 1, 7])
-def test_few_or_no_requests_say_nothing(intervals):
+def test_few_or_no_requests_show_no_overload(intervals):
     found = judge_overload([0] * intervals, [0] * intervals)
     assert not found.is_overloaded
     assert found.sentence == "The target kept up: 100.0% of 0 requests answered within the window."

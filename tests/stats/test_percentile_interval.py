@@ -17,7 +17,7 @@ INTERVALS, REPLICATIONS = 60, 500
 COUNTS = {0.5: 19_800, 0.8: 163_800}
 
 
-def histograms_of(parts):
+def counts_of(parts):
     return [BucketCounts.of(np.rint(part)) for part in parts]
 
 
@@ -30,7 +30,7 @@ def bootstrapped(random, values, quantile):
 
 
 @pytest.mark.parametrize("load", COUNTS)
-def test_intervals_cover_the_true_percentile_as_often_as_they_say(queue, load):
+def test_intervals_have_their_nominal_coverage(queue, load):
     """The true coverage, over 2,000 and more replications of other seeds, is 95 % for the p50 and 93.5 to 94 % for the p99: of
     500 replications 92 to 98 % would be missed by chance in 0.3 % of seeds for the former and in 4 to 8 % for the latter.
 
@@ -42,7 +42,7 @@ def test_intervals_cover_the_true_percentile_as_often_as_they_say(queue, load):
     effective = collections.defaultdict(list)
     for replication in range(REPLICATIONS):
         times = queue(random, load, COUNTS[load], warm_up=4000) * 10 * MS
-        for quantile, found in percentile_intervals(histograms_of(times.reshape(INTERVALS, -1)), quantiles).items():
+        for quantile, found in percentile_intervals(counts_of(times.reshape(INTERVALS, -1)), quantiles).items():
             covered[quantile] += found.low_ns <= truth[quantile] and (found.high_ns is None or truth[quantile] <= found.high_ns)
             covered[quantile, "open"] += found.high_ns is None
             effective[quantile].append(found.effective_samples)
@@ -60,7 +60,7 @@ def test_sectioning_agrees_with_the_interval_where_every_batch_has_enough_sample
     """Two estimates of one width from 30 independent batches: each has a standard error of 13 %, so that a ratio beyond 2 either way
     has a chance below 0.1 %. Sectioning: S. Asmussen & P. W. Glynn, *Stochastic Simulation*, III.5."""  # fmt: skip
     values = np.random.default_rng(22).exponential(20 * MS, (60, 5000))
-    for quantile, found in percentile_intervals(histograms_of(values), (0.5, 0.9, 0.99)).items():
+    for quantile, found in percentile_intervals(counts_of(values), (0.5, 0.9, 0.99)).items():
         assert found.high_ns is not None
         whole, parts = np.quantile(values, quantile), np.quantile(values.reshape(30, -1), quantile, axis=1)
         reach = 2.045 * math.sqrt(np.square(parts - whole).sum() / (30 * 29))
@@ -71,7 +71,7 @@ def test_sectioning_agrees_with_the_interval_where_every_batch_has_enough_sample
 def test_the_width_for_independent_samples_is_that_of_the_binomial():
     """Batch variances from 30 batches: standard error 13 % of the width; 60 % is more than four, false alarms below 0.01 %."""
     values = np.random.default_rng(23).uniform(10 * MS, 20 * MS, (60, 5000))
-    for quantile, found in percentile_intervals(histograms_of(values), (0.5, 0.9, 0.99)).items():
+    for quantile, found in percentile_intervals(counts_of(values), (0.5, 0.9, 0.99)).items():
         assert found.high_ns is not None
         expected = 2 * 2.045 * math.sqrt(quantile * (1 - quantile) / 300_000) * 10 * MS
         assert found.high_ns - found.low_ns == pytest.approx(expected, rel=0.6, abs=0.001 * 20 * MS)
@@ -80,9 +80,9 @@ def test_the_width_for_independent_samples_is_that_of_the_binomial():
 
 def test_the_value_is_that_of_the_distribution_and_lies_in_its_interval():
     values = np.random.default_rng(24).lognormal(math.log(20 * MS), 1, (60, 500))
-    histograms = histograms_of(values)
-    together = distribution(BucketCounts.merged(histograms))
-    found = percentile_intervals(histograms, (0.5, 0.99))
+    counts = counts_of(values)
+    together = distribution(BucketCounts.merged(counts))
+    found = percentile_intervals(counts, (0.5, 0.99))
     assert (found[0.5].value_ns, found[0.99].value_ns) == (together.p50, together.p99)
     for each in found.values():
         assert each.low_ns <= each.value_ns
@@ -95,16 +95,16 @@ def test_slow_phases_make_the_batches_longer_and_the_interval_wider():
     random = np.random.default_rng(25)
     values = random.exponential(10 * MS, (400, 200))
     values[np.arange(400) % 40 < 20] *= 2
-    phases = percentile_intervals(histograms_of(values), (0.9,))[0.9]
-    shuffled = percentile_intervals(histograms_of(random.permutation(values.ravel()).reshape(400, 200)), (0.9,))[0.9]
+    phases = percentile_intervals(counts_of(values), (0.9,))[0.9]
+    shuffled = percentile_intervals(counts_of(random.permutation(values.ravel()).reshape(400, 200)), (0.9,))[0.9]
     assert phases.value_ns == shuffled.value_ns
     assert phases.batches < 20 <= shuffled.batches <= 30
     assert phases.is_uncorrelated
 
 
-def test_a_trend_is_said_to_leave_the_batches_correlated():
+def test_a_trend_leaves_the_batches_correlated():
     values = np.random.default_rng(26).exponential(10 * MS, (200, 100)) * np.linspace(1, 5, 200)[:, None]
-    found = percentile_intervals(histograms_of(values), (0.5,))[0.5]
+    found = percentile_intervals(counts_of(values), (0.5,))[0.5]
     assert found.batches < 10
     assert found.autocorrelation_time > 20
 
@@ -112,14 +112,14 @@ def test_a_trend_is_said_to_leave_the_batches_correlated():
 @pytest.mark.parametrize(("count", "is_open"), [(100, True), (600, True), (660, True), (20_000, False)])
 def test_the_interval_is_open_above_below_the_sample_minimum(count, is_open):
     values = np.random.default_rng(27).exponential(10 * MS, (10, count // 10))
-    found = percentile_intervals(histograms_of(values), (0.99,))[0.99]
+    found = percentile_intervals(counts_of(values), (0.99,))[0.99]
     assert (found.high_ns is None) is is_open
     assert (found.count < found.needed_samples) is is_open
 
 
 def test_correlation_raises_the_number_of_samples_needed(queue):
     times = queue(np.random.default_rng(28), 0.8, 20_000, warm_up=4000) * 10 * MS
-    found = percentile_intervals(histograms_of(times.reshape(100, -1)), (0.99,))[0.99]
+    found = percentile_intervals(counts_of(times.reshape(100, -1)), (0.99,))[0.99]
     assert found.count > minimum_samples(0.99)
     assert found.needed_samples == minimum_samples(0.99, found.autocorrelation_time) > 20_000
     assert found.count < found.needed_samples
@@ -127,36 +127,36 @@ def test_correlation_raises_the_number_of_samples_needed(queue):
 
 
 @pytest.mark.parametrize(("intervals", "each", "given"), [(4, 1000, ()), (5, 100, (0.5, 0.99)), (5, 2, (0.5,)), (30, 0, ())])
-def test_percentiles_that_nothing_can_be_said_of_are_left_out(intervals, each, given):
-    assert tuple(percentile_intervals(histograms_of(np.full((intervals, each), 5.0 * MS)), (0.5, 0.99))) == given
+def test_percentiles_with_too_little_data_are_left_out(intervals, each, given):
+    assert tuple(percentile_intervals(counts_of(np.full((intervals, each), 5.0 * MS)), (0.5, 0.99))) == given
     assert percentile_intervals([], (0.5,)) == {}
 
 
-def test_intervals_in_which_nothing_started_count_as_time_passed():
+def test_empty_intervals_count_as_time():
     random = np.random.default_rng(30)
     values = [random.exponential(10 * MS, 100 * (index % 2)) for index in range(60)]
-    found = percentile_intervals(histograms_of(values), (0.5,))[0.5]
+    found = percentile_intervals(counts_of(values), (0.5,))[0.5]
     assert (found.count, found.batches) == (3000, 30)
     assert found.high_ns is not None
     assert found.low_ns < 10 * MS * math.log(2) < found.high_ns
 
 
-def test_a_constant_time_has_no_width():
-    found = percentile_intervals(histograms_of(np.full((60, 100), 5.0 * MS)), (0.5, 0.99))
+def test_the_interval_of_a_constant_time_has_no_width():
+    found = percentile_intervals(counts_of(np.full((60, 100), 5.0 * MS)), (0.5, 0.99))
     assert [(each.low_ns, each.high_ns) for each in found.values()] == [(4_997_120, 5_001_215)] * 2
     assert found[0.5].effective_samples == 6000
 
 
-def test_a_percentile_at_the_edge_of_a_value_that_most_share_reaches_across_it():
+def test_the_interval_of_a_percentile_at_the_edge_of_a_frequent_value_includes_the_edge():
     """Half of all take 5 ms, in shares that vary by batch; the median must not be said to be certain."""
     random = np.random.default_rng(29)
     values = [np.where(random.random(200) < random.choice([0.4, 0.6]), 5.0 * MS, 9.0 * MS) for _ in range(60)]
-    found = percentile_intervals(histograms_of(values), (0.5,))[0.5]
+    found = percentile_intervals(counts_of(values), (0.5,))[0.5]
     assert found.low_ns == pytest.approx(5 * MS, rel=0.001)
     assert found.high_ns == pytest.approx(9 * MS, rel=0.001)
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0, -0.5])
-def test_quantiles_without_an_interval_are_refused(quantile):
+def test_quantiles_outside_zero_and_one_are_refused(quantile):
     with pytest.raises(ValueError, match="between 0 and 1"):
-        percentile_intervals(histograms_of(np.full((10, 10), 5.0 * MS)), (0.5, quantile))
+        percentile_intervals(counts_of(np.full((10, 10), 5.0 * MS)), (0.5, quantile))

@@ -55,19 +55,19 @@ def equally_likely(random, scv):
 
 @pytest.mark.parametrize("servers", [1, 3, 20])
 @pytest.mark.parametrize("load", [0.3, 0.9])
-def test_erlang_c_is_its_closed_form(servers, load):
+def test_erlang_c_equals_its_closed_form(servers, load):
     offered = servers * load
     last = offered**servers / math.factorial(servers) / (1 - load)
     assert erlang_c(servers, offered) == pytest.approx(last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last))
 
 
-def test_erlang_c_takes_hundreds_of_servers():
+def test_erlang_c_is_stable_for_hundreds_of_servers():
     assert 0 < erlang_c(500, 480.0) < 1
     assert erlang_c(1, 0.0) == 0
 
 
 @pytest.mark.parametrize(("servers", "offered"), [(1, 1.0), (0, 0.5), (2, -0.1)])
-def test_a_load_that_is_not_stable_is_refused(servers, offered):
+def test_an_unstable_load_is_refused(servers, offered):
     with pytest.raises(ValueError, match="needs an offered load from 0 to below"):
         erlang_c(servers, offered)
 
@@ -82,13 +82,13 @@ def test_one_exponential_server_is_mm1():
 
 
 @pytest.mark.parametrize(("load", "truth", "above"), [(0.5, 4.336, 0.13), (0.8, 11.356, 0.05)])
-def test_the_p99_of_md1_is_above_its_closed_form_by_what_is_said(load, truth, above):
+def test_the_p99_of_md1_is_above_its_closed_form_by_the_documented_share(load, truth, above):
     assert MgcQueue(1, (1.0,)).response_time(0.99, load) / truth - 1 == pytest.approx(above, abs=0.005)
 
 
 @pytest.mark.parametrize(("load", "noise"), [(0.6, 0.04), (0.8, 0.09)])
 @pytest.mark.parametrize("scv", [0, 1, 2])
-def test_mgc_is_near_a_simulation(load, noise, scv):
+def test_mgc_is_close_to_a_simulation(load, noise, scv):
     """Within -8 … +10 % in the mean and -3 … +4 % at the p99, with three standard errors of the simulation's p99 more."""
     random = np.random.default_rng(10 * scv + round(10 * load))
     truth = simulate_many_servers(random, 4, 4 * load, service_times(random, scv, NUMBER + WARM_UP))
@@ -98,7 +98,7 @@ def test_mgc_is_near_a_simulation(load, noise, scv):
 
 
 @pytest.mark.parametrize(("rate", "mean"), [(0.3, 5.09), (0.8, 18.7)])
-def test_batch_service_is_bounded_from_just_above(rate, mean):
+def test_the_bound_of_batch_service_is_tight(rate, mean):
     """α = 1, τ₀ = 2: known means, a simulation of 195,000 requests, and the bound 0 to 6 % above."""
     simulated = simulate_batches(np.random.default_rng(2), 1.0, 2.0, rate).mean()
     bound = BatchQueue(1.0, 2.0).mean_response_time_bound(rate)
@@ -106,12 +106,12 @@ def test_batch_service_is_bounded_from_just_above(rate, mean):
     assert 0.99 * mean <= bound <= 1.06 * mean
 
 
-def test_batches_that_do_not_keep_up_are_refused():
+def test_rates_that_saturate_batch_service_are_refused():
     with pytest.raises(ValueError, match=r"saturates at 0\.5"):
         BatchQueue(2.0, 1.0).mean_response_time_bound(0.5)
 
 
-def test_a_fitted_queue_is_the_one_that_the_means_came_from():
+def test_fitting_gives_back_the_queue_of_the_means():
     truth = MgcQueue(3, tuple(0.01 * -math.log1p(-(k + 0.5) / 40) for k in range(40)))
     rates = [60.0, 120.0, 180.0, 240.0]
     found = fit_mgc(rates, [truth.mean_response_time(rate) for rate in rates], [2 * time for time in truth.service_times], 8)
@@ -119,13 +119,13 @@ def test_a_fitted_queue_is_the_one_that_the_means_came_from():
     assert found.mean_service_time == pytest.approx(truth.mean_service_time, rel=0.02)
 
 
-def test_fitted_batches_are_those_that_the_means_came_from():
+def test_fitting_gives_back_the_batch_queue_of_the_means():
     truth, rates = BatchQueue(0.004, 0.03), [20.0, 80.0, 150.0, 200.0]
     found = fit_batch_queue(rates, [truth.mean_response_time_bound(rate) for rate in rates])
     assert (found.per_request, found.fixed) == pytest.approx((0.004, 0.03), rel=0.1)
 
 
 @pytest.mark.parametrize("fit", [lambda: fit_mgc([], [], [1.0], 1), lambda: fit_batch_queue([], [])])
-def test_no_queue_is_fitted_to_nothing(fit):
+def test_fitting_needs_rates(fit):
     with pytest.raises(ValueError, match="at least one rate"):
         fit()

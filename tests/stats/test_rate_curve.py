@@ -23,38 +23,38 @@ def repetitions(law, rates=RATES, runs=1):
 
 
 @pytest.mark.parametrize("law", [mm1_p99, md1_mean])
-def test_queues_of_the_curves_form_are_given_back(law):
+def test_fitting_gives_back_queues_of_the_curves_form(law):
     curve = fit_rate_curve(RATES, [law(rate) for rate in RATES], repetitions(law))
     assert [curve.value(rate) for rate in (0.1, 0.6, 0.9)] == pytest.approx([law(rate) for rate in (0.1, 0.6, 0.9)], rel=1e-4)
     assert curve.saturation_per_s == pytest.approx(1.0, rel=1e-4)
     assert curve.crossing(law(0.8)) == pytest.approx(0.8, rel=1e-4)
 
 
-def test_a_level_line_has_no_crossing_above_it_and_none_below():
+def test_a_constant_curve_crosses_no_limit():
     curve = fit_rate_curve(RATES, [5.0] * 5, repetitions(lambda _: 5.0))
     assert curve.value(0.6) == pytest.approx(5.0, rel=1e-3)
     assert curve.crossing(4.9) == 0
 
 
-def test_the_sensitivity_of_mm1_is_one_over_the_room():
+def test_the_sensitivity_of_mm1_is_its_closed_form():
     curve = fit_rate_curve(RATES, [mm1_p99(rate) for rate in RATES], repetitions(mm1_p99))
     assert curve.sensitivity(0.8) == pytest.approx(1 / (1 - 0.8), rel=1e-3)
 
 
-def test_saturation_ends_the_curve():
+def test_the_curve_ends_at_saturation():
     curve = fit_rate_curve(RATES, [mm1_p99(rate) for rate in RATES], repetitions(mm1_p99))
     assert curve.value(1.01) == math.inf
     with pytest.raises(ValueError, match="defined below 1/s"):
         curve.predict(1.01)
 
 
-def test_rates_outside_those_measured_are_extrapolated():
+def test_predictions_outside_the_fitted_rates_are_extrapolated():
     curve = fit_rate_curve(RATES, [mm1_p99(rate) for rate in RATES], repetitions(mm1_p99))
     assert [curve.predict(rate).is_extrapolated for rate in (0.29, 0.3, 0.85, 0.86)] == [True, False, False, True]
 
 
 @pytest.mark.parametrize(("runs", "run_sd", "within_sd"), [(1, 0.02, 0.03), (3, 0.03, 0.03), (5, 0.06, 0.02)])
-def test_a_new_run_lies_in_its_interval_as_often_as_it_says(runs, run_sd, within_sd):
+def test_prediction_intervals_have_their_nominal_coverage(runs, run_sd, within_sd):
     """Runs whose speed differs by a factor, and noise that grows as the queue does, 250 times. A true coverage of 90 % leaves less
     than 85 % with a chance of 0.5 %, and the seed is fixed. With one run the spread is assumed, and the interval may be too wide."""  # fmt: skip
     random, inside = np.random.default_rng(runs), 0
@@ -86,6 +86,6 @@ def test_more_runs_narrow_the_interval_and_its_half_width_is_the_wider_side():
         ((0.1, 0.2, 0.3, 0.4), (1, 2, 3, 4), [], "needs repetitions"),
     ],
 )
-def test_what_is_no_curve_is_refused(rates, values, seen, message):
+def test_invalid_points_are_refused(rates, values, seen, message):
     with pytest.raises(ValueError, match=message):
         fit_rate_curve(rates, values, seen)

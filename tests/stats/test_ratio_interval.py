@@ -20,21 +20,21 @@ def test_a_symmetric_ratio_is_that_of_two_independent_normal_logarithms():
     assert (found.value, found.low, found.high) == pytest.approx((1.2, 1.2 * math.exp(-reach), 1.2 * math.exp(reach)))
 
 
-def test_the_far_ends_of_both_figures_make_an_end_of_the_ratio():
+def test_an_end_of_the_ratio_follows_from_opposite_ends_of_the_figures():
     lopsided = Estimate(100.0, 99.0, 200.0)
     exact = Estimate(100.0, 100.0, 100.0)
     assert ends(ratio_of(exact, lopsided)) == pytest.approx((0.99, 2.0))
     assert ends(ratio_of(lopsided, exact)) == pytest.approx((0.5, 1 / 0.99))
 
 
-def test_an_open_end_leaves_open_what_needs_it():
+def test_an_open_end_opens_the_ends_that_depend_on_it():
     is_open, closed = Estimate(100.0, 90.0, None), Estimate(100.0, 90.0, 110.0)
     assert ratio_of(closed, is_open).high is None
     assert ratio_of(closed, is_open).low is not None
     assert ratio_of(is_open, closed).low is None
 
 
-def test_no_ratio_to_nothing():
+def test_ratios_of_zero_are_refused():
     with pytest.raises(ValueError, match="above zero"):
         ratio_of(Estimate(0.0, None, None), Estimate(1.0, None, None))
     with pytest.raises(ValueError, match="above zero"):
@@ -51,13 +51,13 @@ def test_welchs_interval_with_t_from_a_printed_table():
     assert math.log(ends(found)[1]) == pytest.approx(means[1] - means[0] + t_975 * math.sqrt(sum(squares)), rel=1e-5)
 
 
-def test_single_values_bound_nothing():
+def test_single_values_have_open_intervals():
     assert ratio_of_means([10.0], [20.0, 21.0]).low is None
     assert geometric_mean([10.0]).value == pytest.approx(10.0)
     assert geometric_mean([10.0]).high is None
 
 
-def test_ratios_of_repetitions_cover_the_truth_as_often_as_they_say():
+def test_ratios_of_means_have_their_nominal_coverage():
     random = np.random.default_rng(5)
     covered = 0
     for _ in range(2000):
@@ -67,14 +67,14 @@ def test_ratios_of_repetitions_cover_the_truth_as_often_as_they_say():
     assert 0.94 <= covered / 2000 <= 0.99  # df are rounded down
 
 
-def test_shares_as_newcombe_prints_them():
+def test_share_differences_equal_newcombes_table():
     # R. G. Newcombe (1998), table II, method 10: 56/70 against 48/80 and 9/10 against 3/10
     for (hits, count), (other_hits, other_count), low, high in (((48, 80), (56, 70), 0.0524, 0.3339), ((3, 10), (9, 10), 0.1705, 0.8090)):
         found = share_difference(share_interval(hits, count), share_interval(other_hits, other_count))
         assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_no_errors_in_many_requests_bound_the_share_from_above_alone():
+def test_a_share_of_zero_is_bounded_above_alone():
     found = share_interval(0, 1000)
     assert (found.value, found.low) == (0.0, 0.0)
     assert found.high == pytest.approx(3.8415 / (1000 + 3.8415), rel=1e-4)

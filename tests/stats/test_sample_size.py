@@ -19,12 +19,12 @@ def minimum_samples_by_counting(above: Fraction) -> int:
 
 
 @pytest.mark.parametrize(("quantile", "samples"), [(0.9, 64), (0.95, 130), (0.99, 662), (0.999, 6_636)])
-def test_the_minimum_samples_are_those_of_loadgen(quantile, samples):
+def test_the_minimum_equals_loadgens(quantile, samples):
     assert minimum_samples(quantile) == samples
 
 
 @pytest.mark.parametrize("percent", [1, 10, 25, 50, 75, 80, 90, 95, 97, 98])
-def test_the_minimum_samples_are_those_of_the_exact_binomial_sum(percent):
+def test_the_minimum_equals_that_of_the_exact_binomial_sum(percent):
     assert minimum_samples(percent / 100) == minimum_samples_by_counting(Fraction(100 - percent, 100))
 
 

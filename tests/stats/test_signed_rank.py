@@ -26,12 +26,12 @@ def p_by_enumeration(values):
 
 
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=9))
-def test_p_is_what_trying_all_signs_gives_also_with_ties_and_zeros(values):
+def test_p_equals_the_count_over_all_signs_with_ties_and_zeros(values):
     assert signed_rank_p(np.array(values, float)) == pytest.approx(p_by_enumeration(values), abs=1e-12)
 
 
 @given(st.lists(st.floats(-1, 1, allow_subnormal=False), min_size=1, max_size=9))
-def test_p_is_what_trying_all_signs_gives_for_any_values(values):
+def test_p_equals_the_count_over_all_signs_for_any_values(values):
     assert signed_rank_p(np.array(values)) == pytest.approx(p_by_enumeration(values), abs=1e-12)
 
 
@@ -42,18 +42,18 @@ def test_a_textbook_sample_has_its_textbook_p_estimate_and_limits():
     assert [float(limit) for limit in limits(differences, 0.02)] == pytest.approx([0.010, 0.786])
 
 
-@pytest.mark.parametrize(("error", "table"), [(0.05, AT_5_PERCENT), (0.01, AT_1_PERCENT)])
-def test_the_cut_offs_are_those_of_the_printed_tables(error, table):
-    assert {count: cut_off(count, error) - 1 for count in table} == table
+@pytest.mark.parametrize(("alpha", "table"), [(0.05, AT_5_PERCENT), (0.01, AT_1_PERCENT)])
+def test_the_cut_offs_equal_the_printed_tables(alpha, table):
+    assert {count: cut_off(count, alpha) - 1 for count in table} == table
 
 
-def test_too_few_pairs_can_show_nothing():
+def test_too_few_values_have_infinite_limits():
     assert cut_off(11, 2.0**-11) == 1
     assert cut_off(10, 2.0**-11) == 0
     assert [float(limit) for limit in limits(np.arange(10.0), 2.0**-11)] == [-np.inf, np.inf]
 
 
-def test_limits_are_what_the_test_does_not_refuse():
+def test_limits_enclose_the_shifts_that_the_test_does_not_reject():
     values = np.random.default_rng(4).standard_t(3, (5, 12))
     low, high = limits(values, 0.01)
     nudge = 1e-9
@@ -63,7 +63,7 @@ def test_limits_are_what_the_test_does_not_refuse():
     assert (signed_rank_p((high - nudge)[:, None] - values) > 0.01).all()
 
 
-def test_many_samples_at_once_are_each_by_itself():
+def test_many_samples_at_once_equal_each_by_itself():
     values = np.random.default_rng(5).integers(-4, 5, (3, 2, 7)).astype(float)
     together = signed_rank_p(values)
     assert together.shape == (3, 2)
@@ -72,6 +72,6 @@ def test_many_samples_at_once_are_each_by_itself():
 
 
 @pytest.mark.parametrize("values", [[], [1.0, float("nan")], [float("inf")]])
-def test_what_is_no_sample_is_refused(values):
+def test_invalid_samples_are_refused(values):
     with pytest.raises(ValueError, match="finite"):
         signed_rank_p(np.array(values))

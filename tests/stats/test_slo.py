@@ -29,7 +29,7 @@ def test_a_percentile_is_judged_by_its_value(limit_ms, verdict):
 
 
 @pytest.mark.parametrize(("limit_ms", "verdict"), [(99.2, "satisfied"), (98.8, "violated")])
-def test_an_interval_across_the_limit_changes_nothing_but_the_sentence(limit_ms, verdict):
+def test_an_interval_across_the_limit_changes_only_the_sentence(limit_ms, verdict):
     interval = interval_of(0.99, 99 * MS, low_ns=90 * MS, high_ns=110 * MS)
     found = judge_slo(SloLimits({0.99: int(limit_ms * MS)}), times_of(10_000), {0.99: interval}, 0.0)
     assert found.verdict == verdict
@@ -49,12 +49,12 @@ def test_an_interval_across_the_limit_changes_nothing_but_the_sentence(limit_ms,
     ],
 )
 @pytest.mark.parametrize("limit_ms", [1, 1000])
-def test_too_few_samples_leave_it_open_on_either_side_of_the_limit(quantile, count, verdict, limit_ms):
+def test_too_few_samples_are_inconclusive_on_either_side_of_the_limit(quantile, count, verdict, limit_ms):
     found = judge_slo(SloLimits({quantile: limit_ms * MS}), times_of(count), {}, 0.0)
     assert found.verdict == ("violated" if limit_ms == 1 and verdict == "satisfied" else verdict)
 
 
-def test_correlated_samples_must_be_as_many_more():
+def test_correlation_multiplies_the_samples_needed():
     slo, times = SloLimits({0.99: 200 * MS}), times_of(10_000)
     assert judge_slo(slo, times, {0.99: interval_of(0.99, 99 * MS, time=15.0)}, 0.0).verdict == "satisfied"
     found = judge_slo(slo, times, {0.99: interval_of(0.99, 99 * MS, time=16.0)}, 0.0)
@@ -68,7 +68,7 @@ def test_the_error_rate_may_reach_its_limit(error_rate, verdict):
     assert f"the error rate is {error_rate:.3%}" in found.reason
 
 
-def test_one_limit_violated_outweighs_one_inconclusive_and_that_one_satisfied():
+def test_a_violated_limit_outweighs_an_inconclusive_one_and_that_a_satisfied_one():
     slo = SloLimits({0.5: 60 * MS, 0.999: 200 * MS}, 0.01)
     assert [verdict for verdict, _ in judge_slo(slo, times_of(1000), {}, 0.0).limits] == ["satisfied", "inconclusive", "satisfied"]
     assert judge_slo(slo, times_of(1000), {}, 0.0).verdict == "inconclusive"
@@ -77,7 +77,7 @@ def test_one_limit_violated_outweighs_one_inconclusive_and_that_one_satisfied():
 
 
 @pytest.mark.parametrize(("cause", "word"), [("overloaded", "overloaded"), ("not_steady", "not steady")])
-def test_an_overloaded_or_drifting_point_violates_whatever_its_figures_say(cause, word):
+def test_an_overloaded_or_drifting_point_violates_any_limit(cause, word):
     for slo in (SloLimits({0.99: 1000 * MS}), SloLimits({0.9999: 1000 * MS}), SloLimits({}, 1.0)):
         found = judge_slo(slo, times_of(10_000), {}, 0.0, **{f"is_{cause}": True})
         assert found.verdict == "violated"
@@ -90,7 +90,7 @@ def test_an_slo_without_limits_is_satisfied():
     assert (found.verdict, found.limits, found.reason) == ("satisfied", (), "The SLO is satisfied.")
 
 
-def test_measured_intervals_are_taken_as_they_come():
+def test_an_slo_is_judged_with_percentile_intervals():
     parts = [BucketCounts.of(np.random.default_rng(index).exponential(10 * MS, 200)) for index in range(60)]
     slo = SloLimits({0.5: 8 * MS, 0.99: 50 * MS}, 0.0)
     found = judge_slo(slo, BucketCounts.merged(parts), percentile_intervals(parts, (0.5, 0.99)), 0.0)

@@ -37,7 +37,7 @@ def test_the_interval_holds_the_truth_and_the_lower_limit_is_below_it():
     assert abs(np.mean([one.per_s for one in found]) / TRUTH - 1) < 0.02
 
 
-def test_batches_are_drawn_again(queue):
+def test_batches_are_resampled(queue):
     random, seen, batches, values = np.random.default_rng(3), [], [], []
     for rate in RATES:
         times = np.rint(queue(random, rate, 30_000, warm_up=5_000) * UNIT_NS).astype(np.int64)
@@ -53,11 +53,11 @@ def test_batches_are_drawn_again(queue):
     assert 0.7 * values[3] < min(drawn) < values[3] < max(drawn) < 1.4 * values[3]
 
 
-def test_a_percentile_of_no_times_is_none():
+def test_the_percentile_of_no_batches_is_none():
     assert BatchedTimes([]).resampled_percentile_ns(0.99, np.random.default_rng(0)) is None
 
 
-def test_a_rate_that_is_known_to_fail_cuts_the_capacity():
+def test_a_rate_that_fails_limits_the_capacity():
     random = np.random.default_rng(5)
     curve, values = searched(random, noise=0.001)
     found = capacity_under_limit(curve, RATES, values, [None] * 6, 0.99, LIMIT_NS, random, ceiling_per_s=0.7, replicates=200)
@@ -67,7 +67,7 @@ def test_a_rate_that_is_known_to_fail_cuts_the_capacity():
     assert found.low_per_s == pytest.approx(0.7 * math.exp(-2.353 * 0.03 * math.sqrt(2 / 3) / math.sqrt(2)), rel=0.01)
 
 
-def test_a_limit_below_the_whole_curve_leaves_no_capacity():
+def test_a_limit_below_the_whole_curve_has_no_capacity():
     random = np.random.default_rng(5)
     curve, values = searched(random, noise=0.001)
     assert capacity_under_limit(curve, RATES, values, [None] * 6, 0.99, 1.0, random, replicates=20).per_s == 0

@@ -37,14 +37,14 @@ def brute_force(series):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("count", [20, 64, 203])
-def test_the_candidate_is_the_formula_s(seed, count):
+def test_the_candidate_follows_the_formula(seed, count):
     series = 1e6 + np.random.default_rng(seed).normal(size=count).cumsum()
     assert mser5(series).candidate == brute_force(series)
 
 
 @pytest.mark.parametrize("kind", ["independent", "ar 0.5"])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_warm_up_of_half_the_level_leaves_a_bias_below_a_percent(stationary, kind, sign):
+def test_after_the_cut_the_bias_of_a_warm_up_is_below_a_percent(stationary, kind, sign):
     """τ = 10 of 200 intervals. In 2,000 replications of other seeds three were refused as too long and all others left 0.64 % at
     most: more than five of 100 above 1 % are chance in far less than 0.1 %."""  # fmt: skip
     random, biases = np.random.default_rng(31), []
@@ -57,7 +57,7 @@ def test_a_warm_up_of_half_the_level_leaves_a_bias_below_a_percent(stationary, k
 
 @pytest.mark.parametrize("count", [60, 200])
 @pytest.mark.parametrize("kind", STATIONARY)
-def test_stationary_series_are_seldom_cut_by_more_than_a_tenth(stationary, kind, count):
+def test_stationary_series_are_rarely_cut_by_more_than_a_tenth(stationary, kind, count):
     """True rates, over 800 of other seeds: 0.3 to 4.4 %. More than 10 of 200 are chance in 26 % of seeds for the worst (M/M/1 at
     ρ = 0.8, 60 intervals; AR(1) φ = 0.8 there 18 %; M/M/1 at 0.8 of 200 intervals 5 %), and in less than 1 % for the rest."""  # fmt: skip
     random = np.random.default_rng(32)
@@ -68,7 +68,7 @@ def test_stationary_series_are_seldom_cut_by_more_than_a_tenth(stationary, kind,
     assert plain > cut  # plain MSER-5 does not do
 
 
-def test_a_warm_up_longer_than_a_third_is_not_cut_but_refused():
+def test_a_warm_up_longer_than_a_third_is_not_cut():
     series = rising(60, tau=15) + np.random.default_rng(33).normal(0, 0.005, 60)
     found = mser5(series)
     assert (found.reason, found.intervals) == ("too_long", 0)
@@ -76,7 +76,7 @@ def test_a_warm_up_longer_than_a_third_is_not_cut_but_refused():
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 19])
-def test_of_a_short_series_nothing_is_cut(count):
+def test_a_short_series_is_not_cut(count):
     found = mser5(rising(count))
     assert (found.candidate, found.intervals, found.reason) == (0, 0, "too_short")
 
@@ -91,21 +91,21 @@ def test_a_constant_series_has_no_warm_up_and_no_drift(level):
 
 
 @pytest.mark.parametrize("total", [-0.5, -0.12, 0.0, 0.03, 0.4])
-def test_a_straight_line_drifts_by_what_it_rises(total):
+def test_the_drift_of_a_straight_line_is_its_rise(total):
     found = drift(1000 * (1 + total * (np.arange(200) / 200 - 0.5)))
     assert (found.total, found.low, found.high) == pytest.approx((total,) * 3, rel=0.01, abs=1e-9)
     assert found.is_steady is (abs(total) < 0.05)
     assert found.is_drifting is (abs(total) > 0.05)
 
 
-def test_a_few_wild_values_do_not_tilt_the_line():
+def test_a_few_outliers_do_not_change_the_drift():
     series = 1 + np.random.default_rng(34).normal(0, 0.01, 39)
     series[[36, 37, 38]] = 10
     assert abs(drift(series).total) < 0.05
 
 
 @pytest.mark.parametrize("kind", STATIONARY)
-def test_stationary_series_are_seldom_said_to_drift(stationary, kind):
+def test_stationary_series_rarely_drift(stationary, kind):
     """True rates that an interval leaves out 0 are 2 to 7 % (nominal 5 %): of 200 more than 24 are chance in 1 % of seeds."""
     random = np.random.default_rng(35)
     found = [drift(stationary(random, kind, 200)) for _ in range(200)]
@@ -114,7 +114,7 @@ def test_stationary_series_are_seldom_said_to_drift(stationary, kind):
 
 
 @pytest.mark.parametrize("windows", [3, 10])
-def test_a_ramp_that_a_tenth_between_windows_lets_pass_is_not_steady(windows):
+def test_a_slow_ramp_is_not_steady(windows):
     """4 % a window of 5 s, intervals of 0.2 s that vary by 2 %: drift's standard error is 0.8 % at 3 windows, a twelfth of what it
     finds, and the chance to miss it far below 0.1 %. perf_analyzer's rule, largest over smallest of 3 windows at most 1.10,
     lets it pass."""  # fmt: skip
@@ -128,7 +128,7 @@ def test_a_ramp_that_a_tenth_between_windows_lets_pass_is_not_steady(windows):
 
 @pytest.mark.parametrize("tau", [15.0, 30.0])
 @pytest.mark.parametrize("variation", [0.005, 0.05])
-def test_a_run_that_only_warms_up_is_never_called_steady(tau, variation):
+def test_a_run_that_only_warms_up_is_never_steady(tau, variation):
     """60 intervals, half the level to begin with; in 100 of other seeds 96 and more were called not steady, none steady."""
     random = np.random.default_rng(43)
     found = [judge_steady_state({"throughput": rising(60, tau) + random.normal(0, variation, 60)}).verdict for _ in range(50)]
@@ -136,7 +136,7 @@ def test_a_run_that_only_warms_up_is_never_called_steady(tau, variation):
     assert found.count("not_steady") >= 44
 
 
-def test_noise_that_hides_a_drift_is_not_called_steady_nor_drifting():
+def test_noise_that_hides_a_drift_is_neither_steady_nor_drifting():
     found = drift(1 + np.random.default_rng(37).normal(0, 0.3, 60))
     assert not found.is_steady
     assert not found.is_drifting
@@ -151,7 +151,7 @@ def test_the_drift_of_too_few_values_is_unbounded(count):
     assert not found.is_drifting
 
 
-def test_the_margin_is_the_callers():
+def test_the_margin_can_be_chosen():
     assert Drift(0.02, 0.01, 0.03).is_steady
     assert not Drift(0.02, 0.01, 0.03, margin=0.015).is_steady
     assert Drift(0.02, 0.01, 0.03, margin=0.015).is_drifting
@@ -170,7 +170,7 @@ def test_the_longest_warm_up_is_cut_off_all_series():
     assert "5%" in found.reason
 
 
-def test_one_series_that_drifts_makes_the_run_not_steady():
+def test_one_drifting_series_makes_the_run_not_steady():
     random = np.random.default_rng(39)
     flat, tilted = random.normal(1, 0.01, 100), random.normal(1, 0.01, 100) * np.linspace(0.9, 1.1, 100)
     found = judge_steady_state({"throughput": flat, "service_time": tilted})
@@ -193,7 +193,7 @@ def test_a_noisy_or_short_run_is_undetermined():
     assert found.reason == "throughput and in_flight may drift by more than 5%, hidden by noise"
 
 
-def test_three_stationary_series_are_seldom_called_not_steady(stationary):
+def test_three_stationary_series_are_rarely_not_steady(stationary):
     """True rates are about 3.5 %: of 100, more than 10 are chance in less than 0.3 % of seeds."""
     random, kinds = np.random.default_rng(42), ("ar 0.5", "ar 0.8", "queue 0.8")
     found = [judge_steady_state({kind: stationary(random, kind, 120) for kind in kinds}) for _ in range(100)]

@@ -9,7 +9,7 @@ import pytest
 from perfkit.stats.variance_components import MeanDifferenceError, mean_difference_error, pooled_variance, variance_components
 
 
-def test_a_layout_worked_out_by_hand():
+def test_the_components_of_a_layout_worked_out_by_hand():
     # means 2, 5, 8 of two each: MS_b = 2·(9 + 0 + 9)/2 = 18, MS_w = 3·0.5/3 = 0.5, so (18 - 0.5)/2
     found = variance_components([[1.5, 2.5], [4.5, 5.5], [7.5, 8.5]])
     assert (found.within, found.within_df, found.between_df) == (0.5, 3, 2)
@@ -20,7 +20,7 @@ def test_machines_that_do_not_differ_have_no_variance_between_them():
     assert variance_components([[1.0, 3.0], [1.0, 3.0]]).between == 0.0
 
 
-def test_what_cannot_be_told_is_none():
+def test_components_that_cannot_be_estimated_are_none():
     assert variance_components([[1.0, 2.0]]).between is None
     alone = variance_components([[1.0], [2.0]])
     assert (alone.within, alone.within_df, alone.between) == (None, 0, None)

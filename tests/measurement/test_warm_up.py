@@ -45,7 +45,7 @@ def measure(load, service_ns, *, window_s=120):
 
 
 @pytest.mark.parametrize("load", [ClosedPlan(2, 0), POISSON], ids=["closed", "open"])
-def test_a_slow_start_is_cut_until_a_hundredth_of_it_is_left(load):
+def test_a_slow_start_is_cut_down_to_a_hundredth(load):
     """Acceptance E6: service times that begin half as long again, and come down with τ = 10 s."""
     random = np.random.default_rng(1)
     window, warmup_s = measure(load, lambda at_s: 20 * MS * (1 + 0.5 * np.exp(-at_s / 10)) * random.uniform(0.8, 1.2))
@@ -56,20 +56,20 @@ def test_a_slow_start_is_cut_until_a_hundredth_of_it_is_left(load):
 
 
 @pytest.mark.parametrize("load", [ClosedPlan(2, 0), POISSON], ids=["closed", "open"])
-def test_a_steady_target_loses_the_first_second_alone(load):
+def test_a_steady_target_loses_only_the_first_second(load):
     random = np.random.default_rng(2)
     _, warmup_s = measure(load, lambda _: 20 * MS * random.uniform(0.8, 1.2))
     assert warmup_s == 1
 
 
-def test_a_target_that_never_gets_steady_is_left_as_it_is():
+def test_a_target_that_never_gets_steady_is_not_cut():
     random = np.random.default_rng(3)
     _, warmup_s = measure(ClosedPlan(2, 0), lambda at_s: MS * (20 - at_s / 10) * random.uniform(0.8, 1.2))
     assert warmup_s <= 41
 
 
 @pytest.mark.parametrize("silent_s", [3, 10, 30])
-def test_a_target_that_answers_nothing_at_first_is_cut_behind_that(silent_s):
+def test_an_initial_time_without_answers_is_cut(silent_s):
     """All requests of the first seconds wait until it is there."""
     random = np.random.default_rng(4)
     window, warmup_s = measure(ClosedPlan(4, 0), lambda at_s: max(silent_s - at_s, 0) * S + 20 * MS * random.uniform(0.8, 1.2))
@@ -78,7 +78,7 @@ def test_a_target_that_answers_nothing_at_first_is_cut_behind_that(silent_s):
 
 
 @pytest.mark.parametrize(("intervals", "requests"), [(59, 100), (200, 1), (200, 0)])
-def test_of_few_intervals_or_requests_nothing_is_cut(intervals, requests):
+def test_few_intervals_or_requests_are_not_cut(intervals, requests):
     falling = np.linspace(90, 10, intervals).astype(np.int64) * MS
     each = np.full(intervals, requests)
     series = Series(0, S, each, each, falling * requests, each)
