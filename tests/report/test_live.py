@@ -1,4 +1,9 @@
-from perfkit.report.live import LiveGate
+"""The progress of runs and gates on stderr."""
+
+import pytest
+
+from perfkit.report.live import LiveGate, LiveReport
+from perfkit.report.run import describe_point
 from tests.simulated_pairs import make_pairs
 
 
@@ -41,3 +46,34 @@ def test_a_quiet_gate_prints_nothing(capsys):
     live.pair_started("pair", 3, ("baseline", "candidate"), None)
     live.pair_finished(make_pairs(1)[0])
     assert lines(capsys) == []
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_run_prints_a_line_per_event_unless_quiet(synthetic, capsys, quiet):
+    (point,) = synthetic(protocols=("http",), concurrencies=(4,), cpu_share=0.95).write().summary
+    live = LiveReport(quiet=quiet)
+    live.server_output("ready")
+    live.target_ready("http http://127.0.0.1:8000")
+    live.metrics_published("http://127.0.0.1:9400/metrics")
+    live.note_added("No GPU was found.")
+    live.point_started(0, 2, "http, concurrency 4", 5.0, 10.0)
+    live.point_finished(point)
+    live.say("interrupted")
+    printed = lines(capsys)
+    assert printed.pop() == "interrupted"
+    expected = [
+        "server: ready",
+        "target: http http://127.0.0.1:8000",
+        "prometheus: http://127.0.0.1:9400/metrics",
+        "note: No GPU was found.",
+        f"[1/2] {describe_point(point)}, NOT VALID",
+    ]
+    assert printed == ([] if quiet else expected)
+
+
+def test_a_terminal_shows_the_load_point_under_way(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    live = LiveReport(quiet=False)
+    live.point_started(1, 3, "http, concurrency 4", 5.0, 10.0)
+    live.note("a note")
+    assert capsys.readouterr().err == "\r\033[K[2/3] http, concurrency 4, 5 s; about 10 s left …\r\033[Ka note\n"

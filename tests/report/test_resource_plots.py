@@ -94,3 +94,16 @@ def test_samples_before_the_window_are_left_out_of_means():
     series = Series("gpu_utilization", "share", {}, (-S // 6, S // 6, S // 2), (0.1, 0.2, 0.3))
     assert step_values(series, SeriesLine("gpu_utilization", "", 100), 10.0) == [(pytest.approx(1 / 6), 0.2), (0.5, 0.3)]
     assert step_values(Series("gpu_utilization", "share", {}, (-1,), (0.1,)), SeriesLine("gpu_utilization", ""), 10.0) == []
+
+
+def test_metrics_that_the_scenario_names_have_rows_and_counters_show_their_rise(sampled):
+    counter = Series("nv_inference_count", "count", {"model": "m"}, (S, 2 * S, 4 * S), (10.0, 30.0, 90.0))
+    gauge = Series("nv_gpu_power_usage_of_all", "", {}, (S,), (70.0,))
+    result, timeline = sampled(counter, gauge, concurrencies=(1,))
+    named = result.model_copy(update={"scenario": {**result.scenario, "metrics": {"names": ["nv_*"]}}})
+    ((_, figure),) = resource_figures(named, timeline)
+    titles = [axes.get_ylabel() for axes in figure.axes if axes.get_ylabel()]
+    assert titles == ["service time,\nms", "nv_gpu_power_usag…", "nv_inference_coun…, /s"]
+    (line,) = [line for gid, line in drawn([("", figure)]).items() if gid == "nv_inference_count-model m-0-r0"]
+    np.testing.assert_allclose(line.get_xdata(), [2, 4])
+    np.testing.assert_allclose(line.get_ydata(), [20, 30])

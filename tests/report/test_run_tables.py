@@ -1,0 +1,55 @@
+"""The tables of the server's and the GPUs' own figures."""
+
+import pytest
+
+from perfkit.report.run_tables import gpu_table, server_table
+from perfkit.telemetry.figures import GpuFigures, ServerFigures
+
+
+@pytest.fixture
+def points(synthetic):
+    return synthetic(protocols=("http",), concurrencies=(1, 2)).write().summary
+
+
+def test_the_server_table_has_means_per_request_and_dashes_without_statistics(points):
+    server = ServerFigures(
+        requests=1200, failed=0, success_ns=40e6, queue_ns=0.0, compute_input_ns=1e6, compute_infer_ns=38e6, compute_output_ns=None,
+        executions=600, mean_batch=2.0, client_requests=1201, client_mean_ns=41.5e6,
+    )  # fmt: skip
+    table = server_table([points[0].model_copy(update={"server": server}), points[1]])
+    assert table.texts[0] == ["http", "1", "1,200", "0", "1.00 ms", "38.0 ms", "–", "40.0 ms", "41.5 ms", "2.00"]
+    assert table.texts[1][2:] == ["–"] * 8
+    assert [cells[2].note for _, cells in table.cells] == [
+        "perfkit counted 1,201 answers, including the warm-up's",
+        "the server reported no statistics for this load point: the warnings say why",
+    ]
+
+
+def test_without_any_statistics_the_server_table_is_empty(points):
+    assert server_table(points).rows == ()
+
+
+def test_the_gpu_table_has_a_row_per_load_point_and_gpu(points):
+    gpus = (
+        GpuFigures(
+            uuid="GPU-0123456789abcdef", name="H100", source="nvml", utilization_mean=0.876, memory_used_max_bytes=3 * 2**30,
+            power_mean_w=312.4, energy_j=1234.5, energy_source="power", sm_clock_mean_mhz=1410.0, throttled_share=0.0,
+        ),
+        GpuFigures(uuid="GPU-1", name="", source="metrics"),
+    )  # fmt: skip
+    table = gpu_table([points[0].model_copy(update={"gpus": gpus, "energy_per_inference_j": 0.12345}), points[1]])
+    assert table.texts == [
+        [
+            "http, concurrency 1",
+            "H100 GPU-01234567",
+            "driver",
+            "88%",
+            "3.0 GiB",
+            "312 W",
+            "1,234 J (from power)",
+            "1,410 MHz",
+            "0%",
+            "0.123 J",
+        ],
+        ["http, concurrency 1", "GPU GPU-1", "metrics", *["–"] * 6, "0.123 J"],
+    ]
