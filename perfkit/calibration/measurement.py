@@ -28,8 +28,8 @@ from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.window import Window, cut
 from perfkit.result.distribution import distribution
 from perfkit.result.model import Distribution
-from perfkit.scenario.check import Check
 from perfkit.scenario.model import Scenario
+from perfkit.scenario.workload import Check
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.validity import BUSY_CORE_SHARE
 from perfkit.target.address import Address, Protocol

@@ -123,7 +123,7 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
     from perfkit.report.sweep import print_sweep
     from perfkit.result.file import read_result
     from perfkit.result.sweep import SweepFolder, shown_value, sweep_document
-    from perfkit.scenario.document import scenario_document
+    from perfkit.scenario.file import scenario_document
 
     sweep = SweepFolder(folder, cases[0].loaded.scenario.name, [(case.values, scenario_document(case.loaded.scenario)) for case in cases])
     pending, codes = sweep.pending(), list[ExitCode]()

@@ -20,8 +20,7 @@ from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.measurement.control import Interruption
 from perfkit.result.fingerprint import fingerprint, fingerprint_differences
 from perfkit.result.model import Result
-from perfkit.scenario.document import scenario_document
-from perfkit.scenario.file import LoadedScenario
+from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec
 from perfkit.stats.paired import QUICK_LOOKS, Rule, rule_for
 

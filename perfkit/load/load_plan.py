@@ -12,8 +12,7 @@ import numpy as np
 from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
-from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoop, SearchLoadSpec, Shape
-from perfkit.scenario.search import Search
+from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoop, SearchLoadSpec, SearchOptions, Shape
 from perfkit.target.address import Protocol
 from perfkit.units import NS_PER_S
 
@@ -121,7 +120,7 @@ def _plan_loads(
     return tuple(plans)
 
 
-def plan_probe(search: Search, rate_per_s: float, *, seed: int, number: int, warmup_ns: int) -> OpenPlan:
+def plan_probe(search: SearchOptions, rate_per_s: float, *, seed: int, number: int, warmup_ns: int) -> OpenPlan:
     """The load of one probe of a search; every `number` has other arrivals."""
     segments = arrivals.lead_in(arrivals.constant_rate(rate_per_s), warmup_ns / NS_PER_S)
     schedule = Schedule(search.arrivals, segments, (seed, number, 0), search.burstiness or 1.0)

@@ -28,8 +28,7 @@ from perfkit.result.file import ResultWriter
 from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, Status
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
-from perfkit.scenario.document import scenario_document
-from perfkit.scenario.file import LoadedScenario
+from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.stats.slo import SloLimits
 from perfkit.target.address import Address, Protocol
 from perfkit.target.bundled_server import BundledServer

@@ -1,31 +1,32 @@
-"""Reads a scenario: YAML, the environment's and the command line's overrides, errors with file, line and key path."""
+"""Scenario files: YAML, overrides from the environment and the command line, sweeps, and the form kept in results."""
 
 import copy
 import dataclasses
 import itertools
 import json
+import math
 import os
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import pydantic
 import yaml
 
 from perfkit.errors import ScenarioError
-from perfkit.scenario.document import REDACTED
+from perfkit.scenario.credentials import is_shown
+from perfkit.scenario.error_messages import URL_KEYS, KeyPath, Origins, displayed, dotted, origin_of, validation_error
 from perfkit.scenario.model import Scenario
 from perfkit.target.address import redacted_url
 
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
-KeyPath: TypeAlias = tuple[str | int, ...]
-_URLS = (("target", "url"), ("target", "metrics_url"), ("metrics", "url"))
+REDACTED = "<redacted>"
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadedScenario:
-    """A scenario, the folder its relative paths start from, and the overrides that went into it, in their order."""
+    """A scenario, the folder that its relative paths refer to, and the overrides applied to it, in order."""
 
     scenario: Scenario
     folder: pathlib.Path
@@ -34,7 +35,7 @@ class LoadedScenario:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One combination of a sweep: the scenario, and the value of each swept key; none where nothing is swept."""
+    """One combination of a sweep with the value of each swept key; without a sweep the scenario itself."""
 
     loaded: LoadedScenario
     values: Mapping[str, Any]
@@ -43,18 +44,18 @@ class Case:
 def read_scenario(path: pathlib.Path, settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> LoadedScenario:
     """Reads a scenario file; precedence: defaults < file < environment < `settings` (`KEY=VALUE`).
 
-    Raises ScenarioError with one line a problem, and for a sweep, which is several scenarios.
+    Raises ScenarioError with one line for each problem, and if the file is a sweep.
     """
     cases = read_cases(path, settings, environ)
     if cases[0].values:
-        raise ScenarioError(f"{path}: sweep: this takes one scenario, and the file is a sweep over {len(cases)}; take sweep out")
+        raise ScenarioError(f"{path}: sweep: the file is a sweep over {len(cases)} scenarios, but one scenario is needed: remove sweep")
     return cases[0].loaded
 
 
 def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> tuple[Case, ...]:
-    """Reads a scenario file as `read_scenario` does; of a sweep every combination, the last key's values changing fastest.
+    """Reads a scenario file like `read_scenario`; a sweep yields all combinations, the last key varying fastest.
 
-    A setting of a swept key takes the place of its values. Raises ScenarioError with one line a problem.
+    A setting of a swept key replaces its values. Raises ScenarioError with one line for each problem.
     """
     document, origins = _read_yaml(path)
     overrides = []
@@ -65,92 +66,117 @@ def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mappin
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or not key:
-            # what stands behind a key may be a secret
+            # the text after a key may be a secret
             shown = setting.partition(":")[0].partition("=")[0]
             raise ScenarioError(f"--set {shown}: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'")
         overrides.append(_override(document, origins, key, value, f"--set {key}"))
-    sweep = _sweep(document, origins, path)
-    fixed = {override.partition("=")[0] for override in overrides}
-    for key, set_key in itertools.product(sweep, fixed):
-        if set_key.lower().startswith(key.lower() + "."):
-            raise ScenarioError(
-                f"{set_key} is set over the file, and sweep varies all of {key}: each of its values would replace it; set {key}, or change the sweep"
-            )
-    keys = [key for key in sweep if key.lower() not in {one.lower() for one in fixed}]
+    sweep = _take_sweep(document, origins, path)
+    overridden = {override.partition("=")[0] for override in overrides}
+    for key, override in itertools.product(sweep, overridden):
+        if override.lower().startswith(key.lower() + "."):
+            raise ScenarioError(f"{override} has no effect, because sweep replaces all of {key}: set {key} instead, or change sweep")
+    keys = [key for key in sweep if key.lower() not in {override.lower() for override in overridden}]
     cases = []
     for values in itertools.product(*(sweep[key] for key in keys)):
-        one, its_origins, its_overrides = copy.deepcopy(document), dict(origins), list(overrides)
+        case_document, case_origins, case_overrides = copy.deepcopy(document), dict(origins), list(overrides)
         for key, value in zip(keys, values, strict=True):
-            its_overrides.append(_put(one, its_origins, key, copy.deepcopy(value), _origin(("sweep", key), origins, path)))
-        cases.append(Case(_validated(one, its_origins, its_overrides, path), dict(zip(keys, values, strict=True))))
+            origin = origin_of(("sweep", key), origins, path)
+            case_overrides.append(_set_value(case_document, case_origins, key, copy.deepcopy(value), origin))
+        loaded = _validate(case_document, case_origins, case_overrides, path)
+        cases.append(Case(loaded, dict(zip(keys, values, strict=True))))
     return tuple(cases)
 
 
-def _sweep(document: dict[str, Any], origins: Mapping[KeyPath, str], path: pathlib.Path) -> dict[str, list[Any]]:
-    """Takes the swept keys and their values out of a document."""
+def scenario_document(scenario: Scenario) -> dict[str, Any]:
+    """A scenario as JSON values, like a file that states every default; without secrets, as results keep it."""
+    document: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if "search" in document["load"]:
+        del document["measure"]["repetitions"]  # a search has none
+    target = document["target"]
+    target["headers"] = {name: value if is_shown(name, value) else REDACTED for name, value in scenario.target.headers.items()}
+    if scenario.target.url is not None:
+        target["url"] = redacted_url(scenario.target.url)
+    if scenario.target.metrics_url is not None:
+        target["metrics_url"] = redacted_url(scenario.target.metrics_url)
+    document["metrics"]["url"] = [redacted_url(url) for url in scenario.metrics.url]
+    inputs = document["workload"]["inputs"]
+    document["workload"]["inputs"] = {name: _with_finite_numbers(given) for name, given in inputs.items()}
+    return document
+
+
+def _with_finite_numbers(value: Any) -> Any:
+    """Replaces the numbers that JSON lacks by YAML's texts: `.nan`, `.inf`, `-.inf`."""
+    if isinstance(value, dict):
+        return {key: _with_finite_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_finite_numbers(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return ".nan" if math.isnan(value) else f"{'-' if value < 0 else ''}.inf"
+    return value
+
+
+def _take_sweep(document: dict[str, Any], origins: Origins, path: pathlib.Path) -> dict[str, list[Any]]:
+    """Removes the sweep from a document and returns it."""
     sweep = document.pop("sweep", None)
     if sweep is None:
         return {}
-    here = f"{_origin(('sweep',), origins, path)}: sweep"
     if not isinstance(sweep, dict) or not sweep:
-        raise ScenarioError(f"{here}: expected keys of the scenario and their values, such as workload.batch_size: [1, 4, 8]")
+        raise ScenarioError(
+            f"{origin_of(('sweep',), origins, path)}: sweep: expected keys and their values, such as workload.batch_size: [1, 4, 8]"
+        )
     for key, values in sweep.items():
+        where = f"{origin_of(('sweep', key), origins, path)}: sweep.{key}"
         if not isinstance(values, list) or not values:
-            raise ScenarioError(f"{_origin(('sweep', key), origins, path)}: sweep.{key}: expected a list of values, such as [1, 4, 8]")
+            raise ScenarioError(f"{where}: expected a list of values, such as [1, 4, 8]")
         if len({json.dumps(value, default=str, sort_keys=True) for value in values}) < len(values):
-            raise ScenarioError(
-                f"{_origin(('sweep', key), origins, path)}: sweep.{key}: each value stands once; measure.repetitions measures it again"
-            )
+            raise ScenarioError(f"{where}: values must be unique; use measure.repetitions to measure one again")
         if key == "name" or key.partition(".")[0] in ("sweep", "schema"):
-            raise ScenarioError(f"{_origin(('sweep', key), origins, path)}: sweep.{key}: this key cannot be swept")
+            raise ScenarioError(f"{where}: this key cannot be swept")
     return sweep
 
 
-def _validated(document: dict[str, Any], origins: Mapping[KeyPath, str], overrides: Sequence[str], path: pathlib.Path) -> LoadedScenario:
+def _validate(document: dict[str, Any], origins: Origins, overrides: Sequence[str], path: pathlib.Path) -> LoadedScenario:
     document = _without_nulls(document)
     document.setdefault("name", re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", path.stem).lstrip("-") or "scenario")
     try:
         scenario = Scenario.model_validate(document)
     except pydantic.ValidationError as error:
-        problems = [
-            one for one in error.errors() if not (one["type"] == "too_short" and one["input"])
-        ]  # only its wrong elements left it so
-        raise ScenarioError("\n".join(_sentence(problem, document, origins, path) for problem in problems)) from None
+        raise validation_error(error, document, origins, path) from None
     return LoadedScenario(scenario, path.parent, tuple(overrides))
 
 
-def _read_yaml(path: pathlib.Path) -> tuple[dict[str, Any], dict[KeyPath, str]]:
+def _read_yaml(path: pathlib.Path) -> tuple[dict[str, Any], Origins]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ScenarioError(f"{path}: there is no such file") from None
+        raise ScenarioError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: cannot be read: {error}") from None
-    origins: dict[KeyPath, str] = {}
+    origins: Origins = {}
     document = _parse(text, (), origins, lambda line: f"{path}:{line}")
     if not isinstance(document, dict):
-        raise ScenarioError(f"{path}: a scenario is keys and values, such as name, target and load")
+        raise ScenarioError(f"{path}: expected the keys of a scenario, such as name, target and load")
     return document, origins
 
 
-def _parse(text: str, key_path: KeyPath, origins: dict[KeyPath, str], origin: Callable[[int], str]) -> Any:
-    """YAML as plain values, noting the origin of every key and element by its line."""
+def _parse(text: str, key_path: KeyPath, origins: Origins, origin: Callable[[int], str]) -> Any:
+    """YAML as plain values; adds the origin of every key and element, which `origin` makes from its line."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        return _plain(root, key_path, origins, origin) if root else None
+        return _plain_value(root, key_path, origins, origin) if root else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, problem = (mark.line + 1 if mark else 1), error.problem or error.context
-        # names of aliases and tags are values whose first character should have been quoted: secrets perhaps
+        # an alias or tag is often a value that should be in quotes, and may be a secret
         problem = re.sub(r"(alias|tag) '.*'", r"\1: put the value in quotes", str(problem))
     except yaml.reader.ReaderError as error:
         line, problem = text.count("\n", 0, error.position) + 1, f"the character #x{error.character:04x} is not allowed"
     except RecursionError:
-        line, problem = 1, "it is nested too deeply, or an alias holds itself"
+        line, problem = 1, "values are nested too deeply, or an alias contains itself"
     raise ScenarioError(f"{origin(line)}: not valid YAML: {problem}")
 
 
-def _plain(node: yaml.Node, key_path: KeyPath, origins: dict[KeyPath, str], origin: Callable[[int], str]) -> Any:
+def _plain_value(node: yaml.Node, key_path: KeyPath, origins: Origins, origin: Callable[[int], str]) -> Any:
     here = origins.setdefault(key_path, origin(node.start_mark.line + 1))
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Any] = {}
@@ -158,12 +184,12 @@ def _plain(node: yaml.Node, key_path: KeyPath, origins: dict[KeyPath, str], orig
             key = str(key_node.value)
             line = origin(key_node.start_mark.line + 1)
             if key in mapping:
-                raise ScenarioError(f"{line}: {_dotted((*key_path, key))}: this key stands here twice; keep one")
+                raise ScenarioError(f"{line}: {dotted((*key_path, key))}: this key is set twice: remove one")
             origins[*key_path, key] = line
-            mapping[key] = _plain(value_node, (*key_path, key), origins, origin)
+            mapping[key] = _plain_value(value_node, (*key_path, key), origins, origin)
         return mapping
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(element, (*key_path, index), origins, origin) for index, element in enumerate(node.value)]
+        return [_plain_value(element, (*key_path, index), origins, origin) for index, element in enumerate(node.value)]
     constructor = yaml.SafeLoader("")
     try:
         value = constructor.construct_object(node, deep=True)
@@ -171,139 +197,64 @@ def _plain(node: yaml.Node, key_path: KeyPath, origins: dict[KeyPath, str], orig
     except yaml.YAMLError:
         raise
     except UnicodeEncodeError:
-        raise ScenarioError(
-            f"{here}: {_dotted(key_path) or 'the scenario'}: holds half of a surrogate pair, which is no character"
-        ) from None
-    except Exception as error:  # noqa: BLE001 - the library lets out whatever int(), datetime and its own tables raise
-        raise ScenarioError(f"{here}: {_dotted(key_path) or 'the scenario'}: cannot be read as YAML: {error}") from None
+        raise ScenarioError(f"{here}: {dotted(key_path) or 'the scenario'}: the text holds half of a surrogate pair") from None
+    except Exception as error:  # noqa: BLE001 - PyYAML passes on whatever int(), datetime and its own tables raise
+        raise ScenarioError(f"{here}: {dotted(key_path) or 'the scenario'}: not valid YAML: {error}") from None
     finally:
         constructor.dispose()
     return value
 
 
-def _override(document: dict[str, Any], origins: dict[KeyPath, str], key: str, text: str, origin: str) -> str:
-    place, last, walked = _place(document, origins, key, origin)
-    value = place[last] = _parse(text, walked, origins, lambda _: origin)
-    return _shown_override(walked, key, value, text)
+def _override(document: dict[str, Any], origins: Origins, key: str, text: str, origin: str) -> str:
+    """Sets a key to a YAML text; returns the override as results show it."""
+    parent, last, key_path = _locate(document, origins, key, origin)
+    value = parent[last] = _parse(text, key_path, origins, lambda _: origin)
+    return _shown_override(key_path, key, value, text)
 
 
-def _put(document: dict[str, Any], origins: dict[KeyPath, str], key: str, value: Any, origin: str) -> str:
-    """An override by a value in place of a text."""
-    place, last, walked = _place(document, origins, key, origin)
-    place[last], origins[walked] = value, origin
-    return _shown_override(walked, key, value, value if isinstance(value, str) else json.dumps(value, default=str))
+def _set_value(document: dict[str, Any], origins: Origins, key: str, value: Any, origin: str) -> str:
+    """Sets a key to a value; returns the override as results show it."""
+    parent, last, key_path = _locate(document, origins, key, origin)
+    parent[last], origins[key_path] = value, origin
+    return _shown_override(key_path, key, value, value if isinstance(value, str) else json.dumps(value, default=str))
 
 
-def _place(document: dict[str, Any], origins: dict[KeyPath, str], key: str, origin: str) -> tuple[dict[str, Any], str, KeyPath]:
-    """Where a dotted key stands, or will: the mapping, the key in it, and the path; what stood there has no origin any more."""
+def _locate(document: dict[str, Any], origins: Origins, key: str, origin: str) -> tuple[dict[str, Any], str, KeyPath]:
+    """The mapping that a dotted key belongs to, its name there, and its path; removes the origins of the previous value."""
     *parents, last = key.split(".")
-    place: dict[str, Any] = document
-    walked: KeyPath = ()
-    for part in parents:
-        part = _present_key(place, part)  # noqa: PLW2901 - the key as the file spells it
-        walked = (*walked, part)
-        if place.get(part) is None:
-            place[part] = {}
-        place = place[part]
-        if not isinstance(place, dict):
-            raise ScenarioError(f"{origin}: {_dotted(walked)} holds {_shown(place, walked)}, which has no keys")
-    last = _present_key(place, last)
-    walked = (*walked, last)
-    for known in [known for known in origins if known[: len(walked)] == walked]:
-        del origins[known]
-    return place, last, walked
+    mapping: dict[str, Any] = document
+    key_path: KeyPath = ()
+    for name in parents:
+        part = _existing_key(mapping, name)
+        key_path = (*key_path, part)
+        if mapping.get(part) is None:
+            mapping[part] = {}
+        mapping = mapping[part]
+        if not isinstance(mapping, dict):
+            raise ScenarioError(f"{origin}: {dotted(key_path)} is {displayed(mapping, key_path)}, which has no keys")
+    last = _existing_key(mapping, last)
+    key_path = (*key_path, last)
+    for previous in [previous for previous in origins if previous[: len(key_path)] == key_path]:
+        del origins[previous]
+    return mapping, last, key_path
 
 
-def _shown_override(walked: KeyPath, key: str, value: Any, text: str) -> str:
-    holds_secrets = walked == ("target",) and isinstance(value, dict) and bool({"headers", "url", "metrics_url"} & set(value))
-    if walked[:2] == ("target", "headers") or holds_secrets or (walked[:1] == ("metrics",) and "@" in text):
+def _shown_override(key_path: KeyPath, key: str, value: Any, text: str) -> str:
+    holds_secrets = key_path == ("target",) and isinstance(value, dict) and bool({"headers", "url", "metrics_url"} & set(value))
+    if key_path[:2] == ("target", "headers") or holds_secrets or (key_path[:1] == ("metrics",) and "@" in text):
         return f"{key}={REDACTED}"
-    return f"{key}={redacted_url(str(value)) if walked in _URLS else text}"
+    return f"{key}={redacted_url(str(value)) if key_path in URL_KEYS else text}"
 
 
-def _present_key(place: Mapping[str, Any], key: str) -> str:
-    """The key as it stands in the file, since the environment cannot tell upper from lower case."""
-    return next((present for present in place if present == key), None) or next(
-        (present for present in place if present.lower() == key), key
+def _existing_key(mapping: Mapping[str, Any], key: str) -> str:
+    """The key as the file spells it, because names from the environment are in lower case."""
+    return next((existing for existing in mapping if existing == key), None) or next(
+        (existing for existing in mapping if existing.lower() == key), key
     )
 
 
 def _without_nulls(value: Any) -> Any:
-    """Leaves out keys without a value, so that `cpus:` means the default."""
+    """Removes keys without a value, so that `cpus:` means the default."""
     if isinstance(value, dict):
         return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     return value
-
-
-def _sentence(problem: Any, document: Any, origins: Mapping[KeyPath, str], path: pathlib.Path) -> str:
-    key_path = _key_path(problem["loc"], document)
-    context, shown = problem.get("ctx", {}), _shown(problem["input"], key_path)
-    match problem["type"]:
-        case "unknown_key":
-            key_path = _key_path((*problem["loc"], context["key"]), document)
-            text = problem["msg"]
-        case "missing":
-            text = "this key is missing"
-        case "value_error":
-            text = str(context["error"])
-        case "not_values" | "variant":
-            text = problem["msg"]
-        case "not_a_mapping":
-            text = f"expected keys and values, found {shown}"
-        case "literal_error":
-            text = f"expected {context['expected']}, found {shown}"
-        case "int_type" | "int_parsing":
-            text = f"expected a whole number, found {shown}"
-        case "string_type":
-            text = f"expected text, found {shown}; put it in quotes"
-        case "string_pattern_mismatch":
-            text = f"expected letters, digits, '_', '.' and '-', of which a letter or digit first, found {shown}"
-        case "tuple_type":
-            text = f"expected a list, found {shown}"
-        case "dict_type":
-            text = f"expected keys and values, found {shown}"
-        case "too_short":
-            text = "expected at least one, found none"
-        case _:
-            text = f"{problem['msg'][:1].lower()}{problem['msg'][1:]}, found {shown}"
-    return f"{_origin(key_path, origins, path)}: {_dotted(key_path) or 'the scenario'}: {_on_one_line(text)}"
-
-
-def _shown(value: object, key_path: KeyPath) -> str:
-    """What stands at a key, for a sentence; what may hold a secret is not repeated."""
-    if key_path == ("target",) or key_path[:2] in (("target", "headers"), *_URLS):
-        return "a value that is not shown here"
-    return repr(value)
-
-
-def _key_path(location: Sequence[str | int], document: Any) -> KeyPath:
-    """Pydantic's location without the names of union members, which stand in no file."""
-    key_path: KeyPath = ()
-    for index, part in enumerate(location):
-        following = location[index + 1] if index + 1 < len(location) else None
-        inner = _child(document, part)
-        if following is not None and (inner is None or (_child(inner, following) is None and _child(document, following) is not None)):
-            continue
-        document, key_path = inner, (*key_path, part)
-    return key_path
-
-
-def _child(document: Any, part: str | int) -> Any:
-    if isinstance(document, dict):
-        return document.get(part)
-    return document[part] if isinstance(document, list) and isinstance(part, int) and part < len(document) else None
-
-
-def _origin(key_path: KeyPath, origins: Mapping[KeyPath, str], path: pathlib.Path) -> str:
-    while key_path and key_path not in origins:
-        key_path = key_path[:-1]
-    return origins.get(key_path, str(path))
-
-
-def _dotted(key_path: KeyPath) -> str:
-    dotted = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path)
-    return _on_one_line(dotted.lstrip("."))
-
-
-def _on_one_line(text: str) -> str:
-    return text.replace("\n", "\\n")

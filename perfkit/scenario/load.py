@@ -1,4 +1,4 @@
-"""The `load` part of a scenario: how requests come, a fixed number in flight, arrivals at a rate, or at rates that are searched."""
+"""The `load` section of a scenario: a closed loop, an open loop, or a search for the capacity under an SLO."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
@@ -7,18 +7,48 @@ import pydantic
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from perfkit.scenario.part import Count, Duration, Part, Rate, Text
-from perfkit.scenario.search import Search
+from perfkit.scenario.section import Count, Duration, Rate, Section, Share, Text
 
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Limit = Annotated[Duration, Field(gt=0)]
 
 
-def _one_or_several(value: object) -> object:
+def _listed(value: object) -> object:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-class ClosedLoop(Part):
-    """A fixed number of requests in flight, each `concurrency` its own load point."""
+class Slo(Section):
+    """Limits for every load point, on response time (closed loop: service time); repetitions are pooled."""
+
+    p50_ns: _Limit | None = Field(default=None, alias="p50")
+    p90_ns: _Limit | None = Field(default=None, alias="p90")
+    p95_ns: _Limit | None = Field(default=None, alias="p95")
+    p99_ns: _Limit | None = Field(default=None, alias="p99")
+    p99_9_ns: _Limit | None = Field(default=None, alias="p99_9")
+    p99_99_ns: _Limit | None = Field(default=None, alias="p99_99")
+    error_rate: Share | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_limit(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("give at least one limit, such as p99: 50ms or error_rate: 0.1%")
+        return self
+
+    @property
+    def good_within_ns(self) -> int | None:
+        """The limit of the highest percentile, within which an ok answer counts as good; None without such a limit."""
+        limits = self.percentiles_ns
+        return max(limits.items(), key=lambda limit: float(limit[0][1:].replace("_", ".")))[1] if limits else None
+
+    @property
+    def percentiles_ns(self) -> dict[str, int]:
+        """The limits on percentiles by name."""
+        limits = {name.removesuffix("_ns"): value for name, value in self if name.endswith("_ns")}
+        return {name: int(value) for name, value in limits.items() if value is not None}
+
+
+class ClosedLoop(Section):
+    """A fixed number of requests in flight; each value of `concurrency` is a load point."""
 
     concurrency: Annotated[
         tuple[Count, ...],
@@ -29,43 +59,43 @@ class ClosedLoop(Part):
 
     @pydantic.field_validator("concurrency")
     @classmethod
-    def _each_once(cls, concurrency: tuple[int, ...]) -> tuple[int, ...]:
+    def _is_unique(cls, concurrency: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(concurrency)) < len(concurrency):
-            raise ValueError(f"each concurrency stands once; measure.repetitions measures it again, found {list(concurrency)}")
+            raise ValueError(f"values must be unique, found {list(concurrency)}; use measure.repetitions to measure a load again")
         return concurrency
 
 
-class Ramp(Part):
-    """From the rate to `to` times the rate in a straight line, and on at that."""
+class Ramp(Section):
+    """A linear change from the rate to `to` times the rate, which then stays."""
 
     to: Factor
     over_ns: Duration = Field(alias="over", gt=0)
 
 
-class Steps(Part):
+class Steps(Section):
     """Multiples of the rate, one after the other; the last one stays."""
 
     levels: Annotated[tuple[Factor, ...], Field(min_length=1)]
     each_ns: Duration = Field(alias="each", gt=0)
 
 
-class Spike(Part):
-    """`to` times the rate for a while."""
+class Spike(Section):
+    """A temporary change to `to` times the rate."""
 
     to: Factor
     at_ns: Duration = Field(alias="at")
     length_ns: Duration = Field(alias="for", gt=0)
 
 
-class Sine(Part):
-    """The rate up and down by a share of it."""
+class Sine(Section):
+    """A sinusoidal change of the rate; `amplitude` is a share of it."""
 
     amplitude: Annotated[float, Field(gt=0, lt=1)]
     period_ns: Duration = Field(alias="period", gt=0)
 
 
-class Shape(Part):
-    """How the rate moves through the window; exactly one of these. During the warm-up it is what it begins with."""
+class Shape(Section):
+    """How the rate changes within the window: exactly one of these. The warm-up has the rate with which it begins."""
 
     ramp: Ramp | None = None
     steps: Steps | None = None
@@ -73,69 +103,99 @@ class Shape(Part):
     sine: Sine | None = None
 
     @pydantic.model_validator(mode="after")
-    def _exactly_one(self) -> Self:
+    def _is_exactly_one(self) -> Self:
         if len(self.model_fields_set) != 1:
-            raise ValueError(
-                f"takes exactly one of ramp, steps, spike, sine; found {' and '.join(sorted(self.model_fields_set)) or 'none'}"
-            )
+            raise ValueError(f"give exactly one of ramp, steps, spike, sine; found {' and '.join(sorted(self.model_fields_set)) or 'none'}")
         return self
 
 
-class OpenLoop(Part):
-    """Arrivals at a rate, whatever became of those before; each rate its own load point."""
+class OpenLoop(Section):
+    """Arrivals at a rate that does not depend on earlier answers; each value of `rate` is a load point."""
 
     rates_per_s: Annotated[
-        tuple[Rate, ...], Field(alias="rate"), BeforeValidator(_one_or_several, json_schema_input_type=float | str | list[float | str])
+        tuple[Rate, ...], Field(alias="rate"), BeforeValidator(_listed, json_schema_input_type=float | str | list[float | str])
     ] = ()
     arrivals: Literal["poisson", "constant", "gamma", "trace"] = "poisson"
     burstiness: Annotated[float, Field(gt=0, le=100)] | None = None
-    """For gamma arrivals: the gaps' standard deviation over their mean; 1 is Poisson, above is burstier."""
+    """For gamma arrivals: standard deviation of the interarrival times divided by their mean; 1 is Poisson, higher is burstier."""
     shape: Shape | None = None
     trace: Text | None = None
-    """For arrivals from a file: one number of seconds a line."""
+    """For `arrivals: trace`: a file with a number of seconds on each line."""
     trace_holds: Literal["timestamps", "intervals"] = "timestamps"
     max_in_flight: Count | None = None
-    """Arrivals that find so many in flight are dropped, and counted. Where it is left out 65,536 are held, and a point that would need more is not valid."""
+    """Arrivals above this number of requests in flight are dropped and counted. The default is 65,536, and a point that reaches it is invalid."""
 
     @pydantic.model_validator(mode="after")
-    def _fitting_together(self) -> Self:
+    def _is_consistent(self) -> Self:
         is_trace = self.arrivals == "trace"
         if is_trace != (self.trace is not None):
-            raise ValueError("arrivals: trace needs a file: give trace as well" if is_trace else "trace is a file for arrivals: trace")
+            raise ValueError("arrivals: trace needs a file: give trace" if is_trace else "trace is only for arrivals: trace")
         if is_trace and (self.rates_per_s or self.shape):
-            raise ValueError("a trace has its own rate and shape: leave rate and shape out")
+            raise ValueError("arrivals: trace has a rate and shape of its own: remove rate and shape")
         if not is_trace and not self.rates_per_s:
             raise ValueError("rate is missing, such as rate: 100 or rate: [50, 100]")
-        if (self.arrivals == "gamma") != (self.burstiness is not None):
-            raise ValueError("burstiness belongs to arrivals: gamma, and to those alone")
+        _check_burstiness(self.arrivals, self.burstiness)
         if len(set(self.rates_per_s)) < len(self.rates_per_s):
-            raise ValueError(f"each rate stands once; measure.repetitions measures it again, found {list(self.rates_per_s)}")
+            raise ValueError(f"rates must be unique, found {list(self.rates_per_s)}; use measure.repetitions to measure a load again")
         return self
 
 
-class ClosedLoadSpec(Part):
+class SearchOptions(Section):
+    """A search for the highest arrival rate that meets an SLO; each probe is an open loop of `measure.duration`."""
+
+    slo: Slo | None = None
+    """The default is the scenario's `slo`."""
+    arrivals: Literal["poisson", "constant", "gamma"] = "poisson"
+    burstiness: Annotated[float, Field(gt=0, le=100)] | None = None
+    """For gamma arrivals: standard deviation of the interarrival times divided by their mean."""
+    start_rate_per_s: Rate | None = Field(default=None, alias="start_rate")
+    """The rate of the first probe; the default is half of the throughput with one request in flight."""
+    min_rate_per_s: Rate | None = Field(default=None, alias="min_rate")
+    max_rate_per_s: Rate | None = Field(default=None, alias="max_rate")
+    precision: Annotated[Share, Field(gt=0, le=0.5)] = 0.05
+    """The search ends when the capacity's 90 % interval lies within this share of the capacity."""
+    max_probes: Annotated[Count, Field(ge=3)] = 16
+    budget_ns: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="budget")
+    """No probe starts whose window would end later than this."""
+    max_in_flight: Count | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        _check_burstiness(self.arrivals, self.burstiness)
+        low, high = self.min_rate_per_s, self.max_rate_per_s
+        if low is not None and high is not None and low >= high:
+            raise ValueError(f"min_rate must be below max_rate, found {low:g}/s and {high:g}/s")
+        return self
+
+
+def _check_burstiness(arrivals: str, burstiness: float | None) -> None:
+    if (arrivals == "gamma") != (burstiness is not None):
+        raise ValueError("burstiness and arrivals: gamma need each other: give both or neither")
+
+
+class ClosedLoadSpec(Section):
     """The `closed` variant of `load`."""
 
     closed: ClosedLoop
 
 
-class OpenLoadSpec(Part):
+class OpenLoadSpec(Section):
     """The `open` variant of `load`."""
 
     open: OpenLoop
 
 
-class SearchLoadSpec(Part):
+class SearchLoadSpec(Section):
     """The `search` variant of `load`."""
 
-    search: Search
+    search: SearchOptions
 
 
 def _exactly_one_load(data: object) -> object:
     keys = [str(key) for key in data] if isinstance(data, Mapping) else []
     if len(keys) != 1:
         found = " and ".join(keys) or repr(data)
-        raise PydanticCustomError("variant", "takes exactly one of closed, open, search; found {found}", {"found": found})
+        raise PydanticCustomError("variant", "give exactly one of closed, open, search; found {found}", {"found": found})
     return data
 
 
@@ -152,10 +212,10 @@ LoadSpec: TypeAlias = Annotated[
 
 
 def closed_loop(concurrency: int) -> ClosedLoadSpec:
-    """A closed loop, as a scenario would say it."""
+    """A closed loop with one load point."""
     return ClosedLoadSpec.model_validate({"closed": {"concurrency": concurrency}})
 
 
 def poisson(rate_per_s: float) -> OpenLoadSpec:
-    """An open loop with Poisson arrivals, as a scenario would say it."""
+    """An open loop with Poisson arrivals and one load point."""
     return OpenLoadSpec.model_validate({"open": {"rate": rate_per_s, "arrivals": "poisson"}})

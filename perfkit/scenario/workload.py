@@ -1,4 +1,4 @@
-"""The `workload` part of a scenario: what a request carries."""
+"""The `workload` and `check` sections of a scenario: what requests carry, and what answers must hold."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
@@ -7,23 +7,18 @@ import pydantic
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from perfkit.scenario.part import Count, Duration, Part, Text
+from perfkit.scenario.section import Count, Duration, OneOrMoreTexts, Rate, Section, Share, Text
 
 Encoding: TypeAlias = Literal["binary", "json"]
 Shape: TypeAlias = tuple[Annotated[int, Field(strict=True, ge=0)], ...]
-# one text, or several that requests take in turn
-Texts: TypeAlias = Annotated[
-    tuple[Text, ...],
-    Field(min_length=1),
-    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
-]
+Files: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1), OneOrMoreTexts]
 
 
-class InputPart(Part):
-    """What all inputs may say.
+class InputSection(Section):
+    """The keys of all kinds of inputs.
 
-    `shape` is the full one, without the batch dimension; `datatype` is for servers that do not describe their models;
-    `encoding` is how the tensor travels, `json` meaning JSON over HTTP and typed contents over gRPC.
+    `shape` excludes the batch dimension; `datatype` is for servers that do not describe their models; `encoding: json`
+    means JSON over HTTP and typed contents over gRPC.
     """
 
     shape: Shape | None = None
@@ -31,48 +26,48 @@ class InputPart(Part):
     encoding: Encoding | None = None
 
 
-class GeneratedInput(InputPart):
-    """Values made from the workload's seed."""
+class GeneratedInput(InputSection):
+    """Values generated from the workload's seed."""
 
     generate: Literal["random", "zeros", "ones", "arange"]
 
 
-class FileInput(InputPart):
-    """Arrays read from `.npy` files, relative to the scenario's folder; `*` in a name finds several."""
+class FileInput(InputSection):
+    """Arrays from `.npy` files, relative to the scenario's folder; `*` in a name matches several files."""
 
-    file: Texts
+    file: Files
 
 
-class StringsInput(InputPart):
-    """Texts dealt to the elements of one request after the other, going round."""
+class StringsInput(InputSection):
+    """Texts for the elements of the requests in turn, starting over after the last one."""
 
     strings: Annotated[tuple[Annotated[str, Field(strict=True)], ...], Field(min_length=1)]
 
 
-class ImageInput(InputPart):
-    """Pictures, resized to the model's shape and scaled as Triton's image client does; `*` in a name finds several."""
+class ImageInput(InputSection):
+    """Images, resized to the model's shape and scaled as by Triton's image client; `*` in a name matches several files."""
 
-    image: Texts
+    image: Files
     scaling: Literal["none", "inception", "vgg"] = "none"
     layout: Literal["auto", "nchw", "nhwc"] = "auto"
 
 
 def _check_values(value: object) -> object:
-    """Lets through numbers, text, true and false, in lists or not; what else YAML knows is in no tensor."""
-    rest = [value]
-    while rest:
-        one = rest.pop()
-        if isinstance(one, list):
-            rest.extend(one)
-        elif not isinstance(one, bool | int | float | str):
+    """Accepts numbers, text, true and false, and lists of them, but no other YAML values, such as dates."""
+    unchecked = [value]
+    while unchecked:
+        element = unchecked.pop()
+        if isinstance(element, list):
+            unchecked.extend(element)
+        elif not isinstance(element, bool | int | float | str):
             raise PydanticCustomError(
-                "not_values", "expected numbers, text, true or false, or lists of them, found {found}", {"found": repr(one)}
+                "not_values", "expected numbers, text, true or false, or lists of them, found {found}", {"found": repr(element)}
             )
     return value
 
 
-class LiteralInput(InputPart):
-    """Values written in the scenario: nested as their shape, or flat beside a `shape`."""
+class LiteralInput(InputSection):
+    """Values in the scenario itself: lists nested like the shape, or a flat list together with `shape`."""
 
     value: Annotated[list[Any] | bool | int | float | str, BeforeValidator(_check_values)]
 
@@ -85,7 +80,7 @@ def _exactly_one_variant(data: object) -> object:
     found = [key for key in _VARIANTS if key in keys]
     if len(found) != 1:
         context = {"variants": ", ".join(_VARIANTS), "found": " and ".join(found or keys) or repr(data)}
-        raise PydanticCustomError("variant", "takes exactly one of {variants}; found {found}", context)
+        raise PydanticCustomError("variant", "give exactly one of {variants}; found {found}", context)
     return data
 
 
@@ -105,8 +100,8 @@ Input: TypeAlias = Annotated[
 ]
 
 
-class Output(Part):
-    """An output to ask for; `classes` asks for the top classes in place of the values."""
+class Output(Section):
+    """An output to request; `classes` requests that many top classes instead of the values."""
 
     name: Text
     classes: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
@@ -119,8 +114,8 @@ def _check_parameter(value: object) -> object:
     return value
 
 
-class Workload(Part):
-    """What a request carries; inputs left out are made from the server's metadata."""
+class Workload(Section):
+    """What a request carries; missing inputs are generated from the model's metadata."""
 
     seed: Annotated[int, Field(strict=True, ge=0)] = 0
     batch_size: Count = 1
@@ -128,26 +123,39 @@ class Workload(Part):
     outputs: tuple[Output, ...] = ()
     variants: Count = 16
     encoding: Literal["auto", "binary", "json"] = "auto"
-    """How tensors travel; `auto` is binary, and JSON where an HTTP server does not take binary data."""
+    """The encoding of tensors; `auto` is binary, or JSON if an HTTP server does not accept binary data."""
     request_id: Annotated[str, Field(strict=True)] = ""
-    """Requests carry this text and the number of their variant as their id."""
+    """The prefix of request ids, which end with the number of the variant."""
     priority: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 0
-    """The server's own queue priority, where its model is configured for that; 0 leaves it to the model."""
+    """The priority in the server's queue, if the model is configured for priorities; 0 means the model's default."""
     queue_timeout_ns: Duration = Field(default=0, alias="queue_timeout")
-    """How long a request may wait in the server's queue, where its model allows that to be said; 0 leaves it to the model."""
+    """The time-out in the server's queue, if the model allows it; 0 means the model's default."""
     parameters: dict[Text, Annotated[Any, BeforeValidator(_check_parameter)]] = Field(default_factory=dict)
 
     @pydantic.field_validator("queue_timeout_ns")
     @classmethod
-    def _not_below_a_microsecond(cls, timeout_ns: int) -> int:
+    def _is_at_least_a_microsecond(cls, timeout_ns: int) -> int:
         if 0 < timeout_ns < 1000:
-            raise ValueError("the protocol counts microseconds: give at least 1us, or 0s for none")
+            raise ValueError("the protocol counts microseconds: give at least 1us, or 0s for the model's default")
         return timeout_ns
 
     @pydantic.field_validator("outputs")
     @classmethod
-    def _each_once(cls, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+    def _is_unique(cls, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
         names = [output.name for output in outputs]
-        if twice := [name for index, name in enumerate(names) if name in names[:index]]:
-            raise ValueError(f"each output stands once, found '{twice[0]}' twice")
+        if duplicates := [name for index, name in enumerate(names) if name in names[:index]]:
+            raise ValueError(f"outputs must be unique, found '{duplicates[0]}' twice")
         return outputs
+
+
+class Check(Section):
+    """A sample of the answers is compared with the model's metadata and expected values, outside the timed span."""
+
+    share: Share = 0.01
+    """The share of the ok answers to check, chosen at random; 0 for none."""
+    at_most_per_s: Rate = Field(default=20.0, alias="at_most")
+    """The maximum number of checks per second, because checking takes the load generator's time."""
+    outputs: dict[Text, FileInput | LiteralInput] = Field(default_factory=dict)
+    """Expected values; several files belong to the requests in turn, like those of an input."""
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-5
+    """A float may differ from an expected value e by `tolerance * max(1, |e|)`; texts and integers must be equal."""

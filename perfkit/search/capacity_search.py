@@ -6,10 +6,8 @@ from perfkit.load.load_plan import LoadPoint, plan_probe
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import FittedLine, Point, Search, SearchProbe
-from perfkit.scenario import search as scenario_search
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import SearchLoadSpec
-from perfkit.scenario.slo import Slo
+from perfkit.scenario.load import SearchLoadSpec, SearchOptions, Slo
 from perfkit.search.decision import NextProbe, Probe, SearchSettings, Stop, decide, estimate
 from perfkit.search.root_fit import POWER
 from perfkit.stats.percentile_interval import percentile_intervals
@@ -141,7 +139,7 @@ class CapacitySearch:
         return min(max(window_ns, round(samples / step.rate_per_s * NS_PER_S)), _CONFIRM_LENGTH_FACTOR * window_ns)
 
 
-def _settings(search: scenario_search.Search, start_per_s: float) -> SearchSettings:
+def _settings(search: SearchOptions, start_per_s: float) -> SearchSettings:
     return SearchSettings(
         start_per_s=search.start_rate_per_s or start_per_s,
         min_rate_per_s=search.min_rate_per_s or 0.0,

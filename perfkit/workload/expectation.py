@@ -10,7 +10,7 @@ import numpy.typing as npt
 from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata
 from perfkit.protocol.tensor import Tensor, check_size, tensor_to_array
-from perfkit.scenario.check import Check
+from perfkit.scenario.workload import Check
 from perfkit.workload.inputs import InputMaker
 from perfkit.workload.requests import check_names, parse_datatype
 

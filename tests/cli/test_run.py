@@ -91,8 +91,8 @@ def test_an_existing_result_is_replaced_but_any_other_folder_is_refused(perfkit,
     ("sections", "settings", "code", "sentence"),
     [
         ({"target": {"model": "simple", "modle": "x"}}, [], 2, "unknown key; did you mean 'model'?"),
-        ({"measure": {"repetitions": "three"}}, [], 2, "measure.repetitions: expected a whole number, found 'three'"),
-        ({"load": {"closed": {"concurrency": 1}, "open": {"rate": 5}}}, [], 2, "takes exactly one of closed, open, search; found closed and open"),
+        ({"measure": {"repetitions": "three"}}, [], 2, "measure.repetitions: expected an integer, found 'three'"),
+        ({"load": {"closed": {"concurrency": 1}, "open": {"rate": 5}}}, [], 2, "give exactly one of closed, open, search; found closed and open"),
         ({"target": {"model": "simple", "url": "http://127.0.0.1:9"}}, [], 6, "http://127.0.0.1:9 cannot be reached"),
         ({"target": {"model": "simple", "url": "grpc://127.0.0.1:9"}}, [], 6, "grpc://127.0.0.1:9 cannot be reached"),
         ({"target": {"model": "nope"}}, [], 6, "nope"),
@@ -116,7 +116,7 @@ def test_bad_input_ends_with_its_exit_code_and_a_message(perfkit, write_scenario
 def test_errors_name_a_missing_file_and_the_line_of_broken_yaml(perfkit, tmp_path):
     missing = perfkit.run("run", tmp_path / "missing.yaml")
     assert missing.code == 2
-    assert "missing.yaml: there is no such file" in missing.stderr
+    assert "missing.yaml: no such file" in missing.stderr
     broken = tmp_path / "broken.yaml"
     broken.write_text("target: {model: simple\nload: 3\n")
     finished = perfkit.run("validate", broken)

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.errors import ScenarioError
 from perfkit.scenario.credentials import resolve_address, resolve_metrics_url
-from perfkit.scenario.document import scenario_document
+from perfkit.scenario.file import scenario_document
 from perfkit.scenario.target import Target
 from perfkit.target.address import Tls
 

@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perfkit.errors import ScenarioError
-from perfkit.scenario.document import scenario_document
-from perfkit.scenario.file import LoadedScenario, read_scenario
+from perfkit.scenario.file import LoadedScenario, read_scenario, scenario_document
 from perfkit.scenario.model import Scenario
 
 TEXT = """\

@@ -7,8 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from perfkit.scenario.document import scenario_document
-from perfkit.scenario.file import read_cases
+from perfkit.scenario.file import read_cases, scenario_document
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.workload import FileInput, GeneratedInput, LiteralInput
 

@@ -9,7 +9,7 @@ from perfkit.clock import ManualClock
 from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.scenario.check import Check
+from perfkit.scenario.workload import Check
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.scripted import ScriptedTransport
 from perfkit.workers.answer_check import AnswerCheck

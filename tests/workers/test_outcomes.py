@@ -27,7 +27,7 @@ from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.protocol.message import InferRequest, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.window import cut
-from perfkit.scenario.check import Check
+from perfkit.scenario.workload import Check
 from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.reference import ReferenceGrpcTransport
 from perfkit.transport.grpc.transport import WireGrpcTransport

@@ -6,7 +6,7 @@ import pytest
 from perfkit.errors import ModelMismatchError, ScenarioError
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array
-from perfkit.scenario.check import Check
+from perfkit.scenario.workload import Check
 from perfkit.workload.expectation import Expectation
 
 OUTPUTS = (TensorMetadata("A", "FP32", (-1, 2)), TensorMetadata("B", "BYTES", (1,)), TensorMetadata("C", "INT32", (2,)))

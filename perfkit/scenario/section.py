@@ -1,4 +1,4 @@
-"""What the parts of a scenario are made of: their base, and the kinds of values that people write in them."""
+"""The base class of a scenario's sections, and the types of their values: durations, rates, shares, CPU lists."""
 
 import difflib
 import re
@@ -32,21 +32,22 @@ Share = Annotated[
 ]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
-
+# a single text stands for a list of one
+OneOrMoreTexts = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value, json_schema_input_type=str | list[str])
 
 _CPU_RANGE = re.compile(r"\s*(?P<first>[0-9]{1,5})\s*(?:-\s*(?P<last>[0-9]{1,5}))?\s*")
 
 
 def _parse_cpus(value: object) -> object:
-    """Reads `0,2-3` or a list of CPU numbers."""
+    """Reads a CPU number, a list of them, or text such as `0,2-3`."""
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
     if not isinstance(value, str):
         return value
     cpus: list[int] = []
     for part in value.split(","):
-        found = _CPU_RANGE.fullmatch(part)
-        first, last = (int(found["first"]), int(found["last"] or found["first"])) if found else (1, 0)
+        match = _CPU_RANGE.fullmatch(part)
+        first, last = (int(match["first"]), int(match["last"] or match["first"])) if match else (1, 0)
         if first > last:
             raise ValueError(f"expected CPU numbers such as [0, 1] or 0,2-3, found {value!r}")
         cpus.extend(range(first, last + 1))
@@ -58,8 +59,8 @@ Cpus = Annotated[
 ]
 
 
-class Part(pydantic.BaseModel):
-    """The base of every part: frozen, and an unknown key is refused with the nearest known one."""
+class Section(pydantic.BaseModel):
+    """A frozen section of a scenario; an unknown key is an error that suggests the nearest known one."""
 
     # defer_build: only the whole scenario needs a validator, and building one for every part takes time at start-up
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, ser_json_inf_nan="constants", defer_build=True)
@@ -74,5 +75,5 @@ class Part(pydantic.BaseModel):
         if unknown:
             near = difflib.get_close_matches(str(unknown[0]), known, n=1, cutoff=0.5)
             hint = f"did you mean '{near[0]}'? " if near else ""
-            raise PydanticCustomError("unknown_key", f"unknown key; {hint}Known here: {', '.join(known)}", {"key": unknown[0]})
+            raise PydanticCustomError("unknown_key", f"unknown key; {hint}Known keys: {', '.join(known)}", {"key": unknown[0]})
         return data

@@ -1,0 +1,96 @@
+"""Where the keys of a scenario come from, and validation errors as messages that name file, line and key."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import pydantic
+
+from perfkit.errors import ScenarioError
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+Origins: TypeAlias = dict[KeyPath, str]
+"""The file and line, or the override, in which each key and list element is set."""
+
+URL_KEYS = (("target", "url"), ("target", "metrics_url"), ("metrics", "url"))
+
+
+def validation_error(error: pydantic.ValidationError, document: Any, origins: Origins, path: pathlib.Path) -> ScenarioError:
+    """An error with one line for each invalid key."""
+    # pydantic drops invalid elements, and then also complains that their list is too short
+    problems = [problem for problem in error.errors() if not (problem["type"] == "too_short" and problem["input"])]
+    return ScenarioError("\n".join(_message(problem, document, origins, path) for problem in problems))
+
+
+def origin_of(key_path: KeyPath, origins: Origins, path: pathlib.Path) -> str:
+    """Where a key is set; for a missing one, where its nearest parent is."""
+    while key_path and key_path not in origins:
+        key_path = key_path[:-1]
+    return origins.get(key_path, str(path))
+
+
+def dotted(key_path: KeyPath) -> str:
+    """A key path as messages show it: `load.closed.concurrency[1]`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path)
+    return _on_one_line(text.lstrip("."))
+
+
+def displayed(value: object, key_path: KeyPath) -> str:
+    """A value as messages show it; one that may hold a secret is not shown."""
+    if key_path == ("target",) or key_path[:2] in (("target", "headers"), *URL_KEYS):
+        return "a value that is not shown here"
+    return repr(value)
+
+
+def _message(problem: Any, document: Any, origins: Origins, path: pathlib.Path) -> str:
+    key_path = _key_path(problem["loc"], document)
+    context, found = problem.get("ctx", {}), displayed(problem["input"], key_path)
+    match problem["type"]:
+        case "unknown_key":
+            key_path = _key_path((*problem["loc"], context["key"]), document)
+            text = problem["msg"]
+        case "missing":
+            text = "this key is required"
+        case "value_error":
+            text = str(context["error"])
+        case "not_values" | "variant":
+            text = problem["msg"]
+        case "not_a_mapping" | "dict_type":
+            text = f"expected keys and values, found {found}"
+        case "literal_error":
+            text = f"expected {context['expected']}, found {found}"
+        case "int_type" | "int_parsing":
+            text = f"expected an integer, found {found}"
+        case "string_type":
+            text = f"expected text, found {found}; put it in quotes"
+        case "string_pattern_mismatch":
+            text = f"expected letters, digits, '_', '.' and '-', beginning with a letter or digit, found {found}"
+        case "tuple_type":
+            text = f"expected a list, found {found}"
+        case "too_short":
+            text = "expected at least one element, found none"
+        case _:
+            text = f"{problem['msg'][:1].lower()}{problem['msg'][1:]}, found {found}"
+    return f"{origin_of(key_path, origins, path)}: {dotted(key_path) or 'the scenario'}: {_on_one_line(text)}"
+
+
+def _key_path(location: Sequence[str | int], document: Any) -> KeyPath:
+    """Pydantic's location without the names of union members, which are not keys of the file."""
+    key_path: KeyPath = ()
+    for index, part in enumerate(location):
+        following = location[index + 1] if index + 1 < len(location) else None
+        child = _child(document, part)
+        if following is not None and (child is None or (_child(child, following) is None and _child(document, following) is not None)):
+            continue
+        document, key_path = child, (*key_path, part)
+    return key_path
+
+
+def _child(document: Any, part: str | int) -> Any:
+    if isinstance(document, dict):
+        return document.get(part)
+    return document[part] if isinstance(document, list) and isinstance(part, int) and part < len(document) else None
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\n", "\\n")
