@@ -62,7 +62,7 @@ class Lengths:
     open_ns: int = 3 * NS_PER_S
     timer_waits: int = 500
     requests: int | None = None
-    """Ends each window after so many requests, instead of its length."""
+    """The number of requests that ends each window, instead of its length."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -34,7 +34,9 @@ async def cancelled_at_the_end(tasks: "list[asyncio.Task[None]]", answered: "asy
     try:
         yield answered
     finally:
-        answered.add_done_callback(lambda future: future.cancelled() or future.exception())  # asyncio reports what nobody looks at
+        answered.add_done_callback(
+            lambda future: future.cancelled() or future.exception()
+        )  # otherwise asyncio logs that it was never retrieved
         for task in tasks:
             task.cancel()
 

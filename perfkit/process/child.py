@@ -57,7 +57,7 @@ class Child:
         return await read_message(self._stdout)
 
     async def read_line(self, within_s: float) -> bytes:
-        """The next line of its stdout; raises NotReadyError where none comes in time."""
+        """The next line of its stdout; raises NotReadyError if none comes in time."""
         try:
             line = await asyncio.wait_for(self._stdout.readline(), within_s)
         except TimeoutError:
@@ -78,7 +78,7 @@ class Child:
 
     def close_stdin(self) -> None:
         """Ends a child that watches its stdin; what was sent and not yet written is lost."""
-        if not self._stdin.is_closing():  # the loop closes it itself when the child has ended, and uvloop must not be asked twice
+        if not self._stdin.is_closing():  # the event loop closes it when the child ends, and uvloop fails on a second close
             self._stdin.abort()
 
     def kill(self) -> None:
@@ -101,16 +101,16 @@ class Child:
             self._stderr.connection_lost(None)
 
     async def _stop(self, patience: Sequence[tuple[float, signal.Signals]]) -> None:
-        """Closes its stdin, then sends each signal to its session after so many seconds; what SIGKILL does not end is left."""
+        """Closes its stdin, then sends each signal to its session after that many seconds; gives up on a child that survives SIGKILL."""
         self.close_stdin()
-        discarding = asyncio.ensure_future(self._discard_output())  # a child that waits for a reader could not end
+        discarding = asyncio.ensure_future(self._discard_output())  # a child that blocks on a full pipe could not end
         try:
             for seconds, number in patience:
                 await asyncio.wait([self.ended], timeout=seconds)
                 self._signal(number)
             await asyncio.wait([self.ended], timeout=_KILLED_WITHIN_S)
         finally:
-            self.kill()  # where the waiting was interrupted
+            self.kill()  # if waiting was interrupted
             if self._guard is not None:
                 self._guard.kill()
                 self._guard.communicate()
@@ -174,7 +174,7 @@ async def child_process(
     set. At the end its stdin is closed; it gets SIGTERM after `stop_within_s`, and SIGKILL a second later.
 
     With `ends_with_stdin=False`, for programs that do not watch their stdin, it gets SIGTERM at once and SIGKILL after
-    `stop_within_s`; a guard process does the same where perfkit is killed. Raises OSError where the command cannot be run.
+    `stop_within_s`; a guard process does the same if perfkit is killed. Raises OSError if the command cannot be run.
     """
     patience = (
         [(stop_within_s, signal.SIGTERM), (1.0, signal.SIGKILL)]
@@ -183,7 +183,7 @@ async def child_process(
     )
     starting = asyncio.ensure_future(_start(command, output, on_line, None if ends_with_stdin else stop_within_s))
     try:
-        await asyncio.wait([starting])  # which is not cancelled with us: a process half started would be ended by nobody
+        await asyncio.wait([starting])  # not cancelled with this coroutine: a half-started process would never be ended
         yield starting.result()
     finally:
         if not starting.done():  # an await here may raise a cancellation that is pending, and the child would go on running
@@ -194,8 +194,8 @@ async def child_process(
 
 async def _start(command: Sequence[str], output: BinaryIO | None, on_line: Callable[[str], None] | None, guard_s: float | None) -> Child:
     loop = asyncio.get_running_loop()
-    # not the event loop's own way, which forks, and so hangs where gRPC's threads run
-    process = subprocess.Popen(  # noqa: ASYNC220 - it takes no longer than a fork would
+    # not asyncio's subprocesses: uvloop forks, which hangs if gRPC's threads run
+    process = subprocess.Popen(  # noqa: ASYNC220 - it blocks no longer than a fork
         command,
         stdin=subprocess.PIPE,
         stdout=output or subprocess.PIPE,
@@ -219,9 +219,9 @@ async def _start(command: Sequence[str], output: BinaryIO | None, on_line: Calla
 
 
 def _wait(process: "subprocess.Popen[bytes]", loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[int]") -> None:
-    """Waits in a thread: the event loop's ways to wait differ between loops and systems."""
+    """Waits for the end in a thread, since event loops and systems differ in how they can wait for it."""
     status = process.wait()
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what it left behind
-    with contextlib.suppress(RuntimeError):  # the loop has been closed, where nobody waited that long
+        os.killpg(process.pid, signal.SIGKILL)  # what it started and left running
+    with contextlib.suppress(RuntimeError):  # the loop may be closed by then
         loop.call_soon_threadsafe(ended.set_result, status)

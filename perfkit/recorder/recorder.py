@@ -17,7 +17,7 @@ from perfkit.units import NS_PER_S
 _BATCH = 1024
 # smaller batches delay the arrivals of an open loop less, and cost a little more in total
 _OPEN_BATCH = 256
-# replies come in bursts: a step with each of them would add up
+# replies come in bursts: a step with each reply would add up
 _STEP_EVERY = 8
 _MAX_OPEN_INTERVALS = 4
 

@@ -95,23 +95,23 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         end_ns=max(recording.end_ns for recording in recordings),
         batch_ns=batch_ns,
         batches={number: Batch.merged(parts) for number, parts in batches.items()},
-        series=_added([recording.series for recording in recordings]),
+        series=_sum_series([recording.series for recording in recordings]),
         finished_per_s=finished_per_s,
         errors={outcome: texts[:SAMPLED_ERRORS] for outcome, texts in errors.items()},
         answer_totals=AnswerTotals.added(recording.answer_totals for recording in recordings),
     )
 
 
-def _added(series: Sequence[Series]) -> Series:
+def _sum_series(parts: Sequence[Series]) -> Series:
     """The sum of series that may differ in length."""
-    longest_ns = max(one.interval_ns for one in series)
-    size = max(-(-one.timed.size * one.interval_ns // longest_ns) for one in series)
+    longest_ns = max(part.interval_ns for part in parts)
+    size = max(-(-part.timed.size * part.interval_ns // longest_ns) for part in parts)
 
     def add(name: str) -> Instants:
         total = np.zeros(size, dtype=np.int64)
-        for one in series:
-            values = getattr(one, name)
-            np.add.at(total, np.arange(values.size) * one.interval_ns // longest_ns, values)
+        for part in parts:
+            values = getattr(part, name)
+            np.add.at(total, np.arange(values.size) * part.interval_ns // longest_ns, values)
         return total
 
-    return Series(series[0].origin_ns, longest_ns, add("scheduled"), add("answered"), add("time_sum_ns"), add("timed"))
+    return Series(parts[0].origin_ns, longest_ns, add("scheduled"), add("answered"), add("time_sum_ns"), add("timed"))

@@ -30,7 +30,7 @@ async def bundled_server(
 ) -> AsyncIterator[BundledServer]:
     """Runs `python -m server_stub` on free ports of the loopback for the length of the block.
 
-    `on_line` gets the lines that the server writes to stderr. Raises TargetError where it does not start.
+    `on_line` gets the lines that the server writes to stderr. Raises TargetError if it does not start.
     """
     command = [sys.executable, "-m", "server_stub", "--http-port", "0", "--grpc-port", "0", "--exit-with-stdin"]
     command += ["--model", model, "--device", device, "--threads", str(threads)]

@@ -31,7 +31,7 @@ def command_words(command: str) -> list[str]:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
+    """A free port of the loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -50,7 +50,7 @@ async def command_server(
     """Runs a command for the length of the block, which begins when `why_not_ready` returns an empty string.
 
     Its output goes to `log`. At the end it and everything it started get SIGTERM, and SIGKILL after `stop_within_s`, also
-    where perfkit is killed. Raises TargetError where it does not start.
+    if perfkit is killed. Raises TargetError if it does not start.
     """
     words = command_words(command)
     with log.open("ab") as output:

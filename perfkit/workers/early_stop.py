@@ -43,7 +43,7 @@ async def stop_on_overload(loop: Loop, recorder: Recorder, phases: Phases, clock
 def is_overloaded(sent: int, in_flight: int, elapsed_ns: int, limit_ns: int, dispersion: float = 2.0) -> bool:
     """Whether the backlog is beyond chance, and a new request would wait for more than three times the longest limit of the SLO.
 
-    `sent` requests since the load began `elapsed_ns` ago, `in_flight` of them not answered. Beyond chance, as in
+    `sent` requests since the load began `elapsed_ns` ago, of which `in_flight` are not answered. Beyond chance, as in
     `stats.overload.judge_overload`: a queue that starts empty, at a utilisation of up to 1, holds more than z √(D·N) requests
     after N arrivals with a probability of at most 2Φ(-z), 7 in a million for z = 4.5; D is `dispersion`. The wait follows
     from Little's law: the requests in flight over the answers per second. A target that is slow but keeps up has as many in

@@ -26,7 +26,7 @@ _ENDS_WITHIN_S = 5
 
 @dataclasses.dataclass
 class _Worker:
-    """A worker's process and what is known of it."""
+    """The state of a worker process."""
 
     number: int
     child: Child
@@ -80,9 +80,9 @@ class LocalWorkers:
     async def run(self) -> PointRecording:
         """Begins in all workers at once, and merges their recordings.
 
-        A worker that dies, or is silent for ten seconds, is named in the recording, and the others go on. Raises what a worker
-        raised before the load; MeasurementError where none has a recording; where the point is stopped before it has begun
-        TargetError for a lost target, otherwise CancelledError.
+        A worker that dies, or is silent for ten seconds, is named in the recording, and the others go on. Raises the
+        error of a worker that could not measure; MeasurementError if no recording is left; if the point is stopped before it has
+        begun, TargetError for a lost target and CancelledError otherwise.
         """
         return await run_with_side_tasks(self._run(), self._detect_silence(), *(self._listen(worker) for worker in self._workers))
 

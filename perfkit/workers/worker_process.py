@@ -48,7 +48,7 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
         except PerfkitError as error:
             send(Failed(error))
         except EOFError:
-            pass  # nobody waits for the recording any more
+            pass  # the recording is not wanted any more
         except Exception:  # noqa: BLE001 - whatever it is, the parent raises it with this traceback
             send(Crashed(traceback.format_exc()))
 
