@@ -133,8 +133,8 @@ def fit_rate_curve(rates_per_s: Sequence[float], values: Sequence[float], repeti
         raise ValueError(f"a curve needs at least {FEWEST_RATES} rates, found {np.unique(rate).size}")
     if not repetitions or min(rate.min(), value.min(), *(min(one.rate_per_s, one.value) for one in repetitions)) <= 0:
         raise ValueError("a curve needs repetitions, and rates and times above zero")
-    found = _fit(rate, value, _starts(value))
-    return _curve(found, rate, repetitions)
+    minimum = _fit(rate, value, _starts(value))
+    return _curve(minimum, rate, repetitions)
 
 
 def refit_crossing(curve: RateCurve, rates_per_s: _Numbers, values: _Numbers, limit: float) -> float:
@@ -142,8 +142,8 @@ def refit_crossing(curve: RateCurve, rates_per_s: _Numbers, values: _Numbers, li
     highest = float(rates_per_s.max())
     start = np.log([curve.base, curve.rise, max(curve.saturation_per_s / highest - 1, _NEAREST)])
     scale = np.array([curve.sensitivity(float(rate)) for rate in rates_per_s])
-    found = minimise(_model(rates_per_s, values, scale), start)
-    base, rise, saturation = _curve_parameters(found.parameters, highest)
+    minimum = minimise(_model(rates_per_s, values, scale), start)
+    base, rise, saturation = _curve_parameters(minimum.parameters, highest)
     return 0.0 if limit <= base else saturation * (limit - base) / (limit - base + rise)
 
 
@@ -189,9 +189,9 @@ def _gradient(rate: _Numbers, base: float, rise: float, saturation: float, highe
     return np.column_stack([base / curve, rise * share / curve, by_room / curve])
 
 
-def _curve(found: Minimum, rate: _Numbers, repetitions: Sequence[Repetition]) -> RateCurve:
+def _curve(minimum: Minimum, rate: _Numbers, repetitions: Sequence[Repetition]) -> RateCurve:
     highest = float(rate.max())
-    base, rise, saturation = _curve_parameters(found.parameters, highest)
+    base, rise, saturation = _curve_parameters(minimum.parameters, highest)
     bare = RateCurve(base, rise, saturation, float(rate.min()), highest, Spread(0.0, 1, 1, 0.0, 1), ())
     residuals = np.array([math.log(one.value / bare.value(one.rate_per_s)) / bare.sensitivity(one.rate_per_s) for one in repetitions])
     names, places = np.unique([one.run for one in repetitions], return_inverse=True)
@@ -205,5 +205,5 @@ def _curve(found: Minimum, rate: _Numbers, repetitions: Sequence[Repetition]) ->
     return dataclasses.replace(
         bare,
         spread=Spread(math.sqrt(run_variance), degrees, names.size, within, inner_degrees),
-        covariance=tuple(tuple(float(one) * rate.size / residuals.size for one in row) for row in found.unscaled_covariance),
+        covariance=tuple(tuple(float(one) * rate.size / residuals.size for one in row) for row in minimum.unscaled_covariance),
     )

@@ -162,14 +162,14 @@ def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float =
     each = 1 - (1 - confidence) / number
     drifts = {name: drift(series[cut:], each, margin) for name, series in series_by_name.items()}
     warming = [name for name, truncation in truncations.items() if truncation.reason == "too_long"]
-    drifting = [name for name, found in drifts.items() if found.is_drifting]
-    unknown = [name for name, found in drifts.items() if not found.is_steady]
+    drifting = [name for name, measured in drifts.items() if measured.is_drifting]
+    unknown = [name for name, measured in drifts.items() if not measured.is_steady]
     verdict: Verdict
     if drifting:
-        found = drifts[drifting[0]]
+        first = drifts[drifting[0]]
         verdict, reason = (
             "not_steady",
-            f"{drifting[0]} drifts by {found.total:+.1%} over the window ({found.low:+.1%} to {found.high:+.1%})",
+            f"{drifting[0]} drifts by {first.total:+.1%} over the window ({first.low:+.1%} to {first.high:+.1%})",
         )
     elif warming:
         verdict, reason = "not_steady", f"the warm-up of {_listed(warming)} takes more than a third of the window"
@@ -199,12 +199,12 @@ def _least_squared_error(means: npt.NDArray[np.float64], longest_share: float = 
 
 def _has_initial_bias(values: npt.NDArray[np.float64], cut: int, significance: float) -> bool:
     """Schruben, Singh & Tierney's test, with the variance of the values from `cut` on."""
-    count, kept = values.size, values[cut:]
+    count, steady = values.size, values[cut:]
     number = np.arange(1, count + 1)
     cusum = float(np.sum((1 - number / count) * (number * values.mean() - np.cumsum(values))))
-    time = _correlation_time(kept)
-    freedom = max(1, int(kept.size / time) - 1)
-    deviation = math.sqrt(float(kept.var(ddof=1)) * time)
+    time = _correlation_time(steady)
+    freedom = max(1, int(steady.size / time) - 1)
+    deviation = math.sqrt(float(steady.var(ddof=1)) * time)
     limit = student_t_quantile(1 - significance / 2, freedom) * deviation * math.sqrt(count**3 / 45)
     return abs(cusum) > limit
 

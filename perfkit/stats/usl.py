@@ -111,23 +111,23 @@ def fit_usl(
             f"The universal scalability law needs at least {FEWEST_POINTS} points of a closed loop at 4 or more concurrencies; there are {n.size}."
         )
     root = np.ones_like(x) if weights is None else np.sqrt(np.asarray(weights, dtype=np.float64) / np.mean(weights))
-    found = _fit(n, x, root, (True, True))
+    minimum = _fit(n, x, root, (True, True))
     degrees = n.size - 3
     t = student_t_quantile((1 + confidence) / 2, degrees)
-    spread = _spread(found, degrees)
-    if found.parameters[1] + t * spread[1] < 0:
+    spread = _spread(minimum, degrees)
+    if minimum.parameters[1] + t * spread[1] < 0:
         return UslRefusal(
             "The universal scalability law is inapplicable: σ is below zero "
-            f"({found.parameters[1]:.3g}, at most {found.parameters[1] + t * spread[1]:.3g}), so throughput grows faster than the requests in flight, as with batching."
+            f"({minimum.parameters[1]:.3g}, at most {minimum.parameters[1] + t * spread[1]:.3g}), so throughput grows faster than the requests in flight, as with batching."
         )
-    if min(found.parameters[1:]) < 0:
+    if min(minimum.parameters[1:]) < 0:
         # the best fit with σ or κ fixed at 0 that keeps both at 0 or above
         edges = [_fit(n, x, root, free) for free in ((True, False), (False, True), (False, False))]
-        found = min((one for one in edges if min(one.parameters[1:]) >= 0), key=lambda one: one.sum_of_squares)
-    rate, sigma, kappa = (float(value) for value in found.parameters)
-    residual_sd = math.sqrt(found.sum_of_squares / degrees)
-    low, high = found.parameters - t * spread, found.parameters + t * spread
-    peak, sentence = _peak(n, x, root, found, t, residual_sd)
+        minimum = min((one for one in edges if min(one.parameters[1:]) >= 0), key=lambda one: one.sum_of_squares)
+    rate, sigma, kappa = (float(value) for value in minimum.parameters)
+    residual_sd = math.sqrt(minimum.sum_of_squares / degrees)
+    low, high = minimum.parameters - t * spread, minimum.parameters + t * spread
+    peak, sentence = _peak(n, x, root, minimum, t, residual_sd)
     return UslFit(
         lone_rate_per_s=UslParameter(math.exp(rate), math.exp(low[0]), math.exp(high[0])),
         contention=UslParameter(sigma, max(float(low[1]), 0.0), float(high[1])),
@@ -163,24 +163,24 @@ def _fit(n: _Numbers, x: _Numbers, root: _Numbers, free: tuple[bool, bool]) -> M
         jacobian = np.column_stack([-np.ones_like(n), (n - 1) / load, n * (n - 1) / load]) * root[:, None]
         return residuals, jacobian[:, columns]
 
-    found = minimise(model, start[columns])
+    minimum = minimise(model, start[columns])
     parameters = np.zeros(3)
-    parameters[columns] = found.parameters
-    return Minimum(parameters, found.residuals, found.jacobian)
+    parameters[columns] = minimum.parameters
+    return Minimum(parameters, minimum.residuals, minimum.jacobian)
 
 
-def _spread(found: Minimum, degrees: int) -> _Numbers:
+def _spread(minimum: Minimum, degrees: int) -> _Numbers:
     """Standard errors."""
-    variance = found.sum_of_squares / degrees
-    return np.sqrt(np.maximum(np.diag(found.unscaled_covariance), 0) * variance)
+    variance = minimum.sum_of_squares / degrees
+    return np.sqrt(np.maximum(np.diag(minimum.unscaled_covariance), 0) * variance)
 
 
-def _peak(n: _Numbers, x: _Numbers, root: _Numbers, found: Minimum, t: float, residual_sd: float) -> tuple[UslPeak | None, str]:
-    rate, sigma, kappa = (float(value) for value in found.parameters)
+def _peak(n: _Numbers, x: _Numbers, root: _Numbers, minimum: Minimum, t: float, residual_sd: float) -> tuple[UslPeak | None, str]:
+    rate, sigma, kappa = (float(value) for value in minimum.parameters)
     if sigma >= 1:
         return None, f"There is no peak: the throughput does not rise with the requests in flight (σ = {sigma:.3g})."
     largest = float(n.max())
-    limit = found.sum_of_squares + (t * residual_sd) ** 2
+    limit = minimum.sum_of_squares + (t * residual_sd) ** 2
     peaks = _PEAKS * largest
     peaks = peaks[peaks >= 1]
     estimate = math.sqrt((1 - sigma) / kappa) if kappa > 0 else math.inf
