@@ -57,16 +57,16 @@ def test_auto_chooses_the_gpu(start_server):
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 @pytest.mark.parametrize(("model", "image"), [("densenet_onnx", IMAGES[0]), ("densenet_batch", IMAGES)])
 def test_results_equal_the_cpus_within_tolerance(servers, library, model, image):
-    found = [infer(servers[device], library, model, {"data_0": image})["fc6_1"] for device in ("cpu", "cuda")]
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-2, atol=1e-2 * float(np.abs(found[0]).max()))
+    results = [infer(servers[device], library, model, {"data_0": image})["fc6_1"] for device in ("cpu", "cuda")]
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-2, atol=1e-2 * float(np.abs(results[0]).max()))
 
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 def test_integer_results_equal_the_cpus(servers, library):
     rows = {name: np.arange(32, dtype=np.int32).reshape(2, 16) * factor for name, factor in (("INPUT0", 1), ("INPUT1", -(2**26)))}
-    found = [infer(servers[device], library, "simple", rows) for device in ("cpu", "cuda")]
-    for name, array in found[0].items():
-        np.testing.assert_array_equal(found[1][name], array)
+    results = [infer(servers[device], library, "simple", rows) for device in ("cpu", "cuda")]
+    for name, array in results[0].items():
+        np.testing.assert_array_equal(results[1][name], array)
 
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
@@ -96,9 +96,9 @@ def test_NVML_reports_the_utilisation(servers):
     def utilisation():
         connection = http.client.HTTPConnection("127.0.0.1", servers["cuda"].metrics_port, timeout=60)
         connection.request("GET", "/metrics")
-        found = re.findall(r'\nnv_gpu_utilization\{gpu_uuid="[^"]+"\} (\d+\.?\d*)', connection.getresponse().read().decode())
+        results = re.findall(r'\nnv_gpu_utilization\{gpu_uuid="[^"]+"\} (\d+\.?\d*)', connection.getresponse().read().decode())
         connection.close()
-        return max(map(float, found))
+        return max(map(float, results))
 
     while utilisation() == 0:  # bounded by the test's timeout
         for _ in range(20):

@@ -94,12 +94,12 @@ def test_each_level_can_be_turned_off(is_json):
 
 def test_event_loop_exceptions_are_logged_once():
     log_lines = Lines()
-    told, untold, loop = internal_error(), internal_error(), asyncio.new_event_loop()
+    reported, unreported, loop = internal_error(), internal_error(), asyncio.new_event_loop()
     loop.close()
-    told.add_note(REPORTED_NOTE)
-    log_lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": told})
+    reported.add_note(REPORTED_NOTE)
+    log_lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": reported})
     assert log_lines.text == ""
-    log_lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": untold})
+    log_lines.out.handle_loop_exception(loop, {"message": "Task exception was never retrieved", "exception": unreported})
     assert log_lines.text.endswith("ValueError: oh\nno\n")
     log_lines.out.handle_loop_exception(loop, {"message": "something"})
     assert log_lines.text.endswith("RuntimeError: something\n")

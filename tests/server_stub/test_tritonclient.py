@@ -134,11 +134,11 @@ def test_C1_densenet_returns_its_top_five_classes(flavour):
     image = np.random.Generator(np.random.Philox(2)).random((3, 224, 224), np.float32)
     asked = flavour.library.InferRequestedOutput("fc6_1", class_count=5)
     classes = flavour.call("infer", "densenet_onnx", [flavour.input("data_0", image, "FP32")], outputs=[asked]).as_numpy("fc6_1")
-    found = [text.decode().split(":") for text in classes]
-    values = [float(value) for value, _, _ in found]
-    assert len(found) == 5
+    parsed_classes = [text.decode().split(":") for text in classes]
+    values = [float(value) for value, _, _ in parsed_classes]
+    assert len(parsed_classes) == 5
     assert values == sorted(values, reverse=True)
-    assert all(label == f"CLASS {index}" for _, index, label in found)
+    assert all(label == f"CLASS {index}" for _, index, label in parsed_classes)
 
 
 def test_the_curl_example_on_simple(server):

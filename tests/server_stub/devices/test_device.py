@@ -25,7 +25,7 @@ def missing(name, **_):
 
 
 def test_a_requested_cpu_is_chosen_without_looking_for_a_gpu():
-    assert choose_device("cpu", lambda: pytest.fail("nobody asked for it")).kind == "cpu"
+    assert choose_device("cpu", lambda: pytest.fail("the CPU was requested")).kind == "cpu"
 
 
 def test_auto_reports_what_is_missing_and_cuda_fails():

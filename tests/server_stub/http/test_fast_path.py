@@ -82,9 +82,9 @@ def test_heads_of_other_requests_are_left_to_aiohttp(encoded):
 def test_bodies_above_the_limit_are_left_to_aiohttp():
     encoded = START + b"Content-Length: 100\r\n\r\n"
     assert HeadCache(99).find(encoded) is None
-    found = HeadCache(100).find(encoded)
-    assert found is not None
-    assert found[0].body_bytes == 100
+    parsed = HeadCache(100).find(encoded)
+    assert parsed is not None
+    assert parsed[0].body_bytes == 100
 
 
 def test_the_head_cache_is_bounded():

@@ -89,8 +89,8 @@ def repeat(values, delay_ms=0):
 
 
 def test_a_decoupled_model_sends_one_event_per_response(wire):
-    found = events(ask(wire, "repeat_int32", repeat([7, 8, 9]), "generate_stream"))
-    assert [(one["OUT"], one["IDX"]) for one in found] == [(7, 0), (8, 1), (9, 2)]
+    sent_events = events(ask(wire, "repeat_int32", repeat([7, 8, 9]), "generate_stream"))
+    assert [(one["OUT"], one["IDX"]) for one in sent_events] == [(7, 0), (8, 1), (9, 2)]
     assert events(ask(wire, "repeat_int32", repeat([]), "generate_stream")) == []
 
 

@@ -111,8 +111,8 @@ def test_M1_GPU_metrics_have_the_format_that_perf_analyzer_reads(start_server, c
     text = connection.getresponse().read().decode()
     connection.close()
     assert started.end()[0] == 0
-    found = {(name, uuid): float(value) for name, uuid, value in GPU_LINE.findall(text)}
-    assert found == {
+    samples_by_gpu = {(name, uuid): float(value) for name, uuid, value in GPU_LINE.findall(text)}
+    assert samples_by_gpu == {
         ("nv_gpu_utilization", "GPU-a"): 0.75,
         ("nv_gpu_power_usage", "GPU-a"): 250.5,
         ("nv_gpu_memory_used_bytes", "GPU-a"): 2e10,

@@ -62,13 +62,13 @@ def truth(repository):
     """The input, the output, and the result of ONNX Runtime, called directly on the same image."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    found = {}
+    truth_by_name = {}
     image = np.random.default_rng(1).random((1, 3, 224, 224), dtype=np.float32)
     for name, place in PLACES.items():
         session = onnxruntime.InferenceSession(repository / place, options, providers=["CPUExecutionProvider"])
         (given,), (result,) = session.get_inputs(), session.get_outputs()
-        found[name] = (given, result, image, session.run(None, {given.name: image})[0])
-    return found
+        truth_by_name[name] = (given, result, image, session.run(None, {given.name: image})[0])
+    return truth_by_name
 
 
 @pytest.mark.parametrize("name", PLACES)

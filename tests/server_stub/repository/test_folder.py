@@ -182,7 +182,7 @@ def test_clients_load_and_unload_models(explicit, tmp_path, protocol):
         file = (tmp_path / "relu" / "1" / "model.onnx").read_bytes()
         client.load_model("given", config='{"max_batch_size": 4}', files={"file:1/model.onnx": file})
         assert client.infer("given", [given]).as_numpy("y").tolist() == [[1, 0, -1]]
-        assert sorted(one.name for one in tmp_path.iterdir()) == ["late", "relu"], "what is given is not kept"
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["late", "relu"], "files given by clients are not stored"
         for path in ("../../x/1/model.onnx", "/x/1/model.onnx", "1/../../../x", "1//model.onnx", "1/model.onnx/..", "."):
             with pytest.raises(InferenceServerException, match="is not allowed; use MODEL"):
                 client.load_model("given", config="{}", files={f"file:{path}": file})

@@ -32,7 +32,7 @@ def mean_response_ns(model, arrivals_ns):
     return statistics.fmean(one.departed_ns - one.arrived_ns for one in served(model, arrivals_ns))
 
 
-def draws_ns(model, count):
+def random_service_times_ns(model, count):
     return [round(model.service.quantile_ns(uniform_share(model.seed, number, b"service"), 1)) for number in range(count)]
 
 
@@ -81,47 +81,47 @@ def test_an_arrival_before_the_previous_one_is_an_error():
 @given(gaps_ns, models)
 def test_one_server_follows_lindleys_recursion_to_the_nanosecond(gaps, model):
     model = dataclasses.replace(model, servers=1)
-    waited_ns, batches = 0, draws_ns(model, len(gaps))
-    found = served(model, itertools.accumulate(gaps))
-    for number, one in enumerate(found):
+    waited_ns, service_times_ns = 0, random_service_times_ns(model, len(gaps))
+    requests = served(model, itertools.accumulate(gaps))
+    for number, one in enumerate(requests):
         if number:
-            waited_ns = max(0, waited_ns + batches[number - 1] - gaps[number])
+            waited_ns = max(0, waited_ns + service_times_ns[number - 1] - gaps[number])
         assert one.started_ns - one.arrived_ns == waited_ns
-        assert one.departed_ns - one.started_ns == batches[number]
+        assert one.departed_ns - one.started_ns == service_times_ns[number]
 
 
 @given(gaps_ns, models)
 def test_several_servers_follow_the_kiefer_wolfowitz_recursion(gaps, model):
-    workloads_ns, batches = [0] * model.servers, draws_ns(model, len(gaps))
+    workloads_ns, service_times_ns = [0] * model.servers, random_service_times_ns(model, len(gaps))
     for number, one in enumerate(served(model, itertools.accumulate(gaps))):
         workloads_ns = sorted(max(0, left - (gaps[number] if number else 0)) for left in workloads_ns)
         assert one.started_ns - one.arrived_ns == workloads_ns[0]
-        workloads_ns[0] += batches[number]
+        workloads_ns[0] += service_times_ns[number]
 
 
 @given(gaps_ns, models, st.none() | stalls)
 def test_requests_are_served_in_order_of_arrival(gaps, model, stall):
     model = dataclasses.replace(model, stall=stall)
-    found = served(model, itertools.accumulate(gaps))
-    assert all(one.arrived_ns <= one.started_ns <= one.departed_ns for one in found)
-    assert all(one.started_ns <= other.started_ns for one, other in itertools.pairwise(found))
+    requests = served(model, itertools.accumulate(gaps))
+    assert all(one.arrived_ns <= one.started_ns <= one.departed_ns for one in requests)
+    assert all(one.started_ns <= other.started_ns for one, other in itertools.pairwise(requests))
     if model.servers == 1:
-        assert all(one.departed_ns <= other.started_ns for one, other in itertools.pairwise(found))
+        assert all(one.departed_ns <= other.started_ns for one, other in itertools.pairwise(requests))
 
 
 @given(gaps_ns, models)
 def test_no_request_waits_while_a_server_is_idle(gaps, model):
-    found = served(model, itertools.accumulate(gaps))
-    for one in found:
-        instants = {one.arrived_ns, *(other.departed_ns for other in found if one.arrived_ns <= other.departed_ns < one.started_ns)}
+    requests = served(model, itertools.accumulate(gaps))
+    for one in requests:
+        instants = {one.arrived_ns, *(other.departed_ns for other in requests if one.arrived_ns <= other.departed_ns < one.started_ns)}
         for instant in instants if one.started_ns > one.arrived_ns else ():
-            assert sum(other.started_ns <= instant < other.departed_ns for other in found if other is not one) == model.servers
+            assert sum(other.started_ns <= instant < other.departed_ns for other in requests if other is not one) == model.servers
 
 
 @given(gaps_ns, models, stalls)
 def test_no_request_departs_during_a_stall(gaps, model, stall):
-    first, *_ = found = served(dataclasses.replace(model, stall=stall), itertools.accumulate(gaps))
-    for one in found:
+    first, *_ = requests = served(dataclasses.replace(model, stall=stall), itertools.accumulate(gaps))
+    for one in requests:
         within_ns = (one.departed_ns - first.arrived_ns) % stall.period_ns
         assert within_ns < stall.period_ns - stall.duration_ns
 
@@ -129,8 +129,8 @@ def test_no_request_departs_during_a_stall(gaps, model, stall):
 @given(gaps_ns, models, stalls)
 def test_a_request_arriving_in_a_stall_that_drains_at_once_departs_at_its_end(gaps, model, stall):
     stall = dataclasses.replace(stall, drains_at_once=True)
-    first, *_ = found = served(dataclasses.replace(model, stall=stall), itertools.accumulate(gaps))
-    for one in found:
+    first, *_ = requests = served(dataclasses.replace(model, stall=stall), itertools.accumulate(gaps))
+    for one in requests:
         periods, within_ns = divmod(one.arrived_ns - first.arrived_ns, stall.period_ns)
         end_ns = first.arrived_ns + (periods + 1) * stall.period_ns
         assert one.departed_ns <= end_ns, "a stall's end empties the queue"
@@ -175,8 +175,8 @@ def test_a_stall_of_one_second_in_ten_gives_the_textbook_percentiles():
 
 @pytest.mark.parametrize("utilisation", [0.5, 0.8])
 def test_M_M_1_response_times_have_the_mean_and_quantiles_of_theory(utilisation):
-    found = served(ServiceModel(Exponential(10 * MS), seed=3), poisson_ns(100 * utilisation, 200_000))
-    responses_s = [(one.departed_ns - one.arrived_ns) / S for one in found]
+    requests = served(ServiceModel(Exponential(10 * MS), seed=3), poisson_ns(100 * utilisation, 200_000))
+    responses_s = [(one.departed_ns - one.arrived_ns) / S for one in requests]
     spare_per_s = 100 * (1 - utilisation)
     assert statistics.fmean(responses_s) == pytest.approx(1 / spare_per_s, rel=0.04)
     assert statistics.median(responses_s) == pytest.approx(math.log(2) / spare_per_s, rel=0.04)
@@ -185,8 +185,8 @@ def test_M_M_1_response_times_have_the_mean_and_quantiles_of_theory(utilisation)
 
 @pytest.mark.parametrize(("utilisation", "mean", "p95", "p99"), [(0.5, 1.5, 3.051, 4.336), (0.8, 3.0, 7.620, 11.356)])
 def test_M_D_1_response_times_have_the_mean_and_quantiles_of_theory(utilisation, mean, p95, p99):
-    found = served(ServiceModel(Linear(10 * MS)), poisson_ns(100 * utilisation, 100_000))
-    responses = [(one.departed_ns - one.arrived_ns) / (10 * MS) for one in found]
+    requests = served(ServiceModel(Linear(10 * MS)), poisson_ns(100 * utilisation, 100_000))
+    responses = [(one.departed_ns - one.arrived_ns) / (10 * MS) for one in requests]
     quantiles = statistics.quantiles(responses, n=100)
     assert statistics.fmean(responses) == pytest.approx(mean, rel=0.03)
     assert (quantiles[94], quantiles[98]) == pytest.approx((p95, p99), rel=0.06)
@@ -204,7 +204,7 @@ def test_M_M_c_waiting_times_follow_erlang_c():
 @pytest.mark.parametrize("service", [Exponential(10 * MS), Lognormal(10 * MS, 0.5), Lognormal(10 * MS, 1.0)])
 def test_service_times_follow_their_distribution(service):
     count, model = 50_000, ServiceModel(service, seed=11)
-    drawn_ns = sorted(draws_ns(model, count))
+    drawn_ns = sorted(random_service_times_ns(model, count))
     assert statistics.fmean(drawn_ns) == pytest.approx(service.mean_ns(1), rel=0.02)
 
     def share_below(value_ns):
@@ -220,10 +220,10 @@ def test_service_times_follow_their_distribution(service):
 def test_a_requests_random_values_depend_only_on_seed_and_number():
     model = ServiceModel(Exponential(10 * MS), seed=7)
     slowly, at_once = served(model, [number * S for number in range(50)]), served(model, [0] * 50)
-    batches = [one.departed_ns - one.started_ns for one in slowly]
-    assert batches == [one.departed_ns - one.started_ns for one in at_once] == draws_ns(model, 50)
-    assert batches != draws_ns(dataclasses.replace(model, seed=8), 50)
-    assert batches[:3] == [26_377_454, 2_250_045, 5_398_987], "the service times of a seed never change"
+    service_times_ns = [one.departed_ns - one.started_ns for one in slowly]
+    assert service_times_ns == [one.departed_ns - one.started_ns for one in at_once] == random_service_times_ns(model, 50)
+    assert service_times_ns != random_service_times_ns(dataclasses.replace(model, seed=8), 50)
+    assert service_times_ns[:3] == [26_377_454, 2_250_045, 5_398_987], "the service times of a seed never change"
 
 
 def test_shares_exclude_0_and_1_and_extreme_service_times_are_finite():
@@ -237,11 +237,11 @@ def test_the_configured_share_of_requests_fails_with_the_configured_error_after_
     model = ServiceModel(Exponential(10 * MS), seed=1)
     failing = dataclasses.replace(model, failures=Failures(0.1, ErrorKind.UNAVAILABLE))
     arrivals = poisson_ns(50, 20_000)
-    found = served(failing, arrivals)
-    assert [dataclasses.replace(one, failure=None) for one in found] == served(model, arrivals)
-    assert {one.failure for one in found} == {None, ErrorKind.UNAVAILABLE}
-    share = statistics.fmean(one.failure is not None for one in found)
-    assert share == pytest.approx(0.1, abs=3 * math.sqrt(0.1 * 0.9 / len(found)))
+    requests = served(failing, arrivals)
+    assert [dataclasses.replace(one, failure=None) for one in requests] == served(model, arrivals)
+    assert {one.failure for one in requests} == {None, ErrorKind.UNAVAILABLE}
+    share = statistics.fmean(one.failure is not None for one in requests)
+    assert share == pytest.approx(0.1, abs=3 * math.sqrt(0.1 * 0.9 / len(requests)))
 
 
 @pytest.mark.parametrize(("share", "kinds"), [(0.0, {None}), (1.0, {ErrorKind.INTERNAL})])
@@ -252,19 +252,19 @@ def test_the_failing_share_may_be_0_or_1(share, kinds):
 def test_a_slow_start_decays_from_the_first_request():
     model = ServiceModel(Linear(10 * MS), slow_start=SlowStart(3, 10 * S))
     first_ns = 77 * S
-    found = served(model, [first_ns, first_ns + 10 * S, first_ns + 100 * S])
-    services_ms = [(one.departed_ns - one.started_ns) / MS for one in found]
+    requests = served(model, [first_ns, first_ns + 10 * S, first_ns + 100 * S])
+    services_ms = [(one.departed_ns - one.started_ns) / MS for one in requests]
     assert services_ms == pytest.approx([30, 10 * (1 + 2 / math.e), 10], rel=1e-4)
 
 
 @pytest.mark.parametrize(("drift_per_s", "expected_ms"), [(0.01, [10, 11, 20]), (-0.01, [10, 9, 0]), (-0.1, [10, 0, 0])])
 def test_drift_adds_its_share_every_second_and_never_makes_service_negative(drift_per_s, expected_ms):
-    found = served(ServiceModel(Linear(10 * MS), drift_per_s=drift_per_s), [0, 10 * S, 100 * S])
-    assert [(one.departed_ns - one.started_ns) / MS for one in found] == expected_ms
+    requests = served(ServiceModel(Linear(10 * MS), drift_per_s=drift_per_s), [0, 10 * S, 100 * S])
+    assert [(one.departed_ns - one.started_ns) / MS for one in requests] == expected_ms
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 2**62))
 def test_rounding_errors_do_not_accumulate(first_ns):
-    found = served(ServiceModel(Linear(1_000_003)), [first_ns] * 1000)
-    assert found[-1].departed_ns == first_ns + 1000 * 1_000_003
+    requests = served(ServiceModel(Linear(1_000_003)), [first_ns] * 1000)
+    assert requests[-1].departed_ns == first_ns + 1000 * 1_000_003
