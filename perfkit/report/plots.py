@@ -7,10 +7,10 @@ from typing import Any
 
 import matplotlib as mpl
 import matplotlib.style
-from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 WIDTH_IN = 10.5
