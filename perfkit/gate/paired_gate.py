@@ -89,11 +89,7 @@ class GateRequest:
 
 
 async def run_gate(
-    request: GateRequest,
-    folder: GateFolder,
-    observer: GateObserver,
-    interruption: Interruption,
-    clock: Clock | None = None,
+    request: GateRequest, folder: GateFolder, observer: GateObserver, interruption: Interruption, clock: Clock | None = None
 ) -> Verdict:
     """Measure until there is a verdict; every pair is in the folder as soon as it ends. The caller commits the folder.
 

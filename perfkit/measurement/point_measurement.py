@@ -63,10 +63,7 @@ def make_point_measurement(
             opened=recorded.connections.opened, reconnects=recorded.connections.reconnects, retried=recorded.connections.retried
         ),
         generator=Generator(
-            workers=workers,
-            cpu_share=recorded.shares.cpu,
-            steal_share=recorded.shares.steal,
-            throttled_share=recorded.shares.throttled,
+            workers=workers, cpu_share=recorded.shares.cpu, steal_share=recorded.shares.steal, throttled_share=recorded.shares.throttled
         ),
         warnings=tuple(warnings),
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,

@@ -211,9 +211,7 @@ def _make_point(
         effective_samples={
             name: round(one.effective_samples, 1) for name, quantile in QUANTILES.items() if (one := intervals.get(quantile))
         },
-        connections=Connections(
-            **{name: _sum([part.connections for part in parts], name) for name in ("opened", "reconnects", "retried")},
-        ),
+        connections=Connections(**{name: _sum([part.connections for part in parts], name) for name in ("opened", "reconnects", "retried")}),
         generator=generator,
         server=server_figures(resources),
         gpus=gpus,

@@ -31,10 +31,7 @@ def measured():
             start_ns=1,
             end_ns=1 + window_ns,
             outcomes=outcomes,
-            times={
-                "service_time": service,
-                "failure_time": BucketCounts.of([value for outcome in failed for value in others[outcome]]),
-            },
+            times={"service_time": service, "failure_time": BucketCounts.of([value for outcome in failed for value in others[outcome]])},
             statuses=dict(statuses),
             dropped=0,
             unsent=0,
