@@ -54,7 +54,7 @@ class SimulatedMachine:
         self._random, self._candidate_run = random.Random(seed), candidate_run
         self._before, self.calls = before, []
 
-    async def __call__(self, arm, *, run, seed):
+    async def __call__(self, arm, run, seed):
         number = len(self.calls)
         if self._before is not None:
             await self._before(number)

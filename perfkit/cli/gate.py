@@ -122,7 +122,6 @@ def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
     from perfkit.gate.baseline import read_baseline
     from perfkit.gate.folder import VERDICT_FILE
     from perfkit.gate.stored_gate import stored_verdict
-    from perfkit.gate.verdict import verdict_document
 
     if any(_TARGET.match(given) for given in (options.baseline, options.candidate)):
         raise UsageError("perfkit gate: a scenario is missing: perfkit gate SCENARIO --baseline TARGET --candidate TARGET")
@@ -136,7 +135,7 @@ def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
     if options.out is not None:
         try:
             options.out.mkdir(parents=True, exist_ok=True)
-            (options.out / VERDICT_FILE).write_text(json.dumps(verdict_document(verdict), indent=1) + "\n", encoding="utf-8")
+            (options.out / VERDICT_FILE).write_text(json.dumps(verdict.document(), indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
         written = f"{options.out}{os.sep}: {VERDICT_FILE}"
@@ -146,12 +145,11 @@ def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
 
 
 def _print(verdict: "Verdict", written: str, *, as_json: bool) -> None:
-    from perfkit.gate.verdict import verdict_document
     from perfkit.report.verdict import print_verdict
 
     try:
         if as_json:
-            print(json.dumps(verdict_document(verdict), indent=1), flush=True)
+            print(json.dumps(verdict.document(), indent=1), flush=True)
         else:
             print_verdict(verdict)
             print(written, flush=True)

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator
 
 from perfkit.clock import Clock
 from perfkit.errors import PerfkitError, TargetError, UsageError
@@ -18,6 +19,7 @@ from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import LoadSpec
 from perfkit.scenario.model import Scenario
+from perfkit.scenario.target import Target
 from perfkit.target.address import Address, redacted_url
 from perfkit.target.command_server import PORT, PREFIX, command_server, command_words, free_port
 from perfkit.transport.factory import make_transport
@@ -118,27 +120,19 @@ async def running_target(arm: Arm, context: GateContext) -> AsyncIterator[Runnin
     placement = place(without_url, usable_cpus())
     address = resolve_address(scenario.target, url, context.loaded.folder)
     context.folder.mkdir(parents=True, exist_ok=True)
-    log, check = context.folder / _SERVER_LOG, _readiness_check(scenario, address, context.clock)
-    async with command_server(command, check, cpus=placement.server, log=log, clock=context.clock):
+    check = functools.partial(_why_not_ready, scenario.target, address, context.clock)
+    async with command_server(command, check, cpus=placement.server, log=context.folder / _SERVER_LOG, clock=context.clock):
         yield RunningTarget(url, placement.driver, placement.conflict)
 
 
-def _readiness_check(scenario: Scenario, address: Address, clock: Clock) -> Callable[[], Awaitable[str]]:
-    """A check that returns why the scenario's model is not ready at the address, or an empty string if it is."""
-    target = scenario.target
-    timeout_ns = min(target.timeout_ns, _READINESS_TIMEOUT_NS)
-
-    async def why_not_ready() -> str:
-        transport = make_transport(address, TransportOptions(engine=target.engine, timeout_ns=timeout_ns), clock)
-        try:
-            is_ready = await transport.is_ready(target.model, target.version)
-        except PerfkitError as error:
-            return str(error)
-        finally:
-            await transport.aclose()
-        return "" if is_ready else f"its model '{target.model}' is not ready"
-
-    return why_not_ready
+async def _why_not_ready(target: Target, address: Address, clock: Clock) -> str:
+    """Why the scenario's model is not ready at the address; empty if it is."""
+    options = TransportOptions(engine=target.engine, timeout_ns=min(target.timeout_ns, _READINESS_TIMEOUT_NS))
+    try:
+        async with contextlib.aclosing(make_transport(address, options, clock)) as transport:
+            return "" if await transport.is_ready(target.model, target.version) else f"its model '{target.model}' is not ready"
+    except PerfkitError as error:
+        return str(error)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,13 +163,7 @@ async def measure_load(spec: RunSpec, target: RunningTarget, context: GateContex
     return result
 
 
-async def measure_loads(specs: Sequence[RunSpec], target: RunningTarget, context: GateContext, name: str) -> tuple[Result, ...]:
-    """Measure several loads, one after the other, on the same server process."""
-    return tuple([await measure_load(spec, target, context, f"{name}-{number}") for number, spec in enumerate(specs)])
-
-
 def _with_spec(loaded: LoadedScenario, spec: RunSpec, target: RunningTarget) -> LoadedScenario:
-    """The scenario with the target's address and the spec's load."""
     scenario = loaded.scenario
     measure = scenario.measure.model_copy(
         update={

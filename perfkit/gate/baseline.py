@@ -8,13 +8,12 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import pydantic
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from perfkit.errors import IncomparableError, ResultError
 from perfkit.recorder.histogram import Histogram
 from perfkit.result.atomic_write import write_whole
-from perfkit.result.file import read_result
+from perfkit.result.file import parse_document, read_result
 from perfkit.result.fingerprint import build_of, canonical_scenario, commit_of, fingerprint, fingerprint_differences, host_of
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import Load, Part, Protocol, Result
@@ -92,8 +91,6 @@ class Baseline(Part):
     metrics: tuple[str, ...] | None = None
     """The gated metrics, from the scenario's `gate.metrics`; None for all."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-
     @property
     def hosts(self) -> tuple[str, ...]:
         """The ids of the machines it was measured on."""
@@ -113,29 +110,13 @@ def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Hi
     for point in result.points:
         key, number = (point.protocol, point.load), point.repetition or 0
         histogram = (histograms or {}).get((order.index(key), number)) if key in order else None
-        repetitions.append(
-            BaselineRepetition(
-                protocol=point.protocol,
-                load=point.load,
-                repetition=number,
-                duration_s=point.duration_s,
-                throughput_per_s=point.throughput_per_s,
-                error_rate=point.error_rate,
-                times_ns={name: getattr(point.times, name) for name in PERCENTILES},
-                hdr="" if histogram is None else histogram.encode(),
-            )
-        )
-    points = tuple(
-        BaselinePoint(
-            protocol=point.protocol,
-            load=point.load,
-            throughput_per_s=point.throughput_per_s,
-            times_ns={name: getattr(point.times, name) if point.times.count else None for name in PERCENTILES},
-            scheduled=point.requests.scheduled,
-            ok=point.requests.ok,
-        )
-        for point in result.summary
-    )
+        times_ns = {name: getattr(point.times, name) for name in PERCENTILES}
+        own = {"repetition": number, "times_ns": times_ns, "hdr": "" if histogram is None else histogram.encode()}
+        repetitions.append(BaselineRepetition.model_validate({**dict(point), **own}))
+    points = []
+    for point in result.summary:
+        times_ns = {name: getattr(point.times, name) if point.times.count else None for name in PERCENTILES}
+        points.append(BaselinePoint.model_validate({**dict(point), **dict(point.requests), "times_ns": times_ns}))
     seed = (result.scenario.get("workload") or {}).get("seed")
     run = BaselineRun(
         started_at=result.started_at,
@@ -143,7 +124,7 @@ def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Hi
         build=build_of(result),
         host_id=host_of(result),
         seed=seed if isinstance(seed, int) else None,
-        points=points,
+        points=tuple(points),
         repetitions=tuple(repetitions),
         faults=tuple(_faults(result)),
     )
@@ -180,13 +161,7 @@ def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Basel
     if not (isinstance(schema, str) and schema.startswith(_FAMILY)):
         result, folder = read_result(path)
         return baseline_from_result(result, _histograms(folder, result) if with_histograms else None)
-    if schema != SCHEMA:
-        raise ResultError(f"{path}: this perfkit reads {SCHEMA}, found {schema!r}: a newer perfkit may read it")
-    try:
-        baseline = Baseline.model_validate(document)
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        raise ResultError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    baseline = parse_document(path, document, Baseline, SCHEMA)
     if not baseline.runs:
         raise ResultError(f"{path}: runs: this baseline has no runs; make it again with `perfkit baseline`")
     return baseline
@@ -196,7 +171,7 @@ def write_baseline(path: pathlib.Path, baseline: Baseline) -> None:
     """Write the file in one step, indented so that versions can be compared line by line; raises ResultError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(baseline.model_dump(mode="json", by_alias=True), indent=1) + "\n")
+        write_whole(path, json.dumps(baseline.document(), indent=1) + "\n")
     except OSError as error:
         raise ResultError(f"{path}: cannot be written: {error.strerror}") from None
 
@@ -212,7 +187,6 @@ def _document(path: pathlib.Path) -> object:
 
 
 def _histograms(folder: pathlib.Path, result: Result) -> dict[tuple[int, int], Histogram]:
-    """Each repetition's times from the log, by the summary's index and the repetition."""
     histograms: dict[tuple[int, int], Histogram] = {}
     for key, _, histogram in read_times(folder, result):
         histograms.setdefault(key, Histogram()).add(histogram)

@@ -6,12 +6,12 @@ import shutil
 from typing import Annotated, Any, TypeVar
 
 import pydantic
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.gate.pairs import Pair
 from perfkit.gate.verdict import SCHEMA as VERDICT_SCHEMA
-from perfkit.gate.verdict import Verdict, verdict_document
+from perfkit.gate.verdict import Verdict
 from perfkit.result.atomic_write import put_in_place, write_whole
 from perfkit.result.model import Part
 
@@ -59,8 +59,6 @@ class GateManifest(Part):
     """The files that the arms' commands name, with their state; see `Arm.files`."""
     settings: Annotated[FixedSettings | None, Field(alias="fixed")] = None
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-
 
 class GateFolder:
     """Stores the progress of a gate; an interrupted gate with the same folder continues from there.
@@ -99,11 +97,11 @@ class GateFolder:
     def add(self, pair: Pair) -> None:
         """Store a measured pair."""
         self.pairs.append(pair)
-        self._write(PAIRS_FILE, [stored.model_dump(mode="json") for stored in self.pairs])
+        self._write(PAIRS_FILE, [stored.document() for stored in self.pairs])
 
     def commit(self, verdict: Verdict) -> pathlib.Path:
         """Add the verdict and rename the folder to its final name, replacing an earlier gate's."""
-        self._write(VERDICT_FILE, verdict_document(verdict))
+        self._write(VERDICT_FILE, verdict.document())
         try:
             put_in_place(self.partial, self._resolved)
         except OSError as error:
@@ -144,7 +142,7 @@ class GateFolder:
             raise ResultError(f"{file}: cannot be read: {first}; remove {self.partial} to start over") from None
 
     def _write_manifest(self) -> None:
-        self._write(MANIFEST_FILE, self.manifest.model_dump(mode="json", by_alias=True))
+        self._write(MANIFEST_FILE, self.manifest.document())
 
     def _write(self, name: str, document: Any) -> None:
         try:

@@ -54,9 +54,9 @@ class Metric:
 
     def scaled(self, difference: float | None) -> float | None:
         """A difference as candidate ÷ baseline, or as it is for a share; None for an unbounded one."""
-        if difference is None or math.isinf(difference) or self.is_share:
-            return None if difference is None or math.isinf(difference) else difference
-        return math.exp(-difference if self.unit == "per_s" else difference)
+        if difference is None or math.isinf(difference):
+            return None
+        return difference if self.is_share else math.exp(-difference if self.unit == "per_s" else difference)
 
 
 def build_comparison(
@@ -69,8 +69,8 @@ def build_comparison(
     confidence: float,
     pairs: int,
     verdict: MetricVerdict,
-    adjusted_p: float | None,
-    detectable_difference: float | None,
+    adjusted_p: float | None = None,
+    detectable_difference: float | None = None,
 ) -> Comparison:
     """The comparison of a metric; `difference`, its `limits` and `detectable_difference` are as `Metric.difference` gives them."""
     effect = detectable_difference
@@ -101,24 +101,21 @@ def build_comparison(
         baseline_values=tuple(baseline_values),
         candidate_values=tuple(candidate_values),
     )
-    return with_reason(comparison)
+    return comparison.model_copy(update={"reason": f"{comparison.title}: {format_change(comparison)}{_explanation(comparison)}."})
 
 
-def with_reason(comparison: Comparison) -> Comparison:
-    """The comparison with the sentence that explains its verdict."""
+def _explanation(comparison: Comparison) -> str:
     band, margin = (
         f"{100 * value:g} {'%' if comparison.scale == 'ratio' else 'percentage point' + 's' * (value != 0.01)}"
         for value in (comparison.noise_band, comparison.margin)
     )
     if comparison.interval is None:
-        ending = "; the variation from run to run is unknown"
-    elif not comparison.gated:
-        ending = "; for information only"
-    elif comparison.verdict == "regressed":
+        return "; the variation from run to run is unknown"
+    if not comparison.gated:
+        return "; for information only"
+    if comparison.verdict == "regressed":
         p = "" if comparison.adjusted_p is None else f" (adjusted p {comparison.adjusted_p:.2g})"
-        ending = f", worse by more than the noise band of {band}{p}"
-    elif comparison.verdict == "pass":
-        ending = f", within the margin of {margin}"
-    else:
-        ending = f": neither a regression beyond the noise band of {band} nor a change within the margin of {margin} is shown"
-    return comparison.model_copy(update={"reason": f"{comparison.title}: {format_change(comparison)}{ending}."})
+        return f", worse by more than the noise band of {band}{p}"
+    if comparison.verdict == "pass":
+        return f", within the margin of {margin}"
+    return f": neither a regression beyond the noise band of {band} nor a change within the margin of {margin} is shown"

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import perfkit
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import MeasurementError, UsageError
-from perfkit.gate.arm import Arm, GateContext, measure_loads, running_target
-from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs
+from perfkit.gate.arm import Arm, GateContext, measure_load, running_target
+from perfkit.gate.folder import GateFolder, GateInputs
 from perfkit.gate.paired_decision import Decision, MetricChoice, decide_control, decide_pairs
 from perfkit.gate.pairs import ArmName, ArmRun, GateObserver, Pair, PairKind, arm_run, run_pairs
 from perfkit.gate.trial import run_specs, run_trial
@@ -102,6 +102,7 @@ async def run_gate(
     interruption.set_task(task)
     context = GateContext(request.loaded, interruption, clock, folder.runs)
     control: tuple[Comparison, ...] = ()
+
     try:
         if (settings := folder.manifest.settings) is None:
             trial = await run_trial(request.arms, context, observer.message)
@@ -112,52 +113,27 @@ async def run_gate(
             settings = trial.settings.model_copy(update={"notes": notes, "environment": _environment(trial.results)})
             folder.fix(settings)
         observer.gate_started(request.rule.looks, request.control_pairs, len(folder.pairs))
-        if request.control_pairs:
-            decision = await _decide_after_pairs(
-                "control",
-                lambda pairs: decide_control(pairs, request.control_pairs, request.choice),
-                request,
-                settings,
-                folder,
-                observer,
-                context,
+
+        async def run_arm(arm: ArmName, run: str, seed: int) -> ArmRun:
+            specs = run_specs(request.loaded.scenario, settings, seed)
+            async with running_target(request.arms[arm], context) as target:
+                return arm_run([await measure_load(spec, target, context, f"{run}-{number}") for number, spec in enumerate(specs)])
+
+        async def measure(kind: PairKind, decide: Callable[[Sequence[Pair]], Decision | None]) -> Decision:
+            seed, pairs = folder.manifest.seed, folder.pairs
+            return await run_pairs(
+                kind, seed=seed, earlier=pairs, run_arm=run_arm, store=folder.add, decide=decide, observer=observer, clock=context.clock
             )
+
+        if request.control_pairs:
+            decision = await measure("control", lambda pairs: decide_control(pairs, request.control_pairs, request.choice))
             control = decision.comparisons
             if decision.kind == "invalid":
                 return _verdict(request, folder, dataclasses.replace(decision, comparisons=()), control)
-        decision = await _decide_after_pairs(
-            "pair", lambda pairs: decide_pairs(request.rule, pairs, request.choice), request, settings, folder, observer, context
-        )
+        decision = await measure("pair", lambda pairs: decide_pairs(request.rule, pairs, request.choice))
     except MeasurementError as error:
         decision = Decision("invalid", (f"{error}.".replace("..", "."),))
     return _verdict(request, folder, decision, control)
-
-
-async def _decide_after_pairs(
-    kind: PairKind,
-    decide: Callable[[Sequence[Pair]], Decision | None],
-    request: GateRequest,
-    settings: FixedSettings,
-    folder: GateFolder,
-    observer: GateObserver,
-    context: GateContext,
-) -> Decision:
-    """Measure pairs of one kind until `decide` returns a decision."""
-
-    async def run_arm(arm: ArmName, *, run: str, seed: int) -> ArmRun:
-        async with running_target(request.arms[arm], context) as target:
-            return arm_run(await measure_loads(run_specs(request.loaded.scenario, settings, seed), target, context, run))
-
-    return await run_pairs(
-        kind,
-        seed=folder.manifest.seed,
-        earlier=folder.pairs,
-        run_arm=run_arm,
-        store=folder.add,
-        decide=decide,
-        observer=observer,
-        clock=context.clock,
-    )
 
 
 def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, control: tuple[Comparison, ...]) -> Verdict:
@@ -186,7 +162,6 @@ def _verdict(request: GateRequest, folder: GateFolder, decision: Decision, contr
 
 
 def _scope_notes(request: GateRequest) -> list[str]:
-    """The limits of the verdict that follow from the request."""
     notes = []
     if request.baseline.command is None:
         notes.append(
@@ -211,6 +186,5 @@ def _arm_differences(results: Mapping[ArmName, Result], *, may_differ: bool) -> 
 
 
 def _environment(results: Mapping[ArmName, Result]) -> dict[str, Any]:
-    """The environment that both arms share, and each arm's server."""
     shared = {key: value for key, value in results["baseline"].environment.items() if key != "target"}
     return {**shared, **{arm: result.environment.get("target") for arm, result in results.items()}}

@@ -5,8 +5,8 @@ A pair is one run of each arm, in random order.
 
 import random
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
@@ -16,6 +16,8 @@ from perfkit.units import NS_PER_S
 _T = TypeVar("_T")
 ArmName = Literal["baseline", "candidate"]
 PairKind = Literal["pair", "control"]
+ArmRunner: TypeAlias = Callable[[ArmName, str, int], Awaitable["ArmRun"]]
+"""Measures one run of an arm, from its name, the name of the run's result folders, and the seed."""
 ARMS: tuple[ArmName, ...] = ("baseline", "candidate")
 PERCENTILES = ("p50", "p95", "p99", "p99_9")
 FIGURES = ("throughput", *PERCENTILES)
@@ -45,12 +47,10 @@ class ArmRun(Part):
     @property
     def invalid(self) -> MeasurementWarning | None:
         """Why the load generator was the bottleneck at one of the points; None if it was not."""
-        faulty = next((point for point in self.points if not point.valid), None)
-        if faulty is None:
+        if (faulty := next((point for point in self.points if not point.valid), None)) is None:
             return None
-        cause = next((warning for warning in faulty.warnings if warning.code in _INVALIDATING), None)
-        if cause is None:
-            return MeasurementWarning(code="invalid", message=f"{faulty.load_point}: nothing was sent.")
+        unsent = MeasurementWarning(code="invalid", message="nothing was sent.")
+        cause = next((warning for warning in faulty.warnings if warning.code in _INVALIDATING), unsent)
         return MeasurementWarning(code=cause.code, message=f"{faulty.load_point}: {cause.message}")
 
 
@@ -76,17 +76,6 @@ class Pair(Part):
     def invalid(self) -> MeasurementWarning | None:
         """Why the pair is discarded; None if it is usable. The rule treats both arms alike, so it favours neither."""
         return self.baseline.invalid or self.candidate.invalid
-
-
-class ArmRunner(Protocol):
-    """Measures one run of an arm."""
-
-    async def __call__(self, arm: ArmName, *, run: str, seed: int) -> ArmRun:
-        """Start the arm's server if perfkit owns it, and measure its load points; `run` names the run's result folders.
-
-        Raises TargetError if the target is lost, CancelledError if the gate is interrupted.
-        """
-        ...
 
 
 class GateObserver(Protocol):
@@ -164,7 +153,7 @@ async def run_pairs(
         usable = sum(pair.invalid is None for pair in pairs)
         observer.pair_started(kind, usable, order, statistics.mean(lengths_s) if lengths_s else None)
         start_ns = clock.now_ns()
-        runs = {arm: await run_arm("baseline" if kind == "control" else arm, run=f"{number:03}-{arm}", seed=arrivals) for arm in order}
+        runs = {arm: await run_arm("baseline" if kind == "control" else arm, f"{number:03}-{arm}", arrivals) for arm in order}
         pair = Pair(number=number, kind=kind, seed=arrivals, first=order[0], baseline=runs["baseline"], candidate=runs["candidate"])
         store(pair)
         pairs.append(pair)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric, build_comparison, with_reason
+from perfkit.gate.metrics import ERROR_RATE, ERROR_RATE_BAND, Metric, build_comparison
 from perfkit.gate.verdict import Comparison, MetricVerdict
 from perfkit.stats.distributions import student_t_quantile, student_t_tail
 from perfkit.stats.paired import FALSE_ALARM_RATE, PASS_RATE, POWER, Rule, holm
@@ -129,27 +129,17 @@ def _error_rate(rule: Rule, counts: RequestCounts, points: int) -> Comparison:
         verdict = "regressed"
     elif usual.high is not None and usual.high < ERROR_RATE_MARGIN:
         verdict = "pass"
-    return with_reason(
-        Comparison(
-            metric=ERROR_RATE,
-            load_point=counts.load_point,
-            unit="share",
-            better="lower",
-            scale="difference",
-            baseline=_share(sides[0], _CONFIDENCE).value,
-            candidate=_share(sides[1], _CONFIDENCE).value,
-            estimate=usual.value,
-            interval=(usual.low, usual.high),
-            confidence=_CONFIDENCE,
-            pairs=rule.looks[0],
-            noise_band=ERROR_RATE_BAND,
-            margin=ERROR_RATE_MARGIN,
-            verdict=verdict,
-            reason="",
-            baseline_values=tuple(_share([run], _CONFIDENCE).value for run in sides[0]),
-            candidate_values=tuple(_share([run], _CONFIDENCE).value for run in sides[1]),
-        )
+    comparison = build_comparison(
+        Metric(ERROR_RATE, counts.load_point, "share", ERROR_RATE_MARGIN),
+        *([_share([run], _CONFIDENCE).value for run in side] for side in sides),
+        difference=usual.value,
+        limits=(usual.low, usual.high),
+        confidence=_CONFIDENCE,
+        pairs=rule.looks[0],
+        verdict=verdict,
     )
+    pooled = zip(("baseline", "candidate"), (_share(side, _CONFIDENCE).value for side in sides), strict=True)
+    return comparison.model_copy(update=dict(pooled))
 
 
 def _share(runs: Sequence[tuple[int, int]], confidence: float) -> Estimate:

@@ -72,7 +72,6 @@ def _missing_metrics(baseline: Baseline, candidate: Baseline) -> Iterator[str]:
 
 
 def _common_keys(runs: Sequence[BaselineRun]) -> list[_Key]:
-    """The metrics and load points that every run has."""
     values = [_values(run) for run in runs]
     return [key for key in values[0] if all(key in others for others in values[1:])]
 
@@ -90,8 +89,6 @@ def _values(run: BaselineRun) -> dict[_Key, float]:
 
 
 class _StoredGate:
-    """The two sides of a stored gate."""
-
     def __init__(self, baseline: Baseline, candidate: Baseline, labels: tuple[str, str], started_at: str) -> None:
         self._baseline, self._candidate, self._labels, self._started_at = baseline, candidate, labels, started_at
         hosts = set(candidate.hosts)
@@ -120,10 +117,7 @@ class _StoredGate:
             RequestCounts(title, _request_counts(self._baseline_runs, title), _request_counts(self._candidate.runs, title))
             for title in points
         ]
-        comparisons = [
-            *compare_runs(self._rule, [self._run_values(metric) for metric in metrics]),
-            *compare_error_rates(self._rule, counts),
-        ]
+        comparisons = compare_runs(self._rule, [self._run_values(metric) for metric in metrics]) + compare_error_rates(self._rule, counts)
         gated = [comparison for comparison in comparisons if comparison.gated]
         verdicts = {comparison.verdict for comparison in gated}
         kind: VerdictKind = "regressed" if "regressed" in verdicts else "inconclusive" if "inconclusive" in verdicts else "pass"
@@ -151,7 +145,6 @@ class _StoredGate:
         )
 
     def _gated_keys(self) -> list[_Key]:
-        """The metrics that are gated if there are enough requests for them."""
         points = self._baseline_runs[0].points
         return [(name, point.title) for point in points for name in MARGINS if self._margin(name, point) is not None]
 
@@ -222,10 +215,7 @@ def _column(key: _Key, runs: Sequence[BaselineRun]) -> tuple[float, ...]:
 
 
 def _runs_by_host(runs: Sequence[BaselineRun]) -> list[list[BaselineRun]]:
-    hosts: dict[str, list[BaselineRun]] = {}
-    for run in runs:
-        hosts.setdefault(run.host_id, []).append(run)
-    return list(hosts.values())
+    return [[run for run in runs if run.host_id == host] for host in dict.fromkeys(run.host_id for run in runs)]
 
 
 def _reasons(kind: VerdictKind, gated: Sequence[Comparison]) -> list[str]:

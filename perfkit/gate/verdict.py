@@ -1,12 +1,12 @@
 """The verdict of a gate, `perfkit.verdict/1`, as frozen values: the same for a paired and a stored gate.
 
-The JSON keys are the field names: `verdict_document` writes a verdict, `Verdict.model_validate` reads one. `estimate` and `interval`
+The JSON keys are the field names: `Verdict.document` writes a verdict, `Verdict.model_validate` reads one. `estimate` and `interval`
 are candidate ÷ baseline where `scale` is "ratio", and candidate − baseline where it is "difference".
 """
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from perfkit.result.model import Part
 
@@ -99,8 +99,6 @@ class Verdict(Part):
     perfkit_version: str = ""
     environment: dict[str, Any] = Field(default_factory=dict)
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-
     @property
     def gated(self) -> tuple[Comparison, ...]:
         """The comparisons that count for the verdict."""
@@ -112,11 +110,6 @@ class Verdict(Part):
         effects = [comparison.minimum_detectable_effect for comparison in self.gated if comparison.scale == "ratio"]
         known = [effect for effect in effects if effect is not None]
         return max(known) if known and len(known) == len(effects) else None
-
-
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
-    """Convert the verdict to plain values for JSON, in the order of the schema."""
-    return verdict.model_dump(mode="json", by_alias=True)
 
 
 def format_change(comparison: Comparison) -> str:

@@ -6,6 +6,7 @@ import json
 import pathlib
 import shutil
 from collections.abc import Iterator
+from typing import TypeVar
 
 import pydantic
 
@@ -16,6 +17,7 @@ from perfkit.result.model import SCHEMA, Result, result_document
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.telemetry.series import Series
 
+_Model = TypeVar("_Model", bound=pydantic.BaseModel)
 RESULT_FILE = "result.json"
 _RESULT_ENTRIES = {RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE, "report.html", "report.md", "plots"}
 
@@ -109,11 +111,16 @@ def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
         raise ResultError(f"{path}: there is no {RESULT_FILE}; give a folder that `perfkit run` wrote") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ResultError(f"{file}: cannot be read: {error}") from None
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA:
-        raise ResultError(f"{file}: this perfkit reads {SCHEMA}, found {schema!r}: a newer perfkit may read it")
+    return parse_document(file, document, Result, SCHEMA), file.parent
+
+
+def parse_document(file: pathlib.Path, document: object, model: type[_Model], schema: str) -> _Model:
+    """A file's JSON document as a model; raises ResultError if it has another schema or does not fit the model."""
+    found = document.get("schema") if isinstance(document, dict) else None
+    if found != schema:
+        raise ResultError(f"{file}: this perfkit reads {schema}, found {found!r}: a newer perfkit may read it")
     try:
-        return Result.model_validate(document), file.parent
+        return model.model_validate(document)
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         raise ResultError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None

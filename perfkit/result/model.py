@@ -21,7 +21,11 @@ Protocol = Literal["http", "grpc"]
 class Part(pydantic.BaseModel):
     """The base of all parts: frozen, and tolerant of keys of later versions."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+
+    def document(self) -> dict[str, Any]:
+        """The part as JSON values, in the order of the schema."""
+        return self.model_dump(mode="json", by_alias=True)
 
 
 class Distribution(Part):
@@ -299,12 +303,10 @@ class Result(Part):
     search: Search | None = None
     """Only for a `search` load."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
-
 
 def result_document(result: Result) -> dict[str, Any]:
     """The result as JSON values, in the order of the schema."""
-    document: dict[str, Any] = result.model_dump(mode="json", by_alias=True)
+    document = result.document()
     if result.search is None:
         del document["search"]
     return document

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.gate.metrics import Metric
 from perfkit.gate.paired_decision import PairedValues, compare_pairs, judge
-from perfkit.gate.verdict import Verdict, format_change, verdict_document
+from perfkit.gate.verdict import Verdict, format_change
 from perfkit.stats.paired import decide, rule_for
 
 POINT = "http, concurrency 4"
@@ -83,7 +83,7 @@ def test_a_verdict_survives_writing_and_reading():
         kind="pass", reasons=("Fine.",), mode="paired", scenario="x", baseline="http://a", candidate="http://b", false_alarm_rate=0.01,
         pairs=12, looks=(12, 16, 20), comparisons=comparisons, started_at="2026-01-02T03:04:05.678+00:00",
     )  # fmt: skip
-    document = verdict_document(verdict)
+    document = verdict.document()
     assert document["schema"] == "perfkit.verdict/1"
     assert Verdict.model_validate(document) == verdict
     assert [one.metric for one in verdict.gated] == ["throughput", "p99", "error_rate"]
