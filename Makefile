@@ -31,7 +31,7 @@ format: .venv/dev.stamp
 
 proto: .venv/dev.stamp  ## compile perfkit/protocol/v2.proto
 	$(BIN)/python -m grpc_tools.protoc -I perfkit/protocol --descriptor_set_out=perfkit/protocol/v2.binpb \
-	  --mypy_out=perfkit/protocol --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy v2.proto
+	  --pyi_out=perfkit/protocol v2.proto
 
 constraints:  ## write constraints.txt anew from the newest versions that fit
 	rm -rf .venv && $(PYTHON) -m venv .venv && $(PIP) install -q -e '.[server,dev]'

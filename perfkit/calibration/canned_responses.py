@@ -68,8 +68,8 @@ def grpc_responses() -> dict[str, GrpcResponse]:
         name=MODEL,
         platform="canned",
         backend="canned",
-        input=[v2_pb2.ModelInput(name=INPUT, data_type=v2_pb2.DataType.Value("TYPE_FP32"), dims=[-1])],
-        output=[v2_pb2.ModelOutput(name=OUTPUT, data_type=v2_pb2.DataType.Value("TYPE_FP32"), dims=[len(OUTPUT_VALUES)])],
+        input=[v2_pb2.ModelInput(name=INPUT, data_type="TYPE_FP32", dims=[-1])],
+        output=[v2_pb2.ModelOutput(name=OUTPUT, data_type="TYPE_FP32", dims=[len(OUTPUT_VALUES)])],
     )
     messages = {
         "ServerLive": v2_pb2.ServerLiveResponse(live=True),

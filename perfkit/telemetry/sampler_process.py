@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from perfkit.clock import MonotonicClock
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from perfkit.telemetry.host.generator import GeneratorSampler
-from perfkit.telemetry.messages import (
-    FollowWorkers,
-    IntervalTimes,
-    PublishMetrics,
-    Started,
-    TelemetryConfig,
-    WindowReport,
-    WindowRequest,
-)
+from perfkit.telemetry.messages import FollowWorkers, IntervalTimes, PublishMetrics, Started, TelemetryConfig, WindowReport, WindowRequest
 from perfkit.telemetry.sampler_thread import SamplerThread
 from perfkit.telemetry.series import Sampler, SamplerReport, Series
 

@@ -33,12 +33,7 @@ def test_a_good_machine_has_no_findings():
 
 def test_unknown_facts_are_no_findings():
     unknown = dataclasses.replace(
-        GOOD,
-        governors=frozenset(),
-        can_boost=None,
-        clock_source=None,
-        ephemeral_ports=None,
-        time_wait_sockets=None,
+        GOOD, governors=frozenset(), can_boost=None, clock_source=None, ephemeral_ports=None, time_wait_sockets=None
     )
     assert find_problems(unknown, IDLE, CALIBRATED) == []
 

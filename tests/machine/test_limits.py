@@ -4,14 +4,7 @@ import resource
 
 import pytest
 
-from perfkit.machine.limits import (
-    count_ephemeral_ports,
-    cpu_cgroups,
-    cpu_quota,
-    hard_open_file_limit,
-    raise_open_file_limit,
-    throttled_ns,
-)
+from perfkit.machine.limits import count_ephemeral_ports, cpu_cgroups, cpu_quota, hard_open_file_limit, raise_open_file_limit, throttled_ns
 
 
 def test_the_smallest_quota_of_either_version_counts(write):

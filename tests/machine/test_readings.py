@@ -5,14 +5,7 @@ import os
 
 import pytest
 
-from perfkit.machine.readings import (
-    BusyMeter,
-    CpuTimes,
-    observe_idle,
-    read_machine_counters,
-    read_process_counters,
-    read_tcp_sockets,
-)
+from perfkit.machine.readings import BusyMeter, CpuTimes, observe_idle, read_machine_counters, read_process_counters, read_tcp_sockets
 from tests.clocks import SettableClock
 
 THROTTLED = "nr_periods {0}\nnr_throttled {0}\nthrottled_time {0}\n"

@@ -5,7 +5,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import sysconfig
 
 import ml_dtypes
 import numpy as np
@@ -687,22 +686,8 @@ def test_our_messages_live_beside_tritonclients():
 def regenerated(tmp_path_factory):
     """What protoc makes of `v2.proto` today."""
     folder = tmp_path_factory.mktemp("regenerated")
-    plugin = pathlib.Path(sysconfig.get_path("scripts")) / "protoc-gen-mypy"
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "grpc_tools.protoc",
-            "-I",
-            str(SOURCES),
-            f"--descriptor_set_out={folder / 'v2.binpb'}",
-            f"--mypy_out={folder}",
-            f"--plugin=protoc-gen-mypy={plugin}",
-            "v2.proto",
-        ],
-        check=True,
-        capture_output=True,
-    )
+    outputs = (f"--descriptor_set_out={folder / 'v2.binpb'}", f"--pyi_out={folder}")
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", "-I", str(SOURCES), *outputs, "v2.proto"], check=True, capture_output=True)
     return folder
 
 

@@ -220,12 +220,7 @@ def test_no_binary_output_is_asked_of_a_server_without_the_extension():
 
 
 def test_json_and_binary_tensors_mix_in_one_request():
-    request = InferRequest(
-        "m",
-        (FIRST, SECOND),
-        (RequestedOutput("X", binary=False), RequestedOutput("Y")),
-        plain_inputs=frozenset({"A"}),
-    )
+    request = InferRequest("m", (FIRST, SECOND), (RequestedOutput("X", binary=False), RequestedOutput("Y")), plain_inputs=frozenset({"A"}))
     headers, buffers = rest.encode_infer_request(request)
     assert json.loads(bytes(buffers[0])) == {
         "inputs": [

@@ -48,13 +48,7 @@ class FakeNvml:
         """What a sampler reports of a script, in windows given in the script's seconds; see player.py."""
         path = self.folder / "script.txt"
         path.write_text(EPOCH + script)
-        order = {
-            "windows": windows,
-            "rate_per_s": rate_per_s,
-            "idle_s": idle_s,
-            "server_pids": server_pids,
-            "count_calls": count_calls,
-        }
+        order = {"windows": windows, "rate_per_s": rate_per_s, "idle_s": idle_s, "server_pids": server_pids, "count_calls": count_calls}
         command = [sys.executable, str(FOLDER / "player.py")]
         played = subprocess.run(
             command, input=json.dumps(order), env=self.environment(path), capture_output=True, text=True, check=False, cwd=self.folder

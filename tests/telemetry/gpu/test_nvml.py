@@ -40,10 +40,7 @@ def test_a_missing_driver_is_noted_and_nothing_is_sampled(tmp_path):
             "The NVIDIA driver and its library have different versions, as after an update without reboot: no GPU is sampled.",
         ),
         (FAILING.format("nvmlInitWithFlags", 999), "NVML cannot be opened (Unknown Error): no GPU is sampled."),
-        (
-            FAILING.format("nvmlDeviceGetCount_v2", 999),
-            "NVML cannot list the GPUs (Unknown Error): no GPU is sampled.",
-        ),
+        (FAILING.format("nvmlDeviceGetCount_v2", 999), "NVML cannot list the GPUs (Unknown Error): no GPU is sampled."),
         ("driver 550\n", "The NVIDIA driver reports no GPU: no GPU is sampled."),
         (
             FAILING.format("nvmlDeviceGetHandleByIndex_v2", 4),

@@ -88,10 +88,7 @@ def test_counters_that_fell_have_no_difference(after):
     assert (counts, codes(warnings)) == (None, ["server_counters_reset"])
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [([5, 900, 5], [910]), ([5], [910, 10, 910]), ([7, 3], [9])],
-)
+@pytest.mark.parametrize(("before", "after"), [([5, 900, 5], [910]), ([5], [910, 10, 910]), ([7, 3], [9])])
 def test_counters_that_change_while_nothing_is_sent_mean_replicas(before, after):
     quiet, loaded = ([reading(statistics(count)) for count in counts] for counts in (before, after))
     counts, warnings = difference(quiet, loaded, AnswerTotals(5))
