@@ -70,8 +70,8 @@ class RecordingObserver:
     def __init__(self):
         self.started, self.finished = [], []
 
-    def pair_started(self, kind, usable, order, seconds_a_pair):
-        self.started.append((kind, usable, order, seconds_a_pair))
+    def pair_started(self, kind, usable, order, seconds_per_pair):
+        self.started.append((kind, usable, order, seconds_per_pair))
 
     def pair_finished(self, pair):
         self.finished.append(pair)

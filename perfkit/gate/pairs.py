@@ -87,8 +87,8 @@ class GateObserver(Protocol):
     def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
         """The pairs begin; `done` of them were measured before an interruption."""
 
-    def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_a_pair: float | None) -> None:
-        """A pair starts after `usable` ones; `seconds_a_pair` is None until one has been measured."""
+    def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_per_pair: float | None) -> None:
+        """A pair starts after `usable` ones; `seconds_per_pair` is None until one has been measured."""
 
     def pair_finished(self, pair: Pair) -> None:
         """Both arms of a pair were measured."""

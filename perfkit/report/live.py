@@ -86,14 +86,14 @@ class LiveGate:
         if done:
             self.message(f"continuing after {done} completed pair{'s' * (done > 1)}")
 
-    def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_a_pair: float | None) -> None:
+    def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_per_pair: float | None) -> None:
         """See `GateObserver.pair_started`."""
         looks = self._looks if kind == "pair" else (self._control_pairs,)
         ahead = [look for look in looks if look > usable]
         of = f"{ahead[0]} to {ahead[-1]}" if len(ahead) > 1 else str(ahead[0])
         left = ""
-        if seconds_a_pair is not None:
-            ends = list(dict.fromkeys(_minutes((look - usable) * seconds_a_pair) for look in (ahead[0], ahead[-1])))
+        if seconds_per_pair is not None:
+            ends = list(dict.fromkeys(_minutes((look - usable) * seconds_per_pair) for look in (ahead[0], ahead[-1])))
             left = f", {' to '.join(ends)} left"
         self.message(f"{_PAIRS[kind]} {usable + 1} of {of}{left}: {order[0]} first")
 

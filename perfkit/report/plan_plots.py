@@ -244,10 +244,7 @@ def held_out_figure(plan: CapacityPlan) -> Figure | None:
         panel.set_title(f"{one.name}: {validation.model.split(',')[0]}, {'holds' if validation.is_accepted else 'rejected'}")
         panel.set_xlabel("arrival rate (requests per second)")
         panel.set_ylabel("predicted − measured (%)")
-    handles = [
-        legend_key(color=BLUE, marker="o", ls="", label="mean"),
-        legend_key(color=VERMILLION, marker="s", ls="", label="p99"),
-    ]
+    handles = [legend_key(color=BLUE, marker="o", ls="", label="mean"), legend_key(color=VERMILLION, marker="s", ls="", label="p99")]
     handles.append(legend_key(color=MUTED, lw=0.8, ls=":", label="allowed"))
     figure.legend(handles=handles, loc="outside right upper")
     return figure

@@ -88,8 +88,7 @@ def test_random_booleans_are_both():
 
 
 @pytest.mark.parametrize(
-    ("datatype", "again"),
-    [(Datatype.UINT8, 2**8), (Datatype.UINT16, 2**16), (Datatype.BF16, 2**8), (Datatype.FP16, 2**11)],
+    ("datatype", "again"), [(Datatype.UINT8, 2**8), (Datatype.UINT16, 2**16), (Datatype.BF16, 2**8), (Datatype.FP16, 2**11)]
 )
 def test_arange_starts_again_where_a_type_stops_holding_every_integer(datatype, again):
     values = tensor_to_array(tensor_from_array("A", datatype, generate_values("arange", datatype, (70_000,), seeded())))
