@@ -14,7 +14,7 @@ from perfkit.target.address import Address, Protocol
 from perfkit.target.bundled_server import BundledServer, bundled_server
 from perfkit.transport.base import Outcome, Transport
 from perfkit.workload.expectation import Expectation
-from perfkit.workload.requests import as_plain, make_requests, payload_sha256, size_of_batches
+from perfkit.workload.requests import as_plain, make_requests, payload_sha256, resolve_batch_size
 
 _LONGEST_ERROR = 1000
 _BINARY_EXTENSION = "binary_tensor_data"
@@ -80,7 +80,7 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
         if not await transport.is_ready(model, version):
             raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
         requests = make_requests(scenario.workload, metadata, config.max_batch_size, version, loaded.folder)
-        batch_size = size_of_batches(scenario.workload.batch_size, model, config.max_batch_size)
+        batch_size = resolve_batch_size(scenario.workload.batch_size, model, config.max_batch_size)
         expectation = Expectation(requests, metadata, scenario.check, batch_size, loaded.folder)
         server_name, server_version = address.sanitize(server.name), address.sanitize(server.version)
         may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions

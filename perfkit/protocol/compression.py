@@ -1,4 +1,4 @@
-"""Compressed bodies: requests unpacked within bounds, replies packed as their readers ask."""
+"""Compressed bodies: bounded decompression, and the choice of an encoding by Accept-Encoding."""
 
 import zlib
 from collections.abc import Sequence
@@ -7,32 +7,32 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.tensor import Buffer
 
 ACCEPTED = ("gzip", "deflate")
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # `deflate` in HTTP means the zlib format; the first bytes tell the two apart
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # HTTP's `deflate` is the zlib format; zlib detects which of the two it is
 
 
 def decompress(body: bytes, encoding: str, limit_bytes: int) -> bytes:
-    """The body behind a Content-Encoding; raises ProtocolError for other encodings and for what cannot be unpacked."""
+    """The decompressed body; raises ProtocolError for an unsupported `encoding` or an invalid body."""
     encoding = encoding.strip()
     if encoding in ("", "identity"):
         return body
     if encoding not in ACCEPTED:
         raise ProtocolError("Unsupported compression type", ErrorKind.UNSUPPORTED)
-    unpacking = zlib.decompressobj(_GZIP_OR_ZLIB)
+    decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
-        unpacked = unpacking.decompress(body, limit_bytes)
+        decompressed = decompressor.decompress(body, limit_bytes)
     except zlib.error as error:
         raise ProtocolError(f"the {encoding} body cannot be decompressed: {error}") from None
-    if unpacking.unconsumed_tail:
+    if decompressor.unconsumed_tail:
         raise ProtocolError(f"the {encoding} body exceeds the maximum allowed input size of {limit_bytes} bytes when decompressed")
-    if not unpacking.eof:
+    if not decompressor.eof:
         raise ProtocolError(f"the {encoding} body ends too early")
-    return unpacked
+    return decompressed
 
 
 def choose_encoding(accept_encoding: str) -> str:
-    """What a reply is packed with, as Triton chooses: the highest `q` among identity, deflate and gzip, of equals the first.
+    """The encoding of an answer, chosen like Triton: the highest `q` of identity, deflate and gzip, the first one of equals.
 
-    An absent or empty header, and one that names nothing of these, is `identity`.
+    The default, also if the header names none of these, is `identity`.
     """
     best, best_quality = "identity", 0.0
     for part in accept_encoding.split(","):
@@ -43,9 +43,9 @@ def choose_encoding(accept_encoding: str) -> str:
 
 
 def compress(buffers: Sequence[Buffer], encoding: str) -> bytes:
-    """A body packed as gzip or deflate, the latter in the zlib format."""
-    packing = zlib.compressobj(wbits=zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
-    return b"".join([*(packing.compress(buffer) for buffer in buffers), packing.flush()])
+    """A body compressed with `encoding`, gzip or deflate (in the zlib format)."""
+    compressor = zlib.compressobj(wbits=zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
+    return b"".join([*(compressor.compress(buffer) for buffer in buffers), compressor.flush()])
 
 
 def _quality(parameters: Sequence[str]) -> float:

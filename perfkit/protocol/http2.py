@@ -1,4 +1,4 @@
-"""HTTP/2's frames and header blocks, without sockets: bytes from values, and values from bytes."""
+"""HTTP/2 frames and header blocks as bytes (RFC 9113, RFC 7541); no I/O."""
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +23,15 @@ LARGEST_FRAME_BYTES = (1 << 24) - 1
 LARGEST_WINDOW_BYTES = LAST_STREAM_ID = (1 << 31) - 1
 LARGEST_HEADERS_BYTES = 1 << 16
 
-_HEAD = struct.Struct(">HBBBI")  # the upper two bytes and the lower one of the length, the kind, the flags, the stream
+_HEAD = struct.Struct(">HBBBI")  # upper two and lower byte of the length, type, flags, stream id
 _SETTING = struct.Struct(">HI")
 _ERROR_NAMES = (
     "NO_ERROR", "PROTOCOL_ERROR", "INTERNAL_ERROR", "FLOW_CONTROL_ERROR", "SETTINGS_TIMEOUT", "STREAM_CLOSED", "FRAME_SIZE_ERROR", "REFUSED_STREAM",
     "CANCEL", "COMPRESSION_ERROR", "CONNECT_ERROR", "ENHANCE_YOUR_CALM", "INADEQUATE_SECURITY", "HTTP_1_1_REQUIRED",
 )  # fmt: skip
-# a table of that size is no table: whatever the peer's may hold, our blocks need none of it
+# sets the size of the dynamic table to 0: our header blocks do not use it
 NO_TABLE = b"\x20"
-_MOST_BLOCKS = 1024
+_MAX_CACHED_BLOCKS = 1024
 
 Headers = Sequence[tuple[str, str]]
 _F = TypeVar("_F")
@@ -40,7 +40,7 @@ read_head: Callable[[bytes, int], tuple[int, int, int, int, int]] = _HEAD.unpack
 
 
 class Http2Error(ProtocolError):
-    """The peer broke HTTP/2; `code` is what it is told."""
+    """A violation of HTTP/2 by the peer; `code` is the error code to send."""
 
     def __init__(self, message: str, code: int = PROTOCOL_ERROR) -> None:
         super().__init__(message)
@@ -48,27 +48,27 @@ class Http2Error(ProtocolError):
 
 
 def error_name(code: int) -> str:
-    """An error code's name, or its number where the standard has none."""
+    """An error code's name, or its number if the standard does not define it."""
     return _ERROR_NAMES[code] if code < len(_ERROR_NAMES) else f"error {code:#x}"
 
 
 def frame_head(length: int, kind: int, flags: int, stream_id: int) -> bytes:
-    """The nine bytes before a frame's payload; the first five of them are the same for every stream."""
+    """The nine bytes before a frame's payload; the first five do not depend on the stream."""
     return _HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream_id)
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
+    """A frame with its head."""
     return frame_head(len(payload), kind, flags, stream_id) + payload
 
 
 def number_frame(kind: int, stream_id: int, number: int) -> bytes:
-    """A frame of one number: the increment of a WINDOW_UPDATE, the code of a RST_STREAM."""
+    """A frame that holds a number: WINDOW_UPDATE with its increment, RST_STREAM with its error code."""
     return frame(kind, 0, stream_id, number.to_bytes(4))
 
 
 def goaway(code: int) -> bytes:
-    """A GOAWAY of a client, who has taken no stream of the server's."""
+    """A client's GOAWAY frame, with 0 as the last stream id."""
     return frame(GOAWAY, 0, 0, bytes(4) + code.to_bytes(4))
 
 
@@ -78,9 +78,9 @@ def settings(values: Mapping[int, int]) -> bytes:
 
 
 def read_settings(payload: bytes) -> dict[int, int]:
-    """The values of a SETTINGS frame, the last of each; raises Http2Error for those that are not allowed."""
+    """The values of a SETTINGS frame; raises Http2Error if one is not allowed."""
     if len(payload) % _SETTING.size:
-        raise Http2Error("a SETTINGS frame has no whole number of settings", FRAME_SIZE_ERROR)
+        raise Http2Error("the length of a SETTINGS frame is not a multiple of 6", FRAME_SIZE_ERROR)
     values = dict(_SETTING.iter_unpack(payload))
     if values.get(INITIAL_WINDOW_SIZE, 0) > LARGEST_WINDOW_BYTES:
         raise Http2Error(f"the server's initial window is {values[INITIAL_WINDOW_SIZE]} bytes", FLOW_CONTROL_ERROR)
@@ -90,7 +90,7 @@ def read_settings(payload: bytes) -> dict[int, int]:
 
 
 def strip_padding(payload: bytes, flags: int) -> bytes:
-    """What a frame's payload is without its padding, and without a HEADERS frame's priority; raises Http2Error."""
+    """A frame's payload without padding and without the priority of a HEADERS frame; raises Http2Error."""
     first, last = 0, len(payload)
     if flags & PADDED:
         first, last = 1, last - (payload[0] if payload else 0)
@@ -102,40 +102,40 @@ def strip_padding(payload: bytes, flags: int) -> bytes:
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """A header block that uses no table but the standard's own, and leaves nothing in the peer's."""
+    """A header block that uses only the static table and adds nothing to the peer's dynamic table."""
     return hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(name, value) for name, value in headers])
 
 
-def _unknown(_block: bytes) -> None:
-    """Where a table is in use, what was read before tells nothing."""
+def _not_cached(_block: bytes) -> None:
+    """The lookup while a dynamic table is in use, with which equal blocks may have different meanings."""
 
 
 class HeaderBlockReader(Generic[_F]):
-    """Reads a connection's header blocks, in their order, into whatever `parse` makes of headers.
+    """Reads a connection's header blocks in order; `parse` converts headers to the returned value.
 
-    Once the peer knows that we give it no table, and has said so, a block says the same each time: one seen before is
-    looked up in `known`, which connections share.
+    Once the peer has acknowledged that the dynamic table has size 0, equal blocks have equal meanings, and blocks read before
+    are looked up in `cache`, which connections share.
     """
 
-    def __init__(self, parse: Callable[[Headers], _F], known: dict[bytes, _F]) -> None:
+    def __init__(self, parse: Callable[[Headers], _F], cache: dict[bytes, _F]) -> None:
         self._parse = parse
-        self._known = known
+        self._cache = cache
         self._decoder = hpack.Decoder(LARGEST_HEADERS_BYTES)
-        self.look_up: Callable[[bytes], _F | None] = _unknown
-        """What a block says that was read before, as long as it says the same; `read` takes all others."""
+        self.look_up: Callable[[bytes], _F | None] = _not_cached
+        """The cached value of a block, or None; then call `read`."""
 
     def read(self, block: bytes) -> _F:
-        """The headers of a block; raises Http2Error where it is none."""
-        if (known := self.look_up(block)) is not None:
-            return known
-        had_no_table = self.look_up is not _unknown
+        """The value of a block; raises Http2Error if it is malformed."""
+        if (cached := self.look_up(block)) is not None:
+            return cached
+        was_static = self.look_up is not _not_cached
         try:
             headers = self._parse([(str(name), str(value)) for name, value in self._decoder.decode(block)])
         except hpack.HPACKError as error:
             raise Http2Error(f"a header block cannot be read: {error}", COMPRESSION_ERROR) from None
-        self.look_up = _unknown if self._decoder.header_table_size else self._known.get
-        if had_no_table and self.look_up is not _unknown:
-            if len(self._known) >= _MOST_BLOCKS:
-                self._known.clear()
-            self._known[block] = headers
+        self.look_up = _not_cached if self._decoder.header_table_size else self._cache.get
+        if was_static and self.look_up is not _not_cached:
+            if len(self._cache) >= _MAX_CACHED_BLOCKS:
+                self._cache.clear()
+            self._cache[block] = headers
         return headers

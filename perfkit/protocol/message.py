@@ -1,4 +1,4 @@
-"""What v2 clients and servers say to each other, whatever the encoding."""
+"""The values of v2 requests and responses, independent of their encoding."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ Parameters: TypeAlias = Mapping[str, Parameter]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestedOutput:
-    """An output asked for by name; `classes` > 0 asks for the top classes as `value:index:label` strings instead."""
+    """A requested output; `classes` > 0 requests that many top classes as `value:index:label` strings instead."""
 
     name: str
     classes: int = 0
     binary: bool | None = None
-    """REST alone: as binary data (True) or JSON (False); None leaves it to the request's `binary_output`."""
+    """HTTP only: as binary data (True) or JSON (False); None follows the request's `binary_output`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InferRequest:
-    """One inference request. No `outputs` asks for all of them; an empty `version` for the server's choice."""
+    """An inference request. No `outputs` means all of them, an empty `version` the server's choice."""
 
     model: str
     inputs: tuple[Tensor, ...]
@@ -31,14 +31,14 @@ class InferRequest:
     id: str = ""
     parameters: Parameters = dataclasses.field(default_factory=dict)
     binary_output: bool = True
-    """REST alone: unlisted outputs come as binary data."""
+    """HTTP only: outputs that are not listed are returned as binary data."""
     plain_inputs: frozenset[str] = frozenset()
-    """Inputs that go as plain values instead of bytes: as JSON over HTTP; one of them makes all contents typed over gRPC."""
+    """Inputs sent as values instead of bytes: as JSON over HTTP; over gRPC, one of them makes all contents typed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InferResponse:
-    """One inference response; outputs stand in the server's order, so look them up by name."""
+    """An inference response; outputs are in the server's order, so look them up by name."""
 
     model: str
     version: str
@@ -49,7 +49,7 @@ class InferResponse:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorMetadata:
-    """A model's input or output: -1 in the shape is a dimension that the request chooses."""
+    """A model's input or output; -1 in the shape is a dimension that requests choose."""
 
     name: str
     datatype: str
@@ -58,7 +58,7 @@ class TensorMetadata:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What a server says of a model; with `max_batch_size` > 0 the shapes begin with the batch dimension, -1."""
+    """A server's description of a model; with `max_batch_size` > 0 the shapes begin with the batch dimension, -1."""
 
     name: str
     versions: tuple[str, ...]
@@ -69,12 +69,12 @@ class ModelMetadata:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Of a model's configuration, what perfkit goes by; empty where the server has no such call."""
+    """The part of a model's configuration that perfkit uses; empty if the server does not offer it."""
 
     max_batch_size: int = 0
-    """0 where the model takes no batches."""
+    """0 if the model does not support batches."""
     sha256: str = ""
-    """Of the whole configuration, whatever the order of its keys; another one over HTTP than over gRPC."""
+    """A digest of the whole configuration, independent of the order of keys; it differs between HTTP and gRPC."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """v2 over gRPC: `ModelInfer` messages in both directions, and the paths of the calls.
 
-Tensors travel as raw contents. Messages are those of `v2_pb2`; this module turns them into the values of `message`.
+This module converts between the messages of `v2_pb2` and the values of `message`.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ _CONTENTS_FIELDS = {
     Datatype.FP64: "fp64_contents",
     Datatype.BYTES: "bytes_contents",
 }
-# the datatype that refusals name for a field: the widest it holds
+# the datatype that error messages name for a field: the widest one it holds
 _TYPE_OF_FIELD = {
     "bool_contents": "BOOL",
     "int_contents": "INT32",
@@ -52,7 +52,7 @@ _TYPE_OF_FIELD = {
     "fp64_contents": "FP64",
     "bytes_contents": "BYTES",
 }
-# parameters that mean something to every server, with the fields that they may stand in
+# parameters defined by the protocol, with the fields they may use
 _EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 _KNOWN_PARAMETERS = {
     _EMPTY_FINAL_RESPONSE: ("bool_param",),
@@ -70,9 +70,9 @@ def method_path(rpc: str) -> str:
 
 
 def encode_infer_request(request: InferRequest) -> bytes:
-    """A `ModelInferRequest` with raw contents, or with typed ones where an input goes as plain values: the two do not mix.
+    """A `ModelInferRequest` with raw contents, or with typed ones if there are `plain_inputs`: they cannot be mixed.
 
-    Raises ProtocolError where a tensor has no typed contents.
+    Raises ProtocolError if a tensor has no typed contents.
     """
     message = v2_pb2.ModelInferRequest(model_name=request.model, model_version=request.version, id=request.id)
     _fill_parameters(message.parameters, request.parameters)
@@ -83,26 +83,26 @@ def encode_infer_request(request: InferRequest) -> bytes:
         else:
             message.raw_input_contents.append(bytes(tensor.raw))
     for output in request.outputs:
-        asked = message.outputs.add(name=output.name)
+        requested = message.outputs.add(name=output.name)
         if output.classes:
-            asked.parameters["classification"].int64_param = output.classes
+            requested.parameters["classification"].int64_param = output.classes
     return message.SerializeToString()
 
 
 def decode_infer_request(encoded: bytes) -> InferRequest:
-    """Reads a `ModelInferRequest`, with raw or typed contents; raises ProtocolError where it breaks the protocol."""
+    """Reads a `ModelInferRequest`, with raw or typed contents; raises ProtocolError if it is invalid."""
     message = _parsed(v2_pb2.ModelInferRequest, encoded)
     outputs = []
-    for asked in message.outputs:
+    for requested in message.outputs:
         classes = 0
-        if "classification" in asked.parameters:
-            classes = asked.parameters["classification"].int64_param
-            if asked.parameters["classification"].WhichOneof("parameter_choice") != "int64_param":
+        if "classification" in requested.parameters:
+            classes = requested.parameters["classification"].int64_param
+            if requested.parameters["classification"].WhichOneof("parameter_choice") != "int64_param":
                 raise ProtocolError("invalid value type for 'classification' parameter, expected int64_param")
-            if classes <= 0:  # whatever the text says, Triton refuses 0 as well
+            if classes <= 0:  # contrary to its message, Triton refuses 0 as well
                 raise ProtocolError("invalid value for 'classification' parameter, expected >= 0")
-        outputs.append(RequestedOutput(asked.name, classes, binary=True))
-        _refuse_shared_memory(asked.parameters)
+        outputs.append(RequestedOutput(requested.name, classes, binary=True))
+        _refuse_shared_memory(requested.parameters)
     for given in message.inputs:
         _refuse_shared_memory(given.parameters)
     _check_parameters(message.parameters)
@@ -117,12 +117,12 @@ def decode_infer_request(encoded: bytes) -> InferRequest:
 
 
 def raw_contents(described: v2_pb2.ModelInferRequest.InferInputTensor, model: str) -> bytes:
-    """An input's typed contents as raw ones; raises ProtocolError where it has none, or not those of its datatype."""
+    """An input's typed contents as raw bytes; raises ProtocolError if they are missing or of another datatype."""
     return bytes(_typed_tensor(described, "input", f" for model '{model}'").raw)
 
 
 def encode_infer_response(response: InferResponse) -> bytes:
-    """A `ModelInferResponse`: raw contents, one entry an output."""
+    """A `ModelInferResponse` with raw contents."""
     message = v2_pb2.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
     _fill_parameters(message.parameters, response.parameters)
     for tensor in response.outputs:
@@ -132,7 +132,7 @@ def encode_infer_response(response: InferResponse) -> bytes:
 
 
 def decode_infer_response(encoded: bytes) -> InferResponse:
-    """Reads a `ModelInferResponse`, with raw or typed contents; raises ProtocolError where it breaks the protocol."""
+    """Reads a `ModelInferResponse`, with raw or typed contents; raises ProtocolError if it is invalid."""
     message = _parsed(v2_pb2.ModelInferResponse, encoded)
     return InferResponse(
         model=message.model_name,
@@ -144,7 +144,7 @@ def decode_infer_response(encoded: bytes) -> InferResponse:
 
 
 def model_metadata(message: v2_pb2.ModelMetadataResponse) -> ModelMetadata:
-    """The value that a `ModelMetadataResponse` stands for."""
+    """The metadata in a `ModelMetadataResponse`."""
     inputs, outputs = (
         tuple(TensorMetadata(one.name, one.datatype, tuple(one.shape)) for one in some) for some in (message.inputs, message.outputs)
     )
@@ -152,25 +152,25 @@ def model_metadata(message: v2_pb2.ModelMetadataResponse) -> ModelMetadata:
 
 
 def model_statistics(message: v2_pb2.ModelStatisticsResponse) -> tuple[ModelStatistics, ...]:
-    """The values that a `ModelStatisticsResponse` stands for, one a version."""
-    found = []
-    for one in message.model_stats:
-        times = {name: getattr(one.inference_stats, name) for name in DURATIONS}
+    """The statistics in a `ModelStatisticsResponse`, one value for each version."""
+    versions = []
+    for entry in message.model_stats:
+        times = {name: getattr(entry.inference_stats, name) for name in DURATIONS}
         totals = {name: TotalTime(total.count, total.ns) for name, total in times.items()}
-        found.append(ModelStatistics(one.version, one.inference_count, one.execution_count, **totals))
-    return tuple(found)
+        versions.append(ModelStatistics(entry.version, entry.inference_count, entry.execution_count, **totals))
+    return tuple(versions)
 
 
 def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
-    """The value that a `ModelConfigResponse` stands for; what `v2.proto` does not know of it counts for its digest too."""
+    """The configuration in a `ModelConfigResponse`; its digest includes fields that `v2.proto` does not define."""
     config = message.config
-    # servers put the entries of a map in any order, and another one after each start
+    # the order of a map's entries differs after each start of a server
     fields = sorted(_fields(config.SerializeToString(deterministic=True)))
     return ModelConfig(config.max_batch_size, hashlib.sha256(b"".join(fields)).hexdigest())
 
 
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:
-    """The `ModelMetadataResponse` of a value."""
+    """The `ModelMetadataResponse` for a model's metadata."""
     message = v2_pb2.ModelMetadataResponse(name=metadata.name, versions=metadata.versions, platform=metadata.platform)
     for field, some in ((message.inputs, metadata.inputs), (message.outputs, metadata.outputs)):
         for one in some:
@@ -179,7 +179,7 @@ def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataRespo
 
 
 def _fields(encoded: bytes) -> Iterator[bytes]:
-    """The top-level fields of a well-formed message, each as its bytes, tag and all."""
+    """The top-level fields of a well-formed message as bytes, including their tags."""
     place = 0
     while place < len(encoded):
         start = place
@@ -195,7 +195,7 @@ def _fields(encoded: bytes) -> Iterator[bytes]:
 
 
 def _varint(encoded: bytes, place: int) -> tuple[int, int]:
-    """The number there, and the place behind it."""
+    """The number at `place`, and the place after it."""
     value = shift = 0
     while True:
         value |= (encoded[place] & 0x7F) << shift
@@ -208,25 +208,25 @@ def _parsed(kind: type[_AnyMessage], encoded: bytes) -> _AnyMessage:
     try:
         return kind.FromString(encoded)
     except DecodeError as error:
-        raise ProtocolError(f"the bytes are no {kind.DESCRIPTOR.name}: {error}", ErrorKind.INTERNAL) from None
+        raise ProtocolError(f"the bytes are not a {kind.DESCRIPTOR.name}: {error}", ErrorKind.INTERNAL) from None
 
 
 _Described = v2_pb2.ModelInferRequest.InferInputTensor | v2_pb2.ModelInferResponse.InferOutputTensor
 
 
 def _tensors(described: Sequence[_Described], raw: Sequence[bytes], what: str, where: str) -> tuple[Tensor, ...]:
-    """`where` is what a refusal says of the model."""
+    """The tensors of a message; `where` names the model in error messages."""
     if not raw:
         return tuple(_typed_tensor(one, what, where) for one in described)
     for one in described:
-        # MLServer's answers carry empty contents beside the raw ones; a request like that is refused, as Triton does
+        # MLServer's answers have empty contents besides the raw ones; in a request Triton refuses that
         if one.HasField("contents") and (what == "input" or one.contents.ListFields()):
             raise ProtocolError(f"contents field must not be specified when using raw_{what}_contents for '{one.name}'{where}")
     if len(raw) < len(described):
         raise _no_data(described[len(raw)].name, what, where)
     return tuple(
         Tensor(one.name, _datatype(one, what), tuple(one.shape), part) for one, part in zip(described, raw, strict=False)
-    )  # surplus entries are ignored, as Triton does
+    )  # like Triton, ignores surplus entries
 
 
 def _typed_tensor(described: _Described, what: str, where: str) -> Tensor:
@@ -257,7 +257,7 @@ def _no_data(name: str, what: str, where: str) -> ProtocolError:
 
 def _fill_contents(described: v2_pb2.ModelInferRequest.InferInputTensor, tensor: Tensor) -> None:
     field = _contents_field(tensor.name, tensor.datatype, "input")
-    described.contents.SetInParent()  # an empty tensor has contents, too
+    described.contents.SetInParent()  # an empty tensor needs contents, too
     getattr(described.contents, field).extend(tensor_to_array(tensor).ravel().tolist())
 
 
@@ -269,7 +269,7 @@ def _contents_field(name: str, datatype: Datatype, what: str) -> str:
 
 
 def _refuse_shared_memory(parameters: Mapping[str, v2_pb2.InferParameter]) -> None:
-    """No region is ever registered here, so every one that a tensor names is unknown."""
+    """Raises ProtocolError if a tensor names a region, none of which is ever registered here."""
     if "shared_memory_region" in parameters:
         region = parameters["shared_memory_region"].string_param
         raise ProtocolError(f"Unable to find shared memory region: '{region}'", ErrorKind.NOT_FOUND)
@@ -307,10 +307,10 @@ def _fill_parameters(target: Mapping[str, v2_pb2.InferParameter], parameters: Pa
 
 
 def _parameters(message: Mapping[str, v2_pb2.InferParameter]) -> dict[str, Parameter]:
-    found: dict[str, Parameter] = {}
+    parameters: dict[str, Parameter] = {}
     for key, value in message.items():
         choice = value.WhichOneof("parameter_choice")
         if choice is None:
             raise ProtocolError(f"invalid value type for '{key}' parameter, expected int64_param, bool_param, or string_param.")
-        found[key] = getattr(value, choice)
-    return found
+        parameters[key] = getattr(value, choice)
+    return parameters

@@ -1,7 +1,7 @@
 """v2 over HTTP: paths, JSON documents, and infer bodies with the binary data extension, in both directions.
 
-An infer body is a JSON document with the binary tensors behind it; the header `Inference-Header-Content-Length` gives
-the length of the JSON part. Encoders return lists of buffers: large tensors are never copied into one string.
+An infer body is a JSON document followed by the binary tensors; the header `Inference-Header-Content-Length` is the
+length of the JSON part. Encoders return lists of buffers, so that large tensors are not copied.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, 
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
-_encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for every document
+_encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would create an encoder for every document
 
 
 def model_path(model: str, version: str = "", action: str = "") -> str:
-    """`/v2/models/NAME[/versions/V][/ACTION]`, names quoted."""
+    """`/v2/models/NAME[/versions/V][/ACTION]`, with quoted names."""
     path = f"/v2/models/{urllib.parse.quote(model, safe='')}"
     if version:
         path += f"/versions/{urllib.parse.quote(version, safe='')}"
@@ -29,9 +29,9 @@ def model_path(model: str, version: str = "", action: str = "") -> str:
 
 
 def encode_infer_request(request: InferRequest) -> tuple[dict[str, str], list[Buffer]]:
-    """Headers and body of an infer request, its inputs as binary data but for the `plain_inputs`, which go as JSON.
+    """Headers and body of an infer request; inputs are binary data except for the `plain_inputs`, which are JSON.
 
-    Raises ProtocolError where a tensor has no JSON form.
+    Raises ProtocolError if a tensor has no JSON form.
     """
     document: dict[str, Any] = {}
     if request.id:
@@ -49,9 +49,9 @@ def encode_infer_request(request: InferRequest) -> tuple[dict[str, str], list[Bu
 
 
 def decode_infer_request(model: str, version: str, body: Buffer, header_length: int | None) -> InferRequest:
-    """Reads an infer request; `header_length` is the header's value, None where it is absent (the body is all JSON).
+    """Reads an infer request; `header_length` is the header's value, None if it is absent (the body is all JSON).
 
-    Raises ProtocolError, with the kind and the text that Triton answers with.
+    Raises ProtocolError with Triton's kind and text.
     """
     document, rest = _split(body, header_length, "request")
     inputs, offset = [], 0
@@ -74,7 +74,7 @@ def decode_infer_request(model: str, version: str, body: Buffer, header_length: 
 
 
 def encode_infer_response(response: InferResponse, binary: Mapping[str, bool]) -> tuple[dict[str, str], list[Buffer]]:
-    """Headers and body of an infer response; `binary` says of each output whether it goes as binary data."""
+    """Headers and body of an infer response; `binary` says for each output whether it is binary data."""
     document: dict[str, Any] = {"model_name": response.model, "model_version": response.version}
     if response.id:
         document["id"] = response.id
@@ -86,14 +86,14 @@ def encode_infer_response(response: InferResponse, binary: Mapping[str, bool]) -
 
 
 def decode_infer_response(body: Buffer, header_length: int | None) -> InferResponse:
-    """Reads an infer response; raises ProtocolError where it breaks the protocol."""
+    """Reads an infer response; raises ProtocolError if it is invalid."""
     document, rest = _split(body, header_length, "response")
     outputs, offset = [], 0
     for entry in read_list(document, "outputs"):
         tensor, offset = _read_tensor(entry, rest, offset, "output")
         outputs.append(tensor)
     if offset != len(rest):
-        raise ProtocolError(f"{len(rest) - offset} bytes stand behind the last output")
+        raise ProtocolError(f"{len(rest) - offset} bytes follow the last output")
     return InferResponse(
         read_text(document, "model_name"),
         read_text(document, "model_version"),
@@ -104,12 +104,12 @@ def decode_infer_response(body: Buffer, header_length: int | None) -> InferRespo
 
 
 def decode_object(body: Buffer) -> dict[str, Any]:
-    """The JSON object that a request's body is; raises ProtocolError for anything else."""
+    """The JSON object in a request's body; raises ProtocolError for anything else."""
     return load_document(body, "request")
 
 
 def decode_index_request(body: Buffer) -> bool:
-    """Whether only models that are ready are asked for; the body may be empty."""
+    """Whether an index request is for ready models only; the body may be empty."""
     ready = (load_document(body, "request") if len(body) else {}).get("ready", False)
     if not isinstance(ready, bool):
         raise ProtocolError("attempt to access JSON non-boolean as boolean", ErrorKind.INTERNAL)
@@ -122,7 +122,7 @@ def encode_error(message: str) -> bytes:
 
 
 def decode_error(body: Buffer) -> str:
-    """The sentence in an error body: Triton's and KServe's `error`, FastAPI's `detail`, or the text as it is."""
+    """The message in an error body: Triton's and KServe's `error`, FastAPI's `detail`, or the whole text."""
     text = bytes(body).decode(errors="replace").strip()
     try:
         document = json.loads(text)
@@ -136,7 +136,7 @@ def decode_error(body: Buffer) -> str:
 
 
 def decode_ready(body: Buffer) -> bool:
-    """Whether the body of a readiness answer agrees with its status 200: Triton's is empty, KServe's says `{"ready": …}`."""
+    """Whether the body of a readiness answer with status 200 says ready: Triton's is empty, KServe's is `{"ready": …}`."""
     try:
         document = json.loads(bytes(body))
     except (ValueError, RecursionError):
@@ -154,7 +154,7 @@ def encode_model_metadata(metadata: ModelMetadata) -> dict[str, Any]:
 
 
 def decode_model_metadata(body: Buffer) -> ModelMetadata:
-    """Reads `GET /v2/models/NAME`; raises ProtocolError where it is not what the protocol says."""
+    """Reads the answer to `GET /v2/models/NAME`; raises ProtocolError if it is invalid."""
     document = load_document(body, "model metadata")
     try:
         inputs, outputs = (tuple(_read_metadata(one) for one in read_list_or_none(document, key)) for key in ("inputs", "outputs"))
@@ -165,7 +165,7 @@ def decode_model_metadata(body: Buffer) -> ModelMetadata:
 
 
 def decode_model_config(body: Buffer) -> ModelConfig:
-    """Reads `GET /v2/models/NAME/config`; raises ProtocolError where it is not what the protocol says."""
+    """Reads the answer to `GET /v2/models/NAME/config`; raises ProtocolError if it is invalid."""
     try:
         document = json.loads(bytes(body))
         size = int(document.get("max_batch_size", 0))
@@ -181,7 +181,7 @@ def _read_metadata(entry: object) -> TensorMetadata:
     shape = read_list(fields, "shape", required=True)
     sizes = tuple(int(size) for size in shape if isinstance(size, int | str) and str(size).removeprefix("-").isdecimal())
     if len(sizes) < len(shape) or any(size < -1 for size in sizes):
-        raise ProtocolError(f"Unable to parse 'shape': expected sizes, or -1 for one that requests choose, found {str(shape)[:100]}")
+        raise ProtocolError(f"Unable to parse 'shape': expected sizes, or -1 for an open dimension, found {str(shape)[:100]}")
     return TensorMetadata(read_text(fields, "name", required=True), read_text(fields, "datatype", required=True), sizes)
 
 
@@ -238,7 +238,7 @@ def _read_tensor(entry: object, rest: memoryview, offset: int, what: str, where:
     if len(sizes) < len(shape):
         raise unparsed("shape", "unsigned-integer")
     if what == "input" and size is None:
-        read_list(fields, "data")  # answers of other servers may hold a scalar
+        read_list(fields, "data")  # other servers may answer with a scalar
     if size is None:
         return tensor_from_json(name, datatype, sizes, fields["data"]), offset
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
@@ -268,10 +268,10 @@ def _read_output(entry: object) -> RequestedOutput:
         raise unparsed("binary_data", "boolean")
     if "shared_memory_region" in parameters:
         raise _unknown_region(parameters["shared_memory_region"])
-    # a listed output that does not say is JSON, whatever the request's binary_data_output: so Triton's code has it
+    # like Triton: a listed output without binary_data is JSON, whatever the request's binary_data_output
     return RequestedOutput(name, classes, binary)
 
 
 def _unknown_region(region: Parameter) -> ProtocolError:
-    """No region is ever registered here."""
+    """The error for a shared memory region, none of which is ever registered here."""
     return ProtocolError(f"Unable to find shared memory region: '{region}'", ErrorKind.NOT_FOUND)

@@ -1,4 +1,4 @@
-"""v2's JSON documents, read with Triton's refusals: objects, lists, texts, parameters."""
+"""Members of v2's JSON documents, read with the error messages of Triton."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import Parameter
 from perfkit.protocol.tensor import Buffer
 
-_MOST_NESTED = 100  # as Triton has it
+_MAX_NESTING = 100  # Triton's limit
 _SCALARS = (bool, int, float, str)
-# parameters that mean something to every server, with the types that they may have
+# parameters defined by the protocol, with their types
 _KNOWN_PARAMETERS: dict[str, tuple[str, ...]] = {
     "binary_data_output": ("boolean",),
     "sequence_start": ("boolean",),
@@ -22,7 +22,7 @@ _KNOWN_PARAMETERS: dict[str, tuple[str, ...]] = {
 
 
 def load_document(body: Buffer, what: str) -> dict[str, Any]:
-    """The object in a body; `what`, request or response, is for the error. Raises ProtocolError."""
+    """The JSON object in a body; `what`, such as request, is for the error. Raises ProtocolError."""
     text = bytes(body)
     try:
         document = json.loads(text)
@@ -30,20 +30,20 @@ def load_document(body: Buffer, what: str) -> dict[str, Any]:
         raise ProtocolError(f"failed to parse the {what} JSON buffer: {error}", ErrorKind.INTERNAL) from None
     if not isinstance(document, dict):
         raise ProtocolError(f"failed to parse the {what} JSON buffer: not an object", ErrorKind.INTERNAL)
-    if what == "request" and text.count(b"[") + text.count(b"{") > _MOST_NESTED and _is_deeper(document, _MOST_NESTED):
-        raise ProtocolError(f"failed to parse the request JSON buffer: nested deeper than {_MOST_NESTED} levels", ErrorKind.INTERNAL)
+    if what == "request" and text.count(b"[") + text.count(b"{") > _MAX_NESTING and _is_deeper(document, _MAX_NESTING):
+        raise ProtocolError(f"failed to parse the request JSON buffer: nested deeper than {_MAX_NESTING} levels", ErrorKind.INTERNAL)
     return document
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    """Whether lists and objects are nested in each other deeper than that."""
+    """Whether lists and objects are nested deeper than `levels`."""
     if not isinstance(value, list | dict):
         return False
-    return levels == 0 or any(_is_deeper(one, levels - 1) for one in (value.values() if isinstance(value, dict) else value))
+    return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in (value.values() if isinstance(value, dict) else value))
 
 
 def read_list(document: Mapping[str, Any], key: str, *, required: bool = False) -> Sequence[object]:
-    """A list, empty where there is none; raises ProtocolError."""
+    """A list, empty if it is missing; raises ProtocolError."""
     if required and key not in document:
         raise _missing(key)
     value = document.get(key, [])
@@ -53,12 +53,12 @@ def read_list(document: Mapping[str, Any], key: str, *, required: bool = False) 
 
 
 def read_list_or_none(document: Mapping[str, Any], key: str) -> Sequence[object]:
-    """A list, empty also where null stands for it; raises ProtocolError."""
+    """A list, empty if it is missing or null; raises ProtocolError."""
     return [] if document.get(key) is None else read_list(document, key)
 
 
 def read_text(document: Mapping[str, Any], key: str, *, required: bool = False) -> str:
-    """A text, empty where there is none; raises ProtocolError."""
+    """A text, empty if it is missing; raises ProtocolError."""
     value = document.get(key)
     if value is None and not required:
         return ""
@@ -70,9 +70,9 @@ def read_text(document: Mapping[str, Any], key: str, *, required: bool = False) 
 
 
 def read_parameters(document: Mapping[str, Any], *, tolerant: bool = False) -> dict[str, Parameter]:
-    """`tolerant` leaves out what has no scalar value, as some servers send it, instead of refusing it."""
+    """The parameters; `tolerant` ignores values that are not scalars, which some servers send, instead of refusing them."""
     parameters = document.get("parameters")
-    if parameters is None:  # absent, or null, as KServe and MLServer write it
+    if parameters is None:  # missing, or null, as KServe and MLServer send it
         return {}
     if not isinstance(parameters, dict):
         raise ProtocolError("failed to get request params.: attempt to get members for non-object", ErrorKind.INTERNAL)
@@ -83,7 +83,7 @@ def read_parameters(document: Mapping[str, Any], *, tolerant: bool = False) -> d
 
 
 def check_parameters(parameters: Mapping[str, Parameter]) -> None:
-    """Raises ProtocolError for parameters of a request that Triton refuses."""
+    """Raises ProtocolError for request parameters that Triton refuses."""
     for key, value in parameters.items():
         if key.startswith("triton_"):
             raise ProtocolError("parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.")
@@ -100,7 +100,7 @@ def _is_unsigned(value: object) -> bool:
 
 
 def unparsed(key: str, kind: str) -> ProtocolError:
-    """What Triton says of a value of another type."""
+    """Triton's error for a value of the wrong type."""
     return ProtocolError(f"Unable to parse '{key}': attempt to access JSON non-{kind} as {kind}", ErrorKind.INTERNAL)
 
 

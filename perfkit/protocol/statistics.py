@@ -1,4 +1,4 @@
-"""A model's statistics, which v2 servers count since it was loaded: the protocol's statistics extension, as values."""
+"""The statistics extension: what a v2 server counts for a model since it was loaded."""
 
 import dataclasses
 import json
@@ -13,24 +13,24 @@ DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "comp
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TotalTime:
-    """How often something happened, and how long that took together."""
+    """How often something happened, and the total time it took."""
 
     count: int = 0
     ns: int = 0
 
     @classmethod
     def added(cls, parts: "Iterable[TotalTime]") -> "TotalTime":
-        """Of several versions, or several spans, together."""
+        """The sum of several."""
         parts = list(parts)
         return cls(sum(part.count for part in parts), sum(part.ns for part in parts))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelStatistics:
-    """What one version of a model did since it was loaded.
+    """The work of one version of a model since it was loaded.
 
-    Queue and compute times count once a request, and every request bears the whole time of its batch; `inferences` adds
-    batch sizes, `executions` counts batches. Compute times leave out what the server's cache answered.
+    Queue and compute times count once for each request, with the whole time of its batch; `inferences` adds batch sizes,
+    `executions` counts batches. Compute times exclude answers from the server's cache.
     """
 
     version: str
@@ -47,7 +47,7 @@ class ModelStatistics:
 
     @classmethod
     def added(cls, parts: "Sequence[ModelStatistics]") -> "ModelStatistics":
-        """Of several versions together, named by all of them."""
+        """The sum of several versions; `version` lists them."""
         return cls(
             version=", ".join(part.version for part in parts),
             inferences=sum(part.inferences for part in parts),
@@ -57,9 +57,9 @@ class ModelStatistics:
 
 
 def decode_model_statistics(body: Buffer) -> tuple[ModelStatistics, ...]:
-    """Reads `GET /v2/models/NAME/stats`; raises ProtocolError where it is not what the protocol says.
+    """Reads the answer to `GET /v2/models/NAME/stats`; raises ProtocolError if it is invalid.
 
-    What a server leaves out counts as 0: those before the response cache have no `cache_hit`.
+    Missing fields count as 0: servers from before the response cache have no `cache_hit`.
     """
     try:
         document = json.loads(bytes(body))
@@ -75,5 +75,5 @@ def _read_version(entry: Mapping[str, Any]) -> ModelStatistics:
 
 
 def _count(entry: Mapping[str, Any], key: str) -> int:
-    """JSON made from protobuf messages leaves out zeros, and writes 64-bit numbers as text."""
+    """A count; JSON made from protobuf messages omits zeros and has 64-bit numbers as text."""
     return int(entry.get(key, 0))

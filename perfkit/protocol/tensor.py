@@ -1,4 +1,4 @@
-"""Typed tensors and their two forms on the wire: little-endian bytes and JSON values."""
+"""Typed tensors and their two encodings: little-endian bytes and JSON values."""
 
 import dataclasses
 import enum
@@ -33,11 +33,11 @@ class Datatype(enum.Enum):
     FP64 = "FP64"
     BYTES = "BYTES"
 
-    __hash__ = object.__hash__  # by identity, in C: every tensor looks up its datatype several times
+    __hash__ = object.__hash__  # by identity, in C: datatypes are looked up several times per tensor
 
     @classmethod
     def parse(cls, name: str) -> "Datatype":
-        """The datatype of that name; raises ProtocolError for an unknown one."""
+        """The datatype called `name`; raises ProtocolError if it is unknown."""
         datatype = _BY_NAME.get(name)
         if datatype is None:
             raise ProtocolError(f"invalid datatype '{name}': known are {', '.join(member.value for member in cls)}")
@@ -45,21 +45,21 @@ class Datatype(enum.Enum):
 
     @property
     def element_bytes(self) -> int | None:
-        """Bytes an element takes on the wire; None for BYTES, whose elements vary."""
+        """The encoded size of an element; None for BYTES, whose elements vary."""
         return _ELEMENT_BYTES.get(self)
 
     @property
     def is_integer(self) -> bool:
-        """Signed and unsigned integers, without BOOL."""
+        """Whether it is a signed or unsigned integer; BOOL is not."""
         return self is not Datatype.BF16 and self is not Datatype.BYTES and _WIRE[self].kind in "iu"
 
     @property
     def is_float(self) -> bool:
-        """FP16, BF16, FP32 and FP64."""
+        """Whether it is FP16, BF16, FP32 or FP64."""
         return self in (Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64)
 
 
-# NumPy has no bfloat16: its bytes travel as 16-bit words, its values as float32
+# NumPy has no bfloat16: its encoded form is 16-bit words, its values are float32
 _WIRE: dict[Datatype, np.dtype[Any]] = {
     Datatype.BOOL: np.dtype(np.bool_),
     Datatype.UINT8: np.dtype("u1"),
@@ -77,14 +77,14 @@ _WIRE: dict[Datatype, np.dtype[Any]] = {
 }
 _BY_NAME = {datatype.value: datatype for datatype in Datatype}
 _ELEMENT_BYTES = {datatype: dtype.itemsize for datatype, dtype in _WIRE.items()}
-# in which arrays have the values
-_HELD: dict[Datatype, np.dtype[Any]] = {
+# the types of decoded arrays
+_DECODED: dict[Datatype, np.dtype[Any]] = {
     **{datatype: np.dtype(dtype.char) for datatype, dtype in _WIRE.items()},
     Datatype.BF16: np.dtype(np.float32),
     Datatype.BYTES: np.dtype(object),
 }
 
-# how Triton words what does not fit, by the kind of the wire's type
+# Triton's words for a JSON value of the wrong type, by the kind of the encoded type
 _JSON_KINDS = {
     "b": "non-boolean as boolean",
     "i": "non-signed-integer as signed-integer",
@@ -112,14 +112,14 @@ class Tensor:
 
 
 def array_dtype(datatype: Datatype) -> np.dtype[Any]:
-    """The NumPy type in which values of the datatype are held: float32 for BF16, object for BYTES."""
-    return _HELD[datatype]
+    """The NumPy type of decoded values: float32 for BF16, object for BYTES."""
+    return _DECODED[datatype]
 
 
 def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Tensor:
-    """Encodes values as a tensor; integers and BOOL are taken as they are, floats rounded to the datatype.
+    """Encodes values as a tensor; floats are rounded to the datatype.
 
-    Raises ProtocolError where a value does not fit the datatype (300 as UINT8, 1.5 as INT32, text as FP32).
+    Raises ProtocolError if a value does not fit the datatype (300 as UINT8, 1.5 as INT32, text as FP32).
     """
     if isinstance(array, np.ndarray) and array.dtype is _WIRE.get(datatype) and datatype is not Datatype.BF16:
         return Tensor(name, datatype, array.shape, array.tobytes())
@@ -130,7 +130,7 @@ def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Te
         return _tensor_from_integers(name, datatype, np.asarray(array, dtype=object))
     if values.dtype.kind not in "biuf":
         raise ProtocolError(f"tensor '{name}': {values.dtype} values are not {datatype.value}")
-    with np.errstate(over="ignore", invalid="ignore"):  # too large a float is infinity, too large an integer is refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # large floats become infinity; large integers are refused below
         converted = values.astype(np.float32 if datatype is Datatype.BF16 else _WIRE[datatype])
     if datatype is Datatype.BF16:
         return Tensor(name, datatype, values.shape, _float32_to_bf16(converted).tobytes())
@@ -140,9 +140,9 @@ def tensor_from_array(name: str, datatype: Datatype, array: npt.ArrayLike) -> Te
 
 
 def tensor_to_array(tensor: Tensor) -> npt.NDArray[Any]:
-    """Decodes a tensor's values, in the type that `array_dtype` gives (`bytes` objects for BYTES).
+    """Decodes a tensor's values as the type of `array_dtype` (`bytes` objects for BYTES).
 
-    Raises ProtocolError where the bytes are not as many as the shape and datatype ask for.
+    Raises ProtocolError if the number of bytes does not match shape and datatype.
     """
     check_size(tensor)
     if tensor.datatype is Datatype.BYTES:
@@ -152,18 +152,18 @@ def tensor_to_array(tensor: Tensor) -> npt.NDArray[Any]:
     words = np.frombuffer(tensor.raw, dtype=_WIRE[tensor.datatype])
     if tensor.datatype is Datatype.BF16:
         words = (words.astype(np.uint32) << 16).view(np.float32)
-    held = _HELD[tensor.datatype]
-    return (words if words.dtype is held else words.astype(held, copy=False)).reshape(tensor.shape)
+    decoded = _DECODED[tensor.datatype]
+    return (words if words.dtype is decoded else words.astype(decoded, copy=False)).reshape(tensor.shape)
 
 
 def check_size(tensor: Tensor) -> None:
-    """Raises ProtocolError where a tensor's bytes do not match its shape and datatype."""
+    """Raises ProtocolError if the number of bytes does not match shape and datatype."""
     if tensor.shape and min(tensor.shape) < 0:
-        raise ProtocolError(f"tensor '{tensor.name}': a shape has no negative dimension, found {list(tensor.shape)}")
+        raise ProtocolError(f"tensor '{tensor.name}': dimensions must not be negative, found {list(tensor.shape)}")
     if tensor.datatype.element_bytes is None:
-        found = len(decode_bytes_elements(tensor.raw))
-        if found != tensor.element_count:
-            raise ProtocolError(f"tensor '{tensor.name}': expected {tensor.element_count} string elements, got {found}")
+        count = len(decode_bytes_elements(tensor.raw))
+        if count != tensor.element_count:
+            raise ProtocolError(f"tensor '{tensor.name}': expected {tensor.element_count} string elements, got {count}")
         return
     expected_bytes = tensor.element_count * tensor.datatype.element_bytes
     if len(tensor.raw) != expected_bytes:
@@ -171,7 +171,7 @@ def check_size(tensor: Tensor) -> None:
 
 
 def encode_bytes_elements(elements: Iterable[bytes]) -> bytes:
-    """BYTES elements in the binary form, each behind its length."""
+    """The binary form of BYTES elements, each preceded by its length."""
     parts: list[bytes] = []
     for element in elements:
         parts.append(struct.pack("<I", len(element)))
@@ -180,7 +180,7 @@ def encode_bytes_elements(elements: Iterable[bytes]) -> bytes:
 
 
 def decode_bytes_elements(raw: Buffer) -> list[bytes]:
-    """The elements of a BYTES tensor's binary form; raises ProtocolError where a length runs past the end."""
+    """The elements of a BYTES tensor's binary form; raises ProtocolError if it is cut off."""
     view, elements, offset = memoryview(raw), [], 0
     while offset < len(view):
         if offset + 4 > len(view):
@@ -194,9 +194,9 @@ def decode_bytes_elements(raw: Buffer) -> list[bytes]:
 
 
 def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data: object) -> Tensor:
-    """Reads a JSON `data` value, nested or flat in row-major order, as strictly as Triton does.
+    """Reads a JSON `data` value, nested or flat in row-major order, as strictly as Triton.
 
-    Raises ProtocolError: BOOL takes only true and false, integers only integers, FP16 and BF16 have no JSON form.
+    Raises ProtocolError for values of the wrong type, and for FP16 and BF16, which have no JSON form.
     """
     if datatype in (Datatype.FP16, Datatype.BF16):
         raise ProtocolError(
@@ -218,7 +218,7 @@ def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data
                 f"Unable to parse 'data': attempt to access JSON {kind}: {element!r} in tensor '{name}'", ErrorKind.INTERNAL
             )
     try:
-        with np.errstate(over="ignore"):  # too large a float is infinity
+        with np.errstate(over="ignore"):  # large floats become infinity
             values = np.array(flat, dtype=_WIRE[datatype])
     except OverflowError:
         raise ProtocolError(f"tensor '{name}': a value in the JSON data does not fit {datatype.value}", ErrorKind.INTERNAL) from None
@@ -228,18 +228,18 @@ def tensor_from_json(name: str, datatype: Datatype, shape: tuple[int, ...], data
 def tensor_to_json(tensor: Tensor) -> list[Any]:
     """A tensor's values as a flat list for a JSON `data` member; raises ProtocolError for FP16, BF16 and bytes that are not UTF-8."""
     if tensor.datatype in (Datatype.FP16, Datatype.BF16):
-        raise ProtocolError(f"{tensor.datatype.value} has no JSON form: send, or ask for, '{tensor.name}' as binary data")
+        raise ProtocolError(f"{tensor.datatype.value} has no JSON form: use binary data for '{tensor.name}'")
     values: list[Any] = tensor_to_array(tensor).ravel().tolist()
     if tensor.datatype is not Datatype.BYTES:
         return values
     try:
         return [element.decode() for element in values]
     except UnicodeDecodeError:
-        raise ProtocolError(f"output '{tensor.name}' holds bytes that are not UTF-8: ask for it as binary data") from None
+        raise ProtocolError(f"output '{tensor.name}' holds bytes that are not UTF-8: request it as binary data") from None
 
 
 def _tensor_from_integers(name: str, datatype: Datatype, values: npt.NDArray[np.object_]) -> Tensor:
-    """Encodes numbers one by one: NumPy makes floats, and loses digits, of a list with integers on both sides of 2**63."""
+    """Encodes numbers one by one, because NumPy turns lists with integers below and above 2**63 into floats."""
     try:
         converted = values.astype(_WIRE[datatype])
     except (OverflowError, ValueError):  # ValueError: NaN
@@ -271,7 +271,7 @@ def _json_text(name: str, element: object) -> bytes:
 
 
 def _flatten(data: object) -> Sequence[object]:
-    """In one pass, however deep it is nested: the nesting is the sender's."""
+    """The elements of nested lists, without recursion, because the sender controls the depth."""
     if not isinstance(data, list):
         return [data]
     if not any(isinstance(element, list) for element in data):
@@ -290,7 +290,7 @@ def _flatten(data: object) -> Sequence[object]:
 
 
 def _float32_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Rounds to the nearest bfloat16, ties to even; NaN stays NaN, with as much of its payload as fits."""
+    """Rounds to the nearest bfloat16, ties to even; NaN stays NaN, keeping the upper bits of its payload."""
     bits = values.view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     cut = (bits >> 16).astype(np.uint16)

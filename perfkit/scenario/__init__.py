@@ -1,1 +1,1 @@
-"""What to measure: the scenario's model, and the YAML file it is read from."""
+"""Scenarios: the model of a scenario, and the YAML file that it is read from."""

@@ -1,4 +1,4 @@
-"""A target's address with its secrets filled in: header values, credentials in the URL, `${NAME}` from the environment."""
+"""Addresses with their secrets: header values, credentials in the URL, `${NAME}` from the environment."""
 
 import base64
 import dataclasses
@@ -12,9 +12,9 @@ from perfkit.errors import ScenarioError
 from perfkit.scenario.target import Target, TlsOptions
 from perfkit.target.address import Address, Tls, split_credentials
 
-# headers whose values say how a request travels, not who sends it
+# headers whose values are not secret
 _SHOWN = frozenset({"accept", "accept-encoding", "content-type", "host", "user-agent", "x-forwarded-host", "x-request-id"})
-_SCHEMES = frozenset({"apikey", "basic", "bearer", "token"})  # words of an Authorization header that name no secret
+_SCHEMES = frozenset({"apikey", "basic", "bearer", "token"})  # words of an Authorization header that are not secret
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _METADATA_NAME = re.compile(r"[a-z0-9_.-]+")
 _FRAMING = frozenset({"connection", "content-length", "te", "transfer-encoding", "upgrade"})
@@ -22,51 +22,51 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
 def is_shown(header: str, value: str) -> bool:
-    """Whether a header's value may stand in a result: the name is on the list, and no variable is in it."""
+    """Whether results may show a header's value: its name is known to be harmless, and it contains no variable."""
     return header.lower() in _SHOWN and not _VARIABLE.search(value)
 
 
 def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Mapping[str, str] = os.environ) -> Address:
-    """The address of a target at that URL; TLS files are relative to the scenario's folder.
+    """The address of the target at `url`; TLS files are relative to the scenario's folder.
 
-    Raises ScenarioError where a variable is not set, a header cannot be sent, or a file is missing.
+    Raises ScenarioError if a variable is not set, a header cannot be sent, or a file is missing.
     """
     address = Address.parse(url)
     secrets: set[str] = set()
     headers: dict[str, str] = {}
     if credentials := split_credentials(url)[1]:
-        # unquoted before variables are filled in: those hold what they hold
+        # unquoted before variables are replaced: their values are not percent-encoded
         user, _, password = (_fill("target.url", urllib.parse.unquote(part), environ, secrets) for part in credentials.partition(":"))
         if ":" in user:
-            raise ScenarioError("target.url: a user's name cannot hold a colon")
+            raise ScenarioError("target.url: the user name must not contain a colon")
         token = base64.b64encode(f"{user}:{password}".encode()).decode()
         headers["Authorization"] = f"Basic {token}"
         secrets |= {token, f"{user}:{password}", password, urllib.parse.unquote(credentials)}
     for name, template in target.headers.items():
         key = f"target.headers.{name}"
         if not _HEADER_NAME.fullmatch(name):
-            raise ScenarioError(f"target.headers.{_on_one_line(name)}: this is no header name")
+            raise ScenarioError(f"target.headers.{_on_one_line(name)}: not a valid header name")
         value = _fill(key, template, environ, secrets)
         if not (value.isascii() and value.isprintable()):
-            raise ScenarioError(f"{key}: its value holds line breaks, or characters that are not ASCII")
+            raise ScenarioError(f"{key}: the value must be ASCII without line breaks")
         if not is_shown(name, template):
             secrets |= {value, *(word for word in value.split() if word.lower() not in _SCHEMES), *_decoded(value)}
             if name.lower().endswith("-bin"):
-                secrets.add(base64.b64encode(value.encode()).decode().rstrip("="))  # as gRPC writes it
+                secrets.add(base64.b64encode(value.encode()).decode().rstrip("="))  # as gRPC sends it
         if name.lower() in _FRAMING:
-            raise ScenarioError(f"{key}: this header says how a request is framed, which the transport decides")
+            raise ScenarioError(f"{key}: this header controls how requests are framed, which is the transport's task: remove it")
         if address.protocol == "grpc" and (name.lower().startswith("grpc-") or not _METADATA_NAME.fullmatch(name.lower())):
-            raise ScenarioError(f"{key}: gRPC takes letters, digits, '_', '.' and '-' in a name, which does not begin with grpc-")
-        headers = {known: kept for known, kept in headers.items() if known.lower() != name.lower()}
+            raise ScenarioError(f"{key}: over gRPC a name consists of letters, digits, '_', '.' and '-', and must not begin with grpc-")
+        headers = {other: text for other, text in headers.items() if other.lower() != name.lower()}
         headers[name] = value
     tls = _tls(target.tls, folder) if target.tls and address.tls else address.tls
     return dataclasses.replace(address, headers=headers, tls=tls, secrets=frozenset(secrets))
 
 
 def resolve_metrics_url(key: str, url: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
-    """A URL without its credentials, and the `Authorization` header that they make, empty where there are none.
+    """A URL without its credentials, and the value of the `Authorization` header for them, empty if there are none.
 
-    Raises ScenarioError where a variable is not set.
+    Raises ScenarioError if a variable is not set.
     """
     plain, credentials = split_credentials(url)
     if not credentials:
@@ -76,7 +76,7 @@ def resolve_metrics_url(key: str, url: str, environ: Mapping[str, str] = os.envi
 
 
 def _decoded(value: str) -> set[str]:
-    """What a Basic header says in plain text: user and password together, and the password."""
+    """The secrets in a Basic header in plain text: user and password together, and the password."""
     scheme, _, token = value.partition(" ")
     if scheme.lower() != "basic":
         return set()
@@ -88,20 +88,20 @@ def _decoded(value: str) -> set[str]:
 
 
 def _fill(key: str, template: str, environ: Mapping[str, str], secrets: set[str]) -> str:
-    """Puts the environment's values where `${NAME}` stands, and counts them among the secrets."""
+    """Replaces each `${NAME}` by the environment's value, which is added to the secrets."""
     if missing := [name for name in _VARIABLE.findall(template) if name not in environ]:
         raise ScenarioError(f"{key}: the environment variable {missing[0]} is not set")
     secrets |= {environ[name] for name in _VARIABLE.findall(template)}
-    return _VARIABLE.sub(lambda found: environ[found[1]], template)
+    return _VARIABLE.sub(lambda match: environ[match[1]], template)
 
 
 def _tls(options: TlsOptions, folder: pathlib.Path) -> Tls:
-    def find(key: str, name: str | None) -> pathlib.Path | None:
+    def resolve(key: str, name: str | None) -> pathlib.Path | None:
         if name is not None and not (folder / name).is_file():
-            raise ScenarioError(f"target.tls.{key}: there is no file {folder / name}")
+            raise ScenarioError(f"target.tls.{key}: no such file: {folder / name}")
         return None if name is None else folder / name
 
-    ca, cert, own_key = find("ca", options.ca), find("cert", options.cert), find("key", options.key)
+    ca, cert, own_key = resolve("ca", options.ca), resolve("cert", options.cert), resolve("key", options.key)
     return Tls(ca, cert, own_key, server_name=options.server_name, verify=options.verify)
 
 

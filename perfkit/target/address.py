@@ -1,4 +1,4 @@
-"""Where a target is and how to reach it: one value, read from a URL, that never shows its secrets."""
+"""A target's address, parsed from a URL, with headers, TLS options and the secrets that must not be shown."""
 
 import dataclasses
 import ipaddress
@@ -11,17 +11,17 @@ from typing import Literal, Self, TypeAlias
 Protocol: TypeAlias = Literal["http", "grpc"]
 NetworkPath: TypeAlias = Literal["unix socket", "loopback", "network"]
 
-# what a port left out means: the URL standard's for http and https, Triton's for gRPC, and a TLS ingress's
+# by the URL standard for http and https, Triton's for grpc, that of a TLS ingress for grpcs
 _DEFAULT_PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 443}
 _SOCKETS: dict[str, Protocol] = {"unix": "grpc", "grpc+unix": "grpc", "http+unix": "http"}
 _EXPECTED = "http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
-# a shorter text is no secret, and taking it out of a sentence would leave little of that
-_SHORTEST_SECRET = 4
+# shorter texts are hardly secrets, and removing them would make messages unreadable
+_MIN_SECRET_CHARACTERS = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tls:
-    """How a TLS connection is made; no `ca` means the system's authorities, no `server_name` the URL's host."""
+    """TLS options; the default `ca` is the system's authorities, the default `server_name` the URL's host."""
 
     ca: pathlib.Path | None = None
     cert: pathlib.Path | None = None
@@ -32,9 +32,9 @@ class Tls:
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """A target's host and port, or its Unix socket, and what every request to it carries.
+    """A target's host and port or Unix socket, and the headers of every request to it.
 
-    `secrets` are the texts that no sentence may show: `sanitize` takes them out.
+    `secrets` are texts that `redact` and `sanitize` remove from messages.
     """
 
     protocol: Protocol
@@ -48,27 +48,29 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Reads `http(s)://host:port/prefix`, `grpc(s)://host:port`, `unix:/path` or `http+unix://%2Fpath/prefix`.
+        """Parses `http(s)://host:port/prefix`, `grpc(s)://host:port`, `unix:/path` or `http+unix://%2Fpath/prefix`.
 
-        Credentials in the URL are left out: see `split_credentials`. Raises ValueError with a sentence that shows no credentials.
+        Ignores credentials, see `split_credentials`. Raises ValueError with a message that does not show them.
         """
         shown = redacted_url(url)
         try:
             parts = urllib.parse.urlsplit(split_credentials(url)[0])
             given_port = parts.port
-        except ValueError:  # its text may quote a password with a slash in it
+        except ValueError:  # whose text may quote a password that contains a slash
             raise ValueError(f"expected {_EXPECTED}, with a port from 1 to 65535, found {shown!r}") from None
         if "$" in parts.netloc + parts.path:
-            raise ValueError(f"variables are filled in for credentials and headers alone, found {shown!r}")
+            raise ValueError(f"variables are only allowed in the credentials and in headers, found {shown!r}")
         is_odd = not (parts.path.isascii() and parts.path.isprintable()) or {" ", "@"} & set(parts.path) or parts.path.startswith("//")
-        if is_odd and (parts.netloc or parts.scheme not in _SOCKETS):  # a socket's own path may hold any character
+        if is_odd and (parts.netloc or parts.scheme not in _SOCKETS):  # a socket's path may contain any character
             raise ValueError(
-                f"the path, or the credentials, hold characters that must be percent-encoded, or it begins with //, in {shown!r}"
+                f"the path begins with //, or path or credentials contain characters that must be percent-encoded, in {shown!r}"
             )
         if parts.query or parts.fragment:
-            raise ValueError("a target's URL ends with its path; tokens stand in target.headers, such as authorization: Bearer ${TOKEN}")
+            raise ValueError(
+                "a target's URL has no query or fragment; tokens belong in target.headers, such as authorization: Bearer ${TOKEN}"
+            )
         if parts.scheme in _SOCKETS:
-            # the socket's own path, or percent-encoded where a host stands, with a base path behind it
+            # either the socket's path, or the percent-encoded path in place of a host, followed by a base path
             socket_path, base_path = (urllib.parse.unquote(parts.netloc), parts.path) if parts.netloc else (parts.path, "")
             if not socket_path.startswith("/"):
                 raise ValueError(f"expected a socket's absolute path, such as {parts.scheme}:/run/server.sock, found {shown!r}")
@@ -85,7 +87,7 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """`host:port` as requests name it, an IPv6 host in brackets; the host alone for a socket."""
+        """`host:port` for the Host header, with an IPv6 address in brackets; for a socket only the host."""
         if self.socket_path:
             return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -114,22 +116,22 @@ class Address:
         return f"{self.protocol}{'s' if self.tls else ''}://{self.authority}{self.base_path}"
 
     def redact(self, text: str) -> str:
-        """A text without the target's secrets."""
-        # as it is, and as programs quote it; a secret may hold another
+        """A text with the target's secrets replaced by `<redacted>`."""
+        # unchanged, and as programs quote it; longest first, because a secret may contain another
         forms = {form for one in self.secrets for form in (one, json.dumps(one)[1:-1], repr(one)[1:-1], urllib.parse.quote(one, safe=""))}
         for secret in sorted(forms, key=len, reverse=True):
-            if len(secret) >= _SHORTEST_SECRET:
+            if len(secret) >= _MIN_SECRET_CHARACTERS:
                 text = text.replace(secret, "<redacted>")
         return text
 
-    def sanitize(self, text: str, longest: int = 300) -> str:
-        """A server's sentence without the target's secrets, without control characters, and not too long."""
+    def sanitize(self, text: str, max_characters: int = 300) -> str:
+        """A server's text without secrets and control characters, and shortened."""
         text = "".join(character if character.isprintable() else " " for character in self.redact(text))
-        return text if len(text) <= longest else text[:longest] + "…"
+        return text if len(text) <= max_characters else text[:max_characters] + "…"
 
 
 def split_credentials(url: str) -> tuple[str, str]:
-    """A URL without its `user:password@`, and those as they stand there, empty where there are none."""
+    """A URL without its `user:password@`, and `user:password` as written, empty if there is none."""
     scheme, slashes, rest = url.partition("://")
     netloc, slash, path = rest.partition("/")
     credentials, at, host = netloc.rpartition("@")
@@ -139,19 +141,19 @@ def split_credentials(url: str) -> tuple[str, str]:
 
 
 def redacted_url(url: str) -> str:
-    """A URL as it may be shown, `http://<redacted>@host`, also one that is none, or whose credentials are not encoded."""
+    """A URL for display, `http://<redacted>@host`; also handles invalid URLs and unencoded credentials."""
     head, at, tail = url.rpartition("@")
     scheme, slashes, _ = head.partition("://")
-    if not at or (url.partition(":")[0] in _SOCKETS and not slashes):  # a socket's path may hold any character
+    if not at or (url.partition(":")[0] in _SOCKETS and not slashes):  # a socket's path may contain any character
         return url
     return f"{scheme}://<redacted>@{tail}" if slashes and scheme.isalnum() else f"<redacted>@{tail}"
 
 
 def host_name(name: str) -> str:
-    """A host as DNS and TLS take it, in ASCII; raises ValueError where it can be none."""
+    """A host name in ASCII (IDNA) for DNS and TLS; raises ValueError if it is invalid."""
     if ":" in name:
         return name  # IPv6
     try:
         return name.encode("idna").decode("ascii")
     except UnicodeError:
-        raise ValueError("this is no host name") from None
+        raise ValueError("not a valid host name") from None

@@ -1,5 +1,5 @@
-"""The ways to send a request: `base` is the seam, the rest are engines behind it.
+"""Transports: ways to send requests, behind the interface in `base`.
 
-`wire` speaks HTTP/1.1 itself (uvloop and httptools); the reference engines are aiohttp and grpcio, which also serve as
-oracles for it.
+The wire engine speaks HTTP/1.1 and HTTP/2 itself, with uvloop and httptools. The reference engines, aiohttp and grpcio,
+are independent implementations that it is tested against.
 """

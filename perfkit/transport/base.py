@@ -1,4 +1,4 @@
-"""The seam between load and wire: prepared bytes go in, replies come out, failures are data."""
+"""The interface between load and transports: prepared bytes in, replies out, failures as data."""
 
 import dataclasses
 import enum
@@ -10,7 +10,7 @@ from perfkit.protocol.statistics import ModelStatistics
 
 
 class Outcome(enum.Enum):
-    """What became of a request that was sent; each has exactly one. The value is its key in a result."""
+    """The result of a request that was sent; each has exactly one. The value is its key in a result file."""
 
     OK = "ok"
     REJECTED = "rejected"
@@ -23,19 +23,18 @@ class Outcome(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request as bytes: the buffers that go on the wire, in order, and the tensors' bytes among them."""
+    """A request as bytes, including the tensors, in the order in which the buffers are sent."""
 
     buffers: Sequence[bytes]
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Reply:
-    """What came back. `started_ns` is when the request's bytes were handed to a ready connection.
+    """The outcome of a request and its times. `started_ns` is when its bytes were passed to a ready connection.
 
-    An open loop adds when the request was meant to start, `intended_ns`, and when the loop came to it, `paced_ns`.
-    `payload` is the engine's own form of the answer, for `decode`; `error` the sentence of a failure; `status` what a
-    rejected request was answered with, such as 503 or RESOURCE_EXHAUSTED. `variant` is the request's place in its pool,
-    which the loops set.
+    `payload` is the answer in the engine's own form, for `decode`; `error` is the message of a failure; `status` is that
+    of a rejection, such as 503 or RESOURCE_EXHAUSTED. The loops set `variant`, the request's index among the prepared
+    ones, and an open loop also `intended_ns`, the scheduled start, and `paced_ns`, when it was due in the loop.
     """
 
     __slots__ = ("error", "finished_ns", "intended_ns", "outcome", "paced_ns", "payload", "started_ns", "status", "variant")
@@ -54,10 +53,10 @@ class Reply:
 
 @dataclasses.dataclass(slots=True)
 class ConnectionCounts:
-    """Connections opened since the transport was made, how many of those replaced a lost one, and requests sent again.
+    """Connections opened so far, those among them that replaced a lost one, and requests that were sent again.
 
-    A request is sent a second time only where a kept HTTP/1.1 connection was closed before any byte of the answer came,
-    or where a gRPC server says that it did not take it.
+    A request is sent again only if a reused HTTP/1.1 connection was closed before the first byte of the answer, or if a
+    gRPC server declares that it did not process the request.
     """
 
     opened: int = 0
@@ -66,31 +65,31 @@ class ConnectionCounts:
 
 
 class Transport(Protocol):
-    """One engine, connected to one target. `send` is the timed call; everything else is not."""
+    """An engine connected to a target. Only `send` is timed."""
 
     @property
     def counts(self) -> ConnectionCounts:
-        """What became of its connections so far."""
+        """Counts of connections and resent requests."""
         ...
 
     async def open(self, connections: int) -> None:
-        """Opens that many connections ahead of time; raises TargetError where the target cannot be reached."""
+        """Opens that many connections ahead of time; raises TargetError if the target cannot be reached."""
         ...
 
     def prepare(self, request: InferRequest) -> Prepared:
-        """A request's bytes; pure."""
+        """The bytes of a request; does no I/O."""
         ...
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """Sends a request and waits for its reply or its time-out, which runs from this call; never raises for what the target does."""
+        """Sends a request; the time-out starts with this call. Failures of the target are outcomes, never exceptions."""
         ...
 
     def decode(self, reply: Reply) -> InferResponse:
-        """Reads an answer, outside the timed span; raises ProtocolError where it breaks the protocol."""
+        """Decodes an answer, outside the timed span; raises ProtocolError if it is invalid."""
         ...
 
     def abandon(self) -> None:
-        """Ends every request in flight: each resolves as unfinished. Nothing is sent from then on."""
+        """Ends all requests in flight as unfinished; nothing is sent from then on."""
         ...
 
     async def server_metadata(self) -> ServerMetadata:
@@ -98,21 +97,21 @@ class Transport(Protocol):
         ...
 
     async def is_ready(self, model: str, version: str) -> bool:
-        """Whether server and model are ready; raises TargetError where the target cannot be reached."""
+        """Whether server and model are ready; raises TargetError if the target cannot be reached."""
         ...
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
-        """The model's metadata; raises TargetError, also where the server does not know the model."""
+        """The model's metadata; raises TargetError, also if the server does not know the model."""
         ...
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
-        """The model's configuration; an empty one where the server has no such call."""
+        """The model's configuration; an empty one if the server does not offer it."""
         ...
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        """What the model's versions did since they were loaded, of one version where it is given; empty where the server has no such call.
+        """The statistics of the model's versions, or of the given one; empty if the server does not offer them.
 
-        Raises TargetError where the target cannot be reached, or its answer is not what the protocol says.
+        Raises TargetError if the target cannot be reached or its answer is invalid.
         """
         ...
 

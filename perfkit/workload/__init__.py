@@ -1,1 +1,1 @@
-"""What requests carry: seeded tensors, and the pool of requests made ahead of time."""
+"""What requests carry: input tensors, requests prepared ahead of time, and the answers expected to them."""

@@ -1,7 +1,6 @@
-"""What an answer has to be: the outputs that were asked for, as the model's metadata describes them, and their values where they are known."""
+"""Checks answers: the requested outputs, their metadata, and expected values."""
 
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,14 @@ from perfkit.errors import ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata
 from perfkit.protocol.tensor import Tensor, check_size, tensor_to_array
 from perfkit.scenario.workload import Check
-from perfkit.workload.inputs import InputMaker
+from perfkit.workload.inputs import TensorSource
 from perfkit.workload.requests import check_names, parse_datatype
 
 
 class Expectation:
-    """Holds answers against the model's metadata and, where a scenario gives them, expected values.
+    """Checks answers against the model's metadata and the scenario's expected values.
 
-    Raises ModelMismatchError where those do not fit the metadata, ScenarioError where a file cannot be read.
+    Raises ModelMismatchError if the expected values do not fit the metadata, ScenarioError if a file cannot be read.
     """
 
     def __init__(
@@ -26,20 +25,17 @@ class Expectation:
     ) -> None:
         self._requests, self._metadata, self._tolerance = requests, metadata, check.tolerance
         self._classified = {output.name for output in requests[0].outputs if output.classes}
-        self._expected: Mapping[str, InputMaker] = {}
-        described = {one.name: one for one in metadata.outputs}
+        self._expected: dict[str, TensorSource] = {}
+        described = {output.name: output for output in metadata.outputs}
         check_names("check.outputs", "output", tuple(check.outputs), tuple(described))
         for name, given in check.outputs.items():
-            one = described[name]
-            datatype = parse_datatype("check.outputs", name, one.datatype, given.datatype)
-            shape = one.shape[1:] if batch_size is not None else one.shape
-            self._expected = {
-                **self._expected,
-                name: InputMaker(name, datatype, given, shape, batch_size, folder, key=f"check.outputs.{name}"),
-            }
+            output = described[name]
+            datatype = parse_datatype("check.outputs", name, output.datatype, given.datatype)
+            shape = output.shape[1:] if batch_size is not None else output.shape
+            self._expected[name] = TensorSource(name, datatype, given, shape, batch_size, folder, key=f"check.outputs.{name}")
 
     def fault(self, response: InferResponse, variant: int = 0) -> str:
-        """What is wrong with the answer to the request of that number, beyond that it is v2; empty where nothing is."""
+        """The first fault of the answer to request `variant`, as the end of a sentence; empty if there is none."""
         request = self._requests[variant]
         answered = {output.name: output for output in response.outputs}
         if missing := [output.name for output in request.outputs if output.name not in answered]:
@@ -66,28 +62,28 @@ class Expectation:
         return ""
 
     def _difference(self, output: Tensor, variant: int) -> str:
-        maker = self._expected.get(output.name)
-        if maker is None:
+        source = self._expected.get(output.name)
+        if source is None:
             return ""
-        tensor = maker.make(variant, np.random.default_rng())  # what is expected is never random
-        if output.shape != tensor.shape:
-            return f"has shape {list(output.shape)} in output '{output.name}', where {list(tensor.shape)} is expected"
-        found, wanted = tensor_to_array(output), tensor_to_array(tensor)
+        expected = source.tensor(variant, np.random.default_rng())  # expected values are never random
+        if output.shape != expected.shape:
+            return f"has shape {list(output.shape)} in output '{output.name}', where {list(expected.shape)} is expected"
+        found, wanted = tensor_to_array(output), tensor_to_array(expected)
         wrong = found != wanted
         if output.datatype.is_float:
             wrong &= ~_are_close(found, wanted, self._tolerance)
         if not wrong.any():
             return ""
-        place = tuple(int(one[0]) for one in np.nonzero(wrong))
+        index = tuple(int(indices[0]) for indices in np.nonzero(wrong))
         return (
-            f"holds {int(wrong.sum())} wrong values in output '{output.name}': the one at {list(place)} is {found[place]}, "
-            f"where {wanted[place]} is expected"
+            f"holds {int(wrong.sum())} wrong values in output '{output.name}': the one at {list(index)} is {found[index]}, "
+            f"where {wanted[index]} is expected"
         )
 
 
 def _are_close(found: npt.NDArray[Any], wanted: npt.NDArray[Any], tolerance: float) -> npt.NDArray[np.bool_]:
     found, wanted = found.astype(np.float64), wanted.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # infinities differ by none
+    with np.errstate(invalid="ignore"):  # the difference of equal infinities is NaN
         close = np.abs(found - wanted) <= tolerance * np.maximum(1.0, np.abs(wanted))
     equal: npt.NDArray[np.bool_] = (close & np.isfinite(wanted)) | (np.isnan(found) & np.isnan(wanted))
     return equal

@@ -1,4 +1,4 @@
-"""Pictures as input tensors: resized, laid out and scaled as Triton's image client does."""
+"""Images as input tensors, resized, laid out and scaled like those of Triton's image client."""
 
 import pathlib
 import warnings
@@ -12,23 +12,23 @@ from perfkit.protocol.tensor import Datatype, array_dtype
 
 Scaling: TypeAlias = Literal["none", "inception", "vgg"]
 Layout: TypeAlias = Literal["auto", "nchw", "nhwc"]
-_VGG_MEANS = (123.0, 117.0, 104.0)  # of red, green and blue over ImageNet; 128 for grey
+_VGG_MEANS = (123.0, 117.0, 104.0)  # of red, green and blue in ImageNet; 128 for grey
 
 
 def read_image(
     key: str, file: pathlib.Path, shape: tuple[int, ...], datatype: Datatype, *, scaling: Scaling, layout: Layout
 ) -> npt.NDArray[Any]:
-    """A picture as the model takes it: `shape` is [C, H, W] or [H, W, C], perhaps behind dimensions of 1; C is 1 (grey) or 3 (RGB).
+    """An image as an array of `shape`: [C, H, W] or [H, W, C], possibly after dimensions of 1, with C = 1 (grey) or 3 (RGB).
 
-    Resized bilinearly without keeping its proportions. Scaling `inception` gives x / 127.5 - 1, `vgg` takes the
-    channels' means away, `none` leaves 0 to 255. Raises ScenarioError for a file that is no picture, ModelMismatchError
-    where the model takes none.
+    It is resized bilinearly without keeping its proportions. Scaling `inception` is x / 127.5 - 1, `vgg` subtracts the
+    channels' means, `none` keeps 0 to 255. Raises ScenarioError if the file is not an image, ModelMismatchError if the
+    model's input cannot hold one.
     """
     channels_first, (channels, height, width) = _geometry(key, shape, layout)
     if datatype is Datatype.BYTES or datatype is Datatype.BOOL:
-        raise ModelMismatchError(f"{key}.image: the model takes {datatype.value}, not the numbers of a picture")
+        raise ModelMismatchError(f"{key}.image: the model takes {datatype.value}, which cannot hold an image")
     if scaling != "none" and not datatype.is_float:
-        raise ModelMismatchError(f"{key}.scaling: {scaling} gives fractions, but the model takes {datatype.value}: use none")
+        raise ModelMismatchError(f"{key}.scaling: {scaling} yields fractions, but the model takes {datatype.value}: use none")
     pixels = _pixels(key, file, channels, height, width)
     match scaling:
         case "inception":
@@ -38,26 +38,26 @@ def read_image(
         case "none":
             pass
     if datatype is Datatype.INT8 and pixels.max(initial=0) > 127:
-        raise ModelMismatchError(f"{key}.image: the model takes INT8, which does not hold brightness up to 255")
+        raise ModelMismatchError(f"{key}.image: the model takes INT8, which cannot hold brightness values up to 255")
     if channels_first:
         pixels = pixels.transpose(2, 0, 1)
     return np.ascontiguousarray(pixels.astype(array_dtype(datatype))).reshape(shape)
 
 
 def _geometry(key: str, shape: tuple[int, ...], layout: Layout) -> tuple[bool, tuple[int, int, int]]:
-    """Whether channels come first, and (channels, height, width)."""
+    """Whether the channels come first, and (channels, height, width)."""
     sizes = shape
     while len(sizes) > 3 and sizes[0] == 1:
         sizes = sizes[1:]
     if len(sizes) != 3:
         raise ModelMismatchError(
-            f"{key}.image: the model takes shape {list(shape)}, which is no picture's: expected [C, H, W] or [H, W, C]"
+            f"{key}.image: the model takes shape {list(shape)}, which is not that of an image: expected [C, H, W] or [H, W, C]"
         )
-    # colours before grey: [3, 1, 1] is a picture of one pixel
-    told = [sizes[0] == channels for channels in (3, 1) if (sizes[0] == channels) != (sizes[-1] == channels)]
-    if layout == "auto" and not told:
-        raise ModelMismatchError(f"{key}.layout: the shape {list(shape)} does not tell where the 1 or 3 channels are: give nchw or nhwc")
-    channels_first = layout == "nchw" or (layout == "auto" and told[0])
+    # colours before grey: [3, 1, 1] is an image of one pixel
+    first_by_channels = [sizes[0] == channels for channels in (3, 1) if (sizes[0] == channels) != (sizes[-1] == channels)]
+    if layout == "auto" and not first_by_channels:
+        raise ModelMismatchError(f"{key}.layout: the shape {list(shape)} is ambiguous: give nchw or nhwc")
+    channels_first = layout == "nchw" or (layout == "auto" and first_by_channels[0])
     if sizes[0 if channels_first else -1] not in (1, 3):
         raise ModelMismatchError(
             f"{key}.layout: {layout} needs 1 or 3 channels {'first' if channels_first else 'last'}, found {list(shape)}"
@@ -69,19 +69,19 @@ def _pixels(key: str, file: pathlib.Path, channels: int, height: int, width: int
     from PIL import Image, UnidentifiedImageError
 
     if not (height and width):
-        raise ModelMismatchError(f"{key}.image: a picture of {width} x {height} pixels has none")
+        raise ModelMismatchError(f"{key}.image: an image of {width} x {height} pixels is empty")
     try:
         with warnings.catch_warnings(), Image.open(file) as image:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             if image.mode[0] in "IF":
                 raise ScenarioError(
-                    f"{key}.image: {file} holds {image.mode} pixels, not brightness of 0 to 255: convert it, or send it as .npy"
+                    f"{key}.image: {file} holds {image.mode} pixels, not brightness values from 0 to 255: convert it, or use a .npy file"
                 )
             resized = image.convert("L" if channels == 1 else "RGB").resize((width, height), Image.Resampling.BILINEAR)
     except FileNotFoundError:
-        raise ScenarioError(f"{key}.image: there is no file {file}") from None
+        raise ScenarioError(f"{key}.image: no such file: {file}") from None
     except UnidentifiedImageError:
-        raise ScenarioError(f"{key}.image: {file} is no picture that Pillow can read") from None
+        raise ScenarioError(f"{key}.image: {file} is not an image that Pillow can read") from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise ScenarioError(f"{key}.image: {file} cannot be read: {error}") from None
     return np.asarray(resized, np.float32).reshape(height, width, channels)

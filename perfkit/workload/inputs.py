@@ -1,4 +1,4 @@
-"""Input tensors: generated from a seed, read from files or images, dealt from texts, or written in the scenario."""
+"""Input tensors: generated from a seed, or read from files, images, texts or the scenario itself."""
 
 import math
 import pathlib
@@ -14,17 +14,17 @@ from perfkit.scenario.workload import FileInput, GeneratedInput, ImageInput, Inp
 from perfkit.workload.images import read_image
 
 _Array: TypeAlias = npt.NDArray[Any]
-# random integers stay in the range that every integer type holds
+# random integers fit every integer type
 _INTEGERS_BELOW = 128
-# floats that small hold every integer below these
+# below these numbers every integer has an exact representation
 _COUNTED_BELOW = {Datatype.BF16: 2**8, Datatype.FP16: 2**11, Datatype.FP32: 2**24}
 
 
 def generate_values(kind: str, datatype: Datatype, shape: tuple[int, ...], random: np.random.Generator) -> _Array:
-    """Values of one kind: `random` (floats in [0, 1), integers in [0, 128)), `zeros`, `ones` or `arange`.
+    """Generated values: `random` (floats in [0, 1), integers in [0, 128)), `zeros`, `ones` or `arange`.
 
-    `arange` counts 0, 1, 2, … in row-major order and starts again where a type stops holding every integer. BYTES
-    elements are the same integers as decimal text, and empty for `zeros`.
+    `arange` counts 0, 1, 2, … in row-major order, and restarts where a float type can no longer represent every
+    integer. BYTES elements are the integers as decimal text; for `zeros` they are empty.
     """
     count = int(np.prod(shape, dtype=np.int64))
     if datatype is Datatype.BYTES:
@@ -49,12 +49,11 @@ def generate_values(kind: str, datatype: Datatype, shape: tuple[int, ...], rando
             return random.integers(0, _INTEGERS_BELOW, shape).astype(dtype)
 
 
-class InputMaker:
-    """Makes the tensors of one input; `key` is where the scenario gives it.
+class TensorSource:
+    """The tensors of one input, or of one expected output; `key` is its key in the scenario.
 
-    `shape` is the model's, without the batch dimension, -1 where the request chooses; `batch_size` is put before it,
-    None for a model that takes no batches. Raises ModelMismatchError where shape or datatype do not fit, ScenarioError
-    where a file cannot be read.
+    `shape` is the model's without the batch dimension, -1 for open dimensions; `batch_size` is None for a model without
+    batches. Raises ModelMismatchError if shape or datatype do not fit, ScenarioError if a file cannot be read.
     """
 
     def __init__(
@@ -76,31 +75,31 @@ class InputMaker:
             whole = (*self._batch, *self._chosen_shape(given.shape))
             self._generate = lambda random: self._in_memory(lambda: generate_values(given.generate, datatype, whole, random), whole)
             if given.generate != "random":
-                self._cycle = [self._tensor(self._generate(np.random.default_rng()))]
+                self._cycle = [self._encode(self._generate(np.random.default_rng()))]
         else:
-            self._cycle = [self._tensor(array) for array in self._arrays(given)]
+            self._cycle = [self._encode(array) for array in self._arrays(given)]
 
     @property
-    def cycle(self) -> int:
-        """How many different tensors requests take in turn; 0 where every one is random."""
+    def cycle_length(self) -> int:
+        """The number of different tensors, which requests use in turn; 0 if each one is random."""
         return len(self._cycle)
 
-    def make(self, variant: int, random: np.random.Generator) -> Tensor:
-        """The tensor of the request of that number."""
+    def tensor(self, variant: int, random: np.random.Generator) -> Tensor:
+        """The tensor of request `variant`."""
         if self._cycle:
             return self._cycle[variant % len(self._cycle)]
         assert self._generate is not None
-        return self._tensor(self._generate(random))
+        return self._encode(self._generate(random))
 
     @property
     def _batch(self) -> tuple[int, ...]:
         return () if self._batch_size is None else (self._batch_size,)
 
     def _arrays(self, given: Input) -> Sequence[_Array]:
-        """The different arrays of an input, each with the batch dimension if there is one."""
+        """The different arrays, each with the batch dimension if there is one."""
         match given:
             case StringsInput():
-                return self._dealt(given.strings, (*self._batch, *self._chosen_shape(given.shape)))
+                return self._dealt_texts(given.strings, (*self._batch, *self._chosen_shape(given.shape)))
             case ImageInput():
                 shape = self._chosen_shape(given.shape)
                 files = self._files("image", given.image)
@@ -118,18 +117,18 @@ class InputMaker:
     def _in_memory(self, make: Callable[[], _Array], shape: tuple[int, ...]) -> _Array:
         try:
             return make()
-        except (MemoryError, ValueError):  # NumPy has a largest size as well
-            raise ScenarioError(f"{self._key}: the shape {list(shape)} does not fit into memory") from None
+        except (MemoryError, ValueError):  # NumPy limits sizes, too
+            raise ScenarioError(f"{self._key}: the shape {list(shape)} does not fit in memory") from None
 
     def _chosen_shape(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
         chosen = self._shape if given is None else given
         if -1 in chosen:
-            raise ModelMismatchError(f"{self._key}: the model's shape is {list(self._shape)}: give the sizes with `shape: [...]`")
+            raise ModelMismatchError(f"{self._key}: the model's shape is {list(self._shape)}: give a size for each -1 with shape: [...]")
         self._check_shape(chosen)
         return chosen
 
-    def _dealt(self, strings: tuple[str, ...], shape: tuple[int, ...]) -> Sequence[_Array]:
-        """Each request takes on where the one before stopped, until they begin anew."""
+    def _dealt_texts(self, strings: tuple[str, ...], shape: tuple[int, ...]) -> Sequence[_Array]:
+        """The texts for each request, which continue those of the previous request, until the sequence repeats."""
         if self._datatype is not Datatype.BYTES:
             raise ModelMismatchError(f"{self._key}.strings: the model takes {self._datatype.value}, not strings")
         count = math.prod(shape)
@@ -141,13 +140,13 @@ class InputMaker:
         return arrays
 
     def _batched(self, arrays: Sequence[_Array]) -> Sequence[_Array]:
-        """Puts the batch dimension before arrays that lack it: each batch takes the next of them, going round."""
-        if self._batch_size is None or all(one.ndim == len(self._shape) + 1 and one.shape[0] == self._batch_size for one in arrays):
+        """Stacks arrays without a batch dimension into batches, which use them in turn."""
+        if self._batch_size is None or all(array.ndim == len(self._shape) + 1 and array.shape[0] == self._batch_size for array in arrays):
             return arrays
         for array in arrays:
             self._check_shape(array.shape)
         if len({array.shape for array in arrays}) > 1 and self._batch_size > 1:
-            raise ModelMismatchError(f"{self._key}: arrays of different shapes do not make a batch of {self._batch_size}")
+            raise ModelMismatchError(f"{self._key}: arrays of different shapes cannot form a batch of {self._batch_size}")
         size, count = self._batch_size, len(arrays)
         batches = count // math.gcd(count, size)
         return [np.stack([arrays[(batch * size + index) % count] for index in range(size)]) for batch in range(batches)]
@@ -155,37 +154,37 @@ class InputMaker:
     def _files(self, kind: str, names: tuple[str, ...]) -> Sequence[pathlib.Path]:
         files: list[pathlib.Path] = []
         for name in names:
-            found = [self._folder / name]
+            matches = [self._folder / name]
             if "*" in name or "?" in name:
                 try:
-                    found = sorted((pathlib.Path("/") if name.startswith("/") else self._folder).glob(name.lstrip("/")))
+                    matches = sorted((pathlib.Path("/") if name.startswith("/") else self._folder).glob(name.lstrip("/")))
                 except ValueError as error:
-                    raise ScenarioError(f"{self._key}.{kind}: {name} is no pattern: {error}") from None
-            if not found:
+                    raise ScenarioError(f"{self._key}.{kind}: {name} is not a valid pattern: {error}") from None
+            if not matches:
                 raise ScenarioError(f"{self._key}.{kind}: no file matches {self._folder / name}")
-            files += found
+            files += matches
         for file in files:
             if file.is_dir():
-                raise ScenarioError(f"{self._key}.{kind}: {file} is a folder: name its files, such as {file.name}/*")
+                raise ScenarioError(f"{self._key}.{kind}: {file} is a folder: give its files, such as {file.name}/*")
         return files
 
-    def _tensor(self, array: _Array) -> Tensor:
+    def _encode(self, array: _Array) -> Tensor:
         self._check_shape(array.shape[len(self._batch) :])
         try:
             return tensor_from_array(self._name, self._datatype, array)
         except ProtocolError as error:
             raise ModelMismatchError(f"{self._key}: {error}") from None
 
-    def _check_shape(self, found: tuple[int, ...]) -> None:
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
         expected = self._shape
-        if len(expected) != len(found) or any(want not in (-1, size) for want, size in zip(expected, found, strict=True)):
-            raise ModelMismatchError(f"{self._key}: the model takes shape {list(expected)}, found {list(found)}")
+        if len(expected) != len(shape) or any(want not in (-1, size) for want, size in zip(expected, shape, strict=True)):
+            raise ModelMismatchError(f"{self._key}: the model takes shape {list(expected)}, found {list(shape)}")
 
 
 def _literal_array(key: str, name: str, datatype: Datatype, value: object) -> _Array:
     array = np.array(value, dtype=object)
     if any(isinstance(element, list) for element in array.flat):
-        raise ModelMismatchError(f"{key}.value: the lists within are not of one length")
+        raise ModelMismatchError(f"{key}.value: the nested lists differ in length")
     if datatype is Datatype.BYTES:
         return array
     try:
@@ -199,7 +198,7 @@ def _read_npy(key: str, path: pathlib.Path, datatype: Datatype) -> _Array:
         with path.open("rb") as file:
             array: _Array = np.lib.format.read_array(file, allow_pickle=False)
     except FileNotFoundError:
-        raise ScenarioError(f"{key}.file: there is no file {path}") from None
+        raise ScenarioError(f"{key}.file: no such file: {path}") from None
     except (OSError, ValueError) as error:
         raise ScenarioError(f"{key}.file: {path} is not a readable .npy file: {error}") from None
     expected = array_dtype(datatype)
@@ -216,4 +215,4 @@ def _reshaped(key: str, array: _Array, shape: tuple[int, ...]) -> _Array:
     try:
         return array.reshape(shape)
     except ValueError:
-        raise ModelMismatchError(f"{key}: {array.size} values do not fill the shape {list(shape)}") from None
+        raise ModelMismatchError(f"{key}: {array.size} values cannot have the shape {list(shape)}") from None

@@ -1,4 +1,4 @@
-"""The pool of requests that a run cycles through, made from the model's metadata before any clock starts."""
+"""The requests that a run uses in turn, built from the model's metadata before the load."""
 
 import dataclasses
 import difflib
@@ -14,39 +14,41 @@ from perfkit.errors import ModelMismatchError, ProtocolError
 from perfkit.protocol.message import InferRequest, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from perfkit.scenario.workload import GeneratedInput, Workload
-from perfkit.workload.inputs import InputMaker
+from perfkit.workload.inputs import TensorSource
 
-# where files and texts of several inputs only come together again after more requests than these, each comes round on its own
-_LONGEST_CYCLE = 4096
+# if all combinations of the inputs' files and texts need more requests than this, each input only uses all of its own
+_MAX_CYCLE_LENGTH = 4096
 
 
 def make_requests(
     workload: Workload, metadata: ModelMetadata, max_batch_size: int, version: str, folder: pathlib.Path
 ) -> tuple[InferRequest, ...]:
-    """As many requests as take every file and text in turn, and at least `workload.variants` where something in them is random.
+    """The requests that use every file and text, at least `workload.variants` of them if anything is random.
 
-    The same seed gives the same requests. Inputs that the workload does not name are random. Raises
-    ModelMismatchError where the workload does not fit the metadata, naming the key and the nearest name.
+    The same seed yields the same requests. Inputs that the workload does not name are random. Raises ModelMismatchError
+    if the workload does not fit the metadata.
     """
     inputs = metadata.inputs or _declared_inputs(workload, metadata.name)
     check_names("workload.inputs", "input", tuple(workload.inputs), tuple(one.name for one in inputs))
     if metadata.outputs:
         asked = tuple(one.name for one in workload.outputs)
         check_names("workload.outputs", "output", asked, tuple(one.name for one in metadata.outputs))
-    batch_size = size_of_batches(workload.batch_size, metadata.name, max_batch_size)
+    batch_size = resolve_batch_size(workload.batch_size, metadata.name, max_batch_size)
     given = {one.name: workload.inputs.get(one.name, GeneratedInput(generate="random")) for one in inputs}
-    makers = []
+    sources = []
     for one in inputs:
         datatype = parse_datatype("workload.inputs", one.name, one.datatype, given[one.name].datatype)
         shape = one.shape[1:] if batch_size is not None and metadata.inputs else one.shape
-        makers.append(InputMaker(one.name, datatype, given[one.name], shape, batch_size, folder))
+        sources.append(TensorSource(one.name, datatype, given[one.name], shape, batch_size, folder))
     plain = frozenset(one.name for one in inputs if (given[one.name].encoding or workload.encoding) == "json")
     outputs = tuple(
         RequestedOutput(one.name, one.classes, None if one.encoding is None else one.encoding == "binary") for one in workload.outputs
     )
     requests = []
-    for variant in range(_count(makers, workload.variants)):
-        tensors = tuple(maker.make(variant, np.random.default_rng([workload.seed, variant, index])) for index, maker in enumerate(makers))
+    for variant in range(_count(sources, workload.variants)):
+        tensors = tuple(
+            source.tensor(variant, np.random.default_rng([workload.seed, variant, index])) for index, source in enumerate(sources)
+        )
         requests.append(
             InferRequest(
                 model=metadata.name,
@@ -63,14 +65,14 @@ def make_requests(
 
 
 def as_plain(request: InferRequest) -> InferRequest:
-    """The request without binary data, for servers that take JSON alone."""
+    """The request without binary data, for servers that only accept JSON."""
     outputs = tuple(dataclasses.replace(output, binary=False) for output in request.outputs)
     names = frozenset(tensor.name for tensor in request.inputs)
     return dataclasses.replace(request, outputs=outputs, binary_output=False, plain_inputs=names)
 
 
 def payload_sha256(requests: Sequence[InferRequest]) -> str:
-    """The digest of all that the requests carry, in their order; the model's name and version are no part of it."""
+    """A digest of everything that the requests carry, in order, excluding the model's name and version."""
     digest = hashlib.sha256()
     for request in requests:
         asked = [(output.name, output.classes, output.binary) for output in request.outputs]
@@ -82,14 +84,14 @@ def payload_sha256(requests: Sequence[InferRequest]) -> str:
     return digest.hexdigest()
 
 
-def _count(makers: list[InputMaker], variants: int) -> int:
-    cycles = [maker.cycle for maker in makers if maker.cycle]
-    together = math.lcm(*cycles)
-    if together > _LONGEST_CYCLE:
-        together = max(cycles)
-    if len(cycles) == len(makers):
-        return together
-    return -(-variants // together) * together
+def _count(sources: list[TensorSource], variants: int) -> int:
+    cycles = [source.cycle_length for source in sources if source.cycle_length]
+    combined = math.lcm(*cycles)
+    if combined > _MAX_CYCLE_LENGTH:
+        combined = max(cycles)
+    if len(cycles) == len(sources):
+        return combined
+    return -(-variants // combined) * combined
 
 
 def _parameters(workload: Workload) -> dict[str, Parameter]:
@@ -102,13 +104,11 @@ def _parameters(workload: Workload) -> dict[str, Parameter]:
 
 
 def _declared_inputs(workload: Workload, model: str) -> tuple[TensorMetadata, ...]:
-    """The inputs as the scenario gives them, for a server that does not describe its model."""
+    """The inputs as the scenario declares them, for a server that does not describe its model."""
     declared = []
     for name, given in workload.inputs.items():
         if given.datatype is None or given.shape is None:
-            raise ModelMismatchError(
-                f"workload.inputs.{name}: the server does not say what model '{model}' takes: give `datatype` and `shape`"
-            )
+            raise ModelMismatchError(f"workload.inputs.{name}: the server does not say what model '{model}' takes: give datatype and shape")
         declared.append(TensorMetadata(name, given.datatype, given.shape))
     if not declared:
         raise ModelMismatchError(
@@ -117,21 +117,21 @@ def _declared_inputs(workload: Workload, model: str) -> tuple[TensorMetadata, ..
     return tuple(declared)
 
 
-def size_of_batches(asked: int, model: str, max_batch_size: int) -> int | None:
-    """The batch dimension before every shape, None where the model takes no batches; raises ModelMismatchError where it does not fit."""
+def resolve_batch_size(requested: int, model: str, max_batch_size: int) -> int | None:
+    """The batch dimension, None for a model without batches; raises ModelMismatchError if the model does not allow it."""
     if max_batch_size == 0:
-        if asked != 1:
+        if requested != 1:
             raise ModelMismatchError(
-                f"workload.batch_size: model '{model}' takes no batches (its max_batch_size is 0): leave it at 1, found {asked}"
+                f"workload.batch_size: model '{model}' does not support batches (its max_batch_size is 0): set it to 1, found {requested}"
             )
         return None
-    if asked > max_batch_size:
-        raise ModelMismatchError(f"workload.batch_size: model '{model}' takes at most {max_batch_size}, found {asked}")
-    return asked
+    if requested > max_batch_size:
+        raise ModelMismatchError(f"workload.batch_size: model '{model}' takes at most {max_batch_size}, found {requested}")
+    return requested
 
 
 def check_names(key: str, what: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
-    """Raises ModelMismatchError for a name that the model does not know, with the nearest that it does."""
+    """Raises ModelMismatchError for a name that the model does not have, with the nearest one that it has."""
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -140,7 +140,7 @@ def check_names(key: str, what: str, given: tuple[str, ...], known: tuple[str, .
 
 
 def parse_datatype(key: str, name: str, described: str, given: str | None) -> Datatype:
-    """The datatype that the model's metadata gives; raises ModelMismatchError where it is unknown, or the scenario says another."""
+    """The datatype from the model's metadata; raises ModelMismatchError if it is unknown or differs from the scenario's."""
     if given is not None and given != described:
         raise ModelMismatchError(f"{key}.{name}.datatype: the model takes {described}, found {given}")
     try:

@@ -63,7 +63,7 @@ def test_an_ingress_is_reached_by_its_name_over_tls_with_a_token(perfkit, write_
     [
         ({}, 6, "its certificate is not trusted"),
         ({"ca": "ca.pem"}, 6, "its certificate is not trusted"),  # the certificate is for another name
-        ({"ca": "none.pem"}, 2, "target.tls.ca: there is no file"),
+        ({"ca": "none.pem"}, 2, "target.tls.ca: no such file"),
     ],
 )
 def test_tls_errors_have_their_exit_code_and_a_message(perfkit, write_scenario, ingress, tls, code, text):

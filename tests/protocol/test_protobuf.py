@@ -283,7 +283,7 @@ def test_too_few_raw_entries_are_refused_and_surplus_ones_ignored():
 @pytest.mark.parametrize("encoded", [b"\x0a", b"\x0a\x05m", b"\xff\xff", b"\x0a\x01\xff", REQUEST_BYTES[:-1]])
 def test_bytes_that_are_no_message_are_refused(encoded):
     for decode, name in ((protobuf.decode_infer_request, "ModelInferRequest"), (protobuf.decode_infer_response, "ModelInferResponse")):
-        with pytest.raises(ProtocolError, match=f"^the bytes are no {name}: ") as refused:
+        with pytest.raises(ProtocolError, match=f"^the bytes are not a {name}: ") as refused:
             decode(encoded)
         assert refused.value.kind is INTERNAL
 

@@ -431,7 +431,7 @@ def test_junk_behind_a_response_is_refused_and_missing_bytes_are_counted():
     assert rest.decode_infer_response(head + bytes(8), len(head)).outputs[0].raw == bytes(8)
     with pytest.raises(ProtocolError, match="unexpected size for output 'X', expecting 3 additional bytes"):
         rest.decode_infer_response(head + bytes(5), len(head))
-    with pytest.raises(ProtocolError, match="2 bytes stand behind the last output"):
+    with pytest.raises(ProtocolError, match="2 bytes follow the last output"):
         rest.decode_infer_response(head + bytes(10), len(head))
 
 

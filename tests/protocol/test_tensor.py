@@ -396,12 +396,12 @@ def test_half_floats_have_no_json_form_in_either_direction(name):
     with pytest.raises(ProtocolError, match=f"receiving {name} data via JSON is not supported.* input x$") as refused:
         tensor_from_json("x", Datatype[name], (1,), [1.0])
     assert refused.value.kind is ErrorKind.INVALID_ARGUMENT
-    with pytest.raises(ProtocolError, match=f"{name} has no JSON form: send, or ask for, 'x' as binary data"):
+    with pytest.raises(ProtocolError, match=f"{name} has no JSON form: use binary data for 'x'"):
         tensor_to_json(Tensor("x", Datatype[name], (1,), b"\x00\x00"))
 
 
 def test_bytes_that_are_no_text_have_no_json_form():
-    with pytest.raises(ProtocolError, match="output 'x' holds bytes that are not UTF-8: ask for it as binary data"):
+    with pytest.raises(ProtocolError, match="output 'x' holds bytes that are not UTF-8: request it as binary data"):
         tensor_to_json(Tensor("x", Datatype.BYTES, (1,), b"\x01\x00\x00\x00\xff"))
 
 
@@ -440,7 +440,7 @@ def test_bytes_elements_cut_anywhere_lose_elements_or_are_refused(elements):
         (Tensor("x", Datatype.BF16, (1,), bytes(4)), "byte size mismatch for tensor 'x'. Expected 2, got 4"),
         (Tensor("x", Datatype.FP64, (), b""), "byte size mismatch for tensor 'x'. Expected 8, got 0"),
         (Tensor("x", Datatype.UINT8, (0,), b"\x00"), "byte size mismatch for tensor 'x'. Expected 0, got 1"),
-        (Tensor("x", Datatype.UINT8, (-1, -1), b"\x00"), "tensor 'x': a shape has no negative dimension, found [-1, -1]"),
+        (Tensor("x", Datatype.UINT8, (-1, -1), b"\x00"), "tensor 'x': dimensions must not be negative, found [-1, -1]"),
         (Tensor("x", Datatype.BYTES, (2,), bytes(4)), "tensor 'x': expected 2 string elements, got 1"),
         (Tensor("x", Datatype.BYTES, (1,), b""), "tensor 'x': expected 1 string elements, got 0"),
         (Tensor("x", Datatype.BYTES, (1,), b"\x05"), "a BYTES tensor ends inside an element's length"),

@@ -80,8 +80,8 @@ MESSAGES = [
     ("target: {model: m, url: 'http://h:99999'}\n" + LOAD, f"s.yaml:1: target.url: {EXPECTED}, with a port from 1 to 65535, found 'http://h:99999'"),
     ("target: {model: m, url: 'http://u:secret@h:x'}\n" + LOAD, f"s.yaml:1: target.url: {EXPECTED}, with a port from 1 to 65535, found 'http://<redacted>@h:x'"),
     ("target: {model: m, url: 'unix:x.sock'}\n" + LOAD, "s.yaml:1: target.url: expected a socket's absolute path, such as unix:/run/server.sock, found 'unix:x.sock'"),
-    ("target: {model: m, url: 'http://h/?token=secret'}\n" + LOAD, "s.yaml:1: target.url: a target's URL ends with its path; tokens stand in target.headers, such as authorization: Bearer ${TOKEN}"),
-    ("target: {model: m, url: 'http://h/a b'}\n" + LOAD, "s.yaml:1: target.url: the path, or the credentials, hold characters that must be percent-encoded, or it begins with //, in 'http://h/a b'"),
+    ("target: {model: m, url: 'http://h/?token=secret'}\n" + LOAD, "s.yaml:1: target.url: a target's URL has no query or fragment; tokens belong in target.headers, such as authorization: Bearer ${TOKEN}"),
+    ("target: {model: m, url: 'http://h/a b'}\n" + LOAD, "s.yaml:1: target.url: the path begins with //, or path or credentials contain characters that must be percent-encoded, in 'http://h/a b'"),
     # TLS
     ("target: {model: m, url: 'http://h', tls: {}}\n" + LOAD, "s.yaml:1: target: tls needs an https:// or grpcs:// url"),
     ("target: {model: m, tls: {}}\n" + LOAD, "s.yaml:1: target: tls needs an https:// or grpcs:// url"),

@@ -60,7 +60,7 @@ def test_an_address_is_shown_as_its_url(url):
     ],
 )
 def test_what_is_no_target_is_refused(url):
-    with pytest.raises(ValueError, match=r"expected|percent-encoded|no host name|variables"):
+    with pytest.raises(ValueError, match=r"expected|percent-encoded|not a valid host name|variables"):
         Address.parse(url)
 
 

@@ -37,7 +37,7 @@ BODIES = {
     "an unknown datatype": (document("INT31"), b"", "invalid datatype for output y"),
     "elements of another type": (document(rest=',"data":["a","b"]'), b"", "tensor 'y'"),
     "less binary data than is announced": (binary(8), bytes(4), "unexpected size for output 'y', expecting 4 additional bytes"),
-    "more binary data than is announced": (binary(8), bytes(12), "4 bytes stand behind the last output"),
+    "more binary data than is announced": (binary(8), bytes(12), "4 bytes follow the last output"),
 }
 
 
@@ -68,8 +68,8 @@ def message(raw, datatype="INT32"):
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [
-        (b"\xff", "the bytes are no ModelInferResponse"),
-        (message([bytes(8)])[:-3], "the bytes are no ModelInferResponse"),
+        (b"\xff", "the bytes are not a ModelInferResponse"),
+        (message([bytes(8)])[:-3], "the bytes are not a ModelInferResponse"),
         (message([]), "unable to find data for output tensor 'y'"),
         (message([bytes(8)], "INT31"), "invalid datatype for output y"),
     ],

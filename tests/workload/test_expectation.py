@@ -69,7 +69,7 @@ def test_what_does_not_fit_the_model_is_refused_with_its_key(tmp_path):
     for check, error, message in (
         ({"outputs": {"D": {"value": 1}}}, ModelMismatchError, r"check\.outputs: the model has no output 'D'"),
         ({"outputs": {"C": {"value": [1, 2, 3]}}}, ModelMismatchError, r"check\.outputs\.C: the model takes shape \[2\], found \[3\]"),
-        ({"outputs": {"C": {"file": "none.npy"}}}, ScenarioError, r"check\.outputs\.C\.file: there is no file"),
+        ({"outputs": {"C": {"file": "none.npy"}}}, ScenarioError, r"check\.outputs\.C\.file: no such file"),
     ):
         with pytest.raises(error, match=message):
             fault(tmp_path, whole(), **check)

@@ -9,7 +9,7 @@ from PIL import Image
 from perfkit.errors import ModelMismatchError, ScenarioError
 from perfkit.protocol.tensor import Datatype, array_dtype, tensor_to_array
 from perfkit.scenario.workload import ImageInput
-from perfkit.workload.inputs import InputMaker
+from perfkit.workload.inputs import TensorSource
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 
@@ -20,7 +20,7 @@ def make(tmp_path):
 
     def make_values(model_shape, datatype=Datatype.FP32, batch_size=None, request=0, image="x.png", **keys):
         given = ImageInput.model_validate({"image": image, **keys})
-        tensor = InputMaker("A", datatype, given, model_shape, batch_size, tmp_path).make(request, np.random.default_rng(0))
+        tensor = TensorSource("A", datatype, given, model_shape, batch_size, tmp_path).tensor(request, np.random.default_rng(0))
         return tensor_to_array(tensor)
 
     return make_values
@@ -71,7 +71,7 @@ def test_a_picture_is_resized_to_the_model_s_size_between_its_pixels(make, draw)
 def test_the_size_that_the_model_leaves_open_is_the_scenario_s(make, draw):
     draw([[RED]])
     assert make((3, -1, -1), shape=[3, 2, 5]).shape == (3, 2, 5)
-    with pytest.raises(ModelMismatchError, match=re.escape("workload.inputs.A: the model's shape is [3, -1, -1]: give the sizes")):
+    with pytest.raises(ModelMismatchError, match=re.escape("workload.inputs.A: the model's shape is [3, -1, -1]: give a size")):
         make((3, -1, -1))
 
 
@@ -92,7 +92,7 @@ def test_pictures_of_other_modes_are_read_as_colours(make, draw, mode, pixel, va
 @pytest.mark.parametrize(("mode", "pixel"), [("I;16", 30_000), ("I", 70_000), ("F", 0.5)])
 def test_pictures_of_more_than_256_levels_are_refused_instead_of_cut(make, tmp_path, mode, pixel):
     Image.new(mode, (2, 2), pixel).save(tmp_path / "x.tiff")
-    with pytest.raises(ScenarioError, match=r"holds (I|I;16|F) pixels, not brightness of 0 to 255"):
+    with pytest.raises(ScenarioError, match=r"holds (I|I;16|F) pixels, not brightness values from 0 to 255"):
         make((3, 2, 2), image="x.tiff")
 
 
@@ -112,14 +112,14 @@ def test_several_pictures_are_sent_in_turn_and_fill_a_batch(make, draw):
 @pytest.mark.parametrize(
     ("shape", "datatype", "keys", "message"),
     [
-        ((10,), Datatype.FP32, {}, "workload.inputs.A.image: the model takes shape [10], which is no picture's: expected [C, H, W] or [H, W, C]"),
-        ((3, 5, 3), Datatype.FP32, {}, "workload.inputs.A.layout: the shape [3, 5, 3] does not tell where the 1 or 3 channels are: give nchw or nhwc"),
-        ((4, 5, 6), Datatype.FP32, {}, "workload.inputs.A.layout: the shape [4, 5, 6] does not tell where the 1 or 3 channels are: give nchw or nhwc"),
+        ((10,), Datatype.FP32, {}, "workload.inputs.A.image: the model takes shape [10], which is not that of an image: expected [C, H, W] or [H, W, C]"),
+        ((3, 5, 3), Datatype.FP32, {}, "workload.inputs.A.layout: the shape [3, 5, 3] is ambiguous: give nchw or nhwc"),
+        ((4, 5, 6), Datatype.FP32, {}, "workload.inputs.A.layout: the shape [4, 5, 6] is ambiguous: give nchw or nhwc"),
         ((5, 5, 3), Datatype.FP32, {"layout": "nchw"}, "workload.inputs.A.layout: nchw needs 1 or 3 channels first, found [5, 5, 3]"),
-        ((3, 5, 5), Datatype.BYTES, {}, "workload.inputs.A.image: the model takes BYTES, not the numbers of a picture"),
-        ((3, 5, 5), Datatype.INT8, {}, "workload.inputs.A.image: the model takes INT8, which does not hold brightness up to 255"),
-        ((3, 5, 5), Datatype.UINT8, {"scaling": "vgg"}, "workload.inputs.A.scaling: vgg gives fractions, but the model takes UINT8: use none"),
-        ((3, 0, 5), Datatype.FP32, {}, "workload.inputs.A.image: a picture of 5 x 0 pixels has none"),
+        ((3, 5, 5), Datatype.BYTES, {}, "workload.inputs.A.image: the model takes BYTES, which cannot hold an image"),
+        ((3, 5, 5), Datatype.INT8, {}, "workload.inputs.A.image: the model takes INT8, which cannot hold brightness values up to 255"),
+        ((3, 5, 5), Datatype.UINT8, {"scaling": "vgg"}, "workload.inputs.A.scaling: vgg yields fractions, but the model takes UINT8: use none"),
+        ((3, 0, 5), Datatype.FP32, {}, "workload.inputs.A.image: an image of 5 x 0 pixels is empty"),
     ],
 )  # fmt: skip
 def test_a_model_that_takes_no_such_picture_is_told(make, draw, shape, datatype, keys, message):
@@ -135,11 +135,11 @@ def test_a_file_that_is_no_picture_is_named(make, draw, tmp_path):
     (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:-60])
     (tmp_path / "folder").mkdir()
     for image, message in (
-        ("none.png", f"there is no file {tmp_path}/none.png"),
+        ("none.png", f"no such file: {tmp_path}/none.png"),
         ("*.jpg", f"no file matches {tmp_path}/*.jpg"),
-        ("text.png", f"{tmp_path}/text.png is no picture that Pillow can read"),
+        ("text.png", f"{tmp_path}/text.png is not an image that Pillow can read"),
         ("cut.png", f"{tmp_path}/cut.png cannot be read: "),
-        ("folder", f"{tmp_path}/folder is a folder: name its files, such as folder/*"),
+        ("folder", f"{tmp_path}/folder is a folder: give its files, such as folder/*"),
     ):
         with pytest.raises(ScenarioError, match=rf"^workload\.inputs\.A\.image: {re.escape(message)}"):
             make((3, 2, 2), image=image)

@@ -8,7 +8,7 @@ import pytest
 from perfkit.errors import ModelMismatchError, ScenarioError
 from perfkit.protocol.tensor import Datatype, array_dtype, tensor_from_array, tensor_to_array
 from perfkit.scenario.workload import FileInput, GeneratedInput, LiteralInput, StringsInput
-from perfkit.workload.inputs import InputMaker, generate_values
+from perfkit.workload.inputs import TensorSource, generate_values
 
 NUMBERS = [datatype for datatype in Datatype if datatype is not Datatype.BYTES]
 FLOATS = [datatype for datatype in Datatype if datatype.is_float]
@@ -24,7 +24,7 @@ def make(tmp_path):
     """The values of an input of the model, after a round trip over the wire form."""
 
     def make_values(given, datatype=Datatype.FP32, shape=(2,), batch_size=None, request=0):
-        tensor = InputMaker("A", datatype, given, shape, batch_size, tmp_path).make(request, seeded())
+        tensor = TensorSource("A", datatype, given, shape, batch_size, tmp_path).tensor(request, seeded())
         assert (tensor.name, tensor.datatype) == ("A", datatype)
         return tensor_to_array(tensor)
 
@@ -158,7 +158,7 @@ def test_an_array_of_another_shape_is_refused(make, saved):
 def test_a_missing_file_is_named(make, tmp_path):
     with pytest.raises(ScenarioError) as caught:
         make(FileInput(file=("none.npy",)))
-    assert str(caught.value) == f"workload.inputs.A.file: there is no file {tmp_path}/none.npy"
+    assert str(caught.value) == f"workload.inputs.A.file: no such file: {tmp_path}/none.npy"
 
 
 def test_what_is_no_npy_file_is_refused(make, tmp_path):
@@ -195,10 +195,10 @@ def test_values_written_in_the_scenario_are_sent_as_they_stand(make, given, data
 @pytest.mark.parametrize(
     ("given", "datatype", "message"),
     [
-        ({"value": [1, 2, 3], "shape": [2]}, Datatype.FP32, "workload.inputs.A: 3 values do not fill the shape [2]"),
+        ({"value": [1, 2, 3], "shape": [2]}, Datatype.FP32, "workload.inputs.A: 3 values cannot have the shape [2]"),
         ({"value": [1, 2, 3]}, Datatype.FP32, "workload.inputs.A: the model takes shape [2], found [3]"),
-        ({"value": [[1, 2], [3]]}, Datatype.FP32, "workload.inputs.A.value: the lists within are not of one length"),
-        ({"value": [["a"], "b"]}, Datatype.BYTES, "workload.inputs.A.value: the lists within are not of one length"),
+        ({"value": [[1, 2], [3]]}, Datatype.FP32, "workload.inputs.A.value: the nested lists differ in length"),
+        ({"value": [["a"], "b"]}, Datatype.BYTES, "workload.inputs.A.value: the nested lists differ in length"),
         ({"value": [1.5, 2]}, Datatype.INT32, "workload.inputs.A: tensor 'A': some values do not fit INT32"),
         ({"value": [300, 2]}, Datatype.UINT8, "workload.inputs.A: tensor 'A': some values do not fit UINT8"),
         ({"value": ["1", "2"]}, Datatype.FP32, "workload.inputs.A: tensor 'A': <U1 values are not FP32"),
@@ -222,7 +222,7 @@ def test_texts_are_dealt_to_one_request_after_the_other(make):
 @pytest.mark.parametrize(("texts", "count", "cycle"), [(3, 2, 3), (4, 2, 2), (4, 6, 2), (1, 5, 1), (5, 5, 1), (5, 0, 1), (6, 4, 3)])
 def test_a_request_comes_again_when_the_texts_begin_anew(tmp_path, texts, count, cycle):
     given = StringsInput(strings=tuple("abcdefgh"[:texts]))
-    assert InputMaker("A", Datatype.BYTES, given, (count,), None, tmp_path).cycle == cycle
+    assert TensorSource("A", Datatype.BYTES, given, (count,), None, tmp_path).cycle_length == cycle
 
 
 def test_texts_for_numbers_are_refused(make):
@@ -252,7 +252,7 @@ def test_files_of_different_shapes_make_no_batch_but_requests(make, tmp_path):
     np.save(tmp_path / "1.npy", np.zeros(3, np.float32))
     given = FileInput(file=("*.npy",))
     assert [make(given, shape=(-1,), batch_size=1, request=number).shape for number in range(2)] == [(1, 2), (1, 3)]
-    with pytest.raises(ModelMismatchError, match="arrays of different shapes do not make a batch of 2"):
+    with pytest.raises(ModelMismatchError, match="arrays of different shapes cannot form a batch of 2"):
         make(given, shape=(-1,), batch_size=2)
 
 
@@ -268,10 +268,10 @@ def test_an_empty_shape_of_the_scenario_is_a_shape(make):
 
 def test_more_than_memory_holds_is_a_sentence(make):
     for size in (10**14, 2**63):
-        with pytest.raises(ScenarioError, match=r"workload\.inputs\.A: the shape \[\d+\] does not fit into memory"):
+        with pytest.raises(ScenarioError, match=r"workload\.inputs\.A: the shape \[\d+\] does not fit in memory"):
             make(GeneratedInput(generate="ones", shape=(size,)), shape=(-1,))
 
 
 def test_a_pattern_that_is_none_is_a_sentence(make):
-    with pytest.raises(ScenarioError, match=r"^workload\.inputs\.A\.file: \*\*b is no pattern"):
+    with pytest.raises(ScenarioError, match=r"^workload\.inputs\.A\.file: \*\*b is not a valid pattern"):
         make(FileInput(file=("**b",)))

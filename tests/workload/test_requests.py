@@ -97,7 +97,7 @@ def test_the_items_of_a_random_batch_differ():
 def test_a_dimension_that_the_request_chooses_needs_a_shape():
     with pytest.raises(ModelMismatchError) as caught:
         make(DYNAMIC, 0)
-    assert str(caught.value) == "workload.inputs.X: the model's shape is [-1, 3, -1]: give the sizes with `shape: [...]`"
+    assert str(caught.value) == "workload.inputs.X: the model's shape is [-1, 3, -1]: give a size for each -1 with shape: [...]"
     (request,) = make(DYNAMIC, 0, inputs={"X": {"generate": "ones", "shape": [2, 3, 5]}})
     assert request.inputs[0].shape == (2, 3, 5)
 
@@ -118,7 +118,7 @@ def test_the_batch_dimension_needs_no_shape_and_stands_in_none():
         (BATCHING, 8, {"inputs": {"zzz": {"generate": "ones"}}}, "workload.inputs: the model has no input 'zzz'. It has: INPUT0, INPUT1"),
         (BATCHING, 8, {"outputs": [{"name": "OUTPUT"}]}, "workload.outputs: the model has no output 'OUTPUT'; did you mean 'OUTPUT0'? It has: OUTPUT0"),
         (BATCHING, 8, {"batch_size": 9}, "workload.batch_size: model 'm' takes at most 8, found 9"),
-        (PLAIN, 0, {"batch_size": 2}, "workload.batch_size: model 'm' takes no batches (its max_batch_size is 0): leave it at 1, found 2"),
+        (PLAIN, 0, {"batch_size": 2}, "workload.batch_size: model 'm' does not support batches (its max_batch_size is 0): set it to 1, found 2"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_model_is_said_with_the_key(metadata, max_batch_size, workload, message):
@@ -195,7 +195,7 @@ def test_a_server_that_describes_nothing_is_told_by_the_scenario():
     ("metadata", "inputs", "message"),
     [
         (UNSAID, {}, "workload.inputs: the server does not say what model 'm' takes: give each input's datatype and shape"),
-        (UNSAID, {"A": {"value": [1]}}, "workload.inputs.A: the server does not say what model 'm' takes: give `datatype` and `shape`"),
+        (UNSAID, {"A": {"value": [1]}}, "workload.inputs.A: the server does not say what model 'm' takes: give datatype and shape"),
         (UNSAID, {"A": {"value": [1], "shape": [1], "datatype": "FP8"}}, "input 'A': invalid datatype 'FP8'"),
         (PLAIN, {"X": {"generate": "ones", "datatype": "INT8"}}, "workload.inputs.X.datatype: the model takes FP32, found INT8"),
     ],
