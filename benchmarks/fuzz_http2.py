@@ -1,9 +1,9 @@
-"""Fuzzes the wire engine's gRPC with answers that are broken at random: frames, messages, whole exchanges over sockets.
+"""Fuzzes the wire engine for gRPC with randomly broken answers: frames, messages, exchanges over sockets.
 
     python -m benchmarks.fuzz_http2 [--minutes 10] [--seed 0] [--out reports/fuzz-http2.md]
 
-Whatever a server writes, HTTP/2 is read or refused with `Http2Error`, a message is read or refused with `ProtocolError`,
-a stream comes to one end at most, and a request sent over a socket ends in exactly one outcome within its time-out.
+Guarantees that it checks, whatever a server writes: HTTP/2 is read or rejected with `Http2Error`; a message is decoded or
+rejected with `ProtocolError`; a stream ends at most once; a request over a socket gets one outcome before its timeout.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ import time
 import uvloop
 
 from benchmarks import fuzzing
-from benchmarks.fuzzing import Kind, harm
+from benchmarks.fuzzing import TrialKind, add_fault
 from perfkit.errors import ProtocolError
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, frame
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.grpc.messages import AnswerHeaders, classify, parse_headers, read_message
 from perfkit.transport.grpc.session import ClientSession
 from perfkit.transport.grpc.stream import SessionListener, Stream, request_buffers
@@ -33,13 +33,13 @@ from perfkit.transport.options import TransportOptions
 GREETING = frame(http2.SETTINGS, 0, 0)
 _REQUEST = request_buffers([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))
 _TIMEOUT_NS = 100_000_000
-_HANGS_AFTER_S = 60  # far longer than a request with that time-out takes on a busy machine
+_HANG_TIMEOUT_S = 60  # far longer than a request with that timeout takes on a busy machine
 _HEADERS = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")]
 _MESSAGE = b"\x00\x00\x00\x00\x06\x0a\x01m\x12\x011"
 
 
-class Referee(SessionListener[Stream[AnswerHeaders], AnswerHeaders]):
-    """A connection's listener and writer: it holds each stream to one end."""
+class CheckingListener(SessionListener[Stream[AnswerHeaders], AnswerHeaders]):
+    """A session's listener and writer that checks that each stream ends once."""
 
     def __init__(self) -> None:
         self.ended: collections.Counter[int] = collections.Counter()
@@ -47,88 +47,88 @@ class Referee(SessionListener[Stream[AnswerHeaders], AnswerHeaders]):
         self.connection = ClientSession(self, self, HeaderBlockReader(parse_headers, {}))
 
     def write(self, data: bytes) -> None:
-        """As a transport has it."""
+        """As a transport."""
         self.written += data
 
     def writelines(self, list_of_data: object) -> None:
-        """As a transport has it."""
+        """As a transport."""
         self.written += b"".join(list_of_data)  # type: ignore[arg-type] # buffers, whatever their type
 
     def on_answer(self, stream: Stream[AnswerHeaders], trailers: AnswerHeaders | None) -> None:
-        """One end, which can be judged."""
+        """Ends a stream; its answer can be classified."""
         self._end(stream)
         outcome, text, _ = classify(stream.headers, trailers, stream.chunks)
-        assert outcome is Outcome.OK or text, "a failure without a sentence"
+        assert outcome is Outcome.OK or text, "a failure without a message"
 
     def on_reset(self, stream: Stream[AnswerHeaders], code: int) -> None:
-        """One end."""
+        """Ends a stream."""
         self._end(stream)
         assert http2.error_name(code)
 
     def on_refused(self, stream: Stream[AnswerHeaders], reason: str) -> None:
-        """One end."""
+        """Ends a stream."""
         self._end(stream)
         assert reason
 
     def on_settings(self) -> None:
-        """Nothing to hold."""
+        """Nothing to check."""
 
     def on_goaway(self) -> None:
-        """Nothing to hold."""
+        """The reason is known."""
         assert self.connection.goaway_reason
 
     def _end(self, stream: Stream[AnswerHeaders]) -> None:
         self.ended[stream.id] += 1
-        assert self.ended[stream.id] == 1, f"stream {stream.id} came to two ends"
+        assert self.ended[stream.id] == 1, f"stream {stream.id} ended twice"
         assert stream.id not in self.connection.streams
 
 
-def broken_answer(chance: random.Random, streams: int) -> bytes:
-    """Frames as a server may write them for that many streams, with faults put into some of them."""
+def broken_answer(rng: random.Random, streams: int) -> bytes:
+    """Frames as a server may write them for some streams, with faults in some."""
     frames = []
     for index in range(streams):
         stream_id = 2 * index + 1
-        status = chance.choice(["0", "0", "3", "14", "99", "", "x", "00000000000013"])
+        status = rng.choice(["0", "0", "3", "14", "99", "", "x", "00000000000013"])
         frames += [
             frame(http2.HEADERS, 4, stream_id, http2.encode_headers(_HEADERS)),
             frame(http2.DATA, 0, stream_id, _MESSAGE),
             frame(http2.HEADERS, 5, stream_id, http2.encode_headers([("grpc-status", status), ("grpc-message", "%zz\u00fc%C3")])),
         ]
-    for _ in range(chance.randrange(4)):
-        frames.insert(chance.randrange(len(frames) + 1), _any_frame(chance, streams))
+    for _ in range(rng.randrange(4)):
+        frames.insert(rng.randrange(len(frames) + 1), _any_frame(rng, streams))
     written = bytearray(b"".join(frames))
-    for _ in range(chance.choice([0, 1, 1, 2, 8])):
-        harm(written, chance)
+    for _ in range(rng.choice([0, 1, 1, 2, 8])):
+        add_fault(written, rng)
     return bytes(written)
 
 
-def _any_frame(chance: random.Random, streams: int) -> bytes:
-    kind = chance.choice([*range(10), 0xFA])
-    payload = chance.choice([b"", chance.randbytes(4), chance.randbytes(8), chance.randbytes(6), chance.randbytes(chance.randrange(40))])
-    if kind == http2.SETTINGS and chance.random() < 0.7:
-        key, value = chance.randrange(8), chance.choice([0, 1, 10, 100, 65_535, 1 << 20, chance.randrange(1 << 32)])
+def _any_frame(rng: random.Random, streams: int) -> bytes:
+    kind = rng.choice([*range(10), 0xFA])
+    payload = rng.choice([b"", rng.randbytes(4), rng.randbytes(8), rng.randbytes(6), rng.randbytes(rng.randrange(40))])
+    if kind == http2.SETTINGS and rng.random() < 0.7:
+        key, value = rng.randrange(8), rng.choice([0, 1, 10, 100, 65_535, 1 << 20, rng.randrange(1 << 32)])
         payload = key.to_bytes(2) + value.to_bytes(4)
-    return frame(kind, chance.choice([0, 1, 4, 5, 8, 0x20, chance.randrange(256)]), chance.randrange(2 * streams + 3), payload)
+    return frame(kind, rng.choice([0, 1, 4, 5, 8, 0x20, rng.randrange(256)]), rng.randrange(2 * streams + 3), payload)
 
 
-def try_frames(chance: random.Random) -> str:
-    """One connection of a few streams, given a broken answer in pieces."""
-    referee, streams = Referee(), chance.randrange(1, 5)
-    referee.connection.open()
-    referee.connection.receive(GREETING)
+def try_frames(rng: random.Random) -> str:
+    """One connection with a few streams that receives a broken answer in parts."""
+    listener, streams = CheckingListener(), rng.randrange(1, 5)
+    listener.connection.open()
+    listener.connection.receive(GREETING)
     for _ in range(streams):
-        referee.connection.send(Stream(), _REQUEST)
-    answer = broken_answer(chance, streams)
+        listener.connection.send(Stream(), _REQUEST)
+    answer = broken_answer(rng, streams)
     position, outcome = 0, "read"
     try:
         while position < len(answer):
-            size = chance.choice([1, 2, 9, 30, len(answer)])
-            referee.connection.receive(answer[position : position + size])
+            size = rng.choice([1, 2, 9, 30, len(answer)])
+            listener.connection.receive(answer[position : position + size])
             position += size
     except Http2Error as error:
-        outcome = f"refused: {http2.error_name(error.code)}"
-    assert len(referee.ended) + len(referee.connection.streams) == streams, "a stream is neither open nor ended"
-    _check_frames(bytes(referee.written))
+        outcome = f"rejected: {http2.error_name(error.code)}"
+    assert len(listener.ended) + len(listener.connection.streams) == streams, "a stream is neither open nor ended"
+    _check_frames(bytes(listener.written))
     return outcome
 
 
@@ -136,39 +136,37 @@ def _check_frames(written: bytes) -> None:
     position = len(http2.PREFACE)
     while position < len(written):
         upper, lower, kind, _, _ = http2.read_head(written, position)
-        assert kind <= http2.CONTINUATION, "what was written is no frame"
+        assert kind <= http2.CONTINUATION, "the client wrote bytes that are not a frame"
         position += http2.HEAD_BYTES + (upper << 8 | lower)
-    assert position == len(written), "the last frame was not written whole"
+    assert position == len(written), "the client wrote an incomplete frame"
 
 
-def try_message(chance: random.Random) -> str:
-    """One answer's data, broken, under some encoding."""
-    message = bytearray(
-        chance.choice([_MESSAGE, b"\x01" + (30).to_bytes(4) + gzip.compress(b"0123456789", mtime=0)[:30], chance.randbytes(20)])
-    )
-    for _ in range(chance.randrange(3)):
-        harm(message, chance)
+def try_message(rng: random.Random) -> str:
+    """Decodes one broken message under some encoding."""
+    message = bytearray(rng.choice([_MESSAGE, b"\x01" + (30).to_bytes(4) + gzip.compress(b"0123456789", mtime=0)[:30], rng.randbytes(20)]))
+    for _ in range(rng.randrange(3)):
+        add_fault(message, rng)
     try:
-        read_message(bytes(message), chance.choice(["", "identity", "gzip", "deflate", "br"]))
+        read_message(bytes(message), rng.choice(["", "identity", "gzip", "deflate", "br"]))
     except ProtocolError:
-        return "refused"
-    return "read"
+        return "rejected"
+    return "decoded"
 
 
-def try_exchange(chance: random.Random) -> str:
-    """A few requests over sockets, to a server whose connections answer with broken frames, and then close or hang."""
-    outcomes = uvloop.run(_exchange(chance))
+def try_exchange(rng: random.Random) -> str:
+    """A few requests over sockets to a server that answers with broken frames and then closes the connection or hangs."""
+    outcomes = uvloop.run(_exchange(rng))
     return ", ".join(sorted({outcome.value for outcome in outcomes}))
 
 
-async def _exchange(chance: random.Random) -> list[Outcome]:
-    streams, count = chance.randrange(1, 4), chance.randrange(1, 6)
-    async with fuzzing.serving(functools.partial(_reply, chance, streams)) as port:
+async def _exchange(rng: random.Random) -> list[Outcome]:
+    streams, count = rng.randrange(1, 4), rng.randrange(1, 6)
+    async with fuzzing.serving(functools.partial(_reply, rng, streams)) as port:
         address = Address("grpc", "127.0.0.1", port)
         transport = WireGrpcTransport(
             address, TransportOptions(max_connections=2, timeout_ns=_TIMEOUT_NS, streams_per_connection=streams), time.monotonic_ns
         )
-        replies = await asyncio.wait_for(asyncio.gather(*(_send(transport, Prepared(_REQUEST)) for _ in range(count))), _HANGS_AFTER_S)
+        replies = await asyncio.wait_for(asyncio.gather(*(transport.send(Prepared(_REQUEST)) for _ in range(count))), _HANG_TIMEOUT_S)
         await transport.aclose()
     for reply in replies:
         assert reply.started_ns <= reply.finished_ns
@@ -177,32 +175,27 @@ async def _exchange(chance: random.Random) -> list[Outcome]:
     return [reply.outcome for reply in replies]
 
 
-async def _send(transport: WireGrpcTransport, prepared: Prepared) -> Reply:
-    return await transport.send(prepared)
-
-
-async def _reply(chance: random.Random, streams: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    answer, is_hanging = broken_answer(chance, streams), chance.random() < 0.2
-    writer.write(GREETING if chance.random() < 0.9 else b"")
-    await reader.readexactly(chance.choice([1, 100, 200, 1000]))
+async def _reply(rng: random.Random, streams: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    answer, is_hanging = broken_answer(rng, streams), rng.random() < 0.2
+    writer.write(GREETING if rng.random() < 0.9 else b"")
+    await reader.readexactly(rng.choice([1, 100, 200, 1000]))
     writer.write(answer)
     if is_hanging:
         await reader.read()
 
 
-# frames and messages are cheap: most of the trials, in about half of the time
-KINDS = (Kind("frames", try_frames), Kind("messages", try_message), Kind("exchanges", try_exchange, every=25))
+# an exchange takes as long as some 50 of the other trials: this way each takes about half of the time
+KINDS = (
+    TrialKind("frames", try_frames),
+    TrialKind("messages", try_message),
+    TrialKind("exchanges", try_exchange, seeds_per_trial=25),
+)
 
 
 def main() -> int:
-    """Prints what came of the trials; the exit code is 1 where a promise was broken, with the seed that shows it again."""
-    options = fuzzing.parse(__doc__)
-    return fuzzing.tell(
-        "gRPC's wire engine against answers broken at random",
-        "Whatever a server writes is read or refused; a stream comes to one end, a request sent over a socket to one outcome in time.",
-        options,
-        *fuzzing.run_trials(KINDS, options.minutes, options.seed),
-    )
+    """Runs the trials; the exit code is 1 at a violation."""
+    guarantee = "Every answer is decoded or rejected; a stream ends once; over sockets each request gets one outcome before its timeout."
+    return fuzzing.fuzz(KINDS, "Fuzzing the wire engine for gRPC with broken answers", guarantee, fuzzing.parse_options(__doc__))
 
 
 if __name__ == "__main__":

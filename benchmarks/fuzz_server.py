@@ -1,9 +1,10 @@
-"""Fuzzes the bundled server over HTTP and gRPC: documents, sizes, shapes, messages and frames broken at random.
+"""Fuzzes the bundled server over HTTP and gRPC with randomly broken documents, sizes, shapes, messages and frames.
 
     python -m benchmarks.fuzz_server [--minutes 10] [--seed 0] [--out reports/fuzz-server.md]
 
-Whatever is sent, the process lives and its memory stays where it was; each answer is a result or a v2 error, in whole
-HTTP or as a gRPC status; none of them is a fault of the server's own, and valid requests in between are answered rightly.
+Guarantees that it checks, whatever a client sends: the process survives and its memory does not grow; every answer is a
+result or a v2 error, as complete HTTP or as a gRPC status, and none reports a fault of the server itself; valid requests in
+between get correct answers.
 """
 
 import argparse
@@ -12,15 +13,14 @@ import collections
 import contextlib
 import itertools
 import json
-import pathlib
 import platform
 import random
 import statistics
-import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -29,6 +29,8 @@ import psutil
 
 from benchmarks import fuzzing
 from benchmarks.fuzz_server_requests import Call, any_call, any_frames, any_http
+from benchmarks.processes import RunningServer, running_server
+from benchmarks.report import table_head, table_row
 from perfkit.protocol import http2, v2_pb2
 from perfkit.protocol.compression import decompress
 
@@ -43,55 +45,47 @@ MODELS = (
     "repeat_int32",
 )
 _STATUSES = {200, 400, 404, 405, 500, 501, 503}
-_PATIENCE_S = 0.2  # for an answer, before the connection is closed: some requests wait for bytes that never come
-_HANGS_AFTER_S = 60
-_TAKES_ITS_TIME = (b"sequence", b"generate_stream")  # waits for others, or as long as the request says
+_WAIT_S = 0.2  # then the connection is closed: an incomplete request gets no answer
+_TIMEOUT_S = 60
+_SLOW_PATHS = (b"sequence", b"generate_stream")  # these wait for other requests, or as long as the request says
 _WORKERS = 8
 _CHECK_EVERY = 200  # trials
 _WARM_UP_SHARE, _GROWTH_BYTES = 0.3, 16 << 20
 _FAULT = "the server failed"
 
 
-class BrokenPromiseError(Exception):
-    """What the server should never do."""
+class ViolationError(Exception):
+    """The server violated a guarantee."""
 
 
 class Ports(NamedTuple):
-    """Where the server listens."""
+    """The ports of the server on the loopback."""
 
     http: int
     grpc: int
 
 
-@contextlib.contextmanager
-def running_server(log: list[str], *options: str) -> Iterator[tuple["subprocess.Popen[str]", Ports]]:
-    """The server on free ports; it raises where the server ends badly, or has told of a fault, and adds to `log` what it said."""
-    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-    try:
-        assert process.stdout is not None
-        ready = json.loads(process.stdout.readline())
-        yield process, Ports(ready["http_port"], ready["grpc_port"])
-    finally:
-        _, stderr = process.communicate(timeout=_HANGS_AFTER_S)
-    log.append(stderr)
-    if process.returncode != 0 or "Traceback" in stderr:
-        raise BrokenPromiseError(f"the server ended with exit code {process.returncode}:\n{stderr[-5000:]}")
+def server_failures(server: RunningServer, log: IO[str]) -> list[str]:
+    """A sentence if the ended server failed or logged a traceback."""
+    log.seek(0)
+    text = log.read()
+    if server.process.returncode == 0 and "Traceback" not in text:
+        return []
+    return [f"the server ended with exit code {server.process.returncode}:\n{text[-5000:]}"]
 
 
-async def try_http(chance: random.Random, ports: Ports) -> str:
-    """One request over a socket, broken somewhere between its document and its bytes."""
-    written = any_http(chance)
-    is_due = is_whole(written) and not any(word in written for word in _TAKES_ITS_TIME)
+async def try_http(rng: random.Random, ports: Ports) -> str:
+    """One broken HTTP request over a socket."""
+    written = any_http(rng)
+    must_answer = is_complete(written) and not any(word in written for word in _SLOW_PATHS)
     reader, writer = await asyncio.open_connection("127.0.0.1", ports.http)
     try:
         writer.write(written)
-        status, headers, body = await asyncio.wait_for(_read_answer(reader), _HANGS_AFTER_S if is_due else _PATIENCE_S)
+        status, headers, body = await asyncio.wait_for(_read_answer(reader), _TIMEOUT_S if must_answer else _WAIT_S)
     except TimeoutError:
-        if is_due:
-            raise BrokenPromiseError(f"a whole request was not answered: {written[:300]!r}") from None
-        return "no answer, since it waits for more"
+        if must_answer:
+            raise ViolationError(f"a complete request got no answer: {written[:300]!r}") from None
+        return "no answer: the request is incomplete"
     except ConnectionError:
         return "connection closed"
     finally:
@@ -101,8 +95,8 @@ async def try_http(chance: random.Random, ports: Ports) -> str:
     return _judge_http(status, headers, body)
 
 
-def is_whole(written: bytes) -> bool:
-    """Whether that is at least one request with all of its body, as h11 reads it; then an answer is due."""
+def is_complete(written: bytes) -> bool:
+    """Whether h11 reads at least one complete request in the bytes: then the server must answer."""
     server = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
     server.receive_data(written)
     try:
@@ -117,7 +111,7 @@ def is_whole(written: bytes) -> bool:
 
 
 async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[bytes, bytes], bytes]:
-    """Status, headers and body of one answer, as h11 reads them; status 0 where there is none."""
+    """Status, headers and body of one answer as h11 reads them; status 0 if the connection ends first."""
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method="POST", target="/", headers=[("Host", "a")]))
     client.send(h11.EndOfMessage())
@@ -141,23 +135,23 @@ async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[bytes, b
 
 def _judge_http(status: int, headers: dict[bytes, bytes], body: bytes) -> str:
     if status not in _STATUSES:
-        raise BrokenPromiseError(f"HTTP status {status}: {body[:200]!r}")
+        raise ViolationError(f"HTTP status {status}: {body[:200]!r}")
     body = decompress(body, headers.get(b"content-encoding", b"").decode(), 2**31)
     if status != 200 and body:
         text = body.decode().removeprefix("data: ")  # a stream's first event may be an error
         document = json.loads(text)
         if list(document) != ["error"] or not isinstance(document["error"], str) or not document["error"]:
-            raise BrokenPromiseError(f"HTTP {status} without a v2 error: {body[:200]!r}")
+            raise ViolationError(f"HTTP {status} without a v2 error: {body[:200]!r}")
         if document["error"].startswith(_FAULT):
-            raise BrokenPromiseError(f"HTTP {status}: {document['error'][:300]}")
+            raise ViolationError(f"HTTP {status}: {document['error'][:300]}")
     elif body and not headers[b"content-type"].startswith(b"text/event-stream"):
         json.loads(body[: int(headers.get(b"inference-header-content-length", len(body)))])
     return f"HTTP {status}"
 
 
-async def try_call(chance: random.Random, ports: Ports) -> str:
-    """One call by grpcio, of a message broken in its fields or its bytes."""
-    return await _call(any_call(chance), ports)
+async def try_call(rng: random.Random, ports: Ports) -> str:
+    """One gRPC call, by grpcio, with a broken message."""
+    return await _call(any_call(rng), ports)
 
 
 async def _call(call: Call, ports: Ports) -> str:
@@ -167,58 +161,58 @@ async def _call(call: Call, ports: Ports) -> str:
         try:
             if call.is_stream:
                 answers = [
-                    one async for one in channel.stream_stream(path)(iter(call.messages), timeout=_HANGS_AFTER_S, wait_for_ready=True)
+                    answer async for answer in channel.stream_stream(path)(iter(call.messages), timeout=_TIMEOUT_S, wait_for_ready=True)
                 ]
                 for answer in answers:
                     message = v2_pb2.ModelStreamInferResponse.FromString(answer)
                     if message.error_message.startswith(_FAULT):
-                        raise BrokenPromiseError(f"stream: {message.error_message[:300]}")
+                        raise ViolationError(f"stream: {message.error_message[:300]}")
             else:
-                await channel.unary_unary(path)(call.messages[0], timeout=_HANGS_AFTER_S, wait_for_ready=True)
+                await channel.unary_unary(path)(call.messages[0], timeout=_TIMEOUT_S, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             if error.code() in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED) or (error.details() or "").startswith(_FAULT):
-                raise BrokenPromiseError(f"{call.method}: {error.code()}: {error.details()}") from None
+                raise ViolationError(f"{call.method}: {error.code()}: {error.details()}") from None
             return f"gRPC {error.code().name}" if call.method != "ServerReady" else f"gRPC {error.code().name}: {error.details()}"
         return "gRPC OK"
 
 
-async def try_frames(chance: random.Random, ports: Ports) -> str:
-    """One connection of HTTP/2 frames, broken in their order, their heads or their bytes."""
-    written = any_frames(chance)
+async def try_frames(rng: random.Random, ports: Ports) -> str:
+    """One connection with broken HTTP/2 frames."""
+    written = any_frames(rng)
     reader, writer = await _connect(ports.grpc)
-    came = b""
+    received = b""
     try:
         writer.write(written)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_WAIT_S):
                 while data := await reader.read(1 << 16):
-                    came += data
-                    if _ended_streams(came):
+                    received += data
+                    if _ended_streams(received):
                         break
     except ConnectionError:
         return "connection closed"
     finally:
         writer.close()
-    kinds = _ended_streams(came)
-    return f"frames: {kinds}" if kinds else "frames: nothing ended"
+    kinds = _ended_streams(received)
+    return f"frames: {kinds}" if kinds else "frames: no stream ended"
 
 
 async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection, also to a server that grpcio ended a moment ago, and that is listening again soon."""
+    """Connects, waiting for a gRPC server that is restarting."""
     while True:
         try:
             return await asyncio.open_connection("127.0.0.1", port)
         except ConnectionRefusedError:
-            await asyncio.sleep(_PATIENCE_S / 10)
+            await asyncio.sleep(_WAIT_S / 10)
 
 
-def _ended_streams(came: bytes) -> str:
-    """What ended a stream or the connection first; raises where the bytes are no frames."""
+def _ended_streams(received: bytes) -> str:
+    """What ended a stream or the connection first; raises ViolationError if the bytes are not frames."""
     position = 0
-    while position + http2.HEAD_BYTES <= len(came):
-        upper, lower, kind, flags, _ = http2.read_head(came, position)
+    while position + http2.HEAD_BYTES <= len(received):
+        upper, lower, kind, flags, _ = http2.read_head(received, position)
         if kind > http2.CONTINUATION:
-            raise BrokenPromiseError(f"bytes that are no frame: {came[position : position + 20]!r}")
+            raise ViolationError(f"bytes that are not a frame: {received[position : position + 20]!r}")
         if kind == http2.GOAWAY:
             return "goaway"
         if kind == http2.RST_STREAM:
@@ -230,129 +224,114 @@ def _ended_streams(came: bytes) -> str:
 
 
 async def check(ports: Ports) -> None:
-    """A valid request over each protocol, answered rightly; raises otherwise."""
+    """Sends a valid request over each protocol; raises ViolationError if the answer is wrong."""
     inputs = [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": list(range(16))} for name in ("INPUT0", "INPUT1")]
     body = json.dumps({"inputs": inputs}).encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", ports.http)
     writer.write(b"POST /v2/models/simple/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
-    status, _, answer = await asyncio.wait_for(_read_answer(reader), _HANGS_AFTER_S)
+    status, _, answer = await asyncio.wait_for(_read_answer(reader), _TIMEOUT_S)
     writer.close()
     if status != 200 or json.loads(answer)["outputs"][0]["data"] != list(range(0, 32, 2)):
-        raise BrokenPromiseError(f"a valid request got HTTP {status}: {answer[:300]!r}")
+        raise ViolationError(f"a valid request got HTTP {status}: {answer[:300]!r}")
     ready = await _call(Call("ServerReady", (b"",)), ports)
     if ready != "gRPC OK":
-        raise BrokenPromiseError(f"a valid call got {ready}")
+        raise ViolationError(f"a valid call got {ready}")
 
 
 TRIALS: tuple[Callable[[random.Random, Ports], Any], ...] = (try_http, try_http, try_http, try_call, try_call, try_frames)
 
 
 class Fuzzing:
-    """Trials in several tasks until a time, and what came of them."""
+    """Concurrent trials, their outcomes, and the server's memory."""
 
     def __init__(self, ports: Ports, seed: int, process: psutil.Process) -> None:
-        self.ports, self.first, self.process = ports, seed, process
+        self.ports, self.process = ports, process
         self.seeds = itertools.count(seed)
         self.counts: collections.Counter[str] = collections.Counter()
         self.failures: list[str] = []
         self.memory_bytes: list[int] = []
 
-    async def run(self, goes_on: Callable[[], bool]) -> None:
-        """Until `goes_on` says no, or too much has failed."""
+    async def run(self, continues: Callable[[], bool]) -> None:
+        """Runs trials while `continues()` holds and few have failed."""
         await check(self.ports)
-        await asyncio.gather(*(self._work(goes_on) for _ in range(_WORKERS)))
+        await asyncio.gather(*(self._work(continues) for _ in range(_WORKERS)))
         try:
             await check(self.ports)
-        except BrokenPromiseError as error:
+        except ViolationError as error:
             self.failures.append(f"at the end: {error}")
 
-    async def _work(self, goes_on: Callable[[], bool]) -> None:
-        while goes_on() and len(self.failures) < 10:
+    async def _work(self, continues: Callable[[], bool]) -> None:
+        while continues() and len(self.failures) < fuzzing.MAX_FAILURES:
             await self.trial(next(self.seeds))
 
     async def trial(self, seed: int) -> None:
-        """One seed's trial; a broken promise is kept with it."""
-        chance = random.Random(seed)
-        trial = chance.choice(TRIALS)
+        """Runs the trial of a seed and records its outcome or its failure."""
+        rng = random.Random(seed)
+        trial = rng.choice(TRIALS)
         try:
-            self.counts[await asyncio.wait_for(trial(chance, self.ports), _HANGS_AFTER_S)] += 1
+            self.counts[await asyncio.wait_for(trial(rng, self.ports), _TIMEOUT_S)] += 1
             if seed % _CHECK_EVERY == 0:
                 await check(self.ports)
-        except Exception as error:  # noqa: BLE001 - any error but the expected ones is what this looks for
+        except Exception as error:  # noqa: BLE001 - an unexpected error of any type is what the fuzzer looks for
             print(f"{trial.__name__}, seed {seed}: {error!r}", file=sys.stderr, flush=True)
             self.failures.append(f"{trial.__name__}, seed {seed}: {type(error).__name__}: {error}")
 
     def sample(self) -> None:
-        """Notes how much memory the server has."""
+        """Records the server's resident memory."""
         self.memory_bytes.append(self.process.memory_info().rss)
 
 
 def growth_bytes(memory_bytes: list[int]) -> int:
-    """How much more memory there is at the end than after the warm-up: medians of a tenth of the samples each."""
+    """Growth from the end of the warm-up to the end, between the medians of the first and the last tenth of the samples."""
     steady = memory_bytes[int(len(memory_bytes) * _WARM_UP_SHARE) :]
     width = max(1, len(steady) // 10)
     return round(statistics.median(steady[-width:]) - statistics.median(steady[:width]))
 
 
 async def _fuzz(options: argparse.Namespace, ports: Ports, process: psutil.Process) -> Fuzzing:
-    fuzz, ends = Fuzzing(ports, options.seed, process), time.monotonic() + options.minutes * 60
+    fuzz, end_s = Fuzzing(ports, options.seed, process), time.monotonic() + options.minutes * 60
 
-    async def watch() -> None:
+    async def sample_memory() -> None:
         while True:
             fuzz.sample()
             await asyncio.sleep(1)
 
-    open_telemetry = asyncio.ensure_future(watch())
-    await fuzz.run(lambda: time.monotonic() < ends)
-    open_telemetry.cancel()
+    sampling = asyncio.ensure_future(sample_memory())
+    await fuzz.run(lambda: time.monotonic() < end_s)
+    sampling.cancel()
     return fuzz
 
 
 def main() -> int:
-    """Prints what came of the trials; the exit code is 1 where a promise was broken, with the seed that shows it again."""
-    options = fuzzing.parse(__doc__)
+    """Runs the trials; the exit code is 1 at a violation."""
+    options = fuzzing.parse_options(__doc__)
     failures: list[str] = []
-    log: list[str] = []
-    fuzz = None
-    try:
-        limits = ("--max-body=8388608", "--head-timeout=5", "--body-timeout=5", "--allow-client-shm")
-        with running_server(log, "--model", *MODELS, *limits) as (process, ports):
-            fuzz = asyncio.run(_fuzz(options, ports, psutil.Process(process.pid)))
-            failures = fuzz.failures
-    except BrokenPromiseError as error:
-        failures.append(str(error))
-    assert fuzz is not None, "\n".join(failures)
-    grown = growth_bytes(fuzz.memory_bytes)
-    if grown > _GROWTH_BYTES:
-        failures.append(f"the server's memory grew by {grown / 2**20:.1f} MiB after the warm-up")
-    _tell(options, fuzz, grown, failures, restarts="".join(log).count("is started again"))
-    return 1 if failures else 0
-
-
-def _tell(options: argparse.Namespace, fuzz: Fuzzing, grown: int, failures: list[str], *, restarts: int) -> None:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        limits = ("--max-body=8388608", "--head-timeout=5", "--body-timeout=5", "--allow-client-shm", "--log-format=json")
+        with running_server("--model", *MODELS, *limits, stderr=log) as server:
+            ports = Ports(server.ready["http_port"], server.ready["grpc_port"])
+            fuzz = asyncio.run(_fuzz(options, ports, psutil.Process(server.process.pid)))
+        failures = fuzz.failures + server_failures(server, log)
+        log.seek(0)
+        restarts = log.read().count("grpc_restarted")
+    growth = growth_bytes(fuzz.memory_bytes)
+    if growth > _GROWTH_BYTES:
+        failures.append(f"the server's memory grew by {growth / 2**20:.1f} MiB after the warm-up")
     sampled = fuzz.memory_bytes[:: max(1, len(fuzz.memory_bytes) // 10)]
     lines = [
-        "# The bundled server against requests broken at random",
-        "",
         f"{options.minutes:g} minutes, {fuzz.counts.total():,} trials from seed {options.seed}, Python {platform.python_version()}.",
-        "Each answer is a result or a v2 error and none a fault of the server's own; the process lives, and valid requests in between",
-        f"({fuzz.counts.total() // _CHECK_EVERY:,} of them over each protocol) are answered rightly.",
+        "Every answer is a result or a v2 error, and none reports a fault of the server itself; the process survives, and valid",
+        f"requests in between ({fuzz.counts.total() // _CHECK_EVERY:,} over each protocol) get correct answers.",
         "",
-        "| came to | how often |",
-        "|---|---:|",
-        *(f"| {outcome} | {number:,} |" for outcome, number in fuzz.counts.most_common()),
+        *table_head("outcome", ">count"),
+        *(table_row(outcome, f"{count:,}") for outcome, count in fuzz.counts.most_common()),
         "",
-        f"Resident memory, every tenth of the time: {', '.join(f'{one / 2**20:.0f}' for one in sampled)} MiB;",
-        f"from the end of the warm-up (30 %) to the end it grew by {grown / 2**20:.1f} MiB.",
+        f"Resident memory at every tenth of the time: {', '.join(f'{size / 2**20:.0f}' for size in sampled)} MiB.",
+        f"Growth from the end of the warm-up (30 %) to the end: {growth / 2**20:.1f} MiB.",
         "",
-        f"grpcio's server ended {restarts} times at method names that are no UTF-8, and was started again.",
-        "",
-        *(f"- broken: {failure}" for failure in failures),
-        "" if failures else "No promise was broken.",
+        f"grpcio was restarted {restarts} times, after method names that are not UTF-8.",
     ]
-    print("\n".join(lines))
-    if options.out:
-        pathlib.Path(options.out).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return fuzzing.finish("Fuzzing the bundled server with broken requests", lines, failures, options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Requests to the bundled server, made from a seed and broken somewhere: HTTP, messages for gRPC, HTTP/2 frames."""
+"""Random requests to the bundled server, most of them broken: HTTP, gRPC messages, HTTP/2 frames."""
 
 import gzip
 import json
@@ -7,7 +7,7 @@ import struct
 import zlib
 from typing import Any, NamedTuple
 
-from benchmarks.fuzzing import harm
+from benchmarks.fuzzing import add_fault
 from perfkit.protocol import http2, v2_pb2
 
 _NUMBERS = (0, 1, -1, 2, 15, 16, 17, 64, 2**31 - 1, 2**31, 2**32, 2**62, 2**63, 2**64, 2**100, 1.5, float("nan"))
@@ -36,7 +36,7 @@ _METHODS = ("ModelInfer", "ModelInfer", "ModelInfer", "ModelMetadata", "ModelCon
 
 
 class Call(NamedTuple):
-    """A gRPC call and what is sent by it."""
+    """A gRPC call and its request messages."""
 
     method: str
     messages: tuple[bytes, ...]
@@ -61,67 +61,67 @@ _MODELS = (
 )
 
 
-def any_http(chance: random.Random) -> bytes:
-    """One request's bytes; about one in ten is whole."""
+def any_http(rng: random.Random) -> bytes:
+    """The bytes of one request; about one in ten is valid."""
     headers: dict[str, object] = {"Host": "a"}
-    kind = chance.random()
+    kind = rng.random()
     if kind < 0.08:
-        return _framed("GET", chance.choice(_GETS), headers, b"", chance)
+        return _framed("GET", rng.choice(_GETS), headers, b"", rng)
     if kind < 0.25:
-        path, document = chance.choice(_POSTS)
-        return _framed("POST", path, headers, _dumped(_changed(document, chance, 0.2)), chance)
-    model = chance.choice(_MODELS)
-    document, binary = _inference(model, chance)
-    head = _dumped(_changed(document, chance, chance.choice([0, 0.02, 0.1])))
+        path, document = rng.choice(_POSTS)
+        return _framed("POST", path, headers, _json_bytes(_mutated(document, rng, 0.2)), rng)
+    model = rng.choice(_MODELS)
+    document, binary = _inference(model, rng)
+    head = _json_bytes(_mutated(document, rng, rng.choice([0, 0.02, 0.1])))
     body = head + binary
-    if binary or chance.random() < 0.1:
-        headers["Inference-Header-Content-Length"] = _near(len(head), chance)
-    match chance.randrange(12):
+    if binary or rng.random() < 0.1:
+        headers["Inference-Header-Content-Length"] = _near(len(head), rng)
+    match rng.randrange(12):
         case 0:
             body, headers["Content-Encoding"] = gzip.compress(body, mtime=0), "gzip"
         case 1:
-            body, headers["Content-Encoding"] = zlib.compress(body), chance.choice(_ENCODINGS)
+            body, headers["Content-Encoding"] = zlib.compress(body), rng.choice(_ENCODINGS)
         case 2:
-            headers["Accept-Encoding"] = chance.choice(_ENCODINGS)
+            headers["Accept-Encoding"] = rng.choice(_ENCODINGS)
         case _:
             pass
-    return _framed("POST", f"/v2/models/{model.name}{chance.choice(['', '', '/versions/1', '/versions/2'])}/infer", headers, body, chance)
+    return _framed("POST", f"/v2/models/{model.name}{rng.choice(['', '', '/versions/1', '/versions/2'])}/infer", headers, body, rng)
 
 
-def _framed(method: str, path: str, headers: dict[str, object], body: bytes, chance: random.Random) -> bytes:
-    if chance.random() < 0.1:
+def _framed(method: str, path: str, headers: dict[str, object], body: bytes, rng: random.Random) -> bytes:
+    if rng.random() < 0.1:
         headers["Transfer-Encoding"] = "chunked"
-        middle = chance.randrange(len(body) + 1)
+        middle = rng.randrange(len(body) + 1)
         parts = [part for part in (body[:middle], body[middle:]) if part]
         body = b"".join([*(b"%x\r\n%s\r\n" % (len(part), part) for part in parts), b"0\r\n\r\n"])
     elif body or method == "POST":
-        headers["Content-Length"] = _near(len(body), chance)
+        headers["Content-Length"] = _near(len(body), rng)
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
     written = bytearray("\r\n".join(lines).encode("utf-8") + body)
-    for _ in range(chance.choice([0, 0, 0, 0, 1, 3])):
-        harm(written, chance)
+    for _ in range(rng.choice([0, 0, 0, 0, 1, 3])):
+        add_fault(written, rng)
     return bytes(written)
 
 
-def _inference(model: _Model, chance: random.Random) -> tuple[dict[str, Any], bytes]:
-    rows, binary, inputs = chance.choice([1, 1, 2, 8, 9]), b"", []
+def _inference(model: _Model, rng: random.Random) -> tuple[dict[str, Any], bytes]:
+    rows, binary, inputs = rng.choice([1, 1, 2, 8, 9]), b"", []
     for name in model.inputs:
-        one: dict[str, Any] = {"name": name, "datatype": model.datatype, "shape": [rows, model.row]}
-        values = [chance.randrange(100) for _ in range(rows * model.row)]
-        if chance.random() < 0.5:
+        item: dict[str, Any] = {"name": name, "datatype": model.datatype, "shape": [rows, model.row]}
+        values = [rng.randrange(100) for _ in range(rows * model.row)]
+        if rng.random() < 0.5:
             raw = _raw(model.datatype, values)
-            one["parameters"] = {"binary_data_size": _near(len(raw), chance)}
+            item["parameters"] = {"binary_data_size": _near(len(raw), rng)}
             binary += raw
         else:
-            one["data"] = [str(value) for value in values] if model.datatype == "BYTES" else values
-        inputs.append(one)
-    document: dict[str, Any] = {"id": chance.choice(_TEXTS), "inputs": inputs}
-    if chance.random() < 0.3:
-        document["outputs"] = [{"name": "OUTPUT0", "parameters": {"binary_data": True, "classification": chance.choice([0, 2, 10**9])}}]
+            item["data"] = [str(value) for value in values] if model.datatype == "BYTES" else values
+        inputs.append(item)
+    document: dict[str, Any] = {"id": rng.choice(_TEXTS), "inputs": inputs}
+    if rng.random() < 0.3:
+        document["outputs"] = [{"name": "OUTPUT0", "parameters": {"binary_data": True, "classification": rng.choice([0, 2, 10**9])}}]
     if model.is_sequence:
-        document["parameters"] = {"sequence_id": chance.randrange(4), "sequence_start": True, "sequence_end": chance.random() < 0.8}
-    elif chance.random() < 0.2:
-        document["parameters"] = {chance.choice(_KEYS): chance.choice([1, True, "x", 1.5])}
+        document["parameters"] = {"sequence_id": rng.randrange(4), "sequence_start": True, "sequence_end": rng.random() < 0.8}
+    elif rng.random() < 0.2:
+        document["parameters"] = {rng.choice(_KEYS): rng.choice([1, True, "x", 1.5])}
     return document, binary
 
 
@@ -131,128 +131,124 @@ def _raw(datatype: str, values: list[int]) -> bytes:
     return struct.pack(f"<{len(values)}{'f' if datatype == 'FP32' else 'i'}", *values)
 
 
-def _near(right: int, chance: random.Random) -> object:
-    """Right most of the time; otherwise a little off, or far."""
-    return right if chance.random() < 0.9 else chance.choice([right + 1, max(0, right - 1), 0, -1, 2**31, 2**63, 2**70, "x", ""])
+def _near(correct: int, rng: random.Random) -> object:
+    """The correct number in nine of ten cases; otherwise a number nearby or far off."""
+    return correct if rng.random() < 0.9 else rng.choice([correct + 1, max(0, correct - 1), 0, -1, 2**31, 2**63, 2**70, "x", ""])
 
 
-def _changed(value: Any, chance: random.Random, share: float) -> Any:
+def _mutated(value: Any, rng: random.Random, share: float) -> Any:
     """A JSON value with some of its parts replaced, left out, doubled or nested."""
-    if chance.random() < share:
-        return chance.choice(
-            [None, True, chance.choice(_NUMBERS), chance.choice(_TEXTS), [], {}, [value], {"x": value}, [value, value], _nested(chance)]
+    if rng.random() < share:
+        return rng.choice(
+            [None, True, rng.choice(_NUMBERS), rng.choice(_TEXTS), [], {}, [value], {"x": value}, [value, value], _nested(rng)]
         )
     if isinstance(value, dict):
-        changed = {key: _changed(one, chance, share) for key, one in value.items() if chance.random() >= share / 4}
-        if chance.random() < share:
-            changed[chance.choice(_KEYS)] = chance.choice(_NUMBERS)
-        return changed
+        mutated = {key: _mutated(item, rng, share) for key, item in value.items() if rng.random() >= share / 4}
+        if rng.random() < share:
+            mutated[rng.choice(_KEYS)] = rng.choice(_NUMBERS)
+        return mutated
     if isinstance(value, list):
-        return [_changed(one, chance, share / max(1, len(value) / 4)) for one in value]
+        return [_mutated(item, rng, share / max(1, len(value) / 4)) for item in value]
     return value
 
 
-def _nested(chance: random.Random) -> Any:
+def _nested(rng: random.Random) -> Any:
     value: Any = 1
-    for _ in range(chance.choice([3, 90, 300])):
+    for _ in range(rng.choice([3, 90, 300])):
         value = [value]
     return value
 
 
-def _dumped(value: Any) -> bytes:
+def _json_bytes(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-def any_call(chance: random.Random) -> Call:
-    """One call; about one in four is whole."""
-    if chance.random() < 0.25:
-        return Call("ModelStreamInfer", tuple(_message(chance) for _ in range(chance.randrange(1, 4))), is_stream=True)
-    method = chance.choice(_METHODS)
+def any_call(rng: random.Random) -> Call:
+    """One call; about one in four is valid."""
+    if rng.random() < 0.25:
+        return Call("ModelStreamInfer", tuple(_message(rng) for _ in range(rng.randrange(1, 4))), is_stream=True)
+    method = rng.choice(_METHODS)
     if method == "ModelInfer":
-        return Call(method, (_message(chance),))
-    document = {"name": chance.choice(_TEXTS), "version": chance.choice(["", "1", "9", "x", "-1"])}
-    request = v2_pb2.ModelReadyRequest(**document)  # the same fields as many others'
-    return Call(method, (_harmed(request.SerializeToString(), chance),))
+        return Call(method, (_message(rng),))
+    document = {"name": rng.choice(_TEXTS), "version": rng.choice(["", "1", "9", "x", "-1"])}
+    request = v2_pb2.ModelReadyRequest(**document)  # many other requests have the same fields
+    return Call(method, (_with_faults(request.SerializeToString(), rng),))
 
 
-def _message(chance: random.Random) -> bytes:
-    if chance.random() < 0.1:
-        return _repeat(chance)
-    model = chance.choice(_MODELS)
-    rows = chance.choice([1, 1, 2, 9])
-    message = v2_pb2.ModelInferRequest(
-        model_name=model.name, id=chance.choice(_TEXTS), model_version=chance.choice(["", "", "1", "9", "x"])
-    )
+def _message(rng: random.Random) -> bytes:
+    if rng.random() < 0.1:
+        return _repeat(rng)
+    model = rng.choice(_MODELS)
+    rows = rng.choice([1, 1, 2, 9])
+    message = v2_pb2.ModelInferRequest(model_name=model.name, id=rng.choice(_TEXTS), model_version=rng.choice(["", "", "1", "9", "x"]))
     for name in model.inputs:
-        shape = [rows, model.row] if chance.random() < 0.9 else [chance.choice([0, -1, 2**62, 2**63 - 1, 7])] * chance.randrange(4)
-        one = message.inputs.add(name=name, datatype=chance.choice([model.datatype] * 9 + ["FP16", "X", ""]), shape=shape)
-        values = [chance.randrange(100) for _ in range(rows * model.row)]
-        if chance.random() < 0.7:
-            message.raw_input_contents.append(_harmed(_raw(model.datatype, values), chance))
+        shape = [rows, model.row] if rng.random() < 0.9 else [rng.choice([0, -1, 2**62, 2**63 - 1, 7])] * rng.randrange(4)
+        item = message.inputs.add(name=name, datatype=rng.choice([model.datatype] * 9 + ["FP16", "X", ""]), shape=shape)
+        values = [rng.randrange(100) for _ in range(rows * model.row)]
+        if rng.random() < 0.7:
+            message.raw_input_contents.append(_with_faults(_raw(model.datatype, values), rng))
         elif model.datatype == "BYTES":
-            one.contents.bytes_contents.extend(str(value).encode() for value in values)
+            item.contents.bytes_contents.extend(str(value).encode() for value in values)
         else:
-            getattr(one.contents, chance.choice(["int_contents", "fp32_contents", "int64_contents"])).extend(values)
-        if chance.random() < 0.1:
-            one.parameters[chance.choice(_KEYS)].int64_param = chance.choice([0, 1, -1, 2**40])
-    if chance.random() < 0.2:
-        message.outputs.add(name=chance.choice(["OUTPUT0", "OUTPUT", "x"])).parameters["classification"].int64_param = chance.choice(
+            getattr(item.contents, rng.choice(["int_contents", "fp32_contents", "int64_contents"])).extend(values)
+        if rng.random() < 0.1:
+            item.parameters[rng.choice(_KEYS)].int64_param = rng.choice([0, 1, -1, 2**40])
+    if rng.random() < 0.2:
+        message.outputs.add(name=rng.choice(["OUTPUT0", "OUTPUT", "x"])).parameters["classification"].int64_param = rng.choice(
             [-1, 0, 2, 2**60]
         )
     if model.is_sequence:
-        message.parameters["sequence_id"].int64_param = chance.randrange(-1, 4)
+        message.parameters["sequence_id"].int64_param = rng.randrange(-1, 4)
         message.parameters["sequence_start"].bool_param = message.parameters["sequence_end"].bool_param = True
-    elif chance.random() < 0.3:
-        message.parameters[chance.choice(_KEYS)].string_param = chance.choice(_TEXTS)
-    return _harmed(message.SerializeToString(), chance)
+    elif rng.random() < 0.3:
+        message.parameters[rng.choice(_KEYS)].string_param = rng.choice(_TEXTS)
+    return _with_faults(message.SerializeToString(), rng)
 
 
-def _repeat(chance: random.Random) -> bytes:
-    count = chance.randrange(4)
+def _repeat(rng: random.Random) -> bytes:
+    count = rng.randrange(4)
     message = v2_pb2.ModelInferRequest(model_name="repeat_int32")
-    for name, datatype, size in (("IN", "INT32", count), ("DELAY", "UINT32", chance.choice([count, count, 1])), ("WAIT", "UINT32", 1)):
+    for name, datatype, size in (("IN", "INT32", count), ("DELAY", "UINT32", rng.choice([count, count, 1])), ("WAIT", "UINT32", 1)):
         message.inputs.add(name=name, datatype=datatype, shape=[size])
         message.raw_input_contents.append(bytes(4 * size))
-    message.parameters["triton_enable_empty_final_response"].bool_param = chance.random() < 0.5
-    return message.SerializeToString()  # whole: a DELAY turned into weeks would hold a call for as long
+    message.parameters["triton_enable_empty_final_response"].bool_param = rng.random() < 0.5
+    return message.SerializeToString()  # without faults: a DELAY changed to weeks would block the call for weeks
 
 
-def _harmed(raw: bytes, chance: random.Random) -> bytes:
+def _with_faults(raw: bytes, rng: random.Random) -> bytes:
     written = bytearray(raw)
-    for _ in range(chance.choice([0, 0, 0, 0, 0, 1, 2])):
-        harm(written, chance)
+    for _ in range(rng.choice([0, 0, 0, 0, 0, 1, 2])):
+        add_fault(written, rng)
     return bytes(written)
 
 
-def any_frames(chance: random.Random) -> bytes:
-    """A connection's bytes: the preface, settings and some calls, with frames put in between and faults in any byte."""
-    frames = [frame for index in range(chance.randrange(1, 4)) for frame in _call_frames(2 * index + 1, chance)]
-    for _ in range(chance.randrange(4)):
-        kind = chance.choice([*range(10), 0xFA])
-        payload = chance.choice([b"", chance.randbytes(4), chance.randbytes(8), chance.randbytes(chance.randrange(40))])
-        frames.insert(chance.randrange(len(frames) + 1), http2.frame(kind, chance.randrange(256), chance.randrange(8), payload))
+def any_frames(rng: random.Random) -> bytes:
+    """The bytes of a connection: preface, settings and some calls, with random frames in between and faults anywhere."""
+    frames = [frame for index in range(rng.randrange(1, 4)) for frame in _call_frames(2 * index + 1, rng)]
+    for _ in range(rng.randrange(4)):
+        kind = rng.choice([*range(10), 0xFA])
+        payload = rng.choice([b"", rng.randbytes(4), rng.randbytes(8), rng.randbytes(rng.randrange(40))])
+        frames.insert(rng.randrange(len(frames) + 1), http2.frame(kind, rng.randrange(256), rng.randrange(8), payload))
     written = bytearray(b"".join(frames))
-    for _ in range(chance.choice([0, 0, 1, 2, 8])):
-        harm(written, chance)
+    for _ in range(rng.choice([0, 0, 1, 2, 8])):
+        add_fault(written, rng)
     return http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0) + bytes(written)
 
 
-def _call_frames(stream: int, chance: random.Random) -> list[bytes]:
-    method = chance.choice(["ModelInfer", "ModelInfer", "ServerLive", "ModelStreamInfer", "Nope"])
+def _call_frames(stream: int, rng: random.Random) -> list[bytes]:
+    method = rng.choice(["ModelInfer", "ModelInfer", "ServerLive", "ModelStreamInfer", "Nope"])
     headers = [(":method", "POST"), (":scheme", "http"), (":path", f"/inference.GRPCInferenceService/{method}"), (":authority", "a"),
                ("content-type", "application/grpc"), ("te", "trailers")]  # fmt: skip
-    if chance.random() < 0.3:
+    if rng.random() < 0.3:
         headers.append(
-            chance.choice(
-                [("grpc-timeout", "1m"), ("grpc-timeout", "x"), ("grpc-encoding", "gzip"), ("grpc-encoding", "y"), ("x-bin", "=")]
-            )
+            rng.choice([("grpc-timeout", "1m"), ("grpc-timeout", "x"), ("grpc-encoding", "gzip"), ("grpc-encoding", "y"), ("x-bin", "=")])
         )
-    message = _message(chance)
-    is_packed = chance.random() < 0.1
-    length = _near(len(message), chance)
+    message = _message(rng)
+    is_packed = rng.random() < 0.1
+    length = _near(len(message), rng)
     prefix = struct.pack(">BI", is_packed, length if isinstance(length, int) and 0 <= length < 2**32 else len(message))
     data = prefix + (gzip.compress(message, mtime=0) if is_packed else message)
-    middle = chance.randrange(len(data) + 1)
+    middle = rng.randrange(len(data) + 1)
     return [
         http2.frame(http2.HEADERS, 4, stream, http2.encode_headers(headers)),
         http2.frame(http2.DATA, 0, stream, data[:middle][:16384]),

@@ -1,67 +1,68 @@
-"""What the fuzzers share: faults put into bytes from a seed, trials by the clock, and a report of what they came to."""
+"""Random faults, trials until a time limit, and the report: what the fuzzers have in common."""
 
 import argparse
 import asyncio
 import collections
 import contextlib
-import pathlib
 import platform
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
-Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+from benchmarks.report import option_parser, table_head, table_row, write_report
 
-_MOST_FAILURES = 10
+ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+MAX_FAILURES = 10
 
 
-class Kind(NamedTuple):
-    """One kind of trial: its name, what runs one and says what came of it (a broken promise raises), and how many seeds go to one."""
+class TrialKind(NamedTuple):
+    """A kind of trial: `run` returns its outcome and raises at a violation; one seed in `seeds_per_trial` is used."""
 
     name: str
-    trial: Callable[[random.Random], str]
-    every: int = 1
+    run: Callable[[random.Random], str]
+    seeds_per_trial: int = 1
 
 
-def harm(written: bytearray, chance: random.Random) -> None:
-    """Puts one fault into bytes: a bit turned, some left out, repeated, or put in place of others, or the rest cut off."""
-    if not written:
+def add_fault(data: bytearray, rng: random.Random) -> None:
+    """Puts one fault into bytes: a flipped bit, or a part deleted, repeated, replaced or cut off."""
+    if not data:
         return
-    first = chance.randrange(len(written))
-    last = min(len(written), first + chance.randrange(1, 30))
-    match chance.randrange(5):
+    first = rng.randrange(len(data))
+    last = min(len(data), first + rng.randrange(1, 30))
+    match rng.randrange(5):
         case 0:
-            written[first] ^= 1 << chance.randrange(8)
+            data[first] ^= 1 << rng.randrange(8)
         case 1:
-            del written[first:last]
+            del data[first:last]
         case 2:
-            written[first:first] = written[chance.randrange(len(written)) : last]
+            data[first:first] = data[rng.randrange(len(data)) : last]
         case 3:
-            written[first:last] = chance.randbytes(last - first)
+            data[first:last] = rng.randbytes(last - first)
         case _:
-            del written[first:]
+            del data[first:]
 
 
-def pieces(data: bytes, chance: random.Random) -> Sequence[bytes]:
-    """The bytes as they may come: whole, or in pieces down to a byte."""
-    found, position = [], 0
+def split_randomly(data: bytes, rng: random.Random) -> Sequence[bytes]:
+    """The bytes whole, or in parts of any size down to one byte."""
+    parts, position = [], 0
     while position < len(data):
-        size = chance.choice([1, 2, 9, 30, 200, len(data)])
-        found.append(data[position : position + size])
+        size = rng.choice([1, 2, 9, 30, 200, len(data)])
+        parts.append(data[position : position + size])
         position += size
-    return found
+    return parts
 
 
 @contextlib.asynccontextmanager
-async def serving(answer: Answering) -> AsyncIterator[int]:
-    """The port of a server that does this to each connection and closes it; what is left at the block's end is cancelled."""
+async def serving(handler: ConnectionHandler) -> AsyncIterator[int]:
+    """The port of a server that calls the handler for each connection and then closes it; the block's end cancels handlers."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks.add(cast(asyncio.Task[None], asyncio.current_task()))
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            await answer(reader, writer)
+            await handler(reader, writer)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -74,60 +75,46 @@ async def serving(answer: Answering) -> AsyncIterator[int]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def parse(description: str | None) -> argparse.Namespace:
-    """The options that all fuzzers have."""
-    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+def parse_options(doc: str | None) -> argparse.Namespace:
+    """The options of every fuzzer."""
+    parser = option_parser(doc)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--seed", type=int, default=0, help="of the first trial; each after it has the next")
-    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first trial; each further trial uses the next one")
     return parser.parse_args()
 
 
-def run_trials(kinds: Sequence[Kind], minutes: float, seed: int) -> tuple[dict[str, "collections.Counter[str]"], int, list[str]]:
-    """What came of the trials of each kind, how many seeds they took, and the promises that were broken."""
-    ends = time.monotonic() + minutes * 60
-    counts = {kind.name: collections.Counter[str]() for kind in kinds}
+def fuzz(kinds: Sequence[TrialKind], title: str, guarantee: str, options: argparse.Namespace) -> int:
+    """Runs trials for `--minutes`, and prints and writes the report. Returns 1 at a violation, whose seed repeats it."""
+    end_s = time.monotonic() + options.minutes * 60
+    outcomes = {kind.name: collections.Counter[str]() for kind in kinds}
     failures: list[str] = []
-    first = seed
-    while time.monotonic() < ends and len(failures) < _MOST_FAILURES:
+    seed = options.seed
+    while time.monotonic() < end_s and len(failures) < MAX_FAILURES:
         for kind in kinds:
-            if seed % kind.every:
+            if seed % kind.seeds_per_trial:
                 continue
             try:
-                counts[kind.name][kind.trial(random.Random(seed))] += 1
-            except Exception as error:  # noqa: BLE001 - any error but the expected ones is what this looks for
+                outcomes[kind.name][kind.run(random.Random(seed))] += 1
+            except Exception as error:  # noqa: BLE001 - an unexpected error of any type is what the fuzzer looks for
                 failures.append(f"{kind.name}, seed {seed}: {type(error).__name__}: {error}")
         seed += 1
-    return counts, seed - first, failures
+    intro = [f"{options.minutes:g} minutes, seeds {options.seed} to {seed - 1}, Python {platform.python_version()}.", guarantee]
+    return finish(title, [*intro, "", *_outcome_table(outcomes)], failures, options)
 
 
-def tell(
-    title: str,
-    promise: str,
-    options: argparse.Namespace,
-    counts: dict[str, "collections.Counter[str]"],
-    seeds: int,
-    failures: Sequence[str],
-) -> int:
-    """Prints the report, and writes it where it is asked for; the exit code, 1 where a promise was broken."""
-    lines = [
-        f"# {title}",
-        "",
-        f"{options.minutes:g} minutes, seeds {options.seed} to {options.seed + seeds - 1}, Python {platform.python_version()}.",
-        promise,
-        "",
-        "| kind | trials | came to | how often |",
-        "|---|---:|---|---:|",
-        *(
-            f"| {name} | {counted.total():,} | {outcome} | {number:,} |"
-            for name, counted in counts.items()
-            for outcome, number in counted.most_common()
-        ),
-        "",
-        *(f"- broken: {failure}" for failure in failures),
-        "" if failures else "No promise was broken.",
-    ]
-    print("\n".join(lines))
-    if options.out:
-        options.out.write_text("\n".join([*lines, ""]), encoding="utf-8")
+def _outcome_table(outcomes: Mapping[str, "collections.Counter[str]"]) -> list[str]:
+    rows = (
+        table_row(name, f"{counts.total():,}", outcome, f"{count:,}")
+        for name, counts in outcomes.items()
+        for outcome, count in counts.most_common()
+    )
+    return [*table_head("kind", ">trials", "outcome", ">count"), *rows]
+
+
+def finish(title: str, lines: Sequence[str], failures: Sequence[str], options: argparse.Namespace) -> int:
+    """Prints and writes a report that ends with the violations. Returns the exit code."""
+    verdict = [f"- violation: {failure}" for failure in failures] or ["No violation was found."]
+    page = [f"# {title}", "", *lines, "", *verdict]
+    print("\n".join(page))
+    write_report(options.out, page)
     return 1 if failures else 0

@@ -1,19 +1,16 @@
-"""Soaks the bundled server: saturated over HTTP, gRPC and a gRPC stream at once, while its memory and its files are watched.
+"""Saturates the bundled server over HTTP, gRPC and a gRPC stream at once, and monitors its memory, files and threads.
 
     python -m benchmarks.soak [--minutes 10] [--out reports/soak.md]
 
-Every request has to be answered rightly, and after the warm-up neither memory nor open files nor threads may grow. The rates
-say how hard the server worked on this machine; they compare with nothing.
+Every request must get the correct answer, and after the warm-up neither memory nor open files nor threads may grow; otherwise
+the exit code is 1. The rates only show how busy the server was on this machine.
 """
 
-import argparse
 import asyncio
 import collections
-import contextlib
-import pathlib
-import platform
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
@@ -23,7 +20,9 @@ import grpc.aio
 import numpy as np
 import psutil
 
-from benchmarks.fuzz_server import BrokenPromiseError, Ports, growth_bytes, running_server
+from benchmarks.fuzz_server import Ports, growth_bytes, server_failures
+from benchmarks.processes import running_server
+from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report
 from perfkit.protocol import v2_pb2
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array, tensor_to_array
@@ -40,7 +39,7 @@ _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 class Sample(NamedTuple):
-    """What the server has at an instant."""
+    """The server's resources at one instant."""
 
     memory_bytes: int
     files: int
@@ -48,56 +47,50 @@ class Sample(NamedTuple):
 
 
 class Soak:
-    """Closed loops until a time, and what came of them."""
+    """Closed loops over all protocols, their outcomes, and samples of the server's resources."""
 
-    def __init__(self, ports: Ports, process: psutil.Process, goes_on: Callable[[], bool]) -> None:
-        self.ports, self.process, self.goes_on = ports, process, goes_on
-        self.answered: collections.Counter[str] = collections.Counter()
+    def __init__(self, ports: Ports, process: psutil.Process, continues: Callable[[], bool]) -> None:
+        self.ports, self.process, self.continues = ports, process, continues
+        self.correct: collections.Counter[str] = collections.Counter()
         self.failures: collections.Counter[str] = collections.Counter()
         self.samples: list[Sample] = []
 
     async def run(self) -> None:
-        """Until `goes_on` says no; what has begun is answered."""
-        http = WireHttpTransport(
-            Address("http", "127.0.0.1", self.ports.http),
-            TransportOptions(max_connections=_CONCURRENCY, timeout_ns=_TIMEOUT_NS),
-            time.monotonic_ns,
-        )
-        rpc = WireGrpcTransport(
-            Address("grpc", "127.0.0.1", self.ports.grpc),
-            TransportOptions(max_connections=_CONCURRENCY, timeout_ns=_TIMEOUT_NS),
-            time.monotonic_ns,
-        )
-        watching = asyncio.ensure_future(self._watch())
-        await asyncio.gather(
-            self._stream(), *(self._loop(name, one) for name, one in (("HTTP", http), ("gRPC", rpc)) for _ in range(_CONCURRENCY))
-        )
-        watching.cancel()
-        await http.aclose()
-        await rpc.aclose()
+        """Sends load while `continues()` holds, and waits for the last answers."""
+        options = TransportOptions(max_connections=_CONCURRENCY, timeout_ns=_TIMEOUT_NS)
+        transports: dict[str, Transport] = {
+            "HTTP": WireHttpTransport(Address("http", "127.0.0.1", self.ports.http), options, time.monotonic_ns),
+            "gRPC": WireGrpcTransport(Address("grpc", "127.0.0.1", self.ports.grpc), options, time.monotonic_ns),
+        }
+        sampling = asyncio.ensure_future(self._sample())
+        loops = (self._loop(name, transport) for name, transport in transports.items() for _ in range(_CONCURRENCY))
+        await asyncio.gather(self._stream(), *loops)
+        sampling.cancel()
+        for transport in transports.values():
+            await transport.aclose()
 
     async def _loop(self, name: str, transport: Transport) -> None:
-        requests = [(asked, transport.prepare(asked)) for asked in _requests()]
+        requests = [(request, transport.prepare(request)) for request in _requests()]
         index = 0
-        while self.goes_on():
-            asked, prepared = requests[index % len(requests)]
+        while self.continues():
+            request, prepared = requests[index % len(requests)]
             reply = await transport.send(prepared)
             index += 1
             if reply.outcome is not Outcome.OK:
                 self.failures[f"{name}: {reply.outcome.value}: {reply.error}"] += 1
-            elif not _is_right(asked, transport.decode(reply)):
-                self.failures[f"{name}: a wrong answer from {asked.model}"] += 1
+            elif not _is_correct(request, transport.decode(reply)):
+                self.failures[f"{name}: a wrong answer from {request.model}"] += 1
             else:
-                self.answered[name] += 1
+                self.correct[name] += 1
 
     async def _stream(self) -> None:
-        """One stream with several requests in flight; each answer lets the next request go."""
-        room, sent = asyncio.Semaphore(_CONCURRENCY), 0
+        """One stream with several requests in flight; each answer releases the next request."""
+        slots, sent = asyncio.Semaphore(_CONCURRENCY), 0
 
         async def messages() -> AsyncIterator[bytes]:
             nonlocal sent
-            while self.goes_on():
-                await room.acquire()
+            while self.continues():
+                await slots.acquire()
                 sent += 1
                 message = v2_pb2.ModelInferRequest(model_name="simple", raw_input_contents=[bytes(64), bytes(64)])
                 for name in ("INPUT0", "INPUT1"):
@@ -108,15 +101,15 @@ class Soak:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.ports.grpc}") as channel:
             async for encoded in channel.stream_stream(_STREAM)(messages()):
                 answer = v2_pb2.ModelStreamInferResponse.FromString(encoded)
-                room.release()
+                slots.release()
                 if answer.error_message or list(answer.infer_response.raw_output_contents) != [bytes(64), bytes(64)]:
                     self.failures[f"stream: {answer.error_message or 'a wrong answer'}"] += 1
                 else:
-                    self.answered["stream"] += 1
-        if sent != self.answered["stream"]:
-            self.failures[f"stream: {sent:,} requests, {self.answered['stream']:,} right answers"] += 1
+                    self.correct["stream"] += 1
+        if sent != self.correct["stream"]:
+            self.failures[f"stream: {sent:,} requests, {self.correct['stream']:,} correct answers"] += 1
 
-    async def _watch(self) -> None:
+    async def _sample(self) -> None:
         while True:
             with self.process.oneshot():
                 self.samples.append(Sample(self.process.memory_info().rss, self.process.num_fds(), self.process.num_threads()))
@@ -124,10 +117,10 @@ class Soak:
 
 
 def _requests() -> list[InferRequest]:
-    """Small and large, of models that are executed in the event loop, in threads, and in batches."""
-    chance = np.random.Generator(np.random.Philox(5))
-    vectors = [tensor_from_array(name, Datatype.INT32, chance.integers(0, 99, (1, 16), np.int32)) for name in ("INPUT0", "INPUT1")]
-    long = tensor_from_array("INPUT0", Datatype.FP32, chance.random((1, 50_000), np.float32))
+    """Small and large requests to models that run in the event loop, in threads, and in batches."""
+    rng = np.random.Generator(np.random.Philox(5))
+    vectors = [tensor_from_array(name, Datatype.INT32, rng.integers(0, 99, (1, 16), np.int32)) for name in ("INPUT0", "INPUT1")]
+    long = tensor_from_array("INPUT0", Datatype.FP32, rng.random((1, 50_000), np.float32))
     texts = tensor_from_array("INPUT0", Datatype.BYTES, np.array([[b"a", b"", b"ccc"]], object))
     small = [InferRequest("simple", tuple(vectors), binary_output=True)] * 20
     return [
@@ -137,81 +130,65 @@ def _requests() -> list[InferRequest]:
     ]
 
 
-def _is_right(asked: InferRequest, answer: InferResponse) -> bool:
-    if asked.model != "simple":
-        return bytes(answer.outputs[0].raw) == bytes(asked.inputs[0].raw)
-    first, second = (tensor_to_array(tensor) for tensor in asked.inputs)
+def _is_correct(request: InferRequest, answer: InferResponse) -> bool:
+    if request.model != "simple":
+        return bytes(answer.outputs[0].raw) == bytes(request.inputs[0].raw)
+    first, second = (tensor_to_array(tensor) for tensor in request.inputs)
     outputs = {tensor.name: tensor_to_array(tensor) for tensor in answer.outputs}
     return np.array_equal(outputs["OUTPUT0"], first + second) and np.array_equal(outputs["OUTPUT1"], first - second)
 
 
-def judge(samples: list[Sample]) -> list[str]:
-    """What has grown from the end of the warm-up to the end."""
-    found = []
-    grown = growth_bytes([one.memory_bytes for one in samples])
-    if grown > _GROWTH_BYTES:
-        found.append(f"memory grew by {grown / 2**20:.1f} MiB")
+def growth(samples: list[Sample]) -> list[str]:
+    """What grew from the end of the warm-up to the end of the run."""
+    grown = []
+    memory_growth_bytes = growth_bytes([sample.memory_bytes for sample in samples])
+    if memory_growth_bytes > _GROWTH_BYTES:
+        grown.append(f"memory grew by {memory_growth_bytes / 2**20:.1f} MiB")
     half = samples[len(samples) // 2 :]
     for name in ("files", "threads"):
         first, last = (
-            statistics.median(getattr(one, name) for one in part) for part in (half[: len(half) // 2 + 1], half[len(half) // 2 :])
+            statistics.median(getattr(sample, name) for sample in part) for part in (half[: len(half) // 2 + 1], half[len(half) // 2 :])
         )
         if last > first:
-            found.append(f"the number of {name} grew from {first:g} to {last:g}")
-    return found
+            grown.append(f"the number of {name} grew from {first:g} to {last:g}")
+    return grown
 
 
 def main() -> int:
-    """Prints what came of it; the exit code is 1 where a request failed or something grew."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    """Prints the report; the exit code is 1 if a request failed or a resource grew."""
+    parser = option_parser(__doc__)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
-    log: list[str] = []
-    failures: list[str] = []
-    soak = None
-    with contextlib.ExitStack() as stack:
-        try:
-            process, ports = stack.enter_context(running_server(log, "--model", "simple", "identity_fp32", "simple_identity"))
-            ends = time.monotonic() + options.minutes * 60
-            soak = Soak(ports, psutil.Process(process.pid), lambda: time.monotonic() < ends)
+    machine = describe_machine()
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        with running_server("--model", "simple", "identity_fp32", "simple_identity", stderr=log) as server:
+            end_s = time.monotonic() + options.minutes * 60
+            ports = Ports(server.ready["http_port"], server.ready["grpc_port"])
+            soak = Soak(ports, psutil.Process(server.process.pid), lambda: time.monotonic() < end_s)
             asyncio.run(soak.run())
-            stack.close()
-        except BrokenPromiseError as error:
-            failures.append(str(error))
-    assert soak is not None, failures
-    failures += [f"{what}, {count:,} times" for what, count in soak.failures.items()] + judge(soak.samples)
-    _tell(options, soak, failures)
-    return 1 if failures else 0
-
-
-def _tell(options: argparse.Namespace, soak: Soak, failures: list[str]) -> None:
-    every = max(1, len(soak.samples) // 10)
+        failures = server_failures(server, log)
+    failures += [f"{failure}, {count:,} times" for failure, count in soak.failures.items()] + growth(soak.samples)
+    samples = list(enumerate(soak.samples))[:: max(1, len(soak.samples) // 10)]
+    grown_bytes = growth_bytes([sample.memory_bytes for sample in soak.samples])
     lines = [
-        "# The bundled server, saturated",
+        "# The bundled server under saturation",
         "",
         f"{options.minutes:g} minutes, {_CONCURRENCY} requests in flight over HTTP, over gRPC and on a gRPC stream, all at once.",
-        f"Client and server shared this machine with whatever else ran on it. Python {platform.python_version()}.",
+        machine,
         "",
-        "| protocol | right answers | a second |",
-        "|---|---:|---:|",
-        *(f"| {name} | {count:,} | {count / options.minutes / 60:,.0f} |" for name, count in sorted(soak.answered.items())),
+        *table_head("protocol", ">correct answers", ">per second"),
+        *(table_row(name, f"{count:,}", f"{count / options.minutes / 60:,.0f}") for name, count in sorted(soak.correct.items())),
         "",
-        "| after s | resident memory, MiB | open files | threads |",
-        "|---:|---:|---:|---:|",
-        *(
-            f"| {index} | {soak.samples[index].memory_bytes / 2**20:.1f} | {soak.samples[index].files} | {soak.samples[index].threads} |"
-            for index in range(0, len(soak.samples), every)
-        ),
+        *table_head(">after s", ">resident memory, MiB", ">open files", ">threads"),
+        *(table_row(at_s, f"{sample.memory_bytes / 2**20:.1f}", sample.files, sample.threads) for at_s, sample in samples),
         "",
-        f"From the end of the warm-up (30 %) to the end memory grew by {growth_bytes([one.memory_bytes for one in soak.samples]) / 2**20:.1f} MiB.",
+        f"Memory growth from the end of the warm-up (30 %) to the end: {grown_bytes / 2**20:.1f} MiB.",
         "",
-        *(f"- broken: {failure}" for failure in failures),
-        "" if failures else "Every request was answered rightly, and nothing grew.",
+        *([f"- failure: {failure}" for failure in failures] or ["Every request got the correct answer, and nothing grew."]),
     ]
     print("\n".join(lines))
-    if options.out:
-        options.out.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    write_report(options.out, lines)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A short run of benchmarks/fuzz_server.py: randomly broken requests to a running server."""
+"""A short run of `benchmarks.fuzz_server`: randomly broken requests to a running server."""
 
 import asyncio
 import random
@@ -6,7 +6,7 @@ import random
 import psutil
 import pytest
 
-from benchmarks.fuzz_server import MODELS, Fuzzing, Ports, growth_bytes, is_whole
+from benchmarks.fuzz_server import MODELS, Fuzzing, Ports, growth_bytes, is_complete
 from benchmarks.fuzz_server_requests import any_call, any_frames, any_http
 
 
@@ -44,7 +44,7 @@ def test_every_broken_request_gets_a_result_or_an_error_and_the_server_continues
     ],
 )
 def test_a_response_is_expected_for_complete_requests(written, whole):
-    assert is_whole(written) is whole
+    assert is_complete(written) is whole
 
 
 @pytest.mark.parametrize("make", [any_http, any_call, any_frames])

@@ -5,11 +5,12 @@ point's figures come from `perfkit.telemetry.server.statistics` instead, which r
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, TargetError
 from perfkit.protocol.statistics import ModelStatistics
+from perfkit.target.address import Address
 from perfkit.telemetry.messages import StatisticsConfig
 from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
 from perfkit.transport.base import Transport
@@ -24,9 +25,11 @@ _TIMEOUT_NS = 2 * NS_PER_S
 class ServerStatisticsSampler:
     """A `Sampler` that reads over one connection; a server without statistics is noted, and not read again."""
 
-    def __init__(self, config: StatisticsConfig, clock: Clock) -> None:
+    def __init__(
+        self, config: StatisticsConfig, clock: Clock, make: Callable[[Address, TransportOptions, Clock], Transport] = make_transport
+    ) -> None:
         self.notes: list[str] = []
-        self._config, self._clock = config, clock
+        self._config, self._clock, self._make = config, clock, make
         self._runner = asyncio.Runner()
         self._transport: Transport | None = None
         names = (*(f"server_{name}" for name in _TIMES), "server_answers_per_s", "server_mean_batch")
@@ -78,7 +81,7 @@ class ServerStatisticsSampler:
 
     async def _connect(self) -> Transport:
         """A coroutine because transports are made on the event loop that they use."""
-        return make_transport(self._config.address, TransportOptions(timeout_ns=_TIMEOUT_NS), self._clock)
+        return self._make(self._config.address, TransportOptions(timeout_ns=_TIMEOUT_NS), self._clock)
 
     def _read(self) -> ModelStatistics | None:
         """All versions together; None if the server has no statistics, or does not answer, which is noted once."""

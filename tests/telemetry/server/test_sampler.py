@@ -16,27 +16,20 @@ def statistics(requests, infer_ms):
     return (ModelStatistics("1", 2 * requests, requests, **times),)
 
 
-class ScriptedSampler(ServerStatisticsSampler):
-    """Takes its readings from a list, the first at the start; None stands for no answer."""
+class ScriptedTransport:
+    """Answers with readings from a list, the first at the start; None stands for no answer."""
 
-    def __init__(self, clock, *readings):
-        super().__init__(StatisticsConfig(Address.parse("http://127.0.0.1:1"), "m", "", S), clock)
+    def __init__(self, readings):
         self.readings = list(readings)
 
-    async def _connect(self):
-        sampler = self
+    async def model_statistics(self, model, version):
+        reading = self.readings.pop(0)
+        if reading is None:
+            raise TargetError("gone")
+        return reading
 
-        class Transport:
-            async def model_statistics(self, model, version):
-                reading = sampler.readings.pop(0)
-                if reading is None:
-                    raise TargetError("gone")
-                return reading
-
-            async def aclose(self):
-                pass
-
-        return Transport()
+    async def aclose(self):
+        pass
 
 
 @pytest.fixture
@@ -44,7 +37,12 @@ def make_sampler(clock):
     made = []
 
     def make(*readings):
-        made.append(ScriptedSampler(clock, *readings))
+        config = StatisticsConfig(Address.parse("http://127.0.0.1:1"), "m", "", S)
+
+        def make_transport(*_):
+            return ScriptedTransport(readings)
+
+        made.append(ServerStatisticsSampler(config, clock, make_transport))
         return made[-1]
 
     yield make

@@ -1,0 +1,123 @@
+"""The bundled server and `perfkit run` as child processes of a benchmark. They run the code of this checkout."""
+
+import contextlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+ROOT = pathlib.Path(__file__).parents[1]
+REALTIME = ("chrt", "-f", "1")
+"""Put before a command, it starts the command at real-time priority (SCHED_FIFO)."""
+_STOPS_WITHIN_S = 60
+
+
+class RunningServer(NamedTuple):
+    """The bundled server's process, and the description that it prints when it is ready."""
+
+    process: "subprocess.Popen[str]"
+    ready: Mapping[str, Any]
+
+    @property
+    def http_port(self) -> int:
+        """The port for HTTP on the loopback."""
+        return int(self.ready["http_port"])
+
+    def url(self, protocol: str = "http") -> str:
+        """The URL for a protocol."""
+        return f"{protocol}://127.0.0.1:{self.ready[f'{protocol}_port']}"
+
+
+@contextlib.contextmanager
+def running_server(*options: str, realtime: bool = False, stderr: IO[str] | int = subprocess.DEVNULL) -> Iterator[RunningServer]:
+    """Runs the bundled server on free ports for the length of the block; at real-time priority, only its event loop is."""
+    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", *options]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, cwd=ROOT, text=True)
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        if not ready:
+            raise RuntimeError(f"the bundled server did not start: {' '.join(command)}")
+        if realtime:
+            os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(1))
+        yield RunningServer(process, json.loads(ready))
+    finally:
+        process.communicate(timeout=_STOPS_WITHIN_S)  # closes its stdin, which ends it
+
+
+class PerfkitRun(NamedTuple):
+    """How `perfkit run` ended: its exit code, its result if it measured anything, and what it wrote to stderr."""
+
+    exit_code: int
+    result: dict[str, Any] | None
+    stderr: str
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """The load points; raises RuntimeError without a result."""
+        if self.result is None:
+            raise RuntimeError(f"perfkit run ended with exit code {self.exit_code} and no result: {self.stderr[-1000:]}")
+        points: list[dict[str, Any]] = self.result["points"]
+        return points
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """The only load point; raises RuntimeError without a result."""
+        (point,) = self.points
+        return point
+
+
+def run_perfkit(
+    scenario: Mapping[str, Any] | pathlib.Path,
+    *options: str,
+    prefix: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    out: pathlib.Path | None = None,
+    during: Callable[["subprocess.Popen[bytes]"], None] = lambda _: None,
+) -> PerfkitRun:
+    """Runs `perfkit run` on a scenario.
+
+    `prefix` is put before the command, `during` is called with the running process, and `out` keeps the result's folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name, tempfile.TemporaryFile() as stderr:
+        folder = out or pathlib.Path(name, "out")
+        file = scenario if isinstance(scenario, pathlib.Path) else write_scenario(pathlib.Path(name), scenario)
+        command = [*prefix, sys.executable, "-m", "perfkit", "run", str(file), "--quiet", "--out", str(folder), *options]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=ROOT, env=environment) as process:
+            during(process)
+        stderr.seek(0)
+        result = folder / "result.json"
+        document = json.loads(result.read_text(encoding="utf-8")) if result.exists() else None
+        return PerfkitRun(process.returncode, document, stderr.read().decode(errors="replace"))
+
+
+def write_scenario(folder: pathlib.Path, scenario: Mapping[str, Any]) -> pathlib.Path:
+    """Writes a scenario file; JSON is YAML."""
+    file = folder / "scenario.yaml"
+    file.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
+    return file
+
+
+def peak_memory_kib(pid: int) -> int:
+    """A process's largest resident memory so far, the kernel's VmHWM; 0 after its end."""
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    return max((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), default=0)
+
+
+@contextlib.contextmanager
+def on_cpus(cpus: Collection[int]) -> Iterator[None]:
+    """Pins this process, and what it starts within the block, to CPUs."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
