@@ -11,12 +11,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from perfkit.errors import IncomparableError, ResultError
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.histogram import encode
 from perfkit.result.atomic_write import write_whole
 from perfkit.result.file import parse_document, read_result
 from perfkit.result.fingerprint import build_of, canonical_scenario, commit_of, fingerprint, fingerprint_differences, host_of
 from perfkit.result.interval_log import read_times
 from perfkit.result.model import Load, Part, Protocol, Result
+from perfkit.stats.buckets import EMPTY, BucketCounts
 
 SCHEMA = "perfkit.baseline/1"
 PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
@@ -103,7 +104,7 @@ class Baseline(Part):
         return builds.pop() if len(builds) == 1 else ""
 
 
-def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Histogram] | None = None) -> Baseline:
+def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], BucketCounts] | None = None) -> Baseline:
     """Make a baseline of one run; `histograms` are the repetitions' times by the summary's index and the repetition."""
     order = [(point.protocol, point.load) for point in result.summary]
     repetitions = []
@@ -111,7 +112,7 @@ def baseline_from_result(result: Result, histograms: Mapping[tuple[int, int], Hi
         key, number = (point.protocol, point.load), point.repetition or 0
         histogram = (histograms or {}).get((order.index(key), number)) if key in order else None
         times_ns = {name: getattr(point.times, name) for name in PERCENTILES}
-        own = {"repetition": number, "times_ns": times_ns, "hdr": "" if histogram is None else histogram.encode()}
+        own = {"repetition": number, "times_ns": times_ns, "hdr": "" if histogram is None else encode(histogram)}
         repetitions.append(BaselineRepetition.model_validate({**dict(point), **own}))
     points = []
     for point in result.summary:

@@ -243,8 +243,8 @@ def _read_batches(source: Source) -> dict[tuple[int, int], list[BucketCounts]]:
     """Each repetition's times in up to 20 parts of its window, by point and repetition; empty without a log."""
     seconds: dict[tuple[int, int], dict[float, list[BucketCounts]]] = {}
     with contextlib.suppress(ResultError):  # without its log a result can still be planned, with intervals from its repetitions alone
-        for key, start_s, histogram in read_times(source.folder, source.result):
-            seconds.setdefault(key, {}).setdefault(start_s, []).append(histogram.bucket_counts())
+        for key, start_s, times in read_times(source.folder, source.result):
+            seconds.setdefault(key, {}).setdefault(start_s, []).append(times)
     return {key: _merge_seconds(of_repetition) for key, of_repetition in seconds.items()}
 
 

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from perfkit.recorder.histogram import Histogram
 from perfkit.report.plots import (
     BLUE,
     GREEN,
@@ -28,6 +27,7 @@ from perfkit.report.resource_plots import resource_figures
 from perfkit.report.search import search_figure
 from perfkit.report.timeline import Timeline, repetitions_of
 from perfkit.result.model import Point, Result
+from perfkit.stats.buckets import BucketCounts
 
 _UPPER = {
     "p99": "p99 of the {times}",
@@ -55,7 +55,7 @@ def _figures(result: Result, timeline: Timeline) -> Iterator[tuple[str, Figure]]
     yield from resource_figures(result, timeline)
 
 
-def percentile_curve(histogram: Histogram) -> tuple[npt.NDArray[np.float64], list[int]]:
+def percentile_curve(histogram: BucketCounts) -> tuple[npt.NDArray[np.float64], list[int]]:
     """A distribution's curve: the places 1/(1-q) of its points, and the times there in nanoseconds.
 
     It ends at the number of samples: no sample is expected to lie beyond.
@@ -69,7 +69,7 @@ def percentile_curve(histogram: Histogram) -> tuple[npt.NDArray[np.float64], lis
     return steps, [histogram.min_ns, *(min(value, histogram.max_ns) for value in values[1:])]
 
 
-def percentile_figure(points: Sequence[Point], histograms: Sequence[Histogram]) -> Figure:
+def percentile_figure(points: Sequence[Point], histograms: Sequence[BucketCounts]) -> Figure:
     """The load points' times against the percentile: a panel per protocol, a line per load point."""
     protocols, colours = _protocols(points), _colours(points)
     figure = Figure(figsize=(WIDTH_IN, 4.0), layout="constrained")

@@ -5,11 +5,12 @@ import math
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.histogram import decode, encode
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.interval_log import read_times, read_window_starts
 from perfkit.result.model import Point, Result
 from perfkit.result.telemetry_file import read_sampled_window_starts, read_telemetry
+from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.stats.sample_size import is_withheld
 from perfkit.telemetry.series import Series
 
@@ -36,7 +37,7 @@ class Slice:
 class Timeline:
     """A result's time series; points are numbered as in its summary."""
 
-    histograms: tuple[Histogram, ...]
+    histograms: tuple[BucketCounts, ...]
     """One a point, over all its repetitions."""
     slices: Mapping[tuple[int, int], tuple[Slice, ...]]
     """By point and repetition, ascending."""
@@ -62,18 +63,18 @@ def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:
     window_s = {
         (index_of[load], one.repetition or 0): one.duration_s for one in result.points if (load := (one.protocol, one.load)) in index_of
     }
-    histograms = tuple(Histogram() for _ in result.summary)
+    histograms = [EMPTY for _ in result.summary]
     seconds: dict[tuple[int, int], dict[float, list[str]]] = {key: {} for key in window_s}
     telemetry = {key: series for key, series in read_telemetry(folder).items() if key in window_s}
     starts_s = read_window_starts(folder) or read_sampled_window_starts(folder)
-    for key, start_s, histogram in read_times(folder, result):
+    for key, start_s, times in read_times(folder, result):
         if key in window_s:  # a point that was cut short is in the log, but not in the result
-            histograms[key[0]].add(histogram)
-            seconds[key].setdefault(start_s, []).append(histogram.encode())
+            histograms[key[0]] = BucketCounts.merged([histograms[key[0]], times])
+            seconds[key].setdefault(start_s, []).append(encode(times))
     longest_s = max((sum(length for key, length in window_s.items() if key[0] == index) for index in range(len(histograms))), default=0.0)
     slice_s = max(1, math.ceil(longest_s / _SLICES))
     slices = {key: _slices(texts, slice_s, starts_s.get(key, min(texts, default=0.0)), window_s[key]) for key, texts in seconds.items()}
-    return Timeline(histograms, slices, slice_s, telemetry)
+    return Timeline(tuple(histograms), slices, slice_s, telemetry)
 
 
 def _slices(seconds: Mapping[float, Sequence[str]], slice_s: int, window_start_s: float, window_s: float) -> tuple[Slice, ...]:
@@ -85,10 +86,8 @@ def _slices(seconds: Mapping[float, Sequence[str]], slice_s: int, window_start_s
 
 
 def _times_ns(texts: Sequence[str]) -> dict[str, int]:
-    histogram = Histogram()
-    for text in texts:
-        histogram.add(Histogram.decode(text))
-    names = [name for name in ("p50", "p90", "p99") if not is_withheld(QUANTILES[name], histogram.count)]
-    values_ns = histogram.values_at([QUANTILES[name] for name in names])
-    times_ns = {name: min(value_ns, histogram.max_ns) for name, value_ns in zip(names, values_ns, strict=True)}
-    return {**times_ns, "max": histogram.max_ns}
+    times = BucketCounts.merged(map(decode, texts))
+    names = [name for name in ("p50", "p90", "p99") if not is_withheld(QUANTILES[name], times.count)]
+    values_ns = times.values_at([QUANTILES[name] for name in names])
+    times_ns = {name: min(value_ns, times.max_ns) for name, value_ns in zip(names, values_ns, strict=True)}
+    return {**times_ns, "max": times.max_ns}

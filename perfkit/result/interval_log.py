@@ -5,9 +5,10 @@ import re
 from collections.abc import Callable, Iterator
 
 from perfkit.errors import ResultError
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.histogram import decode, encode
 from perfkit.recorder.recording import Interval
 from perfkit.result.model import Result
+from perfkit.stats.buckets import BucketCounts
 
 LOG_FILE = "latency.hlog"
 _INTERVAL = re.compile(r"Tag=(?P<tag>[^,]+),(?P<start>[\d.]+),(?P<length>[\d.]+),(?P<max>[\d.]+),(?P<payload>\S+)")
@@ -55,17 +56,17 @@ def interval_lines(tag: str, window_start_s: float, interval: Interval) -> str:
     for kind, counts in (("service", interval.service_time), ("response", interval.response_time), ("delay", interval.start_delay)):
         if counts is not None:
             start_s, max_ms = window_start_s + interval.index, counts.max_ns / 1e6
-            lines.append(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{Histogram.from_counts(counts).encode()}\n")
+            lines.append(f"Tag={tag}.{kind},{start_s:.3f},1.000,{max_ms:.3f},{encode(counts)}\n")
     return "".join(lines)
 
 
-def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, Histogram]]:
-    """The intervals of `latency.hlog`: tag, seconds since the start of the log, histogram. Raises ResultError."""
+def read_intervals(folder: pathlib.Path) -> Iterator[tuple[str, float, BucketCounts]]:
+    """The intervals of `latency.hlog`: tag, seconds since the start of the log, times. Raises ResultError."""
     file = folder / LOG_FILE
     for number, line in enumerate(_read_lines(file), 1):
         if match := _INTERVAL.fullmatch(line):
             try:
-                yield match["tag"], float(match["start"]), Histogram.decode(match["payload"])
+                yield match["tag"], float(match["start"]), decode(match["payload"])
             except ValueError as error:
                 raise ResultError(f"{file}:{number}: {error}") from None
         elif line and line[0] not in '#"':
@@ -81,16 +82,16 @@ def read_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
     }
 
 
-def read_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], float, Histogram]]:
-    """The intervals of the times that the percentiles of a result belong to: (point, repetition), seconds as above, histogram.
+def read_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], float, BucketCounts]]:
+    """The intervals of the times that the percentiles of a result belong to: (point, repetition), seconds as above, times.
 
     A point is an index in the summary. Raises ResultError.
     """
     wanted = {index: point.times_name.split()[0] for index, point in enumerate(result.summary)}
-    for tag, start_s, histogram in read_intervals(folder):
+    for tag, start_s, times in read_intervals(folder):
         match = _TAG.fullmatch(tag)
         if match and wanted.get(int(match["point"])) == match["times"]:
-            yield (int(match["point"]), int(match["repetition"])), start_s, histogram
+            yield (int(match["point"]), int(match["repetition"])), start_s, times
 
 
 def _read_lines(file: pathlib.Path) -> list[str]:

@@ -59,7 +59,7 @@ class TelemetryLog:
     def finish(self) -> None:
         """Converts the file to Parquet if pyarrow is installed; if that fails, the CSV file stays.
 
-        A child process does it, since pandas and pyarrow take more memory than the rest of a run.
+        A child process does it, since pyarrow takes more memory than the rest of a run.
         """
         if self._has_rows and importlib.util.find_spec("pyarrow"):
             command = [sys.executable, "-m", __name__, str(self._folder)]
@@ -107,9 +107,15 @@ def read_sampled_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], fl
 
 def convert_to_parquet(folder: pathlib.Path) -> None:
     """Replaces the CSV file by a Parquet file in one step; the CSV file stays if it cannot be read or the other not written."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    text = pa.dictionary(pa.int32(), pa.string())
+    types = {name: pa.type_for_alias(_TYPES[name]) if name in _TYPES else text for name in COLUMNS}
     file, new = folder / CSV_FILE, folder / (PARQUET_FILE + ".new")
     try:
-        _read_frame(file).to_parquet(new, engine="pyarrow", index=False)
+        parquet.write_table(arrow_csv.read_csv(file, convert_options=arrow_csv.ConvertOptions(column_types=types)), new)
         new.replace(folder / PARQUET_FILE)
     except (OSError, ValueError):  # pyarrow's errors are ValueErrors too
         new.unlink(missing_ok=True)

@@ -35,6 +35,9 @@ def bucket_indices(values_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return indices
 
 
+BUCKETS = int(bucket_indices(np.array([HIGHEST_NS]))[0]) + 1
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class BucketCounts:
     """How many values lie in each bucket, without the empty ones: a few kilobytes instead of 200."""

@@ -42,12 +42,7 @@ def make_alarm(loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> Ala
 
 
 class _Itimerspec(ctypes.Structure):
-    _fields_ = (
-        ("interval_s", ctypes.c_long),
-        ("interval_ns", ctypes.c_long),
-        ("value_s", ctypes.c_long),
-        ("value_ns", ctypes.c_long),
-    )
+    _fields_ = (("interval_s", ctypes.c_long), ("interval_ns", ctypes.c_long), ("value_s", ctypes.c_long), ("value_ns", ctypes.c_long))
 
 
 class TimerfdAlarm:

@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.errors import IncomparableError, ResultError
 from perfkit.gate.baseline import SCHEMA, baseline_from_result, merge_baselines, read_baseline, write_baseline
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.histogram import decode
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
 from perfkit.result.interval_log import interval_lines
@@ -51,7 +51,7 @@ def test_the_stored_histograms_are_those_of_the_log(tmp_path):
     writer.save(result())
     made = read_baseline(writer.commit(), with_histograms=True)
     assert [bool(one.hdr) for one in made.runs[0].repetitions] == [False, True, False]
-    histogram = Histogram.decode(made.runs[0].repetitions[1].hdr)
+    histogram = decode(made.runs[0].repetitions[1].hdr)
     assert histogram.count == len(values)
     assert histogram.max_ns == pytest.approx(values.max(), rel=2e-3)
 

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.recorder.batches import tally
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.histogram import encode
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import cut
+from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000
@@ -29,17 +30,11 @@ def record(*replies, instants=WINDOW, end=END, describe=lambda one: one.error):
 
 
 def times(window, name="service_time"):
-    return Histogram.from_counts(window.times[name])
+    return window.times[name]
 
 
 def reply(started_ns, service_ns, outcome=Outcome.OK, error=""):
     return Reply(outcome, started_ns, started_ns + service_ns, None, error)
-
-
-def histogram(values):
-    one = Histogram()
-    one.record_many(np.fromiter(values, dtype=np.int64))
-    return one
 
 
 def test_requests_belong_to_the_window_in_which_they_start():
@@ -97,16 +92,14 @@ def test_batches_add_up_to_what_is_counted_one_by_one(random, count):
     finished_in = [finished for _, finished, outcome in instants if outcome is Outcome.OK and START <= finished < END]
     assert recording.outcomes == {outcome: sum(one is outcome for *_, one in inside) for outcome in Outcome}
     assert recording.ended == sum(START <= finished < END for _, finished, outcome in instants if outcome is not Outcome.UNFINISHED)
-    assert times(recording).encode() == histogram(service for _, service in kept).encode()
+    assert encode(times(recording)) == encode(BucketCounts.of([service for _, service in kept]))
     assert times(recording, "failure_time").count == len(inside) - len(kept)
     assert recording.finished == len(finished_in)
     assert list(recording.finished_per_s) == np.bincount([(finished - START) // S for finished in finished_in], minlength=10).tolist()
     for index in range(10):
-        parts = Histogram()
-        for interval in intervals:
-            if interval.index == index:
-                parts.add(Histogram.from_counts(interval.service_time))
-        assert parts.encode() == histogram(service for started, service in kept if (started - START) // S == index).encode()
+        logged = BucketCounts.merged(interval.service_time for interval in intervals if interval.index == index)
+        expected = BucketCounts.of([service for started, service in kept if (started - START) // S == index])
+        assert encode(logged) == encode(expected)
 
 
 def test_a_counted_window_has_no_end_until_it_is_finished():
@@ -132,10 +125,7 @@ def test_what_is_answered_after_an_early_end_is_no_throughput():
 @given(st.lists(st.tuples(st.integers(0, 10 * S - 1), st.integers(0, 40 * S)), max_size=80))
 def test_intervals_add_up_to_the_whole_whatever_the_order(drawn):
     recording, intervals = record(*(reply(START + started, service) for started, service in drawn))
-    whole = Histogram()
-    for interval in intervals:
-        whole.add(Histogram.from_counts(interval.service_time))
-    assert whole.encode() == times(recording).encode()
+    assert encode(BucketCounts.merged(interval.service_time for interval in intervals)) == encode(times(recording))
     for index in range(10):
         expected = sum(started // S == index for started, _ in drawn)
         assert sum(interval.service_time.count for interval in intervals if interval.index == index) == expected

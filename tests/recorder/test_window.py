@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.recorder.batches import BatchRecorder
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.histogram import encode
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import cut
+from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome, Reply
 
 MS, S = 1_000_000, 1_000_000_000
@@ -63,17 +64,17 @@ def test_a_window_that_is_cut_holds_what_one_that_began_then_would_hold(drawn, d
     ):
         assert getattr(found, field) == getattr(expected, field), field
     for name, packed in expected.times.items():
-        assert Histogram.from_counts(found.times[name]).encode() == Histogram.from_counts(packed).encode(), name
+        assert encode(found.times[name]) == encode(packed), name
     assert added(logged, seconds) == added(logged_later, 0, shift=seconds)
 
 
 def added(intervals, first, shift=0):
     """Response times by second of the load, from the intervals of a log."""
-    found: dict[int, Histogram] = {}
+    found: dict[int, list[BucketCounts]] = {}
     for interval in intervals:
         if interval.index >= first:
-            found.setdefault(interval.index + shift, Histogram()).add(Histogram.from_counts(interval.response_time))
-    return {index: histogram.encode() for index, histogram in found.items() if histogram.count}
+            found.setdefault(interval.index + shift, []).append(interval.response_time)
+    return {index: encode(merged) for index, parts in found.items() if (merged := BucketCounts.merged(parts)).count}
 
 
 @settings(deadline=None, max_examples=30)

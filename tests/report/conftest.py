@@ -9,12 +9,12 @@ import pytest
 
 from perfkit.errors import MeasurementWarning
 from perfkit.measurement.summary import LoadSummary, PointMeasurement, point
-from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import ClosedLoad, Connections, Generator, Protocol, Result, Status
+from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
 
 CONCURRENCIES, NS_PER_S = (1, 2, 4, 8), 1_000_000_000
@@ -96,7 +96,7 @@ class Synthetic:
     def _measured(self, writer, random, index, protocol, concurrency, repetition, elapsed_s):
         service_ms = self.service_ms * max(1, concurrency / 2) * (1.0 if protocol == "http" else 0.94)
         per_s = round(concurrency / service_ms * 1000) if self.samples is None else self.samples
-        whole, finished = Histogram(), {}
+        parts, finished = [], {}
         self.window_starts_s[index, repetition] = elapsed_s
         log = writer.interval_log(f"p{index}.r{repetition}", 0, 0)
         for second in range(self.silent_s, self.seconds if per_s else 0):
@@ -104,23 +104,21 @@ class Synthetic:
             self.values.setdefault(index, []).extend(values_ns.astype(np.int64).tolist())
             first, rest = np.array_split(values_ns.astype(np.int64), [per_s * 9 // 10])  # an interval may come in parts
             for some in (first, rest):
-                histogram = Histogram()
-                histogram.record_many(some)
-                whole.add(histogram)
-                if histogram.count:
-                    log.add(round(elapsed_s * NS_PER_S), Interval(second, histogram.bucket_counts()))
+                parts.append(BucketCounts.of(some))
+                if some.size:
+                    log.add(round(elapsed_s * NS_PER_S), Interval(second, parts[-1]))
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
         if self.logs_window_starts:
             log.settle(0)
         ok = per_s * (self.seconds - self.silent_s)
         outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: ok, Outcome.REJECTED: self.failed}
         errors = {Outcome.REJECTED: ("the queue is full <b>",)} if self.failed else {}
-        nothing = np.zeros(0, dtype=np.int64)
+        whole, nothing = BucketCounts.merged(parts), np.zeros(0, dtype=np.int64)
         window = Window(
             start_ns=0,
             end_ns=self.seconds * NS_PER_S,
             outcomes=outcomes,
-            times={"service_time": whole.bucket_counts(), "failure_time": Histogram().bucket_counts()},
+            times={"service_time": whole, "failure_time": EMPTY},
             statuses={"503": self.failed} if self.failed else {},
             dropped=0,
             unsent=0,

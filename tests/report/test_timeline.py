@@ -4,9 +4,10 @@ import functools
 
 import pytest
 
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.histogram import encode
 from perfkit.report.timeline import read_timeline
 from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
+from perfkit.stats.buckets import EMPTY
 from perfkit.telemetry.series import Series
 
 S = 1_000_000_000
@@ -26,7 +27,7 @@ def test_intervals_of_a_point_that_the_result_lacks_are_left_out(synthetic):
     before = read_timeline(maker.folder, result).histograms[0].count
     with (maker.folder / "latency.hlog").open("a", encoding="ascii") as log:
         for tag in ("p0.r1.service", "p1.r0.service", "p0.r0.response", "else"):
-            log.write(f"Tag={tag},1.000,1.000,0.000,{Histogram().encode()}\n")
+            log.write(f"Tag={tag},1.000,1.000,0.000,{encode(EMPTY)}\n")
     timeline = read_timeline(maker.folder, result)
     assert timeline.histograms[0].count == before
     assert list(timeline.slices) == [(0, 0)]

@@ -7,11 +7,7 @@ from benchmarks.perf_analyzer_on_server import PERF_ANALYZER, STREAM, Case, run
 pytestmark = pytest.mark.skipif(
     not PERF_ANALYZER.exists(), reason="perf_analyzer is not installed; benchmarks/peers/install.py installs it"
 )
-CASES = {
-    "http": Case("simple", "http"),
-    "grpc": Case("simple", "grpc"),
-    "stream": Case("simple", "grpc", STREAM),
-}
+CASES = {"http": Case("simple", "http"), "grpc": Case("simple", "grpc"), "stream": Case("simple", "grpc", STREAM)}
 
 
 @pytest.mark.parametrize("case", CASES)

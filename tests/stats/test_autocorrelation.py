@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.stats.autocorrelation import (
-    autocorrelation_time,
-    first_order_time,
-    indicator_time,
-    lag_1_autocorrelation,
-    variance_of_share,
-)
+from perfkit.stats.autocorrelation import autocorrelation_time, first_order_time, indicator_time, lag_1_autocorrelation, variance_of_share
 
 
 def first_order(random, count, phi):

@@ -11,7 +11,7 @@ from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, count_worker_arrivals
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
-from perfkit.recorder.histogram import Histogram
+from perfkit.recorder.histogram import encode
 from perfkit.recorder.window import cut
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
@@ -85,7 +85,7 @@ def test_several_workers_send_and_record_exactly_what_one_does(whole, workers):
     for field in ("start_ns", "end_ns", "outcomes", "ended", "finished", "finished_per_s"):
         assert getattr(found, field) == getattr(expected, field), field
     for name, packed in expected.times.items():
-        assert Histogram.from_counts(found.times[name]).encode() == Histogram.from_counts(packed).encode(), name
+        assert encode(found.times[name]) == encode(packed), name
 
 
 def test_the_limit_in_flight_is_divided_among_workers():

@@ -10,7 +10,6 @@ from perfkit.load.arrivals import Trace
 from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import StopCause
-from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import cut
 from perfkit.target.address import Address
@@ -128,7 +127,7 @@ def test_a_request_that_is_unfinished_after_the_drain_is_counted_at_its_age():
     _point, window, _ = run(lambda index: (3600 * S if index == 700 else 20 * MS, Outcome.OK))
     assert window.outcomes[Outcome.UNFINISHED] == 1
     # the 701st request starts at 3.5 s, the drain ends at 1 + 10 + 30 s
-    assert Histogram.from_counts(window.times["service_time"]).max_ns == pytest.approx(37.5 * S, rel=1e-3)
+    assert window.times["service_time"].max_ns == pytest.approx(37.5 * S, rel=1e-3)
 
 
 def test_think_time_and_connections_reach_the_loop_and_the_transport():
@@ -175,7 +174,7 @@ def test_little_s_law_holds_in_a_closed_loop():
     for concurrency, think_ms in ((1, 0), (8, 0), (4, 30)):
         services = random.exponential(20 * MS, 200_000).astype(np.int64).tolist()
         _, window, _ = run(lambda index, s=services: (s[index], Outcome.OK), load=ClosedPlan(concurrency, think_ms * MS), window_ns=60 * S)
-        mean_s = Histogram.from_counts(window.times["service_time"]).mean_and_stddev_ns()[0] / S
+        mean_s = window.times["service_time"].mean_and_stddev_ns()[0] / S
         assert abs(1 - window.ended / 60 * (mean_s + think_ms / 1000) / concurrency) < 0.01
 
 

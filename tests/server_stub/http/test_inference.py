@@ -157,8 +157,7 @@ def test_I10_a_raw_request_consists_of_the_tensor(wire):
 
 
 @pytest.mark.parametrize(
-    ("model", "body", "shape"),
-    [("identity_int16", b"\x01\x00\x02\x00\x03\x00", [1, 3]), ("identity_fp32", b"", [1, 0])],
+    ("model", "body", "shape"), [("identity_int16", b"\x01\x00\x02\x00\x03\x00", [1, 3]), ("identity_fp32", b"", [1, 0])]
 )
 def test_I10_the_shape_of_a_raw_request_is_taken_from_its_length(wire, model, body, shape):
     headers = {"Inference-Header-Content-Length": "0"} if body else {}
