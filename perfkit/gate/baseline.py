@@ -187,10 +187,10 @@ def _document(path: pathlib.Path) -> object:
         return None
 
 
-def _histograms(folder: pathlib.Path, result: Result) -> dict[tuple[int, int], Histogram]:
-    histograms: dict[tuple[int, int], Histogram] = {}
-    for key, _, histogram in read_times(folder, result):
-        histograms.setdefault(key, Histogram()).add(histogram)
+def _histograms(folder: pathlib.Path, result: Result) -> dict[tuple[int, int], BucketCounts]:
+    histograms: dict[tuple[int, int], BucketCounts] = {}
+    for key, _, times in read_times(folder, result):
+        histograms[key] = BucketCounts.merged([histograms.get(key, EMPTY), times])
     return histograms
 
 
