@@ -42,7 +42,7 @@ def test_settings_that_are_not_allowed_are_refused(payload, code):
     assert caught.value.code == code
 
 
-def test_padding_and_priority_are_taken_off():
+def test_padding_and_priority_are_removed():
     assert http2.strip_padding(b"\x02ab\x00\x00", http2.PADDED) == b"ab"
     assert http2.strip_padding(b"\x80\x00\x00\x01\x10ab", http2.WITH_PRIORITY) == b"ab"
     assert http2.strip_padding(b"\x01\x80\x00\x00\x01\x10ab\x00", http2.PADDED | http2.WITH_PRIORITY) == b"ab"
@@ -102,7 +102,7 @@ def test_a_block_is_looked_up_once_the_peer_has_no_table():
     assert len(parsed) == 5, "connections share what they have read"
 
 
-def test_a_block_that_fills_a_table_is_never_taken_for_one_that_did_not():
+def test_a_block_that_fills_the_dynamic_table_is_not_cached():
     """With an empty table of size 0 this block adds nothing; another connection's still has its table, and needs the entry."""
     adds = b"\x40\x01a\x01b"
     known: dict[bytes, tuple[tuple[str, str], ...]] = {}
@@ -131,7 +131,7 @@ def test_no_more_blocks_are_remembered_than_fit():
 
 
 @pytest.mark.parametrize("block", [b"\x80", b"\xff\xff\xff\xff\xff\xff", b"\xbe", b"\x00\x05a", b"\x00\x01a\x01\xff", b"\x00\x81\xff\x00"])
-def test_what_is_no_block_is_refused(block):
+def test_malformed_header_blocks_are_refused(block):
     with pytest.raises(Http2Error) as caught:
         HeaderBlockReader(tuple, {}).read(block)
     assert caught.value.code == http2.COMPRESSION_ERROR

@@ -701,7 +701,7 @@ def test_the_types_are_those_of_the_proto_file(regenerated):
     assert (SOURCES / "v2_pb2.pyi").read_text() == (regenerated / "v2_pb2.pyi").read_text(), "v2_pb2.pyi is not up to date: run make proto"
 
 
-def test_the_types_name_what_there_is_at_run_time():
+def test_the_stubs_match_the_runtime_module():
     in_types = set(re.findall(r"^class (?!_)(\w+)\(", (SOURCES / "v2_pb2.pyi").read_text(), re.MULTILINE))
     at_run_time = {*v2_pb2.DESCRIPTOR.message_types_by_name, *v2_pb2.DESCRIPTOR.enum_types_by_name}
     assert in_types == at_run_time

@@ -204,7 +204,7 @@ def test_the_path_gives_model_and_version():
     assert (request.model, request.version) == ("resnet", "3")
 
 
-def test_an_output_that_does_not_say_is_as_the_inputs_are():
+def test_an_output_without_encoding_follows_the_request():
     request = InferRequest("m", (FIRST,), outputs=(RequestedOutput("X"),))
     for binary in (True, False):
         headers, buffers = rest.encode_infer_request(sent(request, binary=binary))
@@ -214,7 +214,7 @@ def test_an_output_that_does_not_say_is_as_the_inputs_are():
         assert rest.decode_infer_request("m", "", b"".join(buffers), header_length(headers)).outputs[0].binary is binary
 
 
-def test_no_binary_output_is_asked_of_a_server_without_the_extension():
+def test_binary_output_is_not_requested_without_the_extension():
     _, buffers = rest.encode_infer_request(sent(InferRequest("m", (FIRST,)), binary=False))
     assert json.loads(bytes(buffers[0])) == {"inputs": [{"name": "A", "datatype": "INT32", "shape": [1, 2], "data": [1, -2]}]}
 
@@ -243,11 +243,11 @@ def test_json_and_binary_tensors_mix_in_one_request():
     ("body", "ready"),
     [(b"", True), (b"null", True), (b'{"name":"m","ready":true}', True), (b'{"name":"m","ready":false}', False), (b"[]", True)],
 )
-def test_a_readiness_answer_is_believed_when_it_says_no(body, ready):
+def test_a_readiness_answer_may_say_not_ready(body, ready):
     assert rest.decode_ready(body) is ready
 
 
-def test_what_servers_put_beside_the_protocol_is_passed_over_in_answers():
+def test_members_outside_the_protocol_are_ignored_in_answers():
     """MLServer and KServe add content types, nulls and objects."""
     body = (
         b'{"model_name":"m","id":"x","parameters":{"headers":{"a":"b"},"kept":1},"outputs":[{"name":"y","datatype":"INT8","shape":[1],'
@@ -267,7 +267,7 @@ def test_a_half_float_input_cannot_be_sent_as_json():
     ("parameters", "binary"),
     [("", False), (',"parameters":{}', False), (',"parameters":{"binary_data":true}', True), (',"parameters":null', False)],
 )
-def test_a_listed_output_is_json_unless_it_says_binary_whatever_the_request_says(parameters, binary):
+def test_a_listed_output_is_json_unless_it_requests_binary_data(parameters, binary):
     body = b'{"inputs":[],"outputs":[{"name":"X"%s}],"parameters":{"binary_data_output":true}}' % parameters.encode()
     request = rest.decode_infer_request("m", "", body, None)
     assert request.outputs == (RequestedOutput("X", binary=binary),)
@@ -536,7 +536,7 @@ def test_model_metadata_is_this_document_in_both_directions():
         ({"name": "m", "versions": [1]}, ModelMetadata("m", ("1",), "", (), ())),
     ],
 )
-def test_metadata_may_lack_what_other_servers_leave_out(document, metadata):
+def test_metadata_may_lack_members_that_other_servers_omit(document, metadata):
     assert rest.decode_model_metadata(json.dumps(document).encode()) == metadata
 
 
@@ -552,7 +552,7 @@ def test_metadata_may_lack_what_other_servers_leave_out(document, metadata):
         (b'{"name":"m","outputs":[{"name":"A","datatype":"INT32","shape":["x"]}]}', "the server's model metadata is not v2"),
     ],
 )
-def test_what_is_no_model_metadata_is_refused(body, text):
+def test_invalid_model_metadata_is_refused(body, text):
     with pytest.raises(ProtocolError, match=re.escape(text)):
         rest.decode_model_metadata(body)
 
@@ -817,6 +817,6 @@ def test_a_configuration_is_read_with_a_digest_that_hangs_on_no_order():
 
 
 @pytest.mark.parametrize("body", [b"[]", b"<html>", b'{"max_batch_size": -1}', b'{"max_batch_size": "x"}', b'{"max_batch_size": 1e999}'])
-def test_what_is_no_configuration_is_refused(body):
+def test_an_invalid_configuration_is_refused(body):
     with pytest.raises(ProtocolError, match="configuration"):
         rest.decode_model_config(body)

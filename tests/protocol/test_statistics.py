@@ -35,7 +35,7 @@ def test_a_grpc_answer_is_read_as_tritonclient_encodes_it():
     assert protobuf.model_statistics(message) == (EXPECTED,)
 
 
-def test_what_is_left_out_counts_as_zero_and_numbers_may_be_text():
+def test_missing_counts_are_zero_and_numbers_may_be_text():
     body = b'{"model_stats":[{"version":3,"inference_count":"9","inference_stats":{"success":{"count":"2"}}}]}'
     assert decode_model_statistics(body) == (ModelStatistics("3", 9, 0, TotalTime(2, 0)),)
 
@@ -45,7 +45,7 @@ def test_what_is_left_out_counts_as_zero_and_numbers_may_be_text():
     [b"", b"[]", b"{}", b'{"model_stats":3}', b'{"model_stats":[{}]}', b'{"model_stats":[{"inference_stats":{"queue":7}}]}', b"\xff",
      b'{"model_stats":[{"inference_stats":{"queue":{"count":"many"}}}]}', b"[" * 100_000],
 )  # fmt: skip
-def test_what_is_no_statistics_is_refused(body):
+def test_invalid_statistics_are_refused(body):
     with pytest.raises(ProtocolError, match="statistics are not v2"):
         decode_model_statistics(body)
 

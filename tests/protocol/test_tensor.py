@@ -312,7 +312,7 @@ def test_values_that_do_not_fit_are_refused(name, values, text):
         ("BYTES", ["a", b"\xff", 5], "01000000 61 01000000 ff 01000000 35"),
     ],
 )
-def test_values_of_another_type_that_fit_are_taken(name, values, raw):
+def test_values_of_another_type_are_accepted_if_they_fit(name, values, raw):
     assert tensor_from_array("x", Datatype[name], values).raw == bytes.fromhex(raw)
 
 

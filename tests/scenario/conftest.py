@@ -1,4 +1,4 @@
-"""Scenario files as people write them."""
+"""Fixtures that write scenario files."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""What a scenario and the environment put into an address, and what of it is secret."""
+"""Addresses with headers, credentials and variables, and which of their parts are secret."""
 
 import base64
 
@@ -19,14 +19,14 @@ def resolve(tmp_path):
     return resolve_target
 
 
-def test_a_header_takes_environment_variables(resolve):
+def test_variables_in_headers_are_replaced(resolve):
     headers = {"authorization": "Bearer ${TOKEN}", "x": "${A}-${A}", "y": "$TOKEN"}
     address = resolve({"TOKEN": "s3cret", "A": "1"}, headers=headers)
     assert address.headers == {"authorization": "Bearer s3cret", "x": "1-1", "y": "$TOKEN"}
     assert {"s3cret", "Bearer s3cret", "1-1", "$TOKEN"} <= address.secrets
 
 
-def test_what_a_variable_holds_is_not_filled_in_again(resolve):
+def test_variables_are_not_replaced_recursively(resolve):
     assert resolve({"A": "${B}", "B": "no"}, headers={"x": "${A}"}).headers == {"x": "${B}"}
 
 
@@ -47,11 +47,11 @@ def test_credentials_in_the_url_are_basic_authentication(resolve):
     assert str(address) == "http://h:80"
 
 
-def test_a_header_of_the_scenario_goes_before_the_url_s_credentials(resolve):
+def test_an_authorization_header_overrides_the_credentials_in_the_url(resolve):
     assert resolve(url="http://u:p@h", headers={"authorization": "Bearer x"}).headers == {"authorization": "Bearer x"}
 
 
-def test_a_header_that_tells_nobody_s_secret_is_none(resolve):
+def test_harmless_headers_are_not_secret(resolve):
     headers = {"Host": "models.example", "user-agent": "${AGENT}"}
     assert resolve({"AGENT": "secret-agent"}, headers=headers).secrets == {"secret-agent"}
 
@@ -70,7 +70,7 @@ def test_tls_files_are_found_beside_the_scenario(resolve, tmp_path):
     assert address.tls == Tls(tmp_path / "ca.pem", tmp_path / "me.pem", tmp_path / "me.key", "models.example")
 
 
-def test_a_missing_tls_file_is_named(resolve, tmp_path):
+def test_the_error_names_a_missing_tls_file(resolve, tmp_path):
     with pytest.raises(ScenarioError) as caught:
         resolve(url="grpcs://h", tls={"ca": "none.pem"})
     assert str(caught.value) == f"target.tls.ca: no such file: {tmp_path}/none.pem"
@@ -98,7 +98,7 @@ load: {closed: {concurrency: 1}}
         "target.headers={x: s3cret}",
     ],
 )
-def test_an_override_never_shows_what_it_sets(read, setting):
+def test_an_override_never_shows_a_secret_value(read, setting):
     (override,) = read(settings=(setting,)).overrides
     assert "s3cret" not in override
     assert "<redacted>" in override
@@ -108,7 +108,7 @@ def test_an_override_never_shows_what_it_sets(read, setting):
     "setting",
     ["target.headers.x.y=s3cret", "target.headers=s3cret", "target.headers.x=[s3cret]", "target.url=[s3cret]", "target.url=ftp://u:s3cret@h", "target.url=http://u:s3/cret@h"],
 )  # fmt: skip
-def test_an_error_never_shows_what_may_be_a_secret(read, setting):
+def test_an_error_never_shows_a_possible_secret(read, setting):
     text = "target: {model: m, headers: {x: s3cret}}\nload: {closed: {concurrency: 1}}\n"
     with pytest.raises(ScenarioError) as caught:
         read(text, (setting,))
@@ -116,7 +116,7 @@ def test_an_error_never_shows_what_may_be_a_secret(read, setting):
     assert "cret" not in str(caught.value)
 
 
-def test_what_a_variable_holds_is_sent_as_it_is(resolve):
+def test_values_of_variables_are_sent_unchanged(resolve):
     address = resolve({"P": "ab%41:cd"}, url="http://u:${P}@h")
     assert address.headers == {"Authorization": f"Basic {base64.b64encode(b'u:ab%41:cd').decode()}"}
     with pytest.raises(ScenarioError, match="the user name must not contain a colon"):
@@ -162,12 +162,12 @@ def test_values_that_are_no_yaml_or_stand_in_the_wrong_place_are_not_shown(read,
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_url_in_escapes_is_redacted_as_what_it_means(read):
+def test_an_escaped_url_is_redacted_like_the_plain_one(read):
     (override,) = read(settings=('target.url="http://u:s3cret\\u0040h"',)).overrides
     assert override == "target.url=http://<redacted>@h"
 
 
-def test_credentials_of_metrics_pages_are_kept_out_of_results_and_sent_as_a_header(read):
+def test_credentials_of_metrics_pages_are_sent_as_a_header_and_not_stored_in_results(read):
     text = "target: {model: m}\nload: {closed: {concurrency: 1}}\nmetrics: {url: ['http://me:pw@h:9400/m', 'http://h/n']}\n"
     loaded = read(text, ("target.metrics_url=https://u:${TOKEN}@h:8002/metrics", "metrics={url: 'http://a:b@c/d'}"))
     document = scenario_document(loaded.scenario)

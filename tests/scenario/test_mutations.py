@@ -1,4 +1,4 @@
-"""Whatever a file holds, reading it gives a scenario or a ScenarioError."""
+"""Any file either yields a scenario or raises ScenarioError."""
 
 import contextlib
 import copy
@@ -79,7 +79,7 @@ def test_a_file_with_characters_changed_is_read_or_refused(edits):
 
 @given(st.sampled_from(PLACES), VALUES | st.just(...))
 @settings(max_examples=60, deadline=None)
-def test_a_file_with_a_value_changed_is_read_or_refused_and_what_is_read_can_be_written(place, value):
+def test_a_mutated_file_is_refused_or_read_and_written_again(place, value):
     document = parent = copy.deepcopy(yaml.safe_load(TEXT))
     for part in place[:-1]:
         parent = parent[part]
@@ -94,7 +94,7 @@ def test_a_file_with_a_value_changed_is_read_or_refused_and_what_is_read_can_be_
 
 @given(st.sampled_from([place for place in PLACES if all(isinstance(part, str) for part in place)]), st.one_of(VALUES.map(yaml.safe_dump), st.sampled_from(SNIPPETS)))  # fmt: skip
 @settings(max_examples=50, deadline=None)
-def test_an_override_of_any_key_is_taken_or_refused(place, value):
+def test_an_override_of_any_key_is_accepted_or_refused(place, value):
     with contextlib.suppress(UnicodeEncodeError):
         loaded = read(TEXT, (f"{'.'.join(place)}={value}", f"{'.'.join(place)}.x=1"))
         assert loaded is None or isinstance(loaded.scenario, Scenario)

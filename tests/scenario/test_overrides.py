@@ -1,4 +1,4 @@
-"""Defaults < file < environment < `--set`, and what of it a result may repeat."""
+"""Overrides by the environment and `--set`, their precedence, and how results show them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A sweep is read as its cases: every combination, each a scenario of its own."""
+"""A sweep yields every combination as a scenario."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_every_combination_is_a_case_and_the_last_key_changes_fastest(cases):
     assert all(case.loaded.scenario.sweep is None for case in found)
 
 
-def test_a_setting_of_a_swept_key_takes_the_place_of_its_values(cases):
+def test_a_setting_of_a_swept_key_replaces_its_values(cases):
     found = cases(SWEEP, ["workload.batch_size=2"])
     assert [dict(case.values) for case in found] == [{"server.threads": threads} for threads in (1, 2, 3)]
     assert {case.loaded.scenario.workload.batch_size for case in found} == {2}
@@ -42,7 +42,7 @@ def test_a_setting_of_a_swept_key_takes_the_place_of_its_values(cases):
     assert [dict(case.values) for case in found] == [{"workload.batch_size": 1}, {"workload.batch_size": 4}]
 
 
-def test_a_setting_inside_a_swept_part_is_refused_as_the_sweep_would_undo_it(cases):
+def test_a_setting_inside_a_swept_section_is_refused(cases):
     swept = "target: {model: m}\nload: {closed: {concurrency: 1}}\nsweep: {load: [{closed: {concurrency: 1}}, {open: {rate: 5}}]}\n"
     with pytest.raises(ScenarioError, match=r"load\.closed\.concurrency has no effect, because sweep replaces all of load: set load"):
         cases(swept, ["load.closed.concurrency=4"])

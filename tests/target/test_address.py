@@ -59,7 +59,7 @@ def test_an_address_is_shown_as_its_url(url):
         "http+unix://%2Frun%2Fx/a b",
     ],
 )
-def test_what_is_no_target_is_refused(url):
+def test_an_invalid_url_is_refused(url):
     with pytest.raises(ValueError, match=r"expected|percent-encoded|not a valid host name|variables"):
         Address.parse(url)
 
@@ -79,7 +79,7 @@ def test_a_mistyped_url_shows_no_password_either(url):
     assert "pass-word" not in str(caught.value)
 
 
-def test_a_socket_s_path_may_hold_an_at_sign():
+def test_the_path_of_a_socket_may_contain_an_at_sign():
     assert redacted_url("unix:/run/a@b.sock") == "unix:/run/a@b.sock" == str(Address.parse("unix:/run/a@b.sock"))
 
 
@@ -114,7 +114,7 @@ def test_secrets_that_a_server_echoes_are_redacted():
     assert text == "bad request: authorization: <redacted>, x-key <redacted>, and <redacted> alone"
 
 
-def test_what_is_too_short_for_a_secret_leaves_sentences_whole():
+def test_short_texts_are_not_redacted():
     assert ADDRESS.sanitize("about") == "about"
 
 
@@ -126,7 +126,7 @@ def test_a_long_body_is_cut():
     assert len(ADDRESS.sanitize("x" * 10**6)) < 400
 
 
-def test_headers_and_secrets_are_not_in_an_address_s_repr():
+def test_the_repr_of_an_address_omits_headers_and_secrets():
     address = Address("http", "h", 1, headers={"a": "token"}, secrets=frozenset({"token"}), tls=Tls(pathlib.Path("ca.pem")))
     assert "token" not in repr(address)
 

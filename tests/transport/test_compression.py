@@ -37,7 +37,7 @@ def answer(encoding):
 
 @pytest.mark.parametrize("encoding", PACK)
 @pytest.mark.parametrize("engine", [WireHttpTransport, ReferenceHttpTransport])
-def test_http_bodies_are_packed_both_ways(run, engine, encoding):
+def test_http_bodies_are_compressed_in_both_directions(run, engine, encoding):
     seen: list[bytes] = []
 
     async def main():
@@ -60,7 +60,7 @@ def test_http_bodies_are_packed_both_ways(run, engine, encoding):
 
 
 @pytest.mark.parametrize("body", [PACK["gzip"](b'{"error":"too busy"}'), b'{"error":"too busy"}'], ids=["packed", "plain"])
-def test_an_error_is_read_whether_it_is_packed_or_only_says_so(body):
+def test_an_error_is_decoded_even_if_it_is_not_compressed_as_declared(body):
     async def main():
         transport = WireHttpTransport(servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
         head = b"HTTP/1.1 503 Busy\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -70,7 +70,7 @@ def test_an_error_is_read_whether_it_is_packed_or_only_says_so(body):
     asyncio.run(main())
 
 
-def test_an_answer_that_cannot_be_unpacked_is_broken():
+def test_an_answer_that_cannot_be_decompressed_is_an_error():
     async def main():
         transport = ReferenceHttpTransport(servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
         for encoding in ("gzip", "br"):
@@ -83,7 +83,7 @@ def test_an_answer_that_cannot_be_unpacked_is_broken():
 
 @pytest.mark.parametrize("engine", [WireGrpcTransport, ReferenceGrpcTransport])
 @pytest.mark.parametrize("encoding", ["none", "gzip", "deflate"])
-def test_grpc_messages_are_packed(engine, encoding):
+def test_grpc_messages_are_compressed(engine, encoding):
     """Read from the frames: gRPC puts a byte before each message, 1 where it is packed, and its length."""
     messages: list[bytes] = []
 

@@ -143,7 +143,7 @@ def test_large_messages_arrive_whole_in_both_directions(make):
     assert bytes(transport.decode(reply).outputs[0].raw) == values.tobytes()
 
 
-def test_each_request_in_flight_has_a_connection_of_its_own(make, infer_request):
+def test_each_request_in_flight_has_its_own_connection(make, infer_request):
     async def main():
         peers = []
         all_asked = asyncio.Event()

@@ -76,14 +76,14 @@ def test_a_broken_answer_breaks_the_request_and_nothing_else(run, answer):
 
 
 @pytest.mark.parametrize("behind", [b"junk", b"\r\njunk", REJECTED, REJECTED[:-1], REJECTED[:20]])
-def test_what_stands_behind_an_answer_costs_the_connection_and_never_reaches_the_next_one(run, behind):
+def test_bytes_after_an_answer_close_the_connection_and_never_reach_the_next_request(run, behind):
     replies, counts = run(replies_of(servers.answering(OK + behind, OK), servers.answering(OK, OK), count=3))
     assert [reply.outcome for reply in replies] == [Outcome.OK] * 3
     assert [parse_response(reply.payload).body for reply in replies] == [b"hello"] * 3
     assert (counts.opened, counts.reconnects) == (2, 1)
 
 
-def test_a_connection_is_kept_for_the_next_request(run):
+def test_a_connection_is_reused_for_the_next_request(run):
     replies, counts = run(replies_of(servers.answering(OK, OK, OK), count=3))
     assert [reply.outcome for reply in replies] == [Outcome.OK] * 3
     assert counts.opened == 1
@@ -176,12 +176,12 @@ def test_any_cut_of_an_answer_reads_the_same(cuts, answer):
     assert parse_response([chunk for chunk in chunks if chunk]) == parse_response([answer])
 
 
-def test_an_answer_is_read_without_what_announces_it_or_stands_behind_it():
+def test_an_answer_is_parsed_without_interim_responses_and_trailing_bytes():
     answer = parse_response([EARLY_HINTS + REJECTED])
     assert (answer.status, answer.headers, answer.body) == (200, {"content-length": "5", "x-one": "a b"}, b"hello")
 
 
 @pytest.mark.parametrize("chunks", [[OK[:-1]], [b"garbage"], [], [CONTINUED[:25]], [CONTINUED[:-1]], [CONTINUED[:25], b"garbage"]])
-def test_what_is_no_answer_is_refused(chunks):
+def test_malformed_answers_are_refused(chunks):
     with pytest.raises(ProtocolError):
         parse_response(chunks)

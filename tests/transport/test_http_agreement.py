@@ -108,14 +108,14 @@ def both(handler):
 
 
 @pytest.mark.parametrize("case", ANSWERED)
-def test_the_engines_agree_on_what_is_answered(case):
+def test_the_engines_agree_on_answers(case):
     wire, reference = both(ANSWERED[case])
     assert wire == reference
     assert wire[0] in (Outcome.OK, Outcome.REJECTED)
 
 
 @pytest.mark.parametrize("case", FAULTY)
-def test_the_engines_agree_on_what_is_not(case):
+def test_the_engines_agree_on_failures(case):
     handler, outcome = FAULTY[case]
     wire, reference = both(handler)
     assert wire[0] is reference[0] is outcome
@@ -138,7 +138,7 @@ def server():
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("engine", ["wire", "reference"])
-def test_a_server_counts_of_every_engine_what_it_sent(server, protocol, engine):
+def test_the_server_counts_the_requests_of_every_engine(server, protocol, engine):
     good, bad = 37, 11
 
     def counts():

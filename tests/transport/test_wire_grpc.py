@@ -82,7 +82,7 @@ def silent(asked=None):
     return script
 
 
-def test_a_call_has_the_headers_of_grpc_and_the_target_s_own(run):
+def test_a_call_has_the_headers_of_grpc_and_of_the_target(run):
     seen = []
 
     async def noting(peer):
@@ -174,7 +174,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("text", BREAKS)
-def test_an_answer_that_is_none_breaks_its_call_alone(run, text):
+def test_an_invalid_answer_breaks_only_its_call(run, text):
     replies, transport = run(replies_of(BREAKS[text], count=2))
     assert [(reply.outcome, reply.error) for reply in replies] == [(Outcome.BROKEN, text)] * 2
     assert transport.counts.opened == 1
@@ -187,7 +187,7 @@ def test_data_that_is_not_one_message_breaks_the_call(run, data):
 
 
 @pytest.mark.parametrize("data", [framed(b"\xff"), framed(b"x", 2), framed(b"x", 1)])
-def test_what_is_no_message_is_found_when_it_is_decoded(run, data):
+def test_an_invalid_message_is_detected_when_it_is_decoded(run, data):
     (reply,), transport = run(replies_of(ending(data=data)))
     assert reply.outcome is Outcome.OK, "only what is decoded is looked at"
     with pytest.raises(ProtocolError):
@@ -196,7 +196,7 @@ def test_what_is_no_message_is_found_when_it_is_decoded(run, data):
 
 @pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
 @pytest.mark.parametrize("compression", ["none", "gzip", "deflate"])
-def test_packed_answers_are_read_whatever_was_asked_for(run, encoding, pack, compression):
+def test_compressed_answers_are_decoded_even_if_unrequested(run, encoding, pack, compression):
     script = ending(headers=[*OK_HEADERS, ("grpc-encoding", encoding)], data=framed(pack(MESSAGE), 1))
     (reply,), transport = run(replies_of(script, compression=compression))
     assert transport.decode(reply).outputs == (TENSOR,)
@@ -212,7 +212,7 @@ def test_the_connection_lost_breaks_the_call_and_is_opened_again_for_the_next(ru
     assert (transport.counts.opened, transport.counts.reconnects, transport.counts.retried) == (2, 1, 0)
 
 
-def test_a_server_that_breaks_http2_is_told_and_left(run):
+def test_a_server_that_violates_http2_gets_goaway(run):
     async def breaking(reader, writer):
         writer.write(GREETING)
         await reader.readexactly(80)  # what opens the connection, and something of the request
@@ -237,7 +237,7 @@ def test_a_server_that_breaks_http2_is_told_and_left(run):
     assert last.endswith(http2.goaway(http2.PROTOCOL_ERROR))
 
 
-def test_a_call_that_was_not_taken_is_sent_again_once(run):
+def test_a_refused_call_is_sent_again_once(run):
     async def refusing(peer):
         first, _, _ = await peer.requests.get()
         peer.h2.reset_stream(first, ErrorCodes.REFUSED_STREAM)
@@ -252,7 +252,7 @@ def test_a_call_that_was_not_taken_is_sent_again_once(run):
     assert transport.counts.retried == 1
 
 
-def test_a_goodbye_sends_what_was_not_taken_elsewhere_and_lets_the_rest_end(run):
+def test_after_goaway_refused_calls_are_sent_again_and_the_others_complete(run):
     async def leaving_late(reader, writer):
         """In literal frames: h2 answers nothing once it has said goodbye."""
         writer.write(GREETING)
@@ -293,7 +293,7 @@ def relay_to(address):
     return handle
 
 
-def test_a_goodbye_amid_a_call_is_the_reason_why_it_broke(run):
+def test_goaway_is_the_reason_of_a_broken_call(run):
     async def leaving(peer):
         stream_id, _, _ = await peer.requests.get()
         peer.h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM, b"too many pings", last_stream_id=stream_id)
@@ -306,7 +306,7 @@ def test_a_goodbye_amid_a_call_is_the_reason_why_it_broke(run):
     )
 
 
-def test_an_idle_connection_that_says_goodbye_costs_no_request(run):
+def test_goaway_on_an_idle_connection_fails_no_request(run):
     async def once(peer):
         stream_id, _, _ = await peer.requests.get()
         peer.answer(stream_id, MESSAGE)
@@ -336,7 +336,7 @@ def test_a_call_without_an_answer_times_out_and_costs_no_connection(run):
     assert transport.counts.opened == 1
 
 
-def test_a_deadline_of_the_server_s_own_is_its_refusal_and_ours_is_a_time_out():
+def test_an_early_deadline_of_the_server_is_a_rejection_and_ours_a_time_out():
     """By a clock in the test's hands."""
     now = [SECOND_NS]
 
@@ -364,7 +364,7 @@ async def send(transport):
 
 
 @pytest.mark.parametrize("streams", [1, 2, 5])
-def test_so_many_streams_share_a_connection_and_the_rest_waits_in_turn(run, streams):
+def test_streams_share_a_connection_and_further_requests_wait_in_order(run, streams):
     most: list[int] = []
     order: list[int] = []
 
@@ -392,7 +392,7 @@ def test_connections_are_opened_for_as_many_streams_as_wait(run):
 
 
 @pytest.mark.parametrize("allowed", [1, 2, 3])
-def test_the_server_s_limit_of_streams_is_kept(run, allowed):
+def test_the_servers_stream_limit_is_respected(run, allowed):
     replies, transport = run(
         replies_of(answering, count=30, at_once=True, connections=1, streams_per_connection=8, server={"max_concurrent_streams": allowed})
     )
@@ -418,7 +418,7 @@ def test_the_limit_may_fall_and_rise_while_calls_are_in_flight(run):
     assert transport.counts.opened == 1
 
 
-def test_large_messages_wait_for_the_server_s_windows(run):
+def test_large_messages_wait_for_the_servers_windows(run):
     values = np.random.default_rng(1).integers(0, 2**31, 500_000, np.int32)
 
     async def main():
@@ -457,7 +457,7 @@ OPENINGS = {
 
 
 @pytest.mark.parametrize("text", OPENINGS)
-def test_a_port_that_speaks_no_grpc_says_so(run, text):
+def test_the_error_names_a_port_that_does_not_speak_grpc(run, text):
     async def main():
         async with servers.scripted_server(OPENINGS[text]) as address:
             transport = make(Address("grpc", address.host, address.port))
@@ -472,7 +472,7 @@ def test_a_port_that_speaks_no_grpc_says_so(run, text):
     assert text in reply.error
 
 
-def test_a_port_that_says_nothing_fails_by_the_time_out(run):
+def test_a_silent_port_fails_after_the_time_out(run):
     async def mute(_reader, _writer):
         await asyncio.get_running_loop().create_future()
 
@@ -488,7 +488,7 @@ def test_a_port_that_says_nothing_fails_by_the_time_out(run):
     assert "no answer within the time-out" in reply.error
 
 
-def test_the_other_calls_are_made_and_refusals_told(run):
+def test_the_other_calls_work_and_report_refusals(run):
     answers = {
         "ServerMetadata": v2_pb2.ServerMetadataResponse(name="s", version="1", extensions=["e"]),
         "ServerReady": v2_pb2.ServerReadyResponse(ready=True),

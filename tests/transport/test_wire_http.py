@@ -70,12 +70,12 @@ def test_a_request_is_http_with_the_v2_headers(run, engine, infer_request):
     assert reply.outcome is Outcome.OK
 
 
-def test_a_host_header_of_the_scenario_takes_the_place_of_our_own(run, infer_request):
+def test_a_host_header_of_the_scenario_replaces_the_default(run, infer_request):
     raw, _, _ = run(exchange(WireHttpTransport, infer_request, ANSWER, headers={"Host": "models.example"}))
     assert [value for name, value in as_h11(raw)[0].headers if name == b"host"] == [b"models.example"]
 
 
-def test_a_header_of_the_scenario_never_stands_beside_our_own(run, engine, infer_request):
+def test_a_header_of_the_scenario_never_duplicates_a_protocol_header(run, engine, infer_request):
     raw, _, _ = run(exchange(engine, infer_request, ANSWER, headers={"content-type": "text/plain", "X-Tenant": "a"}))
     head, body = as_h11(raw)
     names = [name for name, _ in head.headers]
@@ -111,7 +111,7 @@ def test_abandoned_requests_are_unfinished_without_a_text(run, engine, infer_req
     assert reply.started_ns <= reply.finished_ns
 
 
-def test_a_kept_connection_that_the_server_closed_ends_one_request_at_most(run, engine, infer_request):
+def test_a_connection_closed_while_idle_fails_at_most_one_request(run, engine, infer_request):
     async def main():
         async with servers.scripted_server(servers.answering(ANSWER), servers.answering(ANSWER, ANSWER)) as address:
             transport = make(engine, address)

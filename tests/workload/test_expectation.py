@@ -44,7 +44,7 @@ def test_values_are_held_against_expected_ones_within_the_tolerance(tmp_path, va
 
 
 @pytest.mark.parametrize(("a", "expected"), [([[1e6, 2.0]], [[1_000_009.0, 2.0]]), ([[float("nan"), 2.0]], [[float("nan"), 2.0]]), ([[float("-inf"), 2]], [[float("-inf"), 2]])])  # fmt: skip
-def test_large_numbers_differ_by_a_share_and_what_is_no_number_by_nothing(tmp_path, a, expected):
+def test_the_tolerance_is_relative_for_large_floats_and_zero_for_other_values(tmp_path, a, expected):
     assert fault(tmp_path, whole(a=a), outputs={"A": {"value": expected}}, tolerance=1e-5) == ""
 
 
@@ -65,7 +65,7 @@ def test_an_answer_is_held_against_the_metadata_and_the_request(tmp_path):
     assert fault(tmp_path, whole(), request=InferRequest("m", (), id="7")) == "carries the id '', where '7' was sent"
 
 
-def test_what_does_not_fit_the_model_is_refused_with_its_key(tmp_path):
+def test_expected_values_that_do_not_fit_the_model_are_refused_by_key(tmp_path):
     for check, error, message in (
         ({"outputs": {"D": {"value": 1}}}, ModelMismatchError, r"check\.outputs: the model has no output 'D'"),
         ({"outputs": {"C": {"value": [1, 2, 3]}}}, ModelMismatchError, r"check\.outputs\.C: the model takes shape \[2\], found \[3\]"),

@@ -38,7 +38,7 @@ def draw(tmp_path):
     return save
 
 
-def test_channels_come_first_or_last_as_the_shape_says(make, draw):
+def test_the_shape_decides_whether_channels_come_first(make, draw):
     draw([[RED, GREEN], [BLUE, WHITE]])
     red, green, blue = [[255, 0], [0, 255]], [[0, 255], [0, 255]], [[0, 0], [255, 255]]
     assert make((3, 2, 2)).tolist() == [red, green, blue]
@@ -53,7 +53,7 @@ def test_one_channel_is_grey_as_the_eye_weighs_colours(make, draw):
     assert make((2, 2, 1)).tolist() == [[[76], [255]], [[0], [29]]]
 
 
-def test_scaling_is_that_of_triton_s_image_client(make, draw):
+def test_scaling_is_that_of_tritons_image_client(make, draw):
     draw([[(0, 51, 255)]])
     assert make((3, 1, 1)).ravel().tolist() == [0, 51, 255]
     np.testing.assert_allclose(make((3, 1, 1), scaling="inception").ravel(), [-1, 51 / 127.5 - 1, 1], rtol=1e-6)
@@ -61,14 +61,14 @@ def test_scaling_is_that_of_triton_s_image_client(make, draw):
     assert make((1, 1, 1), scaling="vgg", layout="nchw").ravel().tolist() == [59 - 128]  # 0.587 * 51 + 0.114 * 255
 
 
-def test_a_picture_is_resized_to_the_model_s_size_between_its_pixels(make, draw):
+def test_an_image_is_resized_bilinearly(make, draw):
     draw([[(0, 0, 0), (100, 100, 100)]] * 2)
     wide = make((3, 2, 4))[0]
     assert wide.tolist() == [[0, 25, 75, 100]] * 2, "a bilinear step at a quarter and three quarters of the way"
     assert make((3, 1, 1)).ravel().tolist() == [50, 50, 50]
 
 
-def test_the_size_that_the_model_leaves_open_is_the_scenario_s(make, draw):
+def test_the_scenario_gives_the_size_of_open_dimensions(make, draw):
     draw([[RED]])
     assert make((3, -1, -1), shape=[3, 2, 5]).shape == (3, 2, 5)
     with pytest.raises(ModelMismatchError, match=re.escape("workload.inputs.A: the model's shape is [3, -1, -1]: give a size")):
@@ -76,7 +76,7 @@ def test_the_size_that_the_model_leaves_open_is_the_scenario_s(make, draw):
 
 
 @pytest.mark.parametrize("datatype", [Datatype.UINT8, Datatype.INT32, Datatype.FP16, Datatype.BF16, Datatype.FP64])
-def test_a_picture_is_of_the_model_s_datatype(make, draw, datatype):
+def test_an_image_has_the_datatype_of_the_model(make, draw, datatype):
     draw([[(1, 2, 250)]])
     values = make((3, 1, 1), datatype)
     assert values.dtype == array_dtype(datatype)
@@ -90,7 +90,7 @@ def test_pictures_of_other_modes_are_read_as_colours(make, draw, mode, pixel, va
 
 
 @pytest.mark.parametrize(("mode", "pixel"), [("I;16", 30_000), ("I", 70_000), ("F", 0.5)])
-def test_pictures_of_more_than_256_levels_are_refused_instead_of_cut(make, tmp_path, mode, pixel):
+def test_images_with_more_than_256_levels_are_refused(make, tmp_path, mode, pixel):
     Image.new(mode, (2, 2), pixel).save(tmp_path / "x.tiff")
     with pytest.raises(ScenarioError, match=r"holds (I|I;16|F) pixels, not brightness values from 0 to 255"):
         make((3, 2, 2), image="x.tiff")
@@ -122,7 +122,7 @@ def test_several_pictures_are_sent_in_turn_and_fill_a_batch(make, draw):
         ((3, 0, 5), Datatype.FP32, {}, "workload.inputs.A.image: an image of 5 x 0 pixels is empty"),
     ],
 )  # fmt: skip
-def test_a_model_that_takes_no_such_picture_is_told(make, draw, shape, datatype, keys, message):
+def test_an_image_that_does_not_fit_the_model_is_an_error(make, draw, shape, datatype, keys, message):
     draw([[WHITE]])
     with pytest.raises(ModelMismatchError) as caught:
         make(shape, datatype, **keys)

@@ -53,7 +53,7 @@ def test_every_datatype_is_generated_in_every_kind_and_goes_over_the_wire_unchan
 
 
 @pytest.mark.parametrize("datatype", NUMBERS)
-def test_zeros_ones_and_arange_are_what_they_say(datatype):
+def test_zeros_ones_and_arange_have_their_values(datatype):
     assert (generate_values("zeros", datatype, (3,), seeded()) == 0).all()
     assert (generate_values("ones", datatype, (3,), seeded()) == 1).all()
     assert generate_values("arange", datatype, (1, 2), seeded()).tolist() == [[0, 1]]
@@ -111,7 +111,7 @@ def test_generated_values_fill_the_batch(make):
 
 
 @pytest.mark.parametrize("datatype", NUMBERS)
-def test_an_array_of_the_model_s_datatype_is_read_from_a_file(make, saved, datatype):
+def test_an_array_with_the_models_datatype_is_read_from_a_file(make, saved, datatype):
     values = np.array([1, 0], dtype=array_dtype(datatype))
     assert (make(saved(values), datatype) == values).all()
 
@@ -161,7 +161,7 @@ def test_a_missing_file_is_named(make, tmp_path):
     assert str(caught.value) == f"workload.inputs.A.file: no such file: {tmp_path}/none.npy"
 
 
-def test_what_is_no_npy_file_is_refused(make, tmp_path):
+def test_an_invalid_npy_file_is_refused(make, tmp_path):
     (tmp_path / "empty.npy").write_bytes(b"")
     (tmp_path / "junk.npy").write_bytes(b"junk" * 99)
     np.save(tmp_path / "short.npy", np.zeros(2, np.float32))
@@ -211,7 +211,7 @@ def test_written_values_that_do_not_fit_are_refused(make, given, datatype, messa
     assert str(caught.value) == message
 
 
-def test_texts_are_dealt_to_one_request_after_the_other(make):
+def test_texts_continue_from_request_to_request(make):
     given = StringsInput(strings=("a", "b", "ü"))
     assert [make(given, Datatype.BYTES, request=number).tolist() for number in range(4)] == [
         [b"a", b"b"], [b"\xc3\xbc", b"a"], [b"b", b"\xc3\xbc"], [b"a", b"b"],
@@ -256,7 +256,7 @@ def test_files_of_different_shapes_make_no_batch_but_requests(make, tmp_path):
         make(given, shape=(-1,), batch_size=2)
 
 
-def test_a_file_is_given_the_shape_that_the_scenario_says(make, saved):
+def test_an_array_is_reshaped_to_the_shape_in_the_scenario(make, saved):
     given = saved(np.arange(4, dtype=np.float32)).model_copy(update={"shape": (2, 2)})
     assert make(given, shape=(2, 2)).tolist() == [[0, 1], [2, 3]]
 
@@ -272,6 +272,6 @@ def test_more_than_memory_holds_is_a_sentence(make):
             make(GeneratedInput(generate="ones", shape=(size,)), shape=(-1,))
 
 
-def test_a_pattern_that_is_none_is_a_sentence(make):
+def test_an_invalid_pattern_is_an_error(make):
     with pytest.raises(ScenarioError, match=r"^workload\.inputs\.A\.file: \*\*b is not a valid pattern"):
         make(FileInput(file=("**b",)))

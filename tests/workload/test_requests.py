@@ -85,7 +85,7 @@ def test_a_request_names_model_version_and_outputs():
     ("metadata", "max_batch_size", "batch_size", "shapes"),
     [(BATCHING, 8, 1, [(1, 4), (1, 2, 3)]), (BATCHING, 8, 8, [(8, 4), (8, 2, 3)]), (PLAIN, 0, 1, [(4,)])],
 )
-def test_the_batch_dimension_stands_first_where_the_model_takes_batches(metadata, max_batch_size, batch_size, shapes):
+def test_the_batch_dimension_comes_first_if_the_model_supports_batches(metadata, max_batch_size, batch_size, shapes):
     assert [tensor.shape for tensor in make(metadata, max_batch_size, batch_size=batch_size)[0].inputs] == shapes
 
 
@@ -102,7 +102,7 @@ def test_a_dimension_that_the_request_chooses_needs_a_shape():
     assert request.inputs[0].shape == (2, 3, 5)
 
 
-def test_the_batch_dimension_needs_no_shape_and_stands_in_none():
+def test_shapes_exclude_the_batch_dimension():
     (request,) = make(DYNAMIC, 8, inputs={"X": {"generate": "ones", "shape": [3, 5]}}, batch_size=2)
     assert request.inputs[0].shape == (2, 3, 5)
 
@@ -121,13 +121,13 @@ def test_the_batch_dimension_needs_no_shape_and_stands_in_none():
         (PLAIN, 0, {"batch_size": 2}, "workload.batch_size: model 'm' does not support batches (its max_batch_size is 0): set it to 1, found 2"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_the_model_is_said_with_the_key(metadata, max_batch_size, workload, message):
+def test_an_input_that_does_not_fit_the_model_is_refused_by_key(metadata, max_batch_size, workload, message):
     with pytest.raises(ModelMismatchError) as caught:
         make(metadata, max_batch_size, **workload)
     assert str(caught.value) == message
 
 
-def test_a_datatype_of_no_v2_server_is_said_with_the_input():
+def test_an_unknown_datatype_is_reported_with_the_input():
     metadata = ModelMetadata("m", (), "p", (TensorMetadata("X", "FP8", (1,)),), ())
     with pytest.raises(ModelMismatchError, match=r"^input 'X': invalid datatype 'FP8': known are BOOL, "):
         make(metadata, 0)
@@ -168,7 +168,7 @@ def test_parameters_stand_in_every_request():
     assert (make(PLAIN, 0)[0].parameters, make(PLAIN, 0)[0].id) == ({}, "")
 
 
-def test_encodings_are_the_workload_s_unless_a_tensor_has_its_own():
+def test_a_tensors_encoding_overrides_that_of_the_workload():
     inputs = {"INPUT0": {"generate": "random", "encoding": "json"}}
     outputs = [{"name": "OUTPUT0", "encoding": "json"}]
     (request, *_) = make(inputs=inputs, outputs=outputs)
@@ -185,7 +185,7 @@ def test_a_plain_request_has_nothing_binary():
     assert plain.inputs == request.inputs
 
 
-def test_a_server_that_describes_nothing_is_told_by_the_scenario():
+def test_the_scenario_declares_inputs_for_a_server_without_metadata():
     requests = make(UNSAID, 0, inputs={"A": {"value": [1, 2], "datatype": "INT64", "shape": [1, 2]}}, outputs=[{"name": "any"}])
     (tensor,) = requests[0].inputs
     assert (tensor.name, tensor.datatype.value, tensor.shape, tensor_to_array(tensor).tolist()) == ("A", "INT64", (1, 2), [[1, 2]])
@@ -200,7 +200,7 @@ def test_a_server_that_describes_nothing_is_told_by_the_scenario():
         (PLAIN, {"X": {"generate": "ones", "datatype": "INT8"}}, "workload.inputs.X.datatype: the model takes FP32, found INT8"),
     ],
 )
-def test_what_is_declared_must_suffice_and_fit(metadata, inputs, message):
+def test_incomplete_or_invalid_declarations_are_refused(metadata, inputs, message):
     with pytest.raises(ModelMismatchError) as caught:
         make(metadata, 0, inputs=inputs)
     assert str(caught.value).startswith(message)

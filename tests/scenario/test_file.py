@@ -1,4 +1,4 @@
-"""What a scenario file means: examples, defaults, units, its document and its JSON Schema."""
+"""Reading scenario files: examples, defaults, units, the form kept in results, and the JSON Schema."""
 
 import json
 import pathlib
@@ -118,7 +118,7 @@ def test_a_drain_of_nothing_stays_nothing(read):
         ("version: '1'", ("http",)),
     ],
 )
-def test_load_is_sent_over_the_url_s_protocol_or_the_bundled_server_s(read, target, protocols):
+def test_the_protocols_are_those_of_the_url_or_of_the_bundled_server(read, target, protocols):
     assert read(f"target: {{model: m, {target}}}\nload: {{closed: {{concurrency: 1}}}}\n").scenario.target.load_protocols == protocols
 
 
@@ -138,7 +138,7 @@ def test_header_values_never_appear_in_the_document(read):
     assert "s3cret" not in json.dumps(document)
 
 
-def test_the_json_schema_is_one_and_takes_every_key():
+def test_the_json_schema_is_valid_and_accepts_every_key():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.validate(yaml.safe_load(FULL), SCHEMA)
 
@@ -163,7 +163,7 @@ def test_the_json_schema_refuses_unknown_keys(section, key):
         jsonschema.validate(document, SCHEMA)
 
 
-def test_what_is_sampled_beside_the_requests(read):
+def test_the_telemetry_sections_are_read(read):
     head = "target: {model: m, metrics_url: 'http://h:8002/metrics'}\nload: {closed: {concurrency: 1}}\n"
     scenario = read(head + "metrics: {url: http://h:9400/metrics, names: [queue_*], interval: 250ms}\ngpu: {sample_rate: 5/s}\n").scenario
     assert (scenario.metrics.url, scenario.metrics.names, scenario.metrics.interval_ns) == (

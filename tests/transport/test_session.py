@@ -1,4 +1,4 @@
-"""A client's side of HTTP/2 against literal bytes, and against the h2 package."""
+"""A client session of HTTP/2 against literal bytes, and against the h2 package."""
 
 import hpack
 import pytest
@@ -77,7 +77,7 @@ def test_an_answer_is_read_whatever_the_pieces(size):
 @pytest.mark.parametrize(
     "behind", [b"\x00", ANSWER, frame(http2.DATA, 1, 1, b"x"), frame(http2.RST_STREAM, 0, 1, bytes(4)), frame(0xFA, 0, 1, b"new")]
 )
-def test_what_stands_behind_an_answer_is_nobody_s(behind):
+def test_frames_after_an_answer_are_ignored(behind):
     listener = opened()
     listener.session.receive(ANSWER + behind)
     assert [event[:2] for event in listener.stream_events()] == [("answer", 1)]
@@ -124,7 +124,7 @@ def test_settings_are_acknowledged():
     assert listener.take_written() == b""
 
 
-def test_a_goaway_gives_back_the_streams_that_were_not_taken():
+def test_goaway_refuses_the_unprocessed_streams():
     listener = opened(requests=3)
     listener.session.receive(frame(http2.GOAWAY, 0, 0, b"\x00\x00\x00\x01\x00\x00\x00\x0btoo many pings"))
     goaway_reason = "the server sent GOAWAY (ENHANCE_YOUR_CALM: too many pings)"
@@ -134,13 +134,13 @@ def test_a_goaway_gives_back_the_streams_that_were_not_taken():
     assert listener.events[-1][:2] == ("answer", 1)
 
 
-def test_a_refused_stream_was_not_taken_and_any_other_reset_ends_it():
+def test_refused_streams_are_told_from_other_resets():
     listener = opened(requests=2)
     listener.session.receive(frame(http2.RST_STREAM, 0, 1, b"\x00\x00\x00\x07") + frame(http2.RST_STREAM, 0, 3, b"\x00\x00\x00\x02"))
     assert listener.stream_events() == [("refused", 1, "the server refused the stream"), ("reset", 3, 2)]
 
 
-def test_what_comes_for_a_request_that_was_taken_back_is_ignored():
+def test_frames_for_a_cancelled_request_are_ignored():
     listener = opened(requests=0)
     stream = listener.send(REQUEST)
     listener.take_written()
@@ -174,7 +174,7 @@ def test_data_waits_for_both_windows_and_goes_out_in_the_order_of_the_requests()
     assert data_of(listener.take_written()) == (b"b" * 4_465, True)
 
 
-def test_a_stream_s_window_is_no_wider_than_the_standard_allows():
+def test_a_stream_window_above_the_maximum_is_an_error():
     listener = opened(requests=0)
     listener.send(request_buffers([(":method", "POST")], bytes(70_000)))  # uses both windows up
     listener.session.receive(http2.number_frame(http2.WINDOW_UPDATE, 1, http2.LARGEST_WINDOW_BYTES))
@@ -183,7 +183,7 @@ def test_a_stream_s_window_is_no_wider_than_the_standard_allows():
     assert caught.value.code == http2.FLOW_CONTROL_ERROR
 
 
-def test_a_window_of_a_stream_that_was_answered_says_nothing():
+def test_a_window_update_for_an_answered_stream_is_ignored():
     listener = opened(requests=1)
     listener.session.receive(ANSWER)
     listener.take_written()
@@ -207,7 +207,7 @@ def test_a_window_that_the_peer_narrows_is_minded_when_it_is_below_nothing():
     assert data_of(listener.take_written()) == (bytes(4_458), True)
 
 
-def test_frames_are_as_long_as_the_peer_takes():
+def test_frames_are_as_long_as_the_server_allows():
     listener = opened(GREETING + http2.settings({http2.MAX_FRAME_SIZE: 40_000, http2.INITIAL_WINDOW_SIZE: 1 << 20}), requests=0)
     listener.session.receive(http2.number_frame(http2.WINDOW_UPDATE, 0, 1 << 20))
     listener.take_written()
@@ -243,7 +243,7 @@ def test_headers_longer_than_a_frame_go_on_in_the_next():
     assert [[(str(name), str(value)) for name, value in event.headers] for event in requests] == [headers] * 2
 
 
-def test_the_last_stream_number_is_the_connection_s_last():
+def test_the_last_stream_id_closes_the_session():
     listener = opened(requests=0)
     listener.session._next_id = http2.LAST_STREAM_ID - 2
     listener.send(REQUEST)
@@ -297,7 +297,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("whole", [True, False], ids=["whole", "byte by byte"])
-def test_a_peer_that_breaks_the_protocol_is_told_how(fault, whole):
+def test_protocol_violations_raise_the_right_error_code(fault, whole):
     greeting, bad, code = FAULTS[fault]
     listener = RecordingListener()
     listener.session.open()
@@ -311,7 +311,7 @@ def test_a_peer_that_breaks_the_protocol_is_told_how(fault, whole):
 
 
 @pytest.mark.parametrize("bad", [BODY, HEAD + HEAD], ids=["data before headers", "headers twice"])
-def test_frames_in_no_order_of_an_answer_s_end_their_stream_alone(bad):
+def test_frames_in_an_invalid_order_end_only_their_stream(bad):
     listener = opened(requests=2)
     listener.take_written()
     listener.session.receive(bad)
@@ -364,7 +364,7 @@ def test_h2_gets_every_byte_whatever_its_windows_and_gives_it_back(sizes, cuts, 
     assert {event[4].status for event in listener.stream_events()} == {"OK"}
 
 
-def test_h2_accepts_what_we_write_beside_requests():
+def test_h2_accepts_the_control_frames():
     listener, peer = RecordingListener(), make_h2()
     listener.session.open()
     peer.ping(b"12345678")

@@ -1,4 +1,4 @@
-"""What is wrong in a scenario is said with file, line, key path and what to write instead."""
+"""Error messages name file, line, key and the expected value."""
 
 import re
 
@@ -142,13 +142,13 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("text", "message"), MESSAGES, ids=range(len(MESSAGES)))
-def test_what_is_wrong_is_said_with_file_line_and_key(read, tmp_path, text, message):
+def test_an_error_names_file_line_and_key(read, tmp_path, text, message):
     with pytest.raises(ScenarioError) as caught:
         read(text)
     assert str(caught.value) == f"{tmp_path}/{message}"
 
 
-def test_every_problem_has_a_line_of_its_own(read, tmp_path):
+def test_every_problem_has_its_own_line(read, tmp_path):
     with pytest.raises(ScenarioError) as caught:
         read("target: {model: 1}\nload: {closed: {concurrency: x}}\nmeasure:\n  repetitions: 0\n")
     assert str(caught.value).split("\n") == [
@@ -158,7 +158,7 @@ def test_every_problem_has_a_line_of_its_own(read, tmp_path):
     ]
 
 
-def test_a_missing_file_is_said(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(ScenarioError, match=f"^{re.escape(str(tmp_path))}/none.yaml: no such file$"):
         read_scenario(tmp_path / "none.yaml", (), {})
 

@@ -1,7 +1,4 @@
-"""Every way to a target: IPv6, Unix sockets, TLS with authorities and client certificates, prefixes, and names for an ingress.
-
-The servers are aiohttp's and grpcio's own; they tell what they saw of each request.
-"""
+"""Connecting to targets: IPv6, Unix sockets, TLS, client certificates, base paths, ingresses, and the errors."""
 
 import asyncio
 import contextlib
@@ -195,7 +192,7 @@ def test_a_unix_socket_is_reached(run, engine, infer_request, tmp_path):
         assert seen[0].authority == "localhost"
 
 
-def test_a_prefix_stands_before_the_protocol_s_path(engine, infer_request):
+def test_a_base_path_precedes_the_protocol_path(engine, infer_request):
     async def main():
         seen: list[Seen] = []
         async with serving(engine, seen) as address:
@@ -216,7 +213,7 @@ def test_tls_is_trusted_by_its_authority(run, engine, infer_request, papers):
     assert len(asyncio.run(main()) if engine in GRPC else run(main())) == 1
 
 
-def test_a_client_certificate_is_shown_to_a_server_that_asks(engine, infer_request, papers):
+def test_a_client_certificate_is_sent_to_a_server_that_requires_one(engine, infer_request, papers):
     async def main():
         seen: list[Seen] = []
         async with serving(engine, seen, papers=papers, asks_client=True) as address:
@@ -226,7 +223,7 @@ def test_a_client_certificate_is_shown_to_a_server_that_asks(engine, infer_reque
     assert [one.client_certificate for one in asyncio.run(main())] == [True]
 
 
-def test_a_server_that_asks_for_a_client_certificate_refuses_without(engine, infer_request, papers):
+def test_a_server_that_requires_a_client_certificate_refuses_connections_without(engine, infer_request, papers):
     async def main():
         async with serving(engine, [], papers=papers, asks_client=True) as address:
             transport = ENGINES[engine](
@@ -244,7 +241,7 @@ def test_a_server_that_asks_for_a_client_certificate_refuses_without(engine, inf
     assert asyncio.run(main()) in (Outcome.CONNECT_FAILED, Outcome.BROKEN)
 
 
-def test_another_name_than_the_address_s_is_asked_for_and_checked(engine, infer_request, papers):
+def test_server_name_is_sent_and_verified_instead_of_the_host(engine, infer_request, papers):
     only_by_name = dataclasses.replace(papers, server=papers.authority.issue_cert(NAME))
 
     async def main():
@@ -293,7 +290,7 @@ async def _open(engine, address):
         await transport.aclose()
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused_with_the_way_out(engine, papers):
+def test_an_untrusted_certificate_is_refused_with_a_hint(engine, papers):
     async def main():
         async with serving(engine, [], papers=papers) as address:
             with pytest.raises(
@@ -306,7 +303,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused_with_the_way_out(engin
     asyncio.run(main())
 
 
-def test_tls_to_a_port_without_it_says_so(engine, papers):
+def test_the_error_names_a_port_without_tls(engine, papers):
     async def main():
         async with serving(engine, []) as address:
             with pytest.raises(TargetError, match="the port does not speak TLS"):
