@@ -27,31 +27,18 @@ from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_
 _AnyMessage = TypeVar("_AnyMessage", bound=Message)
 SERVICE = "inference.GRPCInferenceService"
 
-_CONTENTS_FIELDS = {
-    Datatype.BOOL: "bool_contents",
-    Datatype.INT8: "int_contents",
-    Datatype.INT16: "int_contents",
-    Datatype.INT32: "int_contents",
-    Datatype.INT64: "int64_contents",
-    Datatype.UINT8: "uint_contents",
-    Datatype.UINT16: "uint_contents",
-    Datatype.UINT32: "uint_contents",
-    Datatype.UINT64: "uint64_contents",
-    Datatype.FP32: "fp32_contents",
-    Datatype.FP64: "fp64_contents",
-    Datatype.BYTES: "bytes_contents",
+# the fields of typed contents and their datatypes; error messages name the first, which is the widest
+_FIELD_DATATYPES = {
+    "bool_contents": (Datatype.BOOL,),
+    "int_contents": (Datatype.INT32, Datatype.INT16, Datatype.INT8),
+    "int64_contents": (Datatype.INT64,),
+    "uint_contents": (Datatype.UINT32, Datatype.UINT16, Datatype.UINT8),
+    "uint64_contents": (Datatype.UINT64,),
+    "fp32_contents": (Datatype.FP32,),
+    "fp64_contents": (Datatype.FP64,),
+    "bytes_contents": (Datatype.BYTES,),
 }
-# the datatype that error messages name for a field: the widest one it holds
-_TYPE_OF_FIELD = {
-    "bool_contents": "BOOL",
-    "int_contents": "INT32",
-    "int64_contents": "INT64",
-    "uint_contents": "UINT32",
-    "uint64_contents": "UINT64",
-    "fp32_contents": "FP32",
-    "fp64_contents": "FP64",
-    "bytes_contents": "BYTES",
-}
+_CONTENTS_FIELDS = {datatype: field for field, datatypes in _FIELD_DATATYPES.items() for datatype in datatypes}
 # parameters defined by the protocol, with the fields they may use
 _EMPTY_FINAL_RESPONSE = "triton_enable_empty_final_response"
 _KNOWN_PARAMETERS = {
@@ -237,7 +224,7 @@ def _typed_tensor(described: _Described, what: str, where: str) -> Tensor:
     for field, _ in described.contents.ListFields():
         if field.name != expected:
             raise ProtocolError(
-                f"unexpected explicit tensor data for {what} tensor '{described.name}'{where} of type '{_TYPE_OF_FIELD[field.name]}', "
+                f"unexpected explicit tensor data for {what} tensor '{described.name}'{where} of type '{_FIELD_DATATYPES[field.name][0].value}', "
                 f"expected datatype '{datatype.value}'"
             )
     flat = tensor_from_array(described.name, datatype, list(getattr(described.contents, _contents_field(described.name, datatype, what))))

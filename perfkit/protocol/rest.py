@@ -4,6 +4,7 @@ An infer body is a JSON document followed by the binary tensors; the header `Inf
 length of the JSON part. Encoders return lists of buffers, so that large tensors are not copied.
 """
 
+import dataclasses
 import hashlib
 import json
 import urllib.parse
@@ -146,11 +147,8 @@ def decode_ready(body: Buffer) -> bool:
 
 def encode_model_metadata(metadata: ModelMetadata) -> dict[str, Any]:
     """The JSON document of `GET /v2/models/NAME`."""
-    tensors = {
-        key: [{"name": one.name, "datatype": one.datatype, "shape": list(one.shape)} for one in some]
-        for key, some in (("inputs", metadata.inputs), ("outputs", metadata.outputs))
-    }
-    return {"name": metadata.name, "versions": list(metadata.versions), "platform": metadata.platform, **tensors}
+    document: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(metadata)))  # with lists for tuples
+    return document
 
 
 def decode_model_metadata(body: Buffer) -> ModelMetadata:

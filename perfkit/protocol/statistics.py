@@ -45,6 +45,11 @@ class ModelStatistics:
     cache_hit: TotalTime = TotalTime()
     cache_miss: TotalTime = TotalTime()
 
+    @property
+    def times(self) -> dict[str, TotalTime]:
+        """The times by the names of `DURATIONS`."""
+        return {name: getattr(self, name) for name in DURATIONS}
+
     @classmethod
     def added(cls, parts: "Sequence[ModelStatistics]") -> "ModelStatistics":
         """The sum of several versions; `version` lists them."""

@@ -59,30 +59,17 @@ class Datatype(enum.Enum):
         return self in (Datatype.FP16, Datatype.BF16, Datatype.FP32, Datatype.FP64)
 
 
-# NumPy has no bfloat16: its encoded form is 16-bit words, its values are float32
-_WIRE: dict[Datatype, np.dtype[Any]] = {
-    Datatype.BOOL: np.dtype(np.bool_),
-    Datatype.UINT8: np.dtype("u1"),
-    Datatype.UINT16: np.dtype("<u2"),
-    Datatype.UINT32: np.dtype("<u4"),
-    Datatype.UINT64: np.dtype("<u8"),
-    Datatype.INT8: np.dtype("i1"),
-    Datatype.INT16: np.dtype("<i2"),
-    Datatype.INT32: np.dtype("<i4"),
-    Datatype.INT64: np.dtype("<i8"),
-    Datatype.FP16: np.dtype("<f2"),
-    Datatype.BF16: np.dtype("<u2"),
-    Datatype.FP32: np.dtype("<f4"),
-    Datatype.FP64: np.dtype("<f8"),
-}
 _BY_NAME = {datatype.value: datatype for datatype in Datatype}
-_ELEMENT_BYTES = {datatype: dtype.itemsize for datatype, dtype in _WIRE.items()}
-# the types of decoded arrays
+# the types of decoded arrays; NumPy has no bfloat16: its values are float32, its encoded form is 16-bit words
 _DECODED: dict[Datatype, np.dtype[Any]] = {
-    **{datatype: np.dtype(dtype.char) for datatype, dtype in _WIRE.items()},
-    Datatype.BF16: np.dtype(np.float32),
-    Datatype.BYTES: np.dtype(object),
+    datatype: np.dtype(name.lower().replace("fp", "float"))
+    for name, datatype in _BY_NAME.items()
+    if datatype not in (Datatype.BF16, Datatype.BYTES)
 }
+_WIRE: dict[Datatype, np.dtype[Any]] = {datatype: np.dtype(f"<{dtype.str[1:]}") for datatype, dtype in _DECODED.items()}
+_WIRE[Datatype.BF16] = np.dtype("<u2")
+_DECODED |= {Datatype.BF16: np.dtype(np.float32), Datatype.BYTES: np.dtype(object)}
+_ELEMENT_BYTES = {datatype: dtype.itemsize for datatype, dtype in _WIRE.items()}
 
 # Triton's words for a JSON value of the wrong type, by the kind of the encoded type
 _JSON_KINDS = {
@@ -172,11 +159,7 @@ def check_size(tensor: Tensor) -> None:
 
 def encode_bytes_elements(elements: Iterable[bytes]) -> bytes:
     """The binary form of BYTES elements, each preceded by its length."""
-    parts: list[bytes] = []
-    for element in elements:
-        parts.append(struct.pack("<I", len(element)))
-        parts.append(element)
-    return b"".join(parts)
+    return b"".join(part for element in elements for part in (struct.pack("<I", len(element)), element))
 
 
 def decode_bytes_elements(raw: Buffer) -> list[bytes]:

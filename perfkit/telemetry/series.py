@@ -126,7 +126,8 @@ class Sampler(Protocol[_Summary_co]):
 
     def start(self) -> bool:
         """Opens the source, before any load; False if there is nothing to sample, after which only `close` is called."""
-        ...
+        self.sample()
+        return True
 
     def sample(self) -> int | None:
         """Takes a sample and returns the instant at which the next one is due; None for never."""
@@ -141,8 +142,8 @@ class Sampler(Protocol[_Summary_co]):
         ...
 
     def close(self) -> None:
-        """Closes the source; also called after `start` returned False."""
-        ...
+        """Closes the source, if it must be; also called after `start` returned False."""
+        return
 
 
 def held_mean(times_ns: Sequence[int], values: Sequence[float], span: Span, of: Callable[[float], float] = float) -> float | None:

@@ -16,17 +16,13 @@ from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.gpu.nvml import Gpu, NoDriverError, NvmlDriver, open_driver
 from perfkit.telemetry.gpu.queries import NvmlQuery, StampedValue
 from perfkit.telemetry.gpu.window import GpuWindow, gpu_figures, gpu_warnings, used_by_server
-from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, Span
+from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, Span, rate_integral
 from perfkit.units import NS_PER_S
 
 _PROCESSES_INTERVAL_NS = NS_PER_S
 _PCIE_INTERVAL_S = 1.0
 _CLOCK_READINGS = 3
 _IDLE_UTILIZATION = 0.05
-
-
-def _wait_s(seconds: float) -> None:
-    threading.Event().wait(seconds)
 
 
 class GpuSampler:
@@ -44,16 +40,17 @@ class GpuSampler:
         idle_ns: int = 0,
         server_pids: Callable[[], Collection[int]] = tuple,
         wall_ns: Callable[[], int] = wall_ns,
-        wait_s: Callable[[float], None] = _wait_s,
+        wait_s: Callable[[float], object] | None = None,
         pcie_thread: bool = True,
     ) -> None:
         self.notes: list[str] = []
         self._interval_ns = round(NS_PER_S / rate_per_s)
-        self._clock, self._wall_ns, self._wait_s = clock, wall_ns, wait_s
+        self._closed = threading.Event()
+        self._clock, self._wall_ns, self._wait_s = clock, wall_ns, wait_s or self._closed.wait
         self._idle_ns, self._server_pids = idle_ns, server_pids
         self._driver: NvmlDriver | None = None
         self._gpus: list[_GpuSamples] = []
-        self._pcie = _PcieThread(self) if pcie_thread else None
+        self._pcie_thread = threading.Thread(target=self._run_pcie, name="perfkit-pcie", daemon=True) if pcie_thread else None
 
     def start(self) -> bool:
         """Opens the driver and measures idle power; False if there is no GPU to sample."""
@@ -66,8 +63,8 @@ class GpuSampler:
         self._gpus = [_GpuSamples(gpu) for gpu in self._driver.gpus]
         self.sample()
         self._server_pids()  # the first search takes longest, and there is no load yet
-        if self._pcie is not None:
-            self._pcie.start()
+        if self._pcie_thread is not None:
+            self._pcie_thread.start()
         if self._idle_ns:
             self._measure_idle()
         return True
@@ -105,15 +102,20 @@ class GpuSampler:
 
     def close(self) -> None:
         """Ends the PCIe thread and closes the driver."""
-        if self._pcie is not None:
-            self._pcie.end()
+        self._closed.set()
+        if self._pcie_thread is not None and self._pcie_thread.ident is not None:
+            self._pcie_thread.join()
         if self._driver is not None:
             self._driver.close()
             self._driver = None
 
+    def _run_pcie(self) -> None:
+        while not self._closed.is_set():
+            self.sample_pcie()
+            self._closed.wait(_PCIE_INTERVAL_S)
+
     def _sample(self, *, is_last: bool) -> int:
-        now_ns = self._clock.now_ns()
-        wall_to_clock_ns = self._wall_to_clock_ns()
+        now_ns, wall_to_clock_ns = self._clock.now_ns(), self._wall_to_clock_ns()
         for samples in self._gpus:
             samples.sample(now_ns, wall_to_clock_ns, self._interval_ns, is_last=is_last)
             self.notes += samples.gpu.take_notes()
@@ -172,8 +174,8 @@ class _GpuSamples:
     def take_idle(self, span: Span) -> None:
         """Takes idle power from a span without load."""
         window = self.window(span[0], None)
-        energy, utilization = window.energy(span), window.mean("gpu_utilization", span)
-        self.idle_power_w = None if energy is None else energy.joules * NS_PER_S / (span[1] - span[0])
+        (energy_j, _), utilization = window.energy_j(span), window.mean("gpu_utilization", span)
+        self.idle_power_w = None if energy_j is None else energy_j / rate_integral(1.0, span)
         if utilization is not None and utilization > _IDLE_UTILIZATION:
             self.gpu.notes.append(
                 f"{self.gpu.title} was not idle before the run (utilisation {utilization:.0%}): the measured idle power is too high, "
@@ -202,38 +204,15 @@ class _GpuSamples:
         self.processes = None if self.processes is None else {}
 
     def _add_processes(self, processes: Mapping[int, int | None] | None) -> None:
-        if processes is None:
-            return
-        self.processes = self.processes or {}
-        for pid, size in processes.items():
-            self.processes[pid] = max(size or 0, self.processes.get(pid) or 0) or None
+        if processes is not None:
+            before = self.processes or {}
+            self.processes = before | {pid: max(size or 0, before.get(pid) or 0) or None for pid, size in processes.items()}
 
     def _add(self, query: NvmlQuery, now_ns: int, wall_to_clock_ns: int, values: Sequence[StampedValue]) -> None:
         buffer, is_mean = self.buffers[query.name], query.method is not None and query.method.is_preceding_mean
         for stamp_us, value in values:
             if is_mean or value != buffer.latest:  # an unchanged value is not a new sample
                 buffer.add(now_ns if stamp_us is None else stamp_us * 1000 + wall_to_clock_ns, value)
-
-
-class _PcieThread:
-    """Calls `sample_pcie` once a second until it is ended."""
-
-    def __init__(self, sampler: GpuSampler) -> None:
-        self._sampler, self._ended = sampler, threading.Event()
-        self._thread = threading.Thread(target=self._run, name="perfkit-pcie", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def end(self) -> None:
-        self._ended.set()
-        with contextlib.suppress(RuntimeError):  # it was never started
-            self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self._sampler.sample_pcie()
-            self._ended.wait(_PCIE_INTERVAL_S)
 
 
 class ServerProcesses:

@@ -10,16 +10,6 @@ from perfkit.telemetry.gpu.nvml import Gpu
 from perfkit.telemetry.gpu.queries import THROTTLE_MASK, THROTTLE_REASONS
 from perfkit.telemetry.series import Series, Span, counter_growth, held_mean, preceding_mean, rate_integral
 
-_PowerSource = Literal["instant", "samples", "average"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Energy:
-    """The energy of a GPU over a span, and whether it comes from an energy counter or from integrated power."""
-
-    joules: float
-    source: Literal["counter", "power"]
-
 
 @dataclasses.dataclass(frozen=True)
 class GpuWindow:
@@ -53,30 +43,29 @@ class GpuWindow:
         values = self._values_until(name, span)
         return max(int(values[-1] - values[0]), 0) if values else None
 
-    def energy(self, span: Span) -> Energy | None:
-        """From the energy counter, or from power if there is no counter or it fell; None if neither covers the span."""
+    def energy_j(self, span: Span) -> tuple[float | None, Literal["counter", "power"] | None]:
+        """The energy over a span and its source: the energy counter, or power if there is no counter or it fell.
+
+        Both are None if neither covers the span.
+        """
         if self._is_lost_before(span[1]):
-            return None
+            return None, None
         counter, power = self.series.get("gpu_energy"), self.series.get("gpu_power")
-        if counter is not None and (joules := counter_growth(counter.times_ns, counter.values, span)) is not None:
-            return Energy(joules, "counter")
-        if power is None or not power.times_ns or power.times_ns[0] > span[0]:
-            return None
-        mean_w = self.mean("gpu_power", span)
-        return None if mean_w is None else Energy(rate_integral(mean_w, span), "power")
+        if counter is not None and (energy_j := counter_growth(counter.times_ns, counter.values, span)) is not None:
+            return energy_j, "counter"
+        if power is None or not power.times_ns or power.times_ns[0] > span[0] or (mean_w := self.mean("gpu_power", span)) is None:
+            return None, None
+        return rate_integral(mean_w, span), "power"
 
     def throttled_shares(self, span: Span) -> dict[str, float]:
         """The share of a span in which each reason lowered the clocks, without the reasons that did not occur."""
-        shares = {reason: self._masked_share(bit, span) for bit, reason in THROTTLE_REASONS.items()}
+        shares = {reason: self.throttled_share(span, bit) for bit, reason in THROTTLE_REASONS.items()}
         return {reason: share for reason, share in shares.items() if share}
 
-    def throttled_share(self, span: Span) -> float | None:
-        """The share of a span in which any of the reasons lowered the clocks."""
-        return self._masked_share(THROTTLE_MASK, span)
-
-    def _masked_share(self, mask: int, span: Span) -> float | None:
+    def throttled_share(self, span: Span, mask: int = THROTTLE_MASK) -> float | None:
+        """The share of a span in which any of the reasons in a mask lowered the clocks."""
         reasons, end_ns = self.series.get("gpu_throttle_reasons"), min(span[1], self.lost_ns or span[1])
-        if reasons is None:
+        if reasons is None or end_ns <= span[0]:
             return None
         return held_mean(reasons.times_ns, reasons.values, (span[0], end_ns), lambda value: int(value) & mask > 0)
 
@@ -92,7 +81,7 @@ class GpuWindow:
 
 def gpu_figures(window: GpuWindow, span: Span, idle_power_w: float | None) -> GpuFigures:
     """The figures of a GPU over a span; `idle_power_w` is its power before the run, without load."""
-    gpu, energy = window.gpu, window.energy(span)
+    gpu, (energy_j, energy_source) = window.gpu, window.energy_j(span)
     power_w, memory_bytes = window.mean("gpu_power", span), window.maximum("gpu_memory_used", span)
     corrected, uncorrected = window.growth("gpu_ecc_corrected", span), window.growth("gpu_ecc_uncorrected", span)
     return GpuFigures(
@@ -101,8 +90,8 @@ def gpu_figures(window: GpuWindow, span: Span, idle_power_w: float | None) -> Gp
         source="nvml",
         utilization_mean=window.mean("gpu_utilization", span),
         memory_used_max_bytes=None if memory_bytes is None else int(memory_bytes),
-        power_mean_w=power_w if power_w is not None or energy is None else energy.joules / rate_integral(1.0, span),
-        energy_j=None if energy is None else energy.joules,
+        power_mean_w=power_w if power_w is not None or energy_j is None else energy_j / rate_integral(1.0, span),
+        energy_j=energy_j,
         sm_clock_mean_mhz=window.mean("gpu_sm_clock", span),
         throttled_share=window.throttled_share(span),
         index=gpu.index,
@@ -111,14 +100,14 @@ def gpu_figures(window: GpuWindow, span: Span, idle_power_w: float | None) -> Gp
         memory_utilization_mean=window.mean("gpu_memory_utilization", span),
         temperature_max_celsius=window.maximum("gpu_temperature", span),
         memory_clock_mean_mhz=window.mean("gpu_memory_clock", span),
-        energy_source=None if energy is None else energy.source,
+        energy_source=energy_source,
         idle_power_w=idle_power_w,
         ecc_errors=None if corrected is None and uncorrected is None else (corrected or 0) + (uncorrected or 0),
         throttle_reasons=tuple(window.throttled_shares(span)),
         driver_version=gpu.driver_version,
         parent_uuid=gpu.parent.uuid if gpu.parent else None,
-        power_source=cast("_PowerSource", window.power_source) if power_w is not None else None,
-        energy_above_idle_j=None if energy is None or idle_power_w is None else energy.joules - rate_integral(idle_power_w, span),
+        power_source=cast("Literal['instant', 'samples', 'average']", window.power_source) if power_w is not None else None,
+        energy_above_idle_j=None if energy_j is None or idle_power_w is None else energy_j - rate_integral(idle_power_w, span),
         ecc_uncorrected_errors=uncorrected,
         pcie_sent_mean_bytes_per_s=window.mean("gpu_pcie_sent", span),
         pcie_received_mean_bytes_per_s=window.mean("gpu_pcie_received", span),

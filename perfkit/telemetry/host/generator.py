@@ -4,21 +4,21 @@ It reads the system's counters from another process, so that it costs the worker
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
 from perfkit.machine.limits import raise_open_file_limit
 from perfkit.machine.readings import MachineCounters, ProcessCounters, read_machine_counters, read_process_counters
 from perfkit.telemetry.figures import MachineFigures
-from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
+from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer
 from perfkit.units import NS_PER_S
 
 _INTERVAL_NS = NS_PER_S // 2  # CPU times have steps of 10 ms
 _NEAR_LIMIT_SHARE = 0.9
 
 
-class GeneratorSampler:
+class GeneratorSampler(Sampler[MachineFigures]):
     """A `Sampler` of the machine, and of the worker processes named by `follow`."""
 
     def __init__(
@@ -32,10 +32,8 @@ class GeneratorSampler:
         self._clock, self._read_process, self._read_machine = clock, read_process, read_machine
         self._file_limit = raise_open_file_limit() if file_limit is None else file_limit
         self._pids: tuple[int, ...] = ()
-        self._machine = {
-            field.name: SeriesBuffer(field.name, "count" if field.name.startswith("tcp") else "s")
-            for field in dataclasses.fields(MachineCounters)
-        }
+        names = [field.name for field in dataclasses.fields(MachineCounters)]
+        self._machine = {name: SeriesBuffer(name, "count" if name.startswith("tcp") else "s") for name in names}
         self._workers: list[dict[str, SeriesBuffer]] = []
 
     def follow(self, pids: Sequence[int]) -> None:
@@ -47,37 +45,29 @@ class GeneratorSampler:
         ]
         self.sample()
 
-    def start(self) -> bool:
-        """See `Sampler.start`."""
-        self.sample()
-        return True
-
     def sample(self) -> int:
         """See `Sampler.sample`."""
         now_ns = self._clock.now_ns()
         self._add(self._machine, now_ns, self._read_machine())
         for pid, buffers in zip(self._pids, self._workers, strict=True):
-            counters = self._read_process(pid)
-            if counters is not None:
+            if (counters := self._read_process(pid)) is not None:
                 self._add(buffers, now_ns, counters)
         return now_ns + _INTERVAL_NS
 
     def window(self, start_ns: int, end_ns: int) -> SamplerReport[MachineFigures]:
         """See `Sampler.window`; counters are linear between samples."""
         self.sample()
-
-        def machine_increase(name: str) -> float | None:
-            return _increase(self._machine[name], start_ns, end_ns)
-
-        total_s, seconds = machine_increase("total_s"), (end_ns - start_ns) / NS_PER_S
+        machine, *workers = (
+            {name: _increase(buffer, start_ns, end_ns) for name, buffer in buffers.items()} for buffers in (self._machine, *self._workers)
+        )
         figures = MachineFigures(
-            cpu_share=_share(machine_increase("cpu_s"), total_s),
-            steal_share=_share(machine_increase("steal_s"), total_s),
-            worker_cpu_shares=tuple(_share(_increase(buffers["cpu_s"], start_ns, end_ns), seconds) for buffers in self._workers),
-            voluntary_switches=self._switches("voluntary_switches", start_ns, end_ns),
-            involuntary_switches=self._switches("involuntary_switches", start_ns, end_ns),
-            tcp_segments_sent=_rounded(machine_increase("tcp_segments_sent")),
-            tcp_retransmits=_rounded(machine_increase("tcp_retransmits")),
+            cpu_share=_share(machine["cpu_s"], machine["total_s"]),
+            steal_share=_share(machine["steal_s"], machine["total_s"]),
+            worker_cpu_shares=tuple(_share(worker["cpu_s"], (end_ns - start_ns) / NS_PER_S) for worker in workers),
+            voluntary_switches=_rounded_sum(worker["voluntary_switches"] for worker in workers),
+            involuntary_switches=_rounded_sum(worker["involuntary_switches"] for worker in workers),
+            tcp_segments_sent=_rounded_sum([machine["tcp_segments_sent"]]),
+            tcp_retransmits=_rounded_sum([machine["tcp_retransmits"]]),
             sockets_max=_maximum([self._machine["tcp_sockets"]], start_ns, end_ns),
             open_files_max=_maximum([buffers["open_files"] for buffers in self._workers], start_ns, end_ns),
             open_files_limit=self._file_limit,
@@ -93,19 +83,11 @@ class GeneratorSampler:
         now_ns = self._clock.now_ns()
         return [series.effective_from(series.times_ns[-1]) for series in self._series(now_ns - 3 * _INTERVAL_NS, now_ns)]
 
-    def close(self) -> None:
-        """See `Sampler.close`; there is nothing to close."""
-
     @staticmethod
     def _add(buffers: Mapping[str, SeriesBuffer], now_ns: int, counters: MachineCounters | ProcessCounters) -> None:
         for name, buffer in buffers.items():
-            value = getattr(counters, name)
-            if value is not None:
+            if (value := getattr(counters, name)) is not None:
                 buffer.add(now_ns, value)
-
-    def _switches(self, name: str, start_ns: int, end_ns: int) -> int | None:
-        known = [increase for buffers in self._workers if (increase := _increase(buffers[name], start_ns, end_ns)) is not None]
-        return round(sum(known)) if known else None
 
     def _series(self, start_ns: int, end_ns: int) -> list[Series]:
         """Rates and shares between the samples of a span, without empty series."""
@@ -158,8 +140,10 @@ def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def _rounded(value: float | None) -> int | None:
-    return None if value is None else round(value)
+def _rounded_sum(increases: Iterable[float | None]) -> int | None:
+    """The sum of the known increases; None without any."""
+    known = [increase for increase in increases if increase is not None]
+    return round(sum(known)) if known else None
 
 
 def _maximum(buffers: Sequence[SeriesBuffer], start_ns: int, end_ns: int) -> int | None:

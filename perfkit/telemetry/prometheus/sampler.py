@@ -12,7 +12,7 @@ from perfkit.errors import MeasurementWarning
 from perfkit.telemetry.figures import MetricFigures, PageFigures
 from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
-from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, falls
+from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls
 from perfkit.units import NS_PER_S
 
 _KNOWN_PREFIXES = ("nv_", "DCGM_FI_")
@@ -26,7 +26,7 @@ class _Metric:
     is_counter: bool
 
 
-class MetricsSampler:
+class MetricsSampler(Sampler[PageFigures]):
     """A `Sampler` of one page.
 
     It keeps Triton's metrics, except those of other models, the DCGM exporter's, and those that the scenario lists.
@@ -37,16 +37,10 @@ class MetricsSampler:
         self._config, self._clock = config, clock
         headers = {"Accept": "text/plain;version=0.0.4"} | ({"Authorization": config.authorization} if config.authorization else {})
         self._request = urllib.request.Request(config.url, headers=headers)  # noqa: S310 - the scenario allows only http and https
-        # the load does not use a proxy either
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the load does not use a proxy either
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], _Metric] = {}
         self._gpus: dict[str, PageGpu] = {}
         self._noted: set[str] = set()
-
-    def start(self) -> bool:
-        """See `Sampler.start`; a page that cannot be read yet may become available."""
-        self.sample()
-        return True
 
     def sample(self) -> int:
         """See `Sampler.sample`."""
@@ -90,9 +84,6 @@ class MetricsSampler:
         metrics = [series for metric in self._metrics.values() if (series := metric.buffer.last())]
         return [*metrics, *(series for gpu in self._gpus.values() for series in gpu.latest())]
 
-    def close(self) -> None:
-        """See `Sampler.close`; there is nothing to close."""
-
     def _fetch(self) -> str:
         with self._opener.open(self._request, timeout=_TIMEOUT_S) as answer:
             body: bytes = answer.read(_MAX_BYTES + 1)
@@ -107,8 +98,7 @@ class MetricsSampler:
         for sample in page.samples:
             if not math.isfinite(sample.value):  # exporters write NaN for unknown values
                 continue
-            uuid = gpu_uuid(sample)
-            if uuid is not None:
+            if (uuid := gpu_uuid(sample)) is not None:
                 self._gpus.setdefault(uuid, PageGpu(uuid, sample.labels)).add(now_ns, sample)
             elif self._is_wanted(sample):
                 self._add_sample(now_ns, sample)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, TargetError
-from perfkit.protocol.statistics import DURATIONS, ModelStatistics, TotalTime
+from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.recording import AnswerTotals
 from perfkit.telemetry.figures import ServerFigures
 from perfkit.units import NS_PER_S
@@ -29,10 +29,7 @@ Reading: TypeAlias = Mapping[str, ModelStatistics]
 class ServerCounts:
     """The increase of the server's counters over a load point, all versions together, and the client's counts."""
 
-    inferences: int
-    executions: int
-    times: Mapping[str, TotalTime]
-    """By the names of `DURATIONS`."""
+    server: ModelStatistics
     versions: tuple[str, ...]
     sent: AnswerTotals
 
@@ -40,30 +37,29 @@ class ServerCounts:
     def added(cls, parts: "Sequence[ServerCounts]") -> "ServerCounts":
         """The counts of several load points together."""
         return cls(
-            inferences=sum(part.inferences for part in parts),
-            executions=sum(part.executions for part in parts),
-            times={name: TotalTime.added(part.times[name] for part in parts) for name in DURATIONS},
-            versions=tuple(sorted({version for part in parts for version in part.versions})),
-            sent=AnswerTotals.added(part.sent for part in parts),
+            ModelStatistics.added([part.server for part in parts]),
+            tuple(sorted({version for part in parts for version in part.versions})),
+            AnswerTotals.added(part.sent for part in parts),
         )
 
     def figures(self) -> ServerFigures:
         """The figures, with each mean over the requests that its own counter counted: cache hits have no compute time."""
-        means = {name: total.ns / total.count if total.count else None for name, total in self.times.items()}
+        server, sent = self.server, self.sent
+        means = {name: total.ns / total.count if total.count else None for name, total in server.times.items()}
         return ServerFigures(
-            requests=self.times["success"].count,
-            failed=self.times["fail"].count,
+            requests=server.success.count,
+            failed=server.fail.count,
             success_ns=means["success"],
             queue_ns=means["queue"],
             compute_input_ns=means["compute_input"],
             compute_infer_ns=means["compute_infer"],
             compute_output_ns=means["compute_output"],
-            executions=self.executions,
-            mean_batch=self.inferences / self.executions if self.executions else None,
-            inferences=self.inferences,
-            cache_hits=self.times["cache_hit"].count,
-            client_requests=self.sent.answered,
-            client_mean_ns=self.sent.answered_ns / self.sent.answered if self.sent.answered else None,
+            executions=server.executions,
+            mean_batch=server.inferences / server.executions if server.executions else None,
+            inferences=server.inferences,
+            cache_hits=server.cache_hit.count,
+            client_requests=sent.answered,
+            client_mean_ns=sent.answered_ns / sent.answered if sent.answered else None,
             versions=self.versions,
         )
 
@@ -85,11 +81,10 @@ class ServerStatisticsReader:
         """
         self._before, deadline_ns = [], self._clock.now_ns() + _SETTLE_TIMEOUT_NS
         while True:
-            reading = await self._reading()
-            if not reading:
+            self._before.append(await self._reading())
+            if not self._before[-1]:
                 self._before = []
                 return
-            self._before.append(reading)
             if len(self._before) < _MIN_READINGS:
                 continue
             if self._before[-1] == self._before[-2] or _falls(self._before) or self._clock.now_ns() >= deadline_ns:
@@ -139,24 +134,14 @@ def difference(
             "no server figures."
         )
         return None, (MeasurementWarning("server_counters_reset", message),)
-    increases = {version: _increase(now, before[-1].get(version)) for version, now in after[-1].items()}
-    increases = {
-        version: increase
-        for version, increase in increases.items()
-        if increase.executions or any(total.count for total in _times(increase).values())
-    }
-    counts = ServerCounts(
-        inferences=sum(increase.inferences for increase in increases.values()),
-        executions=sum(increase.executions for increase in increases.values()),
-        times={name: TotalTime.added(_times(increase)[name] for increase in increases.values()) for name in DURATIONS},
-        versions=tuple(sorted(increases)),
-        sent=sent,
-    )
+    increases = [_increase(now, before[-1].get(version)) for version, now in after[-1].items()]
+    active = [increase for increase in increases if increase.executions or any(total.count for total in increase.times.values())]
+    counts = ServerCounts(ModelStatistics.added(active), tuple(sorted(increase.version for increase in active)), sent)
     return counts, tuple(_warnings(counts))
 
 
 def _warnings(counts: ServerCounts) -> list[MeasurementWarning]:
-    warnings, requests, sent = [], counts.times["success"].count, counts.sent
+    warnings, requests, sent = [], counts.server.success.count, counts.sent
     if len(counts.versions) > 1:
         message = (
             f"Versions {', '.join(counts.versions)} of the model answered, and the server's figures cover them together; "
@@ -175,7 +160,7 @@ def _warnings(counts: ServerCounts) -> list[MeasurementWarning]:
             "are not of this load alone."
         )
         warnings.append(MeasurementWarning("server_counts_differ", message))
-    if hits := counts.times["cache_hit"].count:
+    if hits := counts.server.cache_hit.count:
         message = (
             f"The server's response cache answered {hits:,} of {requests:,} requests without running the model: increase "
             "workload.variants, or disable the cache."
@@ -186,7 +171,7 @@ def _warnings(counts: ServerCounts) -> list[MeasurementWarning]:
 
 def _matches(counts: ServerCounts) -> bool:
     """Whether server and client count the same requests, as far as the client can know."""
-    return counts.sent.answered <= counts.times["success"].count <= counts.sent.answered + counts.sent.perhaps_answered
+    return counts.sent.answered <= counts.server.success.count <= counts.sent.answered + counts.sent.perhaps_answered
 
 
 def _falls(readings: Sequence[Reading]) -> bool:
@@ -199,16 +184,13 @@ def _falls(readings: Sequence[Reading]) -> bool:
 
 
 def _counters(statistics: ModelStatistics) -> list[int]:
-    times = (value for total in _times(statistics).values() for value in (total.count, total.ns))
+    times = (value for total in statistics.times.values() for value in (total.count, total.ns))
     return [statistics.inferences, statistics.executions, *times]
 
 
 def _increase(now: ModelStatistics, was: ModelStatistics | None) -> ModelStatistics:
     if was is None:  # the version was loaded in between
         return now
-    times = {name: TotalTime(total.count - _times(was)[name].count, total.ns - _times(was)[name].ns) for name, total in _times(now).items()}
+    before = was.times
+    times = {name: TotalTime(total.count - before[name].count, total.ns - before[name].ns) for name, total in now.times.items()}
     return ModelStatistics(now.version, now.inferences - was.inferences, now.executions - was.executions, **times)
-
-
-def _times(statistics: ModelStatistics) -> Mapping[str, TotalTime]:
-    return {name: getattr(statistics, name) for name in DURATIONS}

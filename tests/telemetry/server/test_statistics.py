@@ -1,6 +1,7 @@
 """Differences of a server's statistics, and their warnings."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_means_cover_only_the_requests_of_the_load():
         **{name: TotalTime(100, 100 * 10 * MS) for name in ("success", "queue", "compute_input", "compute_infer", "compute_output")},
     )
     added = statistics(40, batch=4)
-    after = ModelStatistics.added([before, added])
+    after = dataclasses.replace(ModelStatistics.added([before, added]), version="1")
     counts, warnings = difference([{"1": before}], [{"1": after}], AnswerTotals(40, 40 * 20 * MS))
     figures = counts.figures()
     assert warnings == ()
