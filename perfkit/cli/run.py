@@ -43,6 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_scenario_options(parser)
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="result folder; default: reports/<name>-<UTC time>")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout: a table, or result.json")
+    parser.add_argument("--no-report", action="store_true", help="draw no report; `perfkit report DIR` draws it later")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no warnings to stderr")
     parser.add_argument(
         "--on-inconclusive",
@@ -65,7 +66,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.scenario.file import read_cases
 
     cases = read_cases(options.scenario, options.settings)
-    session = _Session(quiet=options.quiet, publish_at=options.prometheus)
+    session = _Session(quiet=options.quiet, publish_at=options.prometheus, writes_reports=not options.no_report)
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
@@ -83,13 +84,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 class _Session:
     """What all runs of one command share: the progress display, and the signals that interrupt them."""
 
-    def __init__(self, *, quiet: bool, publish_at: tuple[str, int] | None) -> None:
+    def __init__(self, *, quiet: bool, publish_at: tuple[str, int] | None, writes_reports: bool) -> None:
         from perfkit.cli.signals import SignalHandler
         from perfkit.measurement.control import Interruption
         from perfkit.report.live import LiveReport
 
         self.live = LiveReport(quiet=quiet)
-        self._publish_at, self._interruption = publish_at, Interruption()
+        self._publish_at, self._writes_reports, self._interruption = publish_at, writes_reports, Interruption()
         self._signals = SignalHandler(
             self._interruption, lambda: self.live.say("stopping: waiting for outstanding responses; interrupt again to stop at once")
         )
@@ -112,7 +113,7 @@ class _Session:
         measured = uvloop.run(run())
         if measured.folder is None:
             self.live.say(f"{measured.result.status_reason or measured.result.status}; nothing was measured, so nothing is written")
-        elif self._signals.count < 2:
+        elif self._writes_reports and self._signals.count < 2:
             _write_report(folder)
         return measured.result
 
@@ -146,12 +147,13 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
             session.live.say(f"to measure the remaining cases: perfkit run {options.scenario} --out {folder}")
             break
     codes += [_exit_code(read_result(folder / case.folder)[0]) for case in sweep.document.cases if case.status == "complete"]
-    _write_report(folder, "--table-only")
+    if not options.no_report:
+        _write_report(folder, "--table-only")
     if options.format == "json":
         print(json.dumps(sweep_document(sweep.document), indent=1))
     else:
         print_sweep(folder, sweep.document)
-        print(f"{folder}{os.sep}: sweep.json, sweep.csv, report.html, and a result folder for each case")
+        print(f"{folder}{os.sep}: {_written_files(folder, 'sweep.json', 'sweep.csv', 'report.html')}, and a result folder for each case")
     return min(codes, key=_BY_SEVERITY.index)
 
 
@@ -172,11 +174,14 @@ def _print_result(result: "Result", folder: pathlib.Path, *, as_json: bool) -> N
             print(json.dumps(result_document(result), indent=1))
         else:
             print_summary(result)
-            files = [name for name in ("result.json", "latency.hlog", "report.html") if (folder / name).exists()]
-            print(f"{folder}{os.sep}: {', '.join(files)}")
+            print(f"{folder}{os.sep}: {_written_files(folder, 'result.json', 'latency.hlog', 'report.html')}")
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has left, but the exit code must still report how the run ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _written_files(folder: pathlib.Path, *names: str) -> str:
+    return ", ".join(name for name in names if (folder / name).exists())
 
 
 def _write_report(folder: pathlib.Path, *options: str) -> None:

@@ -68,8 +68,9 @@ def test_a_calibration_is_printed_stored_and_shown_in_results(perfkit, write_sce
     stored = json.loads((folder / "calibration.json").read_text())
     assert stored == json.loads(finished.stdout)
     assert len(stored["costs"]) == 4
-    run = perfkit.run("run", write_scenario(measure={"warmup": "0s", "requests": 50, "repetitions": 1}), environ=environ)
+    run = perfkit.measure(write_scenario(measure={"warmup": "0s", "requests": 50, "repetitions": 1}), environ=environ)
     assert run.result["environment"]["generator"]["calibration"] == stored
+    assert perfkit.run("report", run.folder).code == 0
     assert "Calibrated ceiling of one worker in a closed loop: http, 128 bytes: " in (run.folder / "report.md").read_text()
 
 

@@ -1,17 +1,15 @@
 """`perfkit run` with arrivals, and with an SLO: results and exit codes."""
 
 import itertools
-import json
 
 import pytest
 
 OPEN = {"open": {"rate": [100, 200], "arrivals": "poisson"}}
-SHORT = {"warmup": "100ms", "duration": "1s", "repetitions": 2}
+SHORT = {"warmup": "100ms", "duration": "300ms", "repetitions": 2}
 
 
-def test_arrivals_are_measured_from_their_intended_start(perfkit, write_scenario):
-    finished = perfkit.run("run", write_scenario(load=OPEN, measure=SHORT, target={"model": "simple", "protocols": ["http", "grpc"]}))
-    finished.assert_measured()
+def test_arrivals_are_measured_from_their_intended_start(perfkit, write_scenario, slow_server):
+    finished = perfkit.measure(write_scenario(**slow_server, load=OPEN, measure=SHORT))
     points = finished.result["points"]
     expected = list(itertools.product((0, 1), ("http", "grpc"), (100.0, 200.0)))
     assert [(one["repetition"], one["protocol"], one["load"]["rate_per_s"]) for one in points] == expected
@@ -28,7 +26,6 @@ def test_arrivals_are_measured_from_their_intended_start(perfkit, write_scenario
         f"p{point}.r{repetition}.{kind}" for point in range(4) for repetition in (0, 1) for kind in ("service", "response", "delay")
     }
     assert "response times, finished − intended start" in finished.stdout
-    assert "response time" in (finished.folder / "report.html").read_text()
 
 
 def test_both_protocols_and_every_run_get_the_same_arrivals(perfkit, write_scenario):
@@ -36,17 +33,17 @@ def test_both_protocols_and_every_run_get_the_same_arrivals(perfkit, write_scena
         load={"open": {"rate": 100}}, measure={**SHORT, "repetitions": 1}, target={"model": "simple", "protocols": ["http", "grpc"]}
     )
     counts = [one["requests"]["scheduled"] for _ in range(2) for one in perfkit.run("run", scenario).result["points"]]
+    assert len(counts) == 4
     assert len(set(counts)) == 1
 
 
-def test_a_trace_is_sent_as_written(perfkit, write_scenario, tmp_path):
+def test_a_trace_is_sent_as_written(perfkit, write_scenario, slow_server, tmp_path):
     (tmp_path / "trace.txt").write_text("# seconds\n" + "\n".join(str(1000 + number * 0.01) for number in range(50)))
     load = {"open": {"arrivals": "trace", "trace": "trace.txt"}}
-    finished = perfkit.run("run", write_scenario(load=load, measure={"warmup": "0s", "duration": "700ms", "repetitions": 1}))
-    finished.assert_measured()
-    (one,) = finished.result["points"]
-    assert one["requests"]["scheduled"] == 50
-    assert one["load"]["arrivals"] == "trace"
+    measure = {"warmup": "0s", "duration": "700ms", "repetitions": 1}
+    for point in perfkit.measure(write_scenario(**slow_server, load=load, measure=measure)).result["points"]:
+        assert point["requests"]["scheduled"] == 50
+        assert point["load"]["arrivals"] == "trace"
 
 
 @pytest.mark.parametrize(
@@ -85,8 +82,6 @@ def test_an_unusable_trace_is_reported_before_anything_starts(perfkit, write_sce
 )
 def test_an_slo_decides_the_exit_code(perfkit, write_scenario, slo, options, requests, code, verdict):
     measure = {"warmup": "0s", "requests": requests, "repetitions": 1}
-    finished = perfkit.run("run", write_scenario(load={"closed": {"concurrency": 1}}, measure=measure, slo=slo), *options)
+    finished = perfkit.measure(write_scenario(load={"closed": {"concurrency": 1}}, measure=measure, slo=slo), *options, code=code)
     assert [one["slo"]["verdict"] for one in finished.result["summary"]] == [verdict]
-    assert finished.code == (5 if finished.result["status"] == "invalid" else code), finished.stderr
-    assert json.dumps(finished.result["scenario"]["slo"])
     assert f"SLO {verdict}" in finished.stderr

@@ -14,8 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scenario):
-    finished = perfkit.run("run", write_scenario(target={"model": "simple", "protocols": ["http", "grpc"]}))
-    finished.assert_measured()
+    finished = perfkit.measure(write_scenario(target={"model": "simple", "protocols": ["http", "grpc"]}), report=True)
     result = finished.result
     assert [(point["protocol"], point["load"]["concurrency"]) for point in result["points"]] == [
         ("http", 1),
@@ -38,39 +37,48 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
     assert {len(one["model_config_sha256"]) for one in target["protocols"].values()} == {64}
     assert "concurrency" in finished.stdout
     assert not finished.folder.with_name("out.partial").exists()
+    page = finished.folder / "report.html"
+    before = page.read_bytes()
+    page.unlink()
+    assert perfkit.run("report", finished.folder / "result.json").code == 0
+    assert page.read_bytes() == before, "a report is written again from the folder alone"
 
 
 def test_the_reference_engine_measures_the_same_model(perfkit, write_scenario):
-    finished = perfkit.run("run", write_scenario(target={"model": "simple", "engine": "reference", "protocols": ["http", "grpc"]}))
-    finished.assert_measured()
+    finished = perfkit.measure(write_scenario(target={"model": "simple", "engine": "reference", "protocols": ["http", "grpc"]}))
     assert finished.result["environment"]["target"]["engine"] == "reference"
     assert all(point["requests"]["ok"] == point["requests"]["sent"] > 0 for point in finished.result["points"])
 
 
 def test_requests_share_connections_as_streams_if_the_scenario_says_so(perfkit, write_scenario):
     target = {"model": "simple", "protocols": ["http", "grpc"], "streams_per_connection": 2}
-    finished = perfkit.run("run", write_scenario(target=target), "--set", "load.closed.concurrency=[3]")
-    finished.assert_measured()
+    finished = perfkit.measure(write_scenario(target=target), "--set", "load.closed.concurrency=[3]")
     assert [point["connections"]["opened"] for point in finished.result["points"]] == [3, 2]
 
 
 def test_format_json_prints_the_result_and_nothing_else(perfkit, write_scenario):
-    finished = perfkit.run("run", write_scenario(), "--format", "json")
-    finished.assert_measured()
+    finished = perfkit.measure(write_scenario(), "--format", "json")
     assert json.loads(finished.stdout) == finished.result
 
 
+def test_a_run_without_a_report_writes_its_data_only_and_the_report_can_be_written_later(perfkit, write_scenario):
+    finished = perfkit.measure(write_scenario())
+    data = {path.name for path in finished.folder.iterdir()}
+    assert data - {"telemetry.parquet", "telemetry.csv"} == {"result.json", "latency.hlog"}
+    assert "out/: result.json, latency.hlog\n" in finished.stdout
+    assert perfkit.run("report", finished.folder).code == 0
+    assert {path.name for path in finished.folder.iterdir()} - data == {"report.html", "report.md", "plots"}
+
+
 def test_a_window_of_a_number_of_requests_has_exactly_that_many(perfkit, write_scenario):
-    finished = perfkit.run("run", write_scenario(measure={"warmup": "0s", "requests": 70, "repetitions": 2}))
-    finished.assert_measured()
+    finished = perfkit.measure(write_scenario(measure={"warmup": "0s", "requests": 70, "repetitions": 2}))
     assert [point["requests"]["sent"] for point in finished.result["points"]] == [70] * 4
     assert [point["requests"]["sent"] for point in finished.result["summary"]] == [140] * 2
 
 
 def test_overrides_and_environment_reach_the_result(perfkit, write_scenario):
     environ = {"PERFKIT_SET_LOAD__CLOSED__CONCURRENCY": "[3]", "PERFKIT_SET_MEASURE__REPETITIONS": "2"}
-    finished = perfkit.run("run", write_scenario(), "--set", "measure.repetitions=1", environ=environ)
-    finished.assert_measured()
+    finished = perfkit.measure(write_scenario(), "--set", "measure.repetitions=1", environ=environ)
     assert [point["load"]["concurrency"] for point in finished.result["points"]] == [3]
     assert finished.result["overrides"] == ["load.closed.concurrency=[3]", "measure.repetitions=2", "measure.repetitions=1"]
 
@@ -234,15 +242,6 @@ def test_schema_prints_a_json_schema(perfkit, what, key):
     finished = perfkit.run("schema", what)
     assert finished.code == 0
     assert key in json.loads(finished.stdout)["properties"]
-
-
-def test_a_report_is_written_again_from_the_folder_alone(perfkit, write_scenario):
-    finished = perfkit.run("run", write_scenario())
-    page = finished.folder / "report.html"
-    before = page.read_bytes()
-    page.unlink()
-    assert perfkit.run("report", finished.folder / "result.json").code == 0
-    assert page.read_bytes() == before
 
 
 def test_an_interrupt_in_the_warm_up_writes_nothing(perfkit, write_scenario, hanging_server):

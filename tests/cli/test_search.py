@@ -12,7 +12,7 @@ CODES = {
 
 def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenario):
     load = {"search": {"slo": {"p90": "100ms", "error_rate": "5%"}, "start_rate": 40, "max_rate": 80, "max_probes": 3}}
-    finished = perfkit.run("run", write_scenario(**SYNTHETIC, load=load, measure={"warmup": "100ms", "duration": "500ms"}))
+    finished = perfkit.run("run", write_scenario(**SYNTHETIC, load=load, measure={"warmup": "100ms", "duration": "500ms"}), report=True)
     found, points = finished.result["search"], finished.result["points"]
     assert finished.code == CODES[found["stopped_because"]], finished.stderr
     assert found["slo"] == {"p90": "100ms", "error_rate": "5%"}

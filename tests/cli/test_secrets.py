@@ -76,8 +76,8 @@ def assert_nothing_planted(text):
 def test_no_file_and_no_stream_shows_a_planted_secret(perfkit, write_scenario, serve, engine):
     scenario = write_scenario(target=target(serve(), engine), measure={"warmup": "0s", "requests": 20, "repetitions": 1})
     override = f"target.headers.x-more={KEY}"
-    finished = perfkit.run("run", scenario, "--set", override, "--format", "json", environ={"PLANTED": TOKEN})
-    finished.assert_measured()
+    finished = perfkit.measure(scenario, "--set", override, "--format", "json", environ={"PLANTED": TOKEN})
+    assert perfkit.run("report", finished.folder).code == 0
     (point, _) = finished.result["points"]
     assert point["requests"]["rejected"] > 0, "the server has repeated what it was sent"
     assert "not allowed with" in json.dumps(finished.result)
@@ -140,10 +140,10 @@ def test_no_file_shows_a_secret_that_a_grpc_server_repeats(perfkit, write_scenar
             "headers": {"x-key": KEY, "x-token": "Token ${PLANTED}"},
         }
         scenario = write_scenario(target=target, measure={"warmup": "0s", "requests": 20, "repetitions": 1})
-        finished = perfkit.run("run", scenario, "--format", "json", environ={"PLANTED": TOKEN})
+        finished = perfkit.measure(scenario, "--format", "json", environ={"PLANTED": TOKEN})
     finally:
         server.stop(None).wait(60)
-    finished.assert_measured()
+    assert perfkit.run("report", finished.folder).code == 0
     assert "not allowed with" in json.dumps(finished.result)
     for path in finished.folder.rglob("*"):
         assert not path.is_file() or not [secret for secret in PLANTED if secret.encode() in path.read_bytes()], path

@@ -51,8 +51,7 @@ def test_an_ingress_is_reached_by_its_name_over_tls_with_a_token(perfkit, write_
         "tls": {"ca": "ca.pem", "server_name": NAME},
     }
     scenario = write_scenario(target=target, measure={"warmup": "0s", "requests": 20, "repetitions": 1})
-    finished = perfkit.run("run", scenario, environ={"TOKEN": "planted"})
-    finished.assert_measured()
+    finished = perfkit.measure(scenario, environ={"TOKEN": "planted"})
     assert [point["requests"]["ok"] for point in finished.result["points"]] == [20, 20]
     assert finished.result["environment"]["target"]["url"] == ingress
     assert finished.result["scenario"]["target"]["tls"] == {"ca": "ca.pem", "server_name": NAME, "verify": True}

@@ -26,8 +26,7 @@ def page():
 
 
 def test_server_and_client_count_the_same_requests_with_the_declared_times(perfkit, write_scenario):
-    finished = perfkit.run(
-        "run",
+    finished = perfkit.measure(
         write_scenario(
             target={"model": "synthetic", "protocols": ["http", "grpc"]},
             server={"synthetic": "service=constant:10ms,servers=1,lead=0s"},
@@ -36,7 +35,6 @@ def test_server_and_client_count_the_same_requests_with_the_declared_times(perfk
             measure={"warmup": "0s", "requests": 20, "repetitions": 2, "workers": 2},
         ),
     )
-    assert finished.result["points"], finished.stderr
     for point in [*finished.result["points"], *finished.result["summary"]]:
         server = point["server"]
         assert server["requests"] == server["client_requests"] == point["requests"]["ok"] == server["executions"] > 0
@@ -53,8 +51,7 @@ def test_metrics_and_generator_figures_are_in_the_result_and_the_telemetry_file(
         metrics={"url": page, "names": ["queue_*"], "interval": "50ms"}, measure={"warmup": "0s", "duration": "2s", "repetitions": 1},
         load={"closed": {"concurrency": [1], "think_time": "1ms"}},
     )  # fmt: skip
-    finished = perfkit.run("run", scenario)
-    assert finished.result["points"], finished.stderr
+    finished = perfkit.measure(scenario)
     (point,) = finished.result["points"]
     (gpu,) = point["gpus"]
     assert (gpu["uuid"], gpu["source"], gpu["utilization_mean"], gpu["power_mean_w"], gpu["energy_source"]) == (
@@ -73,11 +70,12 @@ def test_metrics_and_generator_figures_are_in_the_result_and_the_telemetry_file(
     assert generator["event_loop_lag_ns"]["count"] > 0
     names = set(pd.read_parquet(finished.folder / "telemetry.parquet").name)
     assert {"gpu_utilization", "gpu_power", "queue_depth", "event_loop_lag"} <= names
+    assert perfkit.run("report", finished.folder).code == 0
     assert (finished.folder / "plots" / "resources.svg").exists()
 
 
 def test_telemetry_can_be_turned_off(perfkit, write_scenario):
-    finished = perfkit.run("run", write_scenario(telemetry=False))
+    finished = perfkit.measure(write_scenario(telemetry=False))
     (point, *_) = finished.result["points"]
     assert (point["server"], point["generator"]["worker_cpu_shares"], point["generator"]["machine_cpu_share"]) == (None, [], None)
     refused = perfkit.run("run", write_scenario(telemetry=False), "--prometheus", "0")
