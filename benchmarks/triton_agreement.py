@@ -29,7 +29,7 @@ from perfkit.errors import PerfkitError
 from perfkit.measurement.target_probe import open_target, probe
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.scenario.file import read_scenario
-from perfkit.target.address import Protocol
+from perfkit.target.address import WireProtocol
 from perfkit.target.bundled_server import bundled_server
 from perfkit.transport.base import Outcome
 from perfkit.transport.factory import make_transport
@@ -37,11 +37,11 @@ from perfkit.transport.options import TransportOptions
 
 ROOT = pathlib.Path(__file__).parents[1]
 Inputs: TypeAlias = Mapping[str, Mapping[str, Any]]
-Urls: TypeAlias = Mapping[Protocol, str]
+Urls: TypeAlias = Mapping[WireProtocol, str]
 
 _TOLD_FAULTS = 5
 
-WAYS: tuple[tuple[Protocol, str], ...] = (("http", "wire"), ("http", "reference"), ("grpc", "wire"), ("grpc", "reference"))
+WAYS: tuple[tuple[WireProtocol, str], ...] = (("http", "wire"), ("http", "reference"), ("grpc", "wire"), ("grpc", "reference"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Row:
     """What was seen of one model over one protocol with one engine."""
 
     model: str
-    protocol: Protocol
+    protocol: WireProtocol
     engine: str
     runs: list[str] = dataclasses.field(default_factory=list)
     compared: int = 0
@@ -95,7 +95,7 @@ class Row:
         return f"| {self.model} | {self.protocol} | {self.engine} | {' | '.join(self.runs)} | {self.compared} | {agreed} |"
 
 
-async def judge(case: Case, protocol: Protocol, engine: str, servers: Mapping[str, Urls], seconds: float, folder: pathlib.Path) -> Row:
+async def judge(case: Case, protocol: WireProtocol, engine: str, servers: Mapping[str, Urls], seconds: float, folder: pathlib.Path) -> Row:
     """Runs and compares."""
     row = Row(case.model, protocol, engine)
     settings = {name: (f"target.url={urls[protocol]}", f"target.engine={engine}") for name, urls in servers.items()}

@@ -32,7 +32,7 @@ from perfkit.scenario.model import Scenario
 from perfkit.scenario.workload import Check
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.validity import BUSY_CORE_SHARE
-from perfkit.target.address import Address, Protocol
+from perfkit.target.address import Address, WireProtocol
 from perfkit.transport.base import Outcome
 from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
@@ -44,7 +44,7 @@ from perfkit.workload.expectation import Expectation
 
 TENSOR_BYTES = (128, 602_112)
 """A small tensor, whose size costs nothing, and the input of DenseNet-121."""
-PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
+PROTOCOLS: tuple[WireProtocol, ...] = ("http", "grpc")
 _CONCURRENCY = 16
 _RATE_PER_S = 1000.0
 _TIMEOUT_NS = 10 * NS_PER_S
@@ -100,10 +100,10 @@ async def calibrate(lengths: Lengths, clock: Clock, on_progress: Callable[[str],
 
 
 async def _costs(
-    addresses: Mapping[Protocol, Address], lengths: Lengths, clock: Clock, on_progress: Callable[[str], None]
+    addresses: Mapping[WireProtocol, Address], lengths: Lengths, clock: Clock, on_progress: Callable[[str], None]
 ) -> tuple[Cost, ...]:
     kinds = [(protocol, size) for protocol in PROTOCOLS for size in TENSOR_BYTES]
-    rounds: dict[tuple[Protocol, int], list[_Round]] = {kind: [] for kind in kinds}
+    rounds: dict[tuple[WireProtocol, int], list[_Round]] = {kind: [] for kind in kinds}
     for number in range(lengths.rounds):  # interleaved, so that a temporary slowdown affects all kinds alike
         for protocol, size in kinds:
             on_progress(f"round {number + 1} of {lengths.rounds}: {protocol}, tensors of {size:,} bytes")
@@ -111,7 +111,7 @@ async def _costs(
     return tuple(cost(protocol, size, [dataclasses.astuple(figures) for figures in rounds[protocol, size]]) for protocol, size in kinds)
 
 
-def cost(protocol: Protocol, tensor_bytes: int, rounds: list[tuple[float, int, int]]) -> Cost:
+def cost(protocol: WireProtocol, tensor_bytes: int, rounds: list[tuple[float, int, int]]) -> Cost:
     """The medians of rounds; each is CPU nanoseconds per request, p50 of service times, and p50 of the bare client."""
     cpu_ns = statistics.median(cpu for cpu, _, _ in rounds)
     return Cost(
@@ -206,7 +206,7 @@ def _place() -> Placement:
 
 
 @contextlib.asynccontextmanager
-async def _canned_server(cpus: Sequence[int]) -> AsyncIterator[Mapping[Protocol, Address]]:
+async def _canned_server(cpus: Sequence[int]) -> AsyncIterator[Mapping[WireProtocol, Address]]:
     """Starts the server on those CPUs, or any; gives its addresses."""
     command = (sys.executable, "-m", "perfkit.calibration.canned_server", "--cpus", ",".join(map(str, cpus)))
     async with child_process(command) as server:

@@ -13,7 +13,7 @@ from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoop, SearchLoadSpec, SearchOptions, Shape
-from perfkit.target.address import Protocol
+from perfkit.target.address import WireProtocol
 from perfkit.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class LoadPoint:
     """One load over one protocol in one repetition; `index` counts within a repetition, `number` within the run."""
 
     index: int
-    protocol: Protocol
+    protocol: WireProtocol
     load: LoadPlan
     repetition: int
     number: int

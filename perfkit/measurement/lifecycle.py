@@ -30,7 +30,7 @@ from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.stats.slo import SloLimits
-from perfkit.target.address import Address, Protocol
+from perfkit.target.address import Address, WireProtocol
 from perfkit.target.bundled_server import BundledServer
 from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
@@ -110,7 +110,7 @@ class _Run:
             "source": describe_source(loaded.folder),
             "metric_definitions": METRIC_DEFINITIONS,
         }
-        self._probes: dict[Protocol, ProbeResult] = {}
+        self._probes: dict[WireProtocol, ProbeResult] = {}
         self._points: list[Point] = []
         self._summaries: dict[tuple[str, Load], LoadSummary] = {}
         self._status: Status = "complete"

@@ -16,8 +16,7 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.search.capacity_search import CapacitySearch
-from perfkit.target.address import Address
-from perfkit.target.address import Protocol as WireProtocol
+from perfkit.target.address import Address, WireProtocol
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions

@@ -10,7 +10,7 @@ from perfkit.errors import ErrorKind, ModelMismatchError, PerfkitError, Protocol
 from perfkit.protocol.message import InferRequest
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
-from perfkit.target.address import Address, Protocol
+from perfkit.target.address import Address, WireProtocol
 from perfkit.target.bundled_server import BundledServer, bundled_server
 from perfkit.transport.base import Outcome, Transport
 from perfkit.workload.expectation import Expectation
@@ -24,7 +24,7 @@ _BINARY_EXTENSION = "binary_tensor_data"
 class Target:
     """The target's addresses by protocol, and the bundled server if it was started for the run."""
 
-    addresses: Mapping[Protocol, Address]
+    addresses: Mapping[WireProtocol, Address]
     server: BundledServer | None
 
 

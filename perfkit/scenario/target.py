@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from perfkit.scenario.section import Count, Cpus, Duration, Section, Text
 from perfkit.scenario.telemetry import MetricsUrl
-from perfkit.target.address import Address, Protocol, host_name
+from perfkit.target.address import Address, WireProtocol, host_name
 
 
 def _parse_version(value: object) -> object:
@@ -40,7 +40,7 @@ class Target(Section):
     """The server under test; without `url` perfkit starts the bundled server."""
 
     url: Text | None = None
-    protocols: Annotated[tuple[Protocol, ...], Field(min_length=1)] | None = None
+    protocols: Annotated[tuple[WireProtocol, ...], Field(min_length=1)] | None = None
     model: Text
     version: Annotated[str, BeforeValidator(_parse_version, json_schema_input_type=str | int)] = ""
     engine: Literal["wire", "reference"] = "wire"
@@ -82,7 +82,7 @@ class Target(Section):
         return self
 
     @property
-    def load_protocols(self) -> tuple[Protocol, ...]:
+    def load_protocols(self) -> tuple[WireProtocol, ...]:
         """The protocols over which load is sent, each with load points of its own."""
         if self.url:
             return (Address.parse(self.url).protocol,)

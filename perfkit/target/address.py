@@ -8,12 +8,12 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Literal, Self, TypeAlias
 
-Protocol: TypeAlias = Literal["http", "grpc"]
+WireProtocol: TypeAlias = Literal["http", "grpc"]
 NetworkPath: TypeAlias = Literal["unix socket", "loopback", "network"]
 
 # by the URL standard for http and https, Triton's for grpc, that of a TLS ingress for grpcs
 _DEFAULT_PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 443}
-_SOCKETS: dict[str, Protocol] = {"unix": "grpc", "grpc+unix": "grpc", "http+unix": "http"}
+_SOCKETS: dict[str, WireProtocol] = {"unix": "grpc", "grpc+unix": "grpc", "http+unix": "http"}
 _EXPECTED = "http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 # shorter texts are hardly secrets, and removing them would make messages unreadable
 _MIN_SECRET_CHARACTERS = 4
@@ -37,7 +37,7 @@ class Address:
     `secrets` are texts that `redact` and `sanitize` remove from messages.
     """
 
-    protocol: Protocol
+    protocol: WireProtocol
     host: str
     port: int
     base_path: str = ""
@@ -81,7 +81,7 @@ class Address:
             host = host_name(parts.hostname)
         except ValueError as error:
             raise ValueError(f"{error}, in {shown!r}") from None
-        protocol: Protocol = "grpc" if parts.scheme.startswith("grpc") else "http"
+        protocol: WireProtocol = "grpc" if parts.scheme.startswith("grpc") else "http"
         tls = Tls() if parts.scheme in ("https", "grpcs") else None
         return cls(protocol, host, given_port or _DEFAULT_PORTS[parts.scheme], parts.path.rstrip("/"), tls=tls)
 

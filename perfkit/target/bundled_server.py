@@ -10,7 +10,7 @@ from typing import Any
 
 from perfkit.errors import TargetError
 from perfkit.process.child import NotReadyError, child_process
-from perfkit.target.address import Protocol
+from perfkit.target.address import WireProtocol
 
 _STARTS_WITHIN_S, _STOPS_WITHIN_S = 300, 10
 
@@ -19,7 +19,7 @@ _STARTS_WITHIN_S, _STOPS_WITHIN_S = 300, 10
 class BundledServer:
     """A running server: its URLs by protocol, its description of itself, and a task that waits for its end and says how it ended."""
 
-    urls: dict[Protocol, str]
+    urls: dict[WireProtocol, str]
     description: dict[str, Any]
     ended: "asyncio.Task[str]"
 
@@ -43,7 +43,7 @@ async def bundled_server(
             description = json.loads(await child.read_line(_STARTS_WITHIN_S))
         except NotReadyError as error:
             raise TargetError(f"the bundled server did not start: it {error}") from None
-        urls: dict[Protocol, str] = {
+        urls: dict[WireProtocol, str] = {
             "http": f"http://127.0.0.1:{description['http_port']}",
             "grpc": f"grpc://127.0.0.1:{description['grpc_port']}",
         }
