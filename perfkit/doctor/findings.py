@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Iterator
 
 from perfkit.calibration.cache import CachedCalibration
@@ -33,6 +34,9 @@ class Finding:
     remedy: str
 
 
+_spoils, _disturbs = functools.partial(Finding, Severity.SPOILS), functools.partial(Finding, Severity.DISTURBS)
+
+
 def find_problems(machine: MachineFacts, idle: IdleObservation, calibration: CachedCalibration) -> list[Finding]:
     """The findings about a machine, the severe ones first; `idle` is how it behaved while perfkit only slept."""
     findings = [*_cpu_findings(machine), *_idle_findings(machine, idle), *_limit_findings(machine), *_calibration_findings(calibration)]
@@ -41,44 +45,38 @@ def find_problems(machine: MachineFacts, idle: IdleObservation, calibration: Cac
 
 def _cpu_findings(machine: MachineFacts) -> Iterator[Finding]:
     if machine.cpus == 1:
-        yield Finding(
-            Severity.SPOILS,
+        yield _spoils(
             "CPUs",
             "there is only one CPU, so the load generator and a server on this machine compete for it",
             "measure a server on another machine, or allow this process a second CPU",
         )
     elif machine.cores == 1:
-        yield Finding(
-            Severity.DISTURBS,
+        yield _disturbs(
             "CPUs",
             f"the {machine.cpus} CPUs are threads of one core, so the load generator slows down a server on this machine",
             "allow this process CPUs of two cores, or measure a server on another machine",
         )
     if machine.quota_cpus is not None and machine.quota_cpus < machine.cpus:
-        yield Finding(
-            Severity.DISTURBS,
+        yield _disturbs(
             "CPU quota",
             f"a control group allows {machine.quota_cpus:g} of {machine.cpus} CPUs; once they are used up, everything stops until the"
             " period ends",
             "raise the quota, or assign whole CPUs (cpuset) instead",
         )
     if slow := machine.governors - {"performance"}:
-        yield Finding(
-            Severity.DISTURBS,
+        yield _disturbs(
             "CPU frequency",
             f"the governor is {', '.join(sorted(slow))}: CPUs, and so responses, are slower at low load",
             "sudo cpupower frequency-set -g performance",
         )
     if machine.can_boost:
-        yield Finding(
-            Severity.DISTURBS,
+        yield _disturbs(
             "CPU frequency",
             "boost is on: the clock frequency depends on temperature and on the number of busy cores",
             "disable it when comparing runs, in /sys/devices/system/cpu/cpufreq/boost or intel_pstate/no_turbo",
         )
     if machine.clock_source in _SLOW_CLOCKS:
-        yield Finding(
-            Severity.SPOILS,
+        yield _spoils(
             "clock",
             f"the kernel's clock source is {machine.clock_source}, which takes about a microsecond to read",
             "look in the kernel's log for why tsc was rejected; boot with clocksource=tsc",
@@ -94,15 +92,13 @@ def _idle_findings(machine: MachineFacts, idle: IdleObservation) -> Iterator[Fin
             "end them, or wait; `top` lists them",
         )
     if idle.steal_share > 0.01:
-        yield Finding(
-            Severity.DISTURBS,
+        yield _disturbs(
             "steal",
             f"the host gives {idle.steal_share:.1%} of this machine's CPU time to others",
             "measure on a dedicated machine",
         )
     if idle.throttled_share > 0:
-        yield Finding(
-            Severity.SPOILS,
+        yield _spoils(
             "CPU quota",
             f"a CPU quota stopped this process for {idle.throttled_share:.1%} of the time although it was idle",
             "raise the quota, or end the other processes in its control group",
@@ -116,8 +112,7 @@ def _idle_findings(machine: MachineFacts, idle: IdleObservation) -> Iterator[Fin
             "end other work; for a virtual machine, dedicate cores to its CPUs",
         )
     if machine.swap_used_bytes and machine.memory_available_bytes < _GIB:
-        yield Finding(
-            Severity.SPOILS,
+        yield _spoils(
             "memory",
             f"{machine.swap_used_bytes / _GIB:.1f} GiB are swapped out and only {machine.memory_available_bytes / _GIB:.1f} GiB are available",
             "end the processes that use the memory, so that the server does not wait for swapped pages",
@@ -126,16 +121,14 @@ def _idle_findings(machine: MachineFacts, idle: IdleObservation) -> Iterator[Fin
 
 def _limit_findings(machine: MachineFacts) -> Iterator[Finding]:
     if machine.open_files < _MIN_FILES:
-        yield Finding(
-            Severity.DISTURBS,
+        yield _disturbs(
             "open files",
             f"this process may open {machine.open_files:,} files, enough for about {machine.open_files * 4 // 5:,} connections",
             "run `ulimit -Hn 65536` as root, or set LimitNOFILE= of the service",
         )
     free_ports = None if machine.ephemeral_ports is None else machine.ephemeral_ports - (machine.time_wait_sockets or 0)
     if free_ports is not None and free_ports < _MIN_PORTS:
-        yield Finding(
-            Severity.DISTURBS,
+        yield _disturbs(
             "ports",
             f"{max(free_ports, 0):,} ports are free for new connections to one address: closed connections still hold"
             f" {machine.time_wait_sockets or 0:,} of {machine.ephemeral_ports:,}",
@@ -146,8 +139,7 @@ def _limit_findings(machine: MachineFacts) -> Iterator[Finding]:
 def _calibration_findings(calibration: CachedCalibration) -> Iterator[Finding]:
     if calibration.calibration is None:
         reason = f"the calibration cannot be used ({calibration.unusable})" if calibration.unusable else "there is no calibration"
-        yield Finding(
-            Severity.DISTURBS,
+        yield _disturbs(
             "calibration",
             f"{reason}: results do not show how close the load generator was to its maximum rate, and `workers: auto` means one worker",
             "perfkit calibrate",

@@ -82,7 +82,7 @@ class MachineFacts:
 
 def read_machine_facts(root: pathlib.Path = ROOT) -> MachineFacts:
     """Reads the facts, those in files below `root`."""
-    cpus, sockets = usable_cpus(), read_tcp_sockets(root)
+    cpus = usable_cpus()
     return MachineFacts(
         cpus=len(cpus),
         cores=count_cores(cpus, root),
@@ -94,5 +94,5 @@ def read_machine_facts(root: pathlib.Path = ROOT) -> MachineFacts:
         swap_used_bytes=psutil.swap_memory().used,
         open_files=hard_open_file_limit(),
         ephemeral_ports=count_ephemeral_ports(root),
-        time_wait_sockets=sockets.time_wait,
+        time_wait_sockets=read_tcp_sockets(root).get("tw"),
     )

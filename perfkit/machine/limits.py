@@ -50,10 +50,9 @@ def throttled_ns(cgroups: Sequence[pathlib.Path]) -> list[int]:
 def raise_open_file_limit() -> int:
     """Raises the number of files and sockets that this process may open as far as allowed, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
     return _UNLIMITED_FILES if soft == resource.RLIM_INFINITY else soft
 
 

@@ -1,6 +1,7 @@
 """Readings of how busy this machine and its processes are: CPU time, steal, throttling, context switches, TCP, timers."""
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import pathlib
@@ -63,8 +64,7 @@ class BusyMeter:
     def read(self) -> BusyShares:
         """The shares since the meter was created."""
         start_ns, used_ns, before, throttled_before_ns = self._start
-        elapsed_ns = max(self._clock.now_ns() - start_ns, 1)
-        now = read_cpu_times()
+        elapsed_ns, now = max(self._clock.now_ns() - start_ns, 1), read_cpu_times()
         steal_share = (now.steal_s - before.steal_s) / (now.total_s - before.total_s) if now.total_s > before.total_s else 0.0
         throttled = zip(throttled_ns(self._cgroups), throttled_before_ns, strict=True)
         stopped_ns = max((after_ns - before_ns for after_ns, before_ns in throttled), default=0)
@@ -110,14 +110,13 @@ class MachineCounters:
 def read_machine_counters(root: pathlib.Path = ROOT) -> MachineCounters:
     """Reads the machine's counters; the TCP ones are of this process's network namespace."""
     cpu, tcp, sockets = read_cpu_times(), _read_tcp_counters(root), read_tcp_sockets(root)
-    known = [count for count in (sockets.in_use, sockets.time_wait) if count is not None]
     return MachineCounters(
         cpu_s=cpu.cpu_s,
         steal_s=cpu.steal_s,
         total_s=cpu.total_s,
         tcp_segments_sent=tcp.get("OutSegs"),
         tcp_retransmits=tcp.get("RetransSegs"),
-        tcp_sockets=sum(known) if known else None,
+        tcp_sockets=sum(sockets.values()) if sockets else None,
     )
 
 
@@ -130,27 +129,19 @@ def _read_tcp_counters(root: pathlib.Path) -> dict[str, int]:
     return {}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TcpSockets:
-    """TCP sockets of this process's network namespace, IPv4 and IPv6; None where the system does not report them."""
+def read_tcp_sockets(root: pathlib.Path = ROOT) -> dict[str, int]:
+    """TCP sockets of this process's network namespace: `inuse`, and in TIME_WAIT `tw`; without what the system does not report.
 
-    in_use: int | None
-    time_wait: int | None
-    """Closed connections that still hold their local port."""
-
-
-def read_tcp_sockets(root: pathlib.Path = ROOT) -> TcpSockets:
-    """Reads /proc/net/sockstat, with `TCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1`, and sockstat6, with `TCP6: inuse 1`."""
-    counts: dict[str, list[int]] = {"inuse": [], "tw": []}
+    Read from /proc/net/sockstat, with `TCP: inuse 5 orphan 0 tw 2 alloc 7 mem 1`, and sockstat6, with `TCP6: inuse 1`.
+    """
+    counts: collections.Counter[str] = collections.Counter()
     for name in ("sockstat", "sockstat6"):
         for line in (read_system_file(root / "proc/net" / name) or "").splitlines():
             kind, *fields = line.split()
             if kind in ("TCP:", "TCP6:"):
                 with contextlib.suppress(ValueError):
-                    for key, count in dict(zip(fields[::2], map(int, fields[1::2]), strict=True)).items():
-                        counts.get(key, []).append(count)
-    in_use, time_wait = (sum(values) if values else None for values in counts.values())
-    return TcpSockets(in_use, time_wait)
+                    counts.update(dict(zip(fields[::2], map(int, fields[1::2]), strict=True)))
+    return {key: counts[key] for key in ("inuse", "tw") if key in counts}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def test_tcp_counters_are_read_by_name(write):
     })  # fmt: skip
     counters, sockets = read_machine_counters(root), read_tcp_sockets(root)
     assert (counters.tcp_segments_sent, counters.tcp_retransmits, counters.tcp_sockets) == (1234567, 89, 11)
-    assert (sockets.in_use, sockets.time_wait) == (9, 2)
+    assert sockets == {"inuse": 9, "tw": 2}
 
 
 @pytest.mark.parametrize(
