@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this
 from perfkit.clock import MonotonicClock
 from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.gpu.sampler import GpuSampler
-from perfkit.telemetry.sampler_thread import SamplerThread
+from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
 
 ROOT = pathlib.Path(__file__).parents[1]
 RATE_PER_S, REST_S, BATCH = 20.0, 5.0, 10
@@ -109,7 +109,7 @@ def measure(seconds: float, size: int) -> tuple[GpuFigures, list[Check], Work, l
     thread = SamplerThread("gpus", GpuSampler(RATE_PER_S, clock), clock)
     try:
         if not thread.submit(lambda sampler: sampler.latest()).result(_START_WITHIN_S):
-            raise NotTriedError(" ".join(thread.take_notes().result(_START_WITHIN_S)))
+            raise NotTriedError(" ".join(thread.submit(take_notes).result(_START_WITHIN_S)))
         start_ns = clock.now_ns()
         threading.Event().wait(REST_S)
         end_ns = clock.now_ns()
@@ -120,7 +120,7 @@ def measure(seconds: float, size: int) -> tuple[GpuFigures, list[Check], Work, l
             raise NotTriedError(load.stdout.strip() or "the load could not be run")
         work = Work(**json.loads(load.stdout))
         under_load = thread.submit(lambda sampler: sampler.window(work.start_ns, work.end_ns)).result().summary or ()
-        notes = thread.take_notes().result()
+        notes = thread.submit(take_notes).result()
     finally:
         thread.close(_START_WITHIN_S)
     rest, loaded = max(zip(at_rest, under_load, strict=True), key=lambda pair: pair[1].utilization_mean or 0.0)

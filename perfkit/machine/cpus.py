@@ -41,10 +41,8 @@ def pinned(cpus: tuple[int, ...]) -> Iterator[None]:
 
 def cpu_model(root: pathlib.Path = ROOT) -> str:
     """The CPU's model name."""
-    for line in (read_system_file(root / "proc/cpuinfo") or "").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
+    lines = (read_system_file(root / "proc/cpuinfo") or "").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 def count_cores(cpus: Sequence[int], root: pathlib.Path = ROOT) -> int:

@@ -13,7 +13,7 @@ from perfkit.clock import MonotonicClock
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from perfkit.telemetry.host.generator import GeneratorSampler
 from perfkit.telemetry.messages import FollowWorkers, IntervalTimes, PublishMetrics, Started, TelemetryConfig, WindowReport, WindowRequest
-from perfkit.telemetry.sampler_thread import SamplerThread
+from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
 from perfkit.telemetry.series import Sampler, SamplerReport, Series
 
 if TYPE_CHECKING:
@@ -96,25 +96,26 @@ def _expose(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]]) -> "
 
 
 def _window_report(threads: Sequence[SamplerThread[Any]], request: WindowRequest) -> WindowReport:
-    futures = {thread.name: thread.submit(lambda sampler: sampler.window(request.start_ns, request.end_ns)) for thread in threads}
+    def report(sampler: Sampler[Any]) -> tuple[SamplerReport[Any], list[str]]:
+        return sampler.window(request.start_ns, request.end_ns), take_notes(sampler)
+
+    futures = {thread.name: thread.submit(report) for thread in threads}
     concurrent.futures.wait(futures.values(), _WINDOW_TIMEOUT_S)
-    reports: dict[str, SamplerReport[Any]] = {}
-    notes = []
+    reports, notes, sampler_notes = dict[str, SamplerReport[Any]](), list[str](), list[str]()
     for name, future in futures.items():
         if not future.done():
             notes.append(f"Sampling of {name} hangs: this load point has none of its data.")
         elif (error := future.exception()) is not None:
             notes.append(f"Sampling of {name} failed: {type(error).__name__}: {error}.")
         else:
-            reports[name] = future.result()
-    answering = [thread.take_notes() for thread in threads if thread.name in reports]
-    done, _ = concurrent.futures.wait(answering, _WINDOW_TIMEOUT_S)
-    return WindowReport(reports, (*notes, *(note for future in answering if future in done for note in future.result())))
+            reports[name], taken = future.result()
+            sampler_notes += taken
+    return WindowReport(reports, (*notes, *sampler_notes))
 
 
 def _start_notes(threads: Sequence[SamplerThread[Any]]) -> tuple[str, ...]:
     """The samplers' notes at their start, and a note for each that has not started in time."""
-    futures = {thread.name: thread.take_notes() for thread in threads}
+    futures = {thread.name: thread.submit(take_notes) for thread in threads}
     concurrent.futures.wait(futures.values(), _START_TIMEOUT_S)
     late = [f"Sampling of {name} had not started after {_START_TIMEOUT_S:g} s." for name, future in futures.items() if not future.done()]
     return (*(note for future in futures.values() if future.done() for note in future.result()), *late)

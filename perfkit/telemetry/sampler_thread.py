@@ -16,6 +16,12 @@ _Sampler = TypeVar("_Sampler", bound=Sampler[Any])
 _MIN_INTERVAL_NS = NS_PER_S // 1000
 
 
+def take_notes(sampler: Sampler[Any]) -> list[str]:
+    """The sampler's notes since the previous call."""
+    notes, sampler.notes = sampler.notes, []
+    return notes
+
+
 class SamplerThread(Generic[_Sampler]):
     """Starts a sampler at once. If the sampler raises, which is a bug, it is noted and no longer sampled; the run continues."""
 
@@ -38,15 +44,6 @@ class SamplerThread(Generic[_Sampler]):
 
         self._calls.put(run_call)
         return future
-
-    def take_notes(self) -> "concurrent.futures.Future[list[str]]":
-        """The sampler's notes since the previous call."""
-
-        def take(sampler: _Sampler) -> list[str]:
-            notes, sampler.notes = sampler.notes, []
-            return notes
-
-        return self.submit(take)
 
     def close(self, timeout_s: float) -> None:
         """Ends the thread; one that hangs is abandoned after the timeout."""

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from perfkit.clock import MonotonicClock
-from perfkit.telemetry.sampler_thread import SamplerThread
+from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
 from perfkit.telemetry.series import SamplerReport
 
 WAIT_S = 60
@@ -72,7 +72,7 @@ def test_a_sampler_is_sampled_when_due_and_called_in_between(start):
 def test_a_sampler_without_a_source_is_not_sampled(start):
     sampler = RecordingSampler(starts=False)
     thread = start(sampler)
-    assert thread.take_notes().result(WAIT_S) == []
+    assert thread.submit(take_notes).result(WAIT_S) == []
     thread.close(WAIT_S)
     assert sampler.calls == ["start", "close"]
 
@@ -83,9 +83,9 @@ def test_a_sampler_that_raises_is_noted_and_no_longer_sampled(start, broken):
     thread = start(sampler)
     notes: list[str] = []
     while not notes:
-        notes = thread.take_notes().result(WAIT_S)
+        notes = thread.submit(take_notes).result(WAIT_S)
     assert notes == [f"Sampling of thing failed and has ended: ValueError: {broken} failed."]
-    assert thread.take_notes().result(WAIT_S) == []
+    assert thread.submit(take_notes).result(WAIT_S) == []
     thread.close(WAIT_S)
     assert sampler.calls.count(broken) == 1
 

@@ -3,6 +3,7 @@
 A query never raises: each refusal becomes a note, a sentence that is reported once.
 """
 
+import contextlib
 import enum
 import threading
 from collections.abc import Callable, Sequence
@@ -15,8 +16,8 @@ _MAX_INSTANCES = 16
 
 
 class _Refusal(enum.Enum):
-    UNSUPPORTED = "unsupported"
-    FORBIDDEN = "forbidden"
+    UNSUPPORTED = "the driver does not report"
+    FORBIDDEN = "this user has no permission to read"
     FAILED = "failed"
     LOST = "lost"
 
@@ -44,9 +45,8 @@ class Gpu:
         self.memory_total_bytes = self._read_once("its memory size", lambda: int(nvml.nvmlDeviceGetMemoryInfo(handle).total))
         self.fast_queries = [memory_query(nvml, handle)] if parent else fast_queries(nvml, handle, wall_us)
         self.slow_queries = [] if parent else slow_queries(nvml, handle)
-        self._process_calls: list[Callable[[Any], Any]] = []
-        if parent is None:
-            self._process_calls = [nvml.nvmlDeviceGetComputeRunningProcesses_v3, nvml.nvmlDeviceGetComputeRunningProcesses_v2]
+        process_calls = [nvml.nvmlDeviceGetComputeRunningProcesses_v3, nvml.nvmlDeviceGetComputeRunningProcesses_v2]
+        self._process_calls: list[Callable[[Any], Any]] = [] if parent else process_calls
 
     @property
     def title(self) -> str:
@@ -88,10 +88,9 @@ class Gpu:
     def take_notes(self) -> list[str]:
         """The notes since the previous call, with one sentence for all unsupported quantities and one for all forbidden ones."""
         with self._note_lock:
-            if titles := self._unreadable.pop(_Refusal.UNSUPPORTED, None):
-                self.notes.append(f"{self.title}: the driver does not report {', '.join(titles)}; everything else is sampled.")
-            if titles := self._unreadable.pop(_Refusal.FORBIDDEN, None):
-                self.notes.append(f"{self.title}: this user has no permission to read {', '.join(titles)}; everything else is sampled.")
+            for refusal in (_Refusal.UNSUPPORTED, _Refusal.FORBIDDEN):
+                if titles := self._unreadable.pop(refusal, None):
+                    self.notes.append(f"{self.title}: {refusal.value} {', '.join(titles)}; everything else is sampled.")
             taken, self.notes = self.notes, []
         return taken
 
@@ -169,10 +168,8 @@ class NvmlDriver:
 
     def close(self) -> None:
         """Closes NVML; a failure to do so has no consequence."""
-        try:
+        with contextlib.suppress(self._nvml.NVMLError):
             self._nvml.nvmlShutdown()
-        except self._nvml.NVMLError:
-            return
 
 
 class NoDriverError(Exception):

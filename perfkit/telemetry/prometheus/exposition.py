@@ -29,7 +29,8 @@ class LiveRun(Collector):
     def __init__(self, latest: Callable[[], Iterable[Series]]) -> None:
         self._latest = latest
         self._published: dict[str, Sequence[LiveMetric]] = {}
-        self._times = _LiveTimes()
+        self._timed, self._newest_second = 0, (-1, -1)
+        self._parts: dict[str, list[BucketCounts]] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -38,9 +39,15 @@ class LiveRun(Collector):
         self._published = {**self._published, key: metrics}
 
     def add_times(self, interval: IntervalTimes) -> None:
-        """Adds one worker's times of one second."""
-        self._times.add(interval)
-        self.publish("times", self._times.metrics())
+        """Adds one worker's times of one second; the newest second's are merged and published."""
+        self._timed += interval.times["service_time"].count
+        second = (interval.point, interval.index)
+        if second > self._newest_second:
+            self._newest_second, self._parts = second, {}
+        if second == self._newest_second:
+            for name, counts in interval.times.items():
+                self._parts.setdefault(name, []).append(counts)
+        self.publish("times", self._time_metrics())
 
     def collect(self) -> Iterator[Metric]:
         """The families of all metrics, as a `prometheus_client` registry asks for them."""
@@ -62,24 +69,7 @@ class LiveRun(Collector):
         """All metrics in the text format."""
         return prometheus_client.generate_latest(self._registry)
 
-
-class _LiveTimes:
-    """Request times of the newest second, merged from the workers' parts."""
-
-    def __init__(self) -> None:
-        self._timed = 0
-        self._newest = (-1, -1)
-        self._parts: dict[str, list[BucketCounts]] = {}
-
-    def add(self, interval: IntervalTimes) -> None:
-        self._timed += interval.times["service_time"].count
-        if (interval.point, interval.index) > self._newest:
-            self._newest, self._parts = (interval.point, interval.index), {}
-        if (interval.point, interval.index) == self._newest:
-            for name, counts in interval.times.items():
-                self._parts.setdefault(name, []).append(counts)
-
-    def metrics(self) -> list[LiveMetric]:
+    def _time_metrics(self) -> list[LiveMetric]:
         documentation = "Requests of the measured windows whose times are recorded."
         metrics = [LiveMetric("requests_timed_total", documentation, "counter", {}, self._timed)]
         for name, parts in self._parts.items():

@@ -32,9 +32,8 @@ class ServerStatisticsSampler:
         self._config, self._clock, self._make = config, clock, make
         self._runner = asyncio.Runner()
         self._transport: Transport | None = None
-        names = (*(f"server_{name}" for name in _TIMES), "server_answers_per_s", "server_mean_batch")
-        units = (*("ns" for _ in _TIMES), "per_s", "count")
-        self._buffers = {name: SeriesBuffer(name, unit) for name, unit in zip(names, units, strict=True)}
+        units = {f"server_{name}": "ns" for name in _TIMES} | {"server_answers_per_s": "per_s", "server_mean_batch": "count"}
+        self._buffers = {name: SeriesBuffer(name, unit) for name, unit in units.items()}
         self._previous: tuple[int, ModelStatistics] | None = None
         self._resets_ns: list[int] = []
         self._has_failed = False
@@ -50,8 +49,7 @@ class ServerStatisticsSampler:
     def sample(self) -> int:
         """See `Sampler.sample`."""
         now_ns = self._clock.now_ns()
-        statistics = self._read()
-        if statistics is not None:
+        if (statistics := self._read()) is not None:
             self._add(now_ns, statistics)
         return now_ns + self._config.interval_ns
 
