@@ -40,8 +40,7 @@ def prepare_verdict_outputs(options: argparse.Namespace) -> None:
 
 def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> None:
     """Write the requested outputs; annotations go to stdout, or to stderr if stdout is JSON. Raises UsageError."""
-    from perfkit.report.github import append_summary, render_annotations
-    from perfkit.report.junit import render_junit
+    from perfkit.report.ci import append_summary, render_annotations, render_junit
     from perfkit.report.verdict import render_verdict_markdown
 
     for name, render in (("junit", render_junit), ("markdown", render_verdict_markdown)):

@@ -1,8 +1,10 @@
 """Trends: one metric over many results, its steps, and the commits of the steps. Pure."""
 
 import dataclasses
+import itertools
 import json
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -75,6 +77,12 @@ def _step(trend: Trend, index: int, shift: float, p: float) -> Step:
     return Step(
         index, after.commit, before.commit, after.started_at, math.exp(shift), (shift > 0) == (trend.unit == "ns"), p, tuple(changed)
     )
+
+
+def trend_levels(trend: Trend, steps: Sequence[Step]) -> list[tuple[int, int, float]]:
+    """The levels between the steps: the first index, the index behind the last one, and the geometric mean of the values there."""
+    ends = (0, *(step.index for step in steps), len(trend.values))
+    return [(start, end, statistics.geometric_mean(trend.values[start:end])) for start, end in itertools.pairwise(ends)]
 
 
 def steps_json(trends: Sequence[tuple[Trend, Sequence[Step]]]) -> str:

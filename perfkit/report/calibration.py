@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfkit.calibration.model import Calibration, Cost, parse_calibration
+from perfkit.report.render import render_text
 from perfkit.report.table import MISSING, Column, Table
-from perfkit.report.text import render_text
-from perfkit.result.model import Distribution
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 
@@ -23,25 +22,21 @@ def calibration_table(calibration: Calibration) -> Table:
     """One row per protocol and tensor size."""
     columns = (
         Column("protocol", "protocol"),
-        Column("tensors", "tensors", is_right=True),
+        Column("tensors", "tensors", "figure", _size),
         Column("cpu_ns_per_request", "CPU per request", "duration_ns"),
         Column("ceiling_per_s", "ceiling of a worker", "rate_per_s"),
         Column("service_time_p50_ns", "p50", "duration_ns"),
         Column("bare_p50_ns", "bare p50", "duration_ns"),
         Column("overhead_p50_ns", "overhead", "duration_ns"),
     )
-    rows = tuple((cost.protocol, _size(cost), *(getattr(cost, column.key) for column in columns[2:])) for cost in calibration.costs)
     note = "ceiling in a closed loop; overhead of p50 against a bare blocking socket, one request in flight"
-    return Table("calibration", "Calibration", columns, rows, note)
+    return Table.of("calibration", "Calibration", columns, calibration.costs, note)
 
 
 def print_calibration(calibration: Calibration) -> None:
     """Prints the costs, the start delay and the timers' precision on stdout."""
-    lines = [
-        f"start delay at {format_rate_per_s(calibration.start_delay_rate_per_s)}: {_percentiles(calibration.start_delay_ns)}",
-        f"timers late by: {_percentiles(calibration.timer_late_ns)}",
-        f"resolution of the clock: {format_duration_ns(calibration.clock_resolution_ns)}",
-    ]
+    lines = [f"{name}: {percentiles}" for name, percentiles in _delays(calibration)]
+    lines.append(f"resolution of the clock: {format_duration_ns(calibration.clock_resolution_ns)}")
     sys.stdout.write("\n".join([f"\n{render_text(calibration_table(calibration))}", *lines, ""]))
     sys.stdout.flush()
 
@@ -52,8 +47,7 @@ def calibration_facts(calibration: Calibration) -> Iterator[tuple[str, str]]:
         cpu, overhead = format_duration_ns(cost.cpu_ns_per_request), format_duration_ns(cost.overhead_p50_ns)
         ceiling = f"at most {format_rate_per_s(cost.ceiling_per_s)} per worker"
         yield f"{cost.protocol}, {_size(cost)}", f"{ceiling}: {cpu} of CPU time per request; overhead of p50 {overhead}"
-    yield f"start delay at {format_rate_per_s(calibration.start_delay_rate_per_s)}", _percentiles(calibration.start_delay_ns)
-    yield "timers late by", _percentiles(calibration.timer_late_ns)
+    yield from _delays(calibration)
     yield "measured at", calibration.measured_at
 
 
@@ -67,6 +61,9 @@ def _size(cost: Cost) -> str:
     return f"{cost.tensor_bytes:,} bytes"
 
 
-def _percentiles(distribution: Distribution) -> str:
-    figures = (("p50", distribution.p50), ("p99", distribution.p99), ("max", distribution.max))
-    return ", ".join(f"{name} {MISSING if value_ns is None else format_duration_ns(value_ns)}" for name, value_ns in figures)
+def _delays(calibration: Calibration) -> Iterator[tuple[str, str]]:
+    rate = format_rate_per_s(calibration.start_delay_rate_per_s)
+    for name, distribution in ((f"start delay at {rate}", calibration.start_delay_ns), ("timers late by", calibration.timer_late_ns)):
+        values = {percentile: getattr(distribution, percentile) for percentile in ("p50", "p99", "max")}
+        texts = (f"{percentile} {MISSING if value is None else format_duration_ns(value)}" for percentile, value in values.items())
+        yield name, ", ".join(texts)

@@ -20,14 +20,14 @@ _LONGEST_VALUE = 60
 def comparison_table(compared: ResultComparison) -> Table:
     """One row per load point and metric: each result's figure, with its change from the first."""
     numbers = range(1, len(compared.sides) + 1)
-    columns = (Column("load_point", "load point"), Column("metric", "metric"), *(Column(str(n), f"[{n}]", is_right=True) for n in numbers))
+    columns = (Column("load_point", "load point"), Column("metric", "metric"), *(Column(str(n), f"[{n}]", "figure") for n in numbers))
     rows = tuple((row.load_point, row.metric, *_cells(row)) for row in compared.rows)
     return Table("comparison", "Figures", columns, rows)
 
 
 def comparison_text(compared: ResultComparison) -> str:
     """For a terminal: what differs first, then the figures."""
-    from perfkit.report.text import render_text
+    from perfkit.report.render import render_text
 
     lines = [f"[{number}] {_side(side)}" for number, side in enumerate(compared.sides, 1)]
     differences = [f"  {line}" for line in _differences(compared)]
@@ -38,14 +38,14 @@ def comparison_text(compared: ResultComparison) -> str:
 
 def comparison_markdown(compared: ResultComparison) -> str:
     """GitHub Markdown."""
-    from perfkit.report.markdown import render_markdown
+    from perfkit.report.render import render_markdown
 
     return render_markdown(_page(compared))
 
 
 def comparison_html(compared: ResultComparison) -> str:
     """One HTML document that needs nothing else."""
-    from perfkit.report.html import render_html
+    from perfkit.report.render import render_html
 
     return render_html(_page(compared))
 

@@ -1,11 +1,9 @@
 """The history's time series and their steps: as a picture, and in words."""
 
-import itertools
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from perfkit.history.trend import Step, Trend
+from perfkit.history.trend import Step, Trend, trend_levels
 from perfkit.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -66,9 +64,10 @@ def _figure(trends: TrendSteps) -> "Figure":
         scale = 1.0 if trend.unit == "per_s" else NS_PER_S / 1000
         values = [value / scale for value in trend.values]
         panel.plot(range(1, len(values) + 1), values, color=BLUE, marker="o", ms=3, lw=0.8, alpha=0.9, gid=f"trend-{number}")
-        for start, end in itertools.pairwise((0, *(step.index for step in steps), len(values))):
-            level = statistics.geometric_mean(values[start:end])
-            panel.plot((start + 0.5, end + 0.5), (level, level), color=VERMILLION, lw=1.0, alpha=0.7, gid=f"level-{number}-{start}")
+        for start, end, level in trend_levels(trend, steps):
+            panel.plot(
+                (start + 0.5, end + 0.5), (level / scale, level / scale), color=VERMILLION, lw=1.0, alpha=0.7, gid=f"level-{number}-{start}"
+            )
         for step in steps:
             panel.axvline(step.index + 0.5, color=VERMILLION, lw=1.2, gid=f"step-{number}-{step.index}")
             label = f" {_short(step.commit)} {100 * (step.ratio - 1):+.0f} % "
@@ -77,10 +76,8 @@ def _figure(trends: TrendSteps) -> "Figure":
         for index in range(1, len(values)):
             if trend.entries[index].fingerprint != trend.entries[index - 1].fingerprint:
                 panel.axvline(index + 0.5, color=MUTED, lw=0.8, ls=":", gid=f"environment-{number}-{index}")
-        panel.set_title(trend.title)
-        panel.set_ylabel("per second" if trend.unit == "per_s" else "ms")
-        panel.set_ylim(0, max(values) * 1.15)
-        panel.set_xlim(0.5, len(values) + 0.5)
+        panel.set(title=trend.title, ylabel="per second" if trend.unit == "per_s" else "ms")
+        panel.set(ylim=(0, max(values) * 1.15), xlim=(0.5, len(values) + 0.5))
         panel.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
     panels[-1].set_xlabel("results in order of time; orange: levels, and steps with their commits; dotted: the environment changed")
     return figure

@@ -8,7 +8,7 @@ from perfkit.errors import ResultError
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, plan_document
 from perfkit.report.page import Bullets, Figure, Page, Section, write_files
 from perfkit.report.plan_tables import exhaustion_date, plan_tables
-from perfkit.report.table import render_csv
+from perfkit.report.render import render_csv
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.slo import SloLimits
 from perfkit.units import format_duration_ns, format_rate_per_s
@@ -70,9 +70,8 @@ def check_plan_folder(folder: pathlib.Path) -> None:
 
 def write_plan(plan: CapacityPlan, folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes the plan as HTML, Markdown and JSON, and its tables as CSV and JSON; replaces an earlier plan. Raises ResultError."""
-    from perfkit.report.html import render_html
-    from perfkit.report.markdown import render_markdown
     from perfkit.report.plan_plots import render_plan_plots
+    from perfkit.report.render import render_html, render_markdown
 
     check_plan_folder(folder)
     plots = render_plan_plots(plan)

@@ -10,13 +10,28 @@ from matplotlib.figure import Figure
 
 from perfkit.plan.evidence import KEPT_UP
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
-from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, VERMILLION, WIDTH_IN, legend_key, render_svgs, scale_times
+from perfkit.report.plots import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    NS_PER_MS,
+    NUMBERS,
+    VERMILLION,
+    WIDTH_IN,
+    add_legend,
+    legend_key,
+    plot_series,
+    render_svgs,
+    scale_times,
+)
 from perfkit.stats.usl import FURTHEST, UslFit
 from perfkit.stats.validation import MEAN_WITHIN, P99_WITHIN
 
 _COLOUR_OF = {"p50": BLUE, "p95": GREEN, "p99": VERMILLION}
 _PANELS_PER_ROW, _PANEL_IN = 2, 3.5
 _FAN_DAYS_AT_LEAST = 30
+_RATE = "arrival rate (requests per second)"
 
 
 def render_plan_plots(plan: CapacityPlan) -> dict[str, str]:
@@ -49,15 +64,16 @@ def rate_figure(plan: CapacityPlan) -> Figure | None:
             panel.axvline(one.capacity.per_s, color=MUTED, lw=1, gid="capacity")
         if values_ms:
             scale_times(panel, min(values_ms), max([*values_ms, *limits_ms]))
-        panel.set_title(one.name)
-        panel.set_xlabel("arrival rate (requests per second)")
-        panel.set_ylabel("response time (ms)")
+        panel.set(title=one.name, xlabel=_RATE, ylabel="response time (ms)")
         panel.set_xlim(0, max(point.rate_per_s for point in one.points) * 1.06)
         panel.xaxis.set_major_formatter(NUMBERS)
-    handles = [legend_key(color=colour, marker="o", label=name) for name, colour in _COLOUR_OF.items()]
-    handles += [legend_key(color=INK, lw=1, ls="--", label="SLO"), legend_key(color=MUTED, lw=6, alpha=0.3, label="capacity")]
-    handles.append(legend_key(color=MUTED, marker="o", mfc="white", ls="", label="did not keep up"))
-    figure.legend(handles=handles, loc="outside right upper")
+    add_legend(
+        figure,
+        *(legend_key(color=colour, marker="o", label=name) for name, colour in _COLOUR_OF.items()),
+        legend_key(color=INK, lw=1, ls="--", label="SLO"),
+        legend_key(color=MUTED, lw=6, alpha=0.3, label="capacity"),
+        legend_key(color=MUTED, marker="o", mfc="white", ls="", label="did not keep up"),
+    )
     return figure
 
 
@@ -70,8 +86,7 @@ def _draw_curve(panel: Axes, one: ConfigurationPlan, name: str, colour: str) -> 
     ]
     for has_kept_up, face in ((True, colour), (False, "white")):
         points = [(rate_per_s, value_ms) for rate_per_s, value_ms, kept_up in measured if kept_up is has_kept_up]
-        if points:
-            panel.plot(*zip(*points, strict=True), color=colour, marker="o", mfc=face, ls="", gid=f"measured-{name}-{has_kept_up}")
+        plot_series(panel, points, color=colour, marker="o", mfc=face, ls="", gid=f"measured-{name}-{has_kept_up}")
     curve = one.curves.get(name)
     values_ms = [value_ms for _, value_ms, kept_up in measured if kept_up]
     if curve is None:
@@ -94,33 +109,27 @@ def throughput_figure(plan: CapacityPlan) -> Figure | None:
     for one, panel in zip(planned, panels, strict=True):
         concurrencies = [point.concurrency for point in one.closed]
         panel.plot(concurrencies, [point.throughput_per_s for point in one.closed], color=BLUE, marker="o", ls="", gid="measured")
-        highest = max(point.throughput_per_s for point in one.closed)
+        lowest, largest = min(concurrencies), max(concurrencies)
         if isinstance(one.usl, UslFit):
-            for low, high, style in (
-                (min(concurrencies), max(concurrencies), "-"),
-                (max(concurrencies), FURTHEST * max(concurrencies), ":"),
-            ):
+            for low, high, style in ((lowest, largest, "-"), (largest, FURTHEST * largest, ":")):
                 n = np.linspace(low, high, 80)
                 panel.plot(n, [one.usl.throughput_per_s(float(at)) for at in n], color=VERMILLION, ls=style, gid=f"law{style}")
             if one.usl.peak:
                 panel.axvspan(one.usl.peak.low, one.usl.peak.high, color=MUTED, alpha=0.15, lw=0)
         if one.bounds:
-            n = np.linspace(min(concurrencies), max(concurrencies), 80)
+            n = np.linspace(lowest, largest, 80)
             panel.plot(n, [one.bounds.throughput_per_s(float(at)) for at in n], color=MUTED, lw=0.8, ls="--", gid="bound")
-        panel.set_title(one.name)
-        panel.set_xlabel("concurrency (requests in flight)")
-        panel.set_ylabel("ok answers per second")
-        panel.set_ylim(0, highest * 1.12)
-        panel.set_xlim(0, None)
+        panel.set(title=one.name, xlabel="concurrency (requests in flight)", ylabel="ok answers per second")
+        panel.set(ylim=(0, max(point.throughput_per_s for point in one.closed) * 1.12), xlim=(0, None))
         panel.yaxis.set_major_formatter(NUMBERS)
-    handles = [
+    add_legend(
+        figure,
         legend_key(color=BLUE, marker="o", ls="", label="measured"),
         legend_key(color=VERMILLION, label="scalability law"),
         legend_key(color=VERMILLION, ls=":", label="extrapolated"),
         legend_key(color=MUTED, lw=0.8, ls="--", label="bound min(N/R₁, X_max)"),
         legend_key(color=MUTED, lw=6, alpha=0.3, label="peak, 95 % interval"),
-    ]
-    figure.legend(handles=handles, loc="outside right upper")
+    )
     return figure
 
 
@@ -134,19 +143,15 @@ def latency_throughput_figure(plan: CapacityPlan) -> Figure | None:
             values = [
                 (point.throughput_per_s, point.percentiles_ns[name] / NS_PER_MS) for point in one.points if name in point.percentiles_ns
             ]
-            if values:
-                panel.plot(*zip(*values, strict=True), color=colour, ls=style, marker="o", gid=f"{name}-{one.name}")
-                times_ms += [value for _, value in values]
+            plot_series(panel, values, color=colour, ls=style, marker="o", gid=f"{name}-{one.name}")
+            times_ms += [value for _, value in values]
         handles.append(legend_key(color=colour, marker="o", label=one.name))
     if not times_ms:
         return None
     scale_times(panel, min(times_ms), max(times_ms))
-    panel.set_xlim(0, None)
+    panel.set(xlim=(0, None), xlabel="throughput (ok answers per second)", ylabel="response time (ms)")
     panel.xaxis.set_major_formatter(NUMBERS)
-    panel.set_xlabel("throughput (ok answers per second)")
-    panel.set_ylabel("response time (ms)")
-    handles += [legend_key(color=MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
-    figure.legend(handles=handles, loc="outside right upper")
+    add_legend(figure, *handles, legend_key(color=MUTED, ls="-", label="p50"), legend_key(color=MUTED, ls="--", label="p99"))
     return figure
 
 
@@ -159,31 +164,23 @@ def gpu_figure(plan: CapacityPlan) -> Figure | None:
         return None
     figure = Figure(figsize=(WIDTH_IN, 3.2), layout="constrained")
     busy, power, energy = figure.subplots(1, 3)
+    handles, has_idle = [], False
     for index, one in enumerate(planned):
         colour = f"C{index}"
+        above_idle = [(p.rate_per_s, p.energy.above_idle_j) for p in one.points if p.energy and p.energy.above_idle_j is not None]
         series = (
             (busy, [(p.rate_per_s, 100 * p.gpu_utilization) for p in one.points if p.gpu_utilization is not None], "-", "utilization"),
             (power, [(p.rate_per_s, p.power_w) for p in one.points if p.power_w is not None], "-", "power"),
             (energy, [(p.rate_per_s, p.energy.gross_j) for p in one.points if p.energy], "-", "energy"),
-            (
-                energy,
-                [(p.rate_per_s, p.energy.above_idle_j) for p in one.points if p.energy and p.energy.above_idle_j is not None],
-                "--",
-                "idle",
-            ),
+            (energy, above_idle, "--", "idle"),
         )
         for panel, values, style, name in series:
-            if values:
-                panel.plot(*zip(*values, strict=True), color=colour, marker="o", ls=style, gid=f"{name}-{one.name}")
+            plot_series(panel, values, color=colour, marker="o", ls=style, gid=f"{name}-{one.name}")
+        handles.append(legend_key(color=colour, marker="o", label=one.name))
+        has_idle = has_idle or bool(above_idle)
     for panel, title in ((busy, "GPU busy (% of time)"), (power, "power (W)"), (energy, "energy per inference (J)")):
-        panel.set_title(title)
-        panel.set_xlabel("arrival rate (requests per second)")
-        panel.set_xlim(0, None)
-        panel.set_ylim(0, None)
-    handles = [legend_key(color=f"C{index}", marker="o", label=one.name) for index, one in enumerate(planned)]
-    if any(p.energy and p.energy.above_idle_j is not None for one in planned for p in one.points):
-        handles.append(legend_key(color=MUTED, ls="--", label="above idle"))
-    figure.legend(handles=handles, loc="outside right upper")
+        panel.set(title=title, xlabel=_RATE, xlim=(0, None), ylim=(0, None))
+    add_legend(figure, *handles, *([legend_key(color=MUTED, ls="--", label="above idle")] if has_idle else []))
     return figure
 
 
@@ -212,18 +209,16 @@ def forecast_figure(plan: CapacityPlan) -> Figure | None:
             panel.annotate(name, place, xycoords=("data", "axes fraction"), **style)
     if forecast.days < ahead:
         panel.axvspan(dates[-1] + forecast.days, days[-1], color=MUTED, alpha=0.08, lw=0)
-    panel.set_ylim(0, None)
-    panel.set_xlim(dates[0], days[-1])
+    panel.set(ylim=(0, None), xlim=(dates[0], days[-1]), ylabel="daily peak (per second)")
     panel.yaxis.set_major_formatter(NUMBERS)
-    panel.set_ylabel("daily peak (per second)")
-    handles = [
+    add_legend(
+        figure,
         legend_key(color=INK, lw=1, label="measured peaks"),
         legend_key(color=BLUE, label="forecast, P50"),
         legend_key(color=BLUE, lw=6, alpha=0.25, label="P10 to P90"),
         legend_key(color=VERMILLION, lw=1, ls="--", label="capacity less headroom"),
         legend_key(color=MUTED, lw=6, alpha=0.15, label="beyond the history's length"),
-    ]
-    figure.legend(handles=handles, loc="outside right upper")
+    )
     return figure
 
 
@@ -236,17 +231,18 @@ def held_out_figure(plan: CapacityPlan) -> Figure | None:
     for (one, validation), panel in zip(planned, panels, strict=True):
         for figure_name, colour, marker, allowed in (("mean", BLUE, "o", MEAN_WITHIN), ("p99", VERMILLION, "s", P99_WITHIN)):
             values = [(held.rate_per_s, 100 * held.error) for held in validation.errors if held.figure == figure_name]
-            if values:
-                panel.plot(*zip(*values, strict=True), color=colour, marker=marker, ls="", gid=f"error-{figure_name}")
-                for share in (-allowed, allowed):
-                    panel.axhline(100 * share, color=colour, lw=0.8, ls=":")
+            plot_series(panel, values, color=colour, marker=marker, ls="", gid=f"error-{figure_name}")
+            for share in (-allowed, allowed) if values else ():
+                panel.axhline(100 * share, color=colour, lw=0.8, ls=":")
         panel.axhline(0, color=INK, lw=0.8)
-        panel.set_title(f"{one.name}: {validation.model.split(',')[0]}, {'holds' if validation.is_accepted else 'rejected'}")
-        panel.set_xlabel("arrival rate (requests per second)")
-        panel.set_ylabel("predicted − measured (%)")
-    handles = [legend_key(color=BLUE, marker="o", ls="", label="mean"), legend_key(color=VERMILLION, marker="s", ls="", label="p99")]
-    handles.append(legend_key(color=MUTED, lw=0.8, ls=":", label="allowed"))
-    figure.legend(handles=handles, loc="outside right upper")
+        title = f"{one.name}: {validation.model.split(',')[0]}, {'holds' if validation.is_accepted else 'rejected'}"
+        panel.set(title=title, xlabel=_RATE, ylabel="predicted − measured (%)")
+    add_legend(
+        figure,
+        legend_key(color=BLUE, marker="o", ls="", label="mean"),
+        legend_key(color=VERMILLION, marker="s", ls="", label="p99"),
+        legend_key(color=MUTED, lw=0.8, ls=":", label="allowed"),
+    )
     return figure
 
 
@@ -272,13 +268,11 @@ def front_figure(plan: CapacityPlan) -> Figure | None:
         return None
     panel.plot(*zip(*sorted(front), strict=True), color=MUTED, lw=1, zorder=1, gid="front")
     scale_times(panel, min(times_ms), max(times_ms))
-    panel.set_xlim(0, None)
     panel.xaxis.set_major_formatter(NUMBERS)
-    currency = next((one.currency for one in plan.configurations if one.currency), "")
-    panel.set_xlabel(f"cost per hour{f' ({currency})' if currency else ''}" if plan.compares_costs else "replicas")
-    panel.set_ylabel(f"expected {plan.chosen.slo_percentile.replace('_', '.')} (ms)")
-    handles.append(legend_key(color=MUTED, lw=1, marker="o", mfc=MUTED, ms=5, label="on the front"))
-    figure.legend(handles=handles, loc="outside right upper")
+    currency = next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
+    cost = f"cost per hour{currency}" if plan.compares_costs else "replicas"
+    panel.set(xlim=(0, None), xlabel=cost, ylabel=f"expected {plan.chosen.slo_percentile.replace('_', '.')} (ms)")
+    add_legend(figure, *handles, legend_key(color=MUTED, lw=1, marker="o", mfc=MUTED, ms=5, label="on the front"))
     return figure
 
 

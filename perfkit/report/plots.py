@@ -66,14 +66,19 @@ def render_svg(figure: Figure, name: str) -> str:
 
 
 def plot_series(panel: Axes, values: Sequence[tuple[float, float]], **style: Any) -> None:
-    """Draws a line through the values, if there are any; a single one is a dot."""
+    """Draws a line through the values, if there are any; without a marker of its own, a single value is a dot."""
     if values:
-        panel.plot(*zip(*values, strict=True), marker="o" if len(values) == 1 else None, **style)
+        panel.plot(*zip(*values, strict=True), **{"marker": "o" if len(values) == 1 else None, **style})
 
 
 def legend_key(**style: Any) -> Line2D:
     """A line for a legend alone."""
     return Line2D([], [], **style)
+
+
+def add_legend(figure: Figure, *keys: Line2D) -> None:
+    """Adds a legend to the right of the panels."""
+    figure.legend(handles=keys, loc="outside right upper")
 
 
 def scale_times(panel: Axes, lowest: float, highest: float) -> None:

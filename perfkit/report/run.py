@@ -9,6 +9,7 @@ from rich.text import Text
 
 from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section, write_files
+from perfkit.report.render import console, render_text
 from perfkit.report.run_tables import (
     failures_table,
     gpu_table,
@@ -21,7 +22,6 @@ from perfkit.report.run_tables import (
 )
 from perfkit.report.search import probes_table
 from perfkit.report.table import MISSING
-from perfkit.report.text import console, render_text
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE
@@ -81,8 +81,7 @@ _SCHEMA_KEYS = ("schema", "schema_version")
 
 def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes `report.html`, `report.md` and `plots/*.svg` into a result folder; raises ResultError."""
-    from perfkit.report.html import render_html
-    from perfkit.report.markdown import render_markdown
+    from perfkit.report.render import render_html, render_markdown
     from perfkit.report.run_plots import render_plots
     from perfkit.report.timeline import read_timeline
 

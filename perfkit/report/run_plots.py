@@ -18,6 +18,7 @@ from perfkit.report.plots import (
     NUMBERS,
     VERMILLION,
     WIDTH_IN,
+    add_legend,
     legend_key,
     plot_series,
     render_svgs,
@@ -84,13 +85,11 @@ def percentile_figure(points: Sequence[Point], histograms: Sequence[BucketCounts
         panel, marker = panels[protocols.index(point.protocol)], "." if len(steps) == 1 else None
         panel.plot(steps, values_ms, color=colours[point.load.level], marker=marker, ms=6, gid=f"percentiles-{_id(point)}")
     for panel, protocol in zip(panels, protocols, strict=True):
-        panel.set_xscale("log")
-        panel.set_xlim(1, furthest * 1.08)
+        panel.set(xscale="log", xlim=(1, furthest * 1.08))
         panel.xaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if tick <= furthest * 1.08]))
         panel.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: _TICKS.get(round(tick), "")))
         panel.xaxis.set_minor_locator(NullLocator())
-        panel.set_title(protocol)
-        panel.set_xlabel("percentile")
+        panel.set(title=protocol, xlabel="percentile")
     scale_times(panels[0], lowest, highest)
     panels[0].set_ylabel(f"{points[0].times_name} (ms)")
     amounts = {point.load.level: point.load.amount for point, histogram in zip(points, histograms, strict=True) if histogram.count}
@@ -111,25 +110,17 @@ def load_figure(points: Sequence[Point]) -> Figure:
         rates = [point.throughput_per_s for point in own]
         throughput.plot(levels, rates, color=colour, marker=marker, ms=4.5, gid=f"throughput-{protocol}")
         for name, style in (("p50", "-"), ("p99", "--")):
-            times.plot(
-                levels,
-                [_milliseconds(point, name) for point in own],
-                color=colour,
-                marker=marker,
-                ms=4.5,
-                ls=style,
-                gid=f"{name}-{protocol}",
-            )
-        _mark_invalid(throughput, own, rates, colour, marker)
+            values_ms = [_milliseconds(point, name) for point in own]
+            times.plot(levels, values_ms, color=colour, marker=marker, ms=4.5, ls=style, gid=f"{name}-{protocol}")
+        invalid = [(point.load.level, point.throughput_per_s) for point in own if not point.valid]
+        plot_series(throughput, invalid, color=colour, marker=marker, mfc="white", ms=4.5, ls="")
     for panel in (throughput, times):
         panel.set_xlabel("concurrency (requests in flight)" if points[0].load.kind == "closed" else "offered rate (requests per second)")
         _level_axis(panel, sorted({point.load.level for point in points}))
-    throughput.set_title("throughput")
-    throughput.set_ylabel("ok answers per second")
-    throughput.set_ylim(0, max(point.throughput_per_s for point in points) * 1.06 or 1.0)
+    highest = max(point.throughput_per_s for point in points) * 1.06 or 1.0
+    throughput.set(title="throughput", ylabel="ok answers per second", ylim=(0, highest))
     throughput.yaxis.set_major_formatter(NUMBERS)
-    times.set_title(points[0].times_name)
-    times.set_ylabel(f"{points[0].times_name} (ms)")
+    times.set(title=points[0].times_name, ylabel=f"{points[0].times_name} (ms)")
     values_ms = [value_ms for point in points for name in ("p50", "p99") if (value_ms := _milliseconds(point, name)) > 0]
     if values_ms:
         scale_times(times, min(values_ms), max(values_ms))
@@ -137,7 +128,7 @@ def load_figure(points: Sequence[Point]) -> Figure:
     handles += [legend_key(color=MUTED, ls=style, label=name) for name, style in (("p50", "-"), ("p99", "--"))]
     if not all(point.valid for point in points):
         handles.append(legend_key(color=MUTED, marker="o", mfc="white", ms=4.5, ls="", label="not valid"))
-    figure.legend(handles=handles, loc="outside right upper")
+    add_legend(figure, *handles)
     return figure
 
 
@@ -171,8 +162,7 @@ def timeline_figure(result: Result, timeline: Timeline) -> Figure:
         same_row = [pair[0] for pair, cell in zip(pairs, cells, strict=True) if cell[0] == row]
         for panel, same_scale, ticks in ((times, same_row, 4), (rates, [pair[1] for pair in pairs], 2)):
             top = max((float(np.max(line.get_ydata())) for other in same_scale for line in other.lines if line.get_gid()), default=0.0)
-            panel.set_xlim(0, longest_s or 1.0)
-            panel.set_ylim(0, top * 1.12 or 1.0)
+            panel.set(xlim=(0, longest_s or 1.0), ylim=(0, top * 1.12 or 1.0))
             panel.xaxis.set_major_locator(MaxNLocator(8, integer=True))
             panel.yaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 4, 5, 10]))
             panel.yaxis.set_major_formatter(NUMBERS)
@@ -245,12 +235,6 @@ def _id(point: Point) -> str:
 def _milliseconds(point: Point, name: str) -> float:
     value = getattr(point.times, name)
     return value / NS_PER_MS if value is not None and point.times.count else float("nan")
-
-
-def _mark_invalid(panel: Axes, points: Sequence[Point], values: Sequence[float], colour: str, marker: str) -> None:
-    invalid = [(point.load.level, value) for point, value in zip(points, values, strict=True) if not point.valid]
-    if invalid:
-        panel.plot(*zip(*invalid, strict=True), color=colour, marker=marker, mfc="white", ms=4.5, ls="")
 
 
 def _level_axis(panel: Axes, levels: Sequence[float]) -> None:

@@ -1,10 +1,10 @@
 """The tables of a run: load points, repetitions, server, GPUs, warnings and failed requests."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+import functools
+from collections.abc import Sequence
 
-from perfkit.report.table import MISSING, Cell, Column, Kind, Table
+from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Requests
 from perfkit.stats.sample_size import is_withheld
@@ -18,14 +18,6 @@ _NO_ANSWERS = "no request of this load point was answered"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _PointColumn:
-    """A column of a table of points, with its value at a point."""
-
-    column: Column
-    value: Callable[[Point], Any]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class GroupedWarning:
     """One warning, and the load points that it concerns, in words."""
 
@@ -36,18 +28,15 @@ class GroupedWarning:
 
 def summary_table(points: Sequence[Point]) -> Table:
     """The pooled load points with their figures, as the report shows them."""
-    goodput = (_GOODPUT,) if any(point.goodput_per_s is not None for point in points) else ()
-    columns = (*_load_columns(points), _THROUGHPUT, _INFERENCES, *goodput, *_PERCENTILES.values(), _MAXIMUM, _ERRORS, _CPU, _VALID)
+    figures = (_THROUGHPUT, _INFERENCES, *_goodput(points), *_PERCENTILES.values(), _MAXIMUM, _ERRORS, _CPU, _VALID)
     note = "repetitions pooled. – marks a percentile with too few samples"
-    return _table("summary", "Summary", columns, points, f"p50 to max are {_times(points)}, {note}.")
+    return _table("summary", "Summary", (*_load_columns(points), *figures), points, f"p50 to max are {_times(points)}, {note}.")
 
 
 def terminal_table(points: Sequence[Point]) -> Table:
     """The pooled load points with the figures that fit on a terminal."""
-    is_batched = any(point.inferences_per_s != point.throughput_per_s for point in points)
-    has_goodput = any(point.goodput_per_s is not None for point in points)
-    optional = (*([_INFERENCES] if is_batched else []), *([_GOODPUT] if has_goodput else []))
-    columns = (*_load_columns(points), _THROUGHPUT, *optional, *_PERCENTILES.values(), _MAXIMUM, _ERRORS, _SAMPLES)
+    inferences = (_INFERENCES,) if any(point.inferences_per_s != point.throughput_per_s for point in points) else ()
+    columns = (*_load_columns(points), _THROUGHPUT, *inferences, *_goodput(points), *_PERCENTILES.values(), _MAXIMUM, _ERRORS, _SAMPLES)
     return _table("summary", "Summary", columns, points, f"{_times(points)}; – marks percentiles with too few samples")
 
 
@@ -61,12 +50,15 @@ def repetitions_table(points: Sequence[Point]) -> Table:
 
 def server_table(points: Sequence[Point]) -> Table:
     """The server's own figures, means per request; no rows where it reported none."""
-    stages = (("queue", "queue_ns"), ("input", "compute_input_ns"), ("infer", "compute_infer_ns"), ("output", "compute_output_ns"))
+    times = {
+        "queue_ns": "queue", "compute_input_ns": "input", "compute_infer_ns": "infer", "compute_output_ns": "output",
+        "success_ns": "server, total", "client_mean_ns": "client",
+    }  # fmt: skip
     columns = (
         *_load_columns(points),
-        _column("requests", "requests", "count", _server_requests),
-        *(_server_time(heading, key) for heading, key in (*stages, ("server, total", "success_ns"), ("client", "client_mean_ns"))),
-        _column("mean_batch", "mean batch", "number", lambda point: _cell(point.server.mean_batch if point.server else None, "{:.2f}")),
+        Column("requests", "requests", "count", _server_requests),
+        *(Column(key, heading, "duration_ns", functools.partial(_server_time, key)) for key, heading in times.items()),
+        Column("mean_batch", "mean batch", "number", lambda point: _cell(point.server and point.server.mean_batch, "{:.2f}")),
     )
     note = (
         "Means per request from the server's v2 statistics, over the whole load point with its warm-up. Client is the mean service time of "
@@ -78,17 +70,11 @@ def server_table(points: Sequence[Point]) -> Table:
 def gpu_table(points: Sequence[Point]) -> Table:
     """One row per load point and GPU."""
     columns = (
-        Column("load_point", "load point"),
-        Column("gpu", "GPU"),
-        Column("source", "source"),
-        Column("utilization_mean", "busy", "share"),
-        Column("memory_used_max_bytes", "memory", "number"),
-        Column("power_mean_w", "power", "power_w"),
-        Column("energy_j", "energy", "energy_j"),
-        Column("sm_clock_mean_mhz", "SM clock", "number"),
-        Column("throttled_share", "throttled", "share"),
-        Column("energy_per_inference_j", "energy per inference", "energy_j"),
-    )
+        Column("load_point", "load point"), Column("gpu", "GPU"), Column("source", "source"), Column("utilization_mean", "busy", "share"),
+        Column("memory_used_max_bytes", "memory", "number"), Column("power_mean_w", "power", "power_w"),
+        Column("energy_j", "energy", "energy_j"), Column("sm_clock_mean_mhz", "SM clock", "number"),
+        Column("throttled_share", "throttled", "share"), Column("energy_per_inference_j", "energy per inference", "energy_j"),
+    )  # fmt: skip
     rows = tuple(
         (
             _title(point),
@@ -111,8 +97,7 @@ def gpu_table(points: Sequence[Point]) -> Table:
 def warnings_table(points: Sequence[Point]) -> Table:
     """Each warning once, with the load points that it concerns."""
     columns = (Column("code", "warning", "code"), Column("message", "message", "prose"), Column("load_points", "load points", "prose"))
-    rows = tuple((warning.code, warning.message, warning.load_points) for warning in grouped_warnings(points))
-    return Table("warnings", "Warnings", columns, rows)
+    return Table.of("warnings", "Warnings", columns, grouped_warnings(points))
 
 
 def failures_table(points: Sequence[Point]) -> Table:
@@ -154,30 +139,20 @@ def _load_points(concerned: Sequence[Point], points: Sequence[Point]) -> str:
     return "; ".join(f"{protocol}, {kind}{', '.join(amounts)}" for protocol, amounts in by_protocol.items())
 
 
-def _table(name: str, title: str, columns: Sequence[_PointColumn], points: Sequence[Point], note: str) -> Table:
-    rows = tuple(tuple(column.value(point) for column in columns) for point in points)
-    return Table(
-        name, title, tuple(column.column for column in columns), rows, note, tuple("" if point.valid else "invalid" for point in points)
-    )
+def _table(name: str, title: str, columns: Sequence[Column], points: Sequence[Point], note: str) -> Table:
+    return Table.of(name, title, columns, points, note, ("" if point.valid else "invalid" for point in points))
 
 
-def _column(key: str, heading: str, kind: Kind, value: Callable[[Point], Any]) -> _PointColumn:
-    return _PointColumn(Column(key, heading, kind), value)
+def _load_columns(points: Sequence[Point]) -> tuple[Column, Column]:
+    heading = "concurrency" if not points or points[0].load.kind == "closed" else "rate"
+    return Column("protocol", "protocol"), Column("level", heading, "figure", lambda point: Cell(point.load.level, point.load.amount))
 
 
-def _load_columns(points: Sequence[Point]) -> tuple[_PointColumn, _PointColumn]:
-    is_closed = not points or points[0].load.kind == "closed"
-    level = Column("level", "concurrency" if is_closed else "rate", is_right=True)
-    return _column("protocol", "protocol", "text", lambda point: point.protocol), _PointColumn(
-        level, lambda point: Cell(point.load.level, point.load.amount)
-    )
+def _goodput(points: Sequence[Point]) -> tuple[Column, ...]:
+    return (_GOODPUT,) if any(point.goodput_per_s is not None for point in points) else ()
 
 
-def _percentile_column(name: str) -> _PointColumn:
-    return _column(f"{name}_ns", name.replace("_", "."), "duration_ns", lambda point: _percentile(point, name))
-
-
-def _percentile(point: Point, name: str) -> Cell:
+def _percentile(name: str, point: Point) -> Cell:
     """The percentile with its interval, or the reason why it is withheld."""
     times, quantile = point.times, QUANTILES[name]
     value_ns = getattr(times, name)
@@ -187,15 +162,8 @@ def _percentile(point: Point, name: str) -> Cell:
         needs = f": needs at least {round(1 / (1 - quantile)):,} samples, this point has {times.count:,}"
         return Cell(None, note=f"withheld{needs if is_withheld(quantile, times.count) else ''}")
     low_ns, high_ns = point.intervals.get(name, (None, None))
-    if low_ns is None:
-        return Cell(value_ns)
-    return Cell(
-        value_ns, note=f"95% interval: {format_duration_ns(low_ns)} to {'above' if high_ns is None else format_duration_ns(high_ns)}"
-    )
-
-
-def _maximum(point: Point) -> Cell:
-    return Cell(point.times.max) if point.times.count else Cell(None, note=_NO_ANSWERS)
+    high = "above" if high_ns is None else format_duration_ns(high_ns)
+    return Cell(value_ns, note="" if low_ns is None else f"95% interval: {format_duration_ns(low_ns)} to {high}")
 
 
 def _errors(point: Point) -> Cell:
@@ -214,12 +182,9 @@ def _server_requests(point: Point) -> Cell:
     return Cell(point.server.requests, note=f"perfkit counted {point.server.client_requests:,} answers, including the warm-up's")
 
 
-def _server_time(heading: str, key: str) -> _PointColumn:
-    def value(point: Point) -> Cell:
-        value_ns = getattr(point.server, key, None)
-        return Cell(value_ns, "0" if value_ns == 0 else None)
-
-    return _column(key, heading, "duration_ns", value)
+def _server_time(key: str, point: Point) -> Cell:
+    value_ns = getattr(point.server, key, None)
+    return Cell(value_ns, "0" if value_ns == 0 else None)
 
 
 def _cell(value: float | None, form: str) -> Cell:
@@ -234,17 +199,22 @@ def _times(points: Sequence[Point]) -> str:
     return TIMES[points[0].times_name] if points else ""
 
 
-_THROUGHPUT = _column("throughput_per_s", "throughput", "rate_per_s", lambda point: point.throughput_per_s)
-_INFERENCES = _column("inferences_per_s", "inferences", "rate_per_s", lambda point: point.inferences_per_s)
-_GOODPUT = _column(
+_THROUGHPUT = Column("throughput_per_s", "throughput", "rate_per_s")
+_INFERENCES = Column("inferences_per_s", "inferences", "rate_per_s")
+_GOODPUT = Column(
     "goodput_per_s", "goodput", "rate_per_s", lambda point: Cell(point.goodput_per_s or 0.0, note="ok answers per second within the SLO's limit on times")
 )  # fmt: skip
-_PERCENTILES = {name: _percentile_column(name) for name in ("p50", "p90", "p95", "p99", "p99_9")}
-_MAXIMUM = _column("max_ns", "max", "duration_ns", _maximum)
-_ERRORS = _column("error_rate", "errors", "error_rate", _errors)
-_CPU = _column("cpu_share", "generator CPU", "share", _cpu)
-_VALID = _column("valid", "valid", "yes_no", lambda point: point.valid)
-_SAMPLES = _column("samples", "samples", "count", lambda point: point.times.count)
-_REPETITION = _column("repetition", "repetition", "count", lambda point: None if point.repetition is None else point.repetition + 1)
-_WINDOW = _column("duration_ns", "window", "duration_ns", lambda point: point.duration_s * NS_PER_S)
-_SENT = _column("sent", "sent", "count", lambda point: point.requests.sent)
+_PERCENTILES = {
+    name: Column(f"{name}_ns", name.replace("_", "."), "duration_ns", functools.partial(_percentile, name))
+    for name in ("p50", "p90", "p95", "p99", "p99_9")
+}
+_MAXIMUM = Column(
+    "max_ns", "max", "duration_ns", lambda point: Cell(point.times.max) if point.times.count else Cell(None, note=_NO_ANSWERS)
+)
+_ERRORS = Column("error_rate", "errors", "error_rate", _errors)
+_CPU = Column("cpu_share", "generator CPU", "share", _cpu)
+_VALID = Column("valid", "valid", "yes_no")
+_SAMPLES = Column("samples", "samples", "count", lambda point: point.times.count)
+_REPETITION = Column("repetition", "repetition", "count", lambda point: None if point.repetition is None else point.repetition + 1)
+_WINDOW = Column("duration_ns", "window", "duration_ns", lambda point: point.duration_s * NS_PER_S)
+_SENT = Column("sent", "sent", "count", lambda point: point.requests.sent)

@@ -87,15 +87,12 @@ def search_figure(search: Search) -> "Figure":
         rates = np.linspace(_LINE_FROM * search.capacity_per_s, _LINE_TO * search.capacity_per_s, 64)
         ratios = [(rate, ratio) for rate in rates if (ratio := _fitted_ratio(search.line, float(rate))) <= _HIGHEST_RATIO]
         panel.plot(*zip(*ratios, strict=True), color=BLUE, label="fitted line")
-    panel.set_xscale("log")
-    panel.set_yscale("log")
+    panel.set(xscale="log", yscale="log", xlabel="arrivals per second", ylabel=f"{_limit(search)} ÷ its limit")
     panel.set_ylim(top=top * 1.15)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter(NUMBERS)
         axis.set_minor_formatter(NullFormatter())
-    panel.set_xlabel("arrivals per second")
-    panel.set_ylabel(f"{_limit(search)} ÷ its limit")
     figure.legend(loc="outside right upper")
     return figure
 

@@ -2,27 +2,17 @@
 
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from perfkit.errors import ResultError
 from perfkit.report.page import Bullets, Item, Page, Section, write_files
-from perfkit.report.table import Cell, Column, Mark, Table
-from perfkit.report.text import render_text
+from perfkit.report.render import render_text
+from perfkit.report.table import Cell, Column, Mark, Table, attribute
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
 from perfkit.result.sweep import SweepCase, SweepDocument, read_sweep, shown_value
 
-_POINT_COLUMNS = (
-    Column("protocol", "protocol"), Column("load", "load"), Column("throughput_per_s", "throughput", "rate_per_s"),
-    Column("inferences_per_s", "inferences", "rate_per_s"), Column("p50_ns", "p50", "duration_ns"), Column("p95_ns", "p95", "duration_ns"),
-    Column("p99_ns", "p99", "duration_ns"), Column("error_rate", "errors", "error_rate"), Column("slo", "SLO", "prose"),
-)  # fmt: skip
-_SEARCH_COLUMNS = (
-    Column("protocol", "protocol"), Column("capacity_per_s", "capacity", "rate_per_s"), Column("capacity_low_per_s", "from", "rate_per_s"),
-    Column("capacity_high_per_s", "to", "rate_per_s"), Column("probes", "probes", "count"),
-    Column("stopped_because", "stopped because", "prose"),
-)  # fmt: skip
 _NOTE = (
     "One row per load point of each case, repetitions pooled; a search has one row. – marks a percentile with too few samples, or a figure "
     "that was not measured."
@@ -34,21 +24,23 @@ def sweep_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
     results = [(case, _read_result(folder, case)) for case in sweep.cases]
     is_search = any(result is not None and result.search is not None for _, result in results)
     columns = _SEARCH_COLUMNS if is_search else _POINT_COLUMNS
+    keys = list(dict.fromkeys(key for case in sweep.cases for key in case.values))
     rows: list[tuple[Any, ...]] = []
     marks: list[Mark] = []
     for case, result in results:
-        values = _swept_values(sweep, case)
-        measured = list((_search_rows if is_search else _point_rows)(result)) if result is not None else []
-        for mark, cells in measured or [("", (*[None] * (len(columns) - 1), case.reason or case.status))]:
-            rows.append((*values, *cells))
-            marks.append(mark)
-    return Table("sweep", "Cases", (*_swept_columns(sweep), *columns), tuple(rows), _NOTE, tuple(marks))
+        values = [shown_value(case.values[key]) if key in case.values else "" for key in keys]
+        items = _items(result, is_search=is_search)
+        rows += [(*values, *(column.value_of(item) for column in columns)) for item in items]
+        marks += ["invalid" if isinstance(item, Point) and not item.valid else "" for item in items]
+        if not items:
+            rows.append((*values, *[None] * (len(columns) - 1), case.reason or case.status))
+            marks.append("")
+    return Table("sweep", "Cases", (*(Column(key, key) for key in keys), *columns), tuple(rows), _NOTE, tuple(marks))
 
 
 def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes `report.md`, `report.html` and `sweep.csv` into a sweep's folder; raises ResultError."""
-    from perfkit.report.html import render_html
-    from perfkit.report.markdown import render_markdown
+    from perfkit.report.render import render_html, render_markdown
     from perfkit.result.frames import csv_text, sweep_frame
 
     sweep = read_sweep(folder)
@@ -72,18 +64,6 @@ def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
     sys.stdout.write(f"\n{render_text(sweep_table(folder, sweep))}\n")
 
 
-def _swept_keys(sweep: SweepDocument) -> list[str]:
-    return list(dict.fromkeys(key for case in sweep.cases for key in case.values))
-
-
-def _swept_columns(sweep: SweepDocument) -> list[Column]:
-    return [Column(key, key) for key in _swept_keys(sweep)]
-
-
-def _swept_values(sweep: SweepDocument, case: SweepCase) -> list[str]:
-    return [shown_value(case.values[key]) if key in case.values else "" for key in _swept_keys(sweep)]
-
-
 def _read_result(folder: pathlib.Path, case: SweepCase) -> Result | None:
     if case.status in ("pending", "failed"):  # a result there would be of an earlier scenario
         return None
@@ -93,11 +73,13 @@ def _read_result(folder: pathlib.Path, case: SweepCase) -> Result | None:
         return None
 
 
-def _point_rows(result: Result) -> Iterator[tuple[Mark, Sequence[Any]]]:
-    for point in result.summary:
-        times = (point.times.p50, point.times.p95, point.times.p99)
-        figures = (point.throughput_per_s, point.inferences_per_s, *times, point.error_rate)
-        yield ("" if point.valid else "invalid"), (point.protocol, Cell(point.load.level, point.load.title), *figures, _slo(point))
+def _items(result: Result | None, *, is_search: bool) -> Sequence[Point | Result]:
+    """What has a row each: the load points of a case, or its search."""
+    if result is None:
+        return ()
+    if is_search:
+        return [result] if result.search is not None and result.points else []
+    return result.summary
 
 
 def _slo(point: Point) -> str | None:
@@ -106,8 +88,20 @@ def _slo(point: Point) -> str | None:
     return point.slo.verdict if point.slo else None
 
 
-def _search_rows(result: Result) -> Iterator[tuple[Mark, Sequence[Any]]]:
-    search = result.search
-    if search is not None and result.points:
-        rates = (search.capacity_per_s, search.low_per_s, search.high_per_s)
-        yield "", (result.points[0].protocol, *rates, len(search.probes), search.stopped_because.replace("_", " "))
+_POINT_COLUMNS = (
+    Column("protocol", "protocol"),
+    Column("load", "load", value=lambda point: Cell(point.load.level, point.load.title)),
+    Column("throughput_per_s", "throughput", "rate_per_s"),
+    Column("inferences_per_s", "inferences", "rate_per_s"),
+    *(Column(f"{name}_ns", name, "duration_ns", attribute(f"times.{name}")) for name in ("p50", "p95", "p99")),
+    Column("error_rate", "errors", "error_rate"),
+    Column("slo", "SLO", "prose", _slo),
+)
+_SEARCH_COLUMNS = (
+    Column("protocol", "protocol", value=lambda result: result.points[0].protocol),
+    Column("capacity_per_s", "capacity", "rate_per_s", attribute("search.capacity_per_s")),
+    Column("capacity_low_per_s", "from", "rate_per_s", attribute("search.low_per_s")),
+    Column("capacity_high_per_s", "to", "rate_per_s", attribute("search.high_per_s")),
+    Column("probes", "probes", "count", lambda result: len(result.search.probes)),
+    Column("stopped_because", "stopped because", "prose", lambda result: result.search.stopped_because.replace("_", " ")),
+)

@@ -1,20 +1,18 @@
 """Tables: values by column, which the terminal, Markdown, HTML, CSV and JSON all render."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 from perfkit.units import format_duration_ns, format_rate_per_s
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MISSING = "–"
 Kind = Literal[
-    "text", "prose", "code", "yes_no", "duration_ns", "rate_per_s", "share", "error_rate", "signed_share", "power_w", "energy_j", "cost",
+    "text", "prose", "code", "figure", "yes_no", "duration_ns", "rate_per_s", "share", "error_rate", "signed_share", "power_w", "energy_j", "cost",
     "count", "number",
 ]  # fmt: skip
-"""How a column's values are written for people; `prose` may wrap."""
+"""How a column's values are written for people; `prose` may wrap, and `figure` is a text that is aligned as figures are."""
 Mark = Literal["", "invalid", "pass", "regressed", "inconclusive", "information"]
 """What sets a row apart; the renderers show it by colour or in italics."""
 
@@ -34,6 +32,7 @@ _FORMATS: dict[Kind, Callable[[Any], str]] = {
     "text": str,
     "prose": str,
     "code": str,
+    "figure": str,
     "yes_no": lambda value: "yes" if value else "no",
     "duration_ns": format_duration_ns,
     "rate_per_s": format_rate_per_s,
@@ -61,6 +60,12 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, Cell) else value
 
 
+def attribute(path: str) -> Callable[[Any], Any]:
+    """A function that gives an item's attribute at a dotted path; None if a part of the path is None."""
+    names = path.split(".")
+    return lambda item: functools.reduce(lambda part, name: None if part is None else getattr(part, name), names, item)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
     """A column: its key in CSV and JSON, its heading for people, and the kind of its values."""
@@ -68,13 +73,17 @@ class Column:
     key: str
     heading: str
     kind: Kind = "text"
-    is_right: bool | None = None
-    """Whether the values are aligned to the right; None: by the kind."""
+    value: Callable[[Any], Any] | None = None
+    """Gives the value of a row's item; None: the item's attribute of the key's name."""
 
     @property
     def is_figure(self) -> bool:
         """Whether the values are aligned to the right."""
-        return self.kind not in ("text", "prose", "code", "yes_no") if self.is_right is None else self.is_right
+        return self.kind not in ("text", "prose", "code", "yes_no")
+
+    def value_of(self, item: Any) -> Any:
+        """The value, or the `Cell`, of a row's item."""
+        return getattr(item, self.key) if self.value is None else self.value(item)
 
     def cell(self, value: Any) -> Cell:
         """A value with its text for people; None becomes a dash."""
@@ -98,6 +107,14 @@ class Table:
     """One a row, or none at all."""
     shown_rows: int | None = None
     """The number of rows shown to people; None: all. CSV and JSON hold all of them."""
+
+    @classmethod
+    def of(
+        cls, name: str, title: str, columns: Sequence[Column], items: Iterable[Any], note: str = "", marks: Iterable[Mark] = ()
+    ) -> "Table":
+        """A table with a row for each item."""
+        rows = tuple(tuple(column.value_of(item) for column in columns) for item in items)
+        return cls(name, title, tuple(columns), rows, note, tuple(marks))
 
     @property
     def headings(self) -> list[str]:
@@ -125,29 +142,5 @@ class Table:
     def without_empty_columns(self) -> "Table":
         """The table without the columns that hold no value."""
         filled = [index for index in range(len(self.columns)) if any(_plain(row[index]) is not None for row in self.rows)]
-        return dataclasses.replace(
-            self,
-            columns=tuple(self.columns[index] for index in filled),
-            rows=tuple(tuple(row[index] for index in filled) for row in self.rows),
-        )
-
-
-def render_csv(table: Table, digits: int | None = None) -> str:
-    """The table as CSV, with its keys as header; missing values are empty. `digits` are the significant digits of floats."""
-    return _frame(table).to_csv(index=False, lineterminator="\n", float_format=None if digits is None else f"%.{digits}g")
-
-
-def _frame(table: Table) -> "pd.DataFrame":
-    import pandas as pd
-
-    records = table.records
-    columns = {column.key: [record[column.key] for record in records] for column in table.columns}
-    return pd.DataFrame({key: pd.Series(values, dtype=_dtype(values)) for key, values in columns.items()})
-
-
-def _dtype(values: list[Any]) -> str:
-    """Integers stay integers beside missing values; pandas alone would make them floats."""
-    types = {type(value) for value in values if value is not None}
-    if types == {int}:
-        return "Int64"
-    return "float64" if types and types <= {int, float} else "object"
+        columns, *rows = (tuple(row[index] for index in filled) for row in (self.columns, *self.rows))
+        return dataclasses.replace(self, columns=columns, rows=tuple(rows))

@@ -1,13 +1,13 @@
 """A gate's verdict: its table, what stdout shows, and Markdown for pull requests with the pairs drawn in characters."""
 
+import functools
 import math
 import sys
 from collections.abc import Iterator, Sequence
 
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict, format_change
-from perfkit.report.markdown import escape, render_table
+from perfkit.report.render import escape, render_markdown_table, render_text
 from perfkit.report.table import MISSING, Cell, Column, Mark, Table
-from perfkit.report.text import render_text
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 OUTCOMES = {
@@ -28,35 +28,26 @@ _REACHES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 def metrics_table(comparisons: Sequence[Comparison], note: str = "") -> Table:
     """One row per metric and load point; those that do not gate have neither margin nor verdict."""
     columns = (
-        Column("metric", "metric"),
+        Column("metric", "metric", value=lambda one: one.metric.replace("_", " " if one.metric == "error_rate" else ".")),
         Column("load_point", "load point"),
-        Column("baseline", "baseline", "number"),
-        Column("candidate", "candidate", "number"),
-        Column("change", "change [interval]", is_right=True),
-        Column("adjusted_p", "adjusted p", "number"),
-        Column("margin", "margin", "share"),
-        Column("minimum_detectable_effect", "minimum detectable effect", "share"),
-        Column("verdict", "verdict"),
-    )
-    marks: tuple[Mark, ...] = tuple(one.verdict if one.gated else "information" for one in comparisons)
-    return Table("metrics", "Metrics", columns, tuple(map(_row, comparisons)), note, marks)
+        *(Column(side, side, "number", functools.partial(_figure, side)) for side in ("baseline", "candidate")),
+        Column("change", "change [interval]", "figure", format_change),
+        Column("adjusted_p", "adjusted p", "number", lambda one: None if one.adjusted_p is None else Cell(one.adjusted_p, f"{one.adjusted_p:.2g}")),
+        *(Column(key, key.replace("_", " "), "share", functools.partial(_effect, key)) for key in ("margin", "minimum_detectable_effect")),
+        Column("verdict", "verdict", value=lambda one: one.verdict if one.gated else "for information"),
+    )  # fmt: skip
+    marks: Iterator[Mark] = (one.verdict if one.gated else "information" for one in comparisons)
+    return Table.of("metrics", "Metrics", columns, comparisons, note, marks)
 
 
-def _row(one: Comparison) -> tuple[object, ...]:
-    figures = (Cell(value, format_figure(one, value)) for value in (one.baseline, one.candidate))
-    p = Cell(one.adjusted_p, MISSING if one.adjusted_p is None else f"{one.adjusted_p:.2g}")
-    effects = (one.margin, one.minimum_detectable_effect) if one.gated else (None, None)
-    verdict = one.verdict if one.gated else "for information"
-    name = one.metric.replace("_", " " if one.metric == "error_rate" else ".")
-    return (
-        name,
-        one.load_point,
-        *figures,
-        format_change(one),
-        p,
-        *(Cell(effect, format_effect(one, effect)) for effect in effects),
-        verdict,
-    )
+def _figure(side: str, one: Comparison) -> Cell:
+    value = getattr(one, side)
+    return Cell(value, format_figure(one, value))
+
+
+def _effect(key: str, one: Comparison) -> Cell | None:
+    value = getattr(one, key) if one.gated else None
+    return Cell(value, format_effect(one, value))
 
 
 def print_verdict(verdict: Verdict) -> None:
@@ -81,7 +72,7 @@ def render_verdict_markdown(verdict: Verdict) -> str:
     if verdict.kind == "regressed" or not verdict.comparisons:
         lines += [*(f"- {escape(reason)}" for reason in verdict.reasons), ""]
     if verdict.comparisons:
-        lines += [render_table(metrics_table(verdict.comparisons)), ""]
+        lines += [render_markdown_table(metrics_table(verdict.comparisons)), ""]
         footnote = (
             f"Intervals: {verdict.comparisons[0].confidence:.1%}. The adjusted p accounts for all metrics and looks; "
             f"below {verdict.false_alarm_rate:g} it means a regression. {_MDE[0].upper()}{_MDE[1:]}. Rows in italics do not affect the verdict."

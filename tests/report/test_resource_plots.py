@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from perfkit.report.html import render_html
+from perfkit.report.render import render_html
 from perfkit.report.resource_plots import SeriesLine, resource_figures, step_values
 from perfkit.report.run import run_page
 from perfkit.report.run_plots import render_plots

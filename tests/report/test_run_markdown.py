@@ -3,7 +3,7 @@
 import re
 
 from perfkit.errors import MeasurementWarning
-from perfkit.report.markdown import render_markdown
+from perfkit.report.render import render_markdown
 from perfkit.report.run import run_summary_page
 from perfkit.report.table import format_error_rate
 from perfkit.units import format_duration_ns, format_rate_per_s

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from perfkit.errors import MeasurementWarning
-from perfkit.report.html import render_html
+from perfkit.report.render import render_html
 from perfkit.report.run import run_page, write_reports
 from perfkit.units import format_duration_ns, format_rate_per_s
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.report.html import render_html
+from perfkit.report.render import render_html
 from perfkit.report.run import print_summary, run_page
 from perfkit.report.search import probes_table, search_figure
 from perfkit.result.model import FittedLine, Search, SearchProbe

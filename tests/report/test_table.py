@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 
-from perfkit.report.html import render_html
-from perfkit.report.markdown import render_table
+from perfkit.report.render import render_html
+from perfkit.report.render import render_markdown_table
 from perfkit.report.page import Page, Section
-from perfkit.report.table import Cell, Column, Table, render_csv
-from perfkit.report.text import render_text
+from perfkit.report.render import render_csv
+from perfkit.report.table import Cell, Column, Table
+from perfkit.report.render import render_text
 
 TABLE = Table(
     name="points",
@@ -51,18 +52,15 @@ def test_columns_without_values_are_left_out():
 def test_only_people_see_the_first_rows_alone():
     table = dataclasses.replace(TABLE, shown_rows=1)
     assert len(table.texts) == 1
-    assert len(table.records) == len(render_csv(table).splitlines()) - 1 == 2
+    assert len(table.records) == len(render_csv(table, 6).splitlines()) - 1 == 2
 
 
-def test_csv_keeps_integers_beside_missing_values():
-    assert render_csv(TABLE).splitlines() == [
-        "name,time_ns,requests,rate_per_s,valid", "a|b,1500000,1200,2.125,True", "<c>,,,2.0,False",
-    ]  # fmt: skip
-    assert render_csv(TABLE, digits=3).splitlines()[1] == "a|b,1500000,1200,2.12,True"
+def test_csv_keeps_integers_beside_missing_values_and_rounds_floats():
+    assert render_csv(TABLE, 3).splitlines() == ["name,time_ns,requests,rate_per_s,valid", "a|b,1500000,1200,2.12,True", "<c>,,,2,False"]
 
 
 def test_markdown_aligns_figures_escapes_texts_and_sets_information_in_italics():
-    assert render_table(TABLE).splitlines() == [
+    assert render_markdown_table(TABLE).splitlines() == [
         "| name | time | requests | arrival rate of the load | valid |",
         "|---|---:|---:|---:|---|",
         r"| *a\|b* | *1.50 ms* | *1,200* | *2.12/s* | *yes* |",

@@ -7,8 +7,9 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.report.github import append_summary, render_annotations
-from perfkit.report.junit import render_junit
+from perfkit.report.ci import render_annotations
+from perfkit.report.ci import append_summary
+from perfkit.report.ci import render_junit
 from perfkit.report.verdict import describe_change, format_effect, print_verdict, render_verdict_markdown
 
 

@@ -1,0 +1,120 @@
+"""Tables and pages as text for a terminal, as Markdown, HTML and CSV."""
+
+import csv
+import html
+import io
+import os
+import pathlib
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import TextIO
+
+import rich.box
+import rich.table
+from rich.console import Console
+from rich.text import Text
+
+from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph
+from perfkit.report.table import Mark, Table
+
+_MARKDOWN_SYNTAX = re.compile(r"([\\`*_\[\]<>|&])")
+_STYLES: dict[Mark, str] = {
+    "invalid": "red", "pass": "green", "regressed": "bold red", "inconclusive": "yellow", "information": "dim",
+}  # fmt: skip
+_HEADING_WIDTH, _UNLIMITED = 18, 10_000
+_WIDTH = 140  # without a terminal
+
+
+def render_text(table: Table) -> str:
+    """The table for stdout; styles are off where stdout is no terminal or NO_COLOR is set."""
+    grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        heading = Text(textwrap.fill(column.heading, _HEADING_WIDTH, break_long_words=False))
+        grid.add_column(heading, justify="right" if column.is_figure else "left", vertical="bottom", no_wrap=True)
+    for mark, cells in table.cells:
+        grid.add_row(*(Text(cell.text or "") for cell in cells), style=_STYLES.get(mark))
+    output = console(sys.stdout)
+    output.width = _UNLIMITED  # a row that the terminal wraps is better than a figure cut off
+    with output.capture() as captured:  # printing to stdout itself, Rich would end the process when the reader has left
+        output.print(grid)
+    lines = [line.rstrip() for line in captured.get().splitlines() if line.strip()]
+    return "\n".join([*lines, *([table.note] if table.note else []), ""])
+
+
+def console(stream: TextIO) -> Console:
+    """A console for text that wraps."""
+    width = None if stream.isatty() else _WIDTH
+    return Console(file=stream, highlight=False, width=width, color_system=None if "NO_COLOR" in os.environ else "auto")
+
+
+def escape(text: str) -> str:
+    """The text on one line, without a meaning to Markdown or HTML."""
+    return _MARKDOWN_SYNTAX.sub(r"\\\1", " ".join(text.split()))
+
+
+def render_markdown(page: Page) -> str:
+    """The page as Markdown. Figures, facts and code belong to HTML alone."""
+    lines = [f"# {escape(page.title)}", ""]
+    lines += [escape(page.subtitle), ""] if page.subtitle else []
+    lines += [f"> **{escape(page.banner)}**", ""] if page.banner else []
+    for section in page.sections:
+        lines += [f"## {escape(section.title)}", ""] if section.title else []
+        for block in section.blocks:
+            lines += [*_render_block(block), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def render_markdown_table(table: Table) -> str:
+    """The table with its note; rows for information alone are in italics."""
+    ruler = "|".join("---:" if column.is_figure else "---" for column in table.columns)
+    lines = [f"| {' | '.join(map(escape, table.headings))} |", f"|{ruler}|"]
+    for mark, cells in table.cells:
+        texts = [escape(cell.text or "") for cell in cells]
+        lines.append(f"| {' | '.join(f'*{text}*' if mark == 'information' else text for text in texts)} |")
+    return "\n".join([*lines, "", escape(table.note)] if table.note else lines)
+
+
+def _render_block(block: Block) -> Iterator[str]:
+    match block:
+        case Paragraph():
+            yield f"**{escape(block.text)}**" if block.is_strong else escape(block.text)
+        case Bullets():
+            yield from (f"{f'{number}.' if block.is_numbered else '-'} {_render_item(item)}" for number, item in enumerate(block.items, 1))
+        case Table():
+            yield render_markdown_table(block)
+        case _:
+            raise TypeError(f"{type(block).__name__} has no form in Markdown")
+
+
+def _render_item(item: Item) -> str:
+    subject = f"**{escape(item.subject)}**: " if item.subject else ""
+    code = f" (`{item.code.replace('`', '')}`)" if item.code else ""
+    return f"{subject}{escape(item.text)}{code}"
+
+
+def render_html(page: Page) -> str:
+    """The page as one HTML document that needs nothing else: no scripts, no fonts, no network."""
+    import jinja2
+
+    loader = jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates"))
+    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.globals |= {"kind_of": lambda block: type(block).__name__, "inline_svg": _inline_svg}
+    return environment.get_template("page.html.j2").render(page=page)
+
+
+def _inline_svg(figure: Figure) -> str:
+    """The picture without its XML declaration, named for screen readers."""
+    label = html.escape(figure.label or figure.title)
+    return figure.svg[figure.svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
+
+def render_csv(table: Table, digits: int) -> str:
+    """The table as CSV, with its keys as header; missing values are empty. `digits` are the significant digits of floats."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(column.key for column in table.columns)
+    for record in table.records:
+        writer.writerow(f"{value:.{digits}g}" if isinstance(value, float) else value for value in record.values())
+    return written.getvalue()
