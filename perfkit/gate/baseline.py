@@ -199,7 +199,7 @@ def _faults(result: Result) -> list[str]:
     if result.status != "complete":
         faults.append(f"the run is {result.status}{f': {result.status_reason}' if result.status_reason else ''}")
     for point in result.summary:
-        where = f"{point.protocol}, {point.load.title}"
+        where = point.title
         if not point.valid:
             faults.append(f"{where} is not valid: its figures may be those of the load generator")
         faults += [f"{where}: {warning.message}" for warning in point.warnings if warning.code in _FAULTY_WARNINGS]

@@ -116,7 +116,7 @@ def arm_run(results: Sequence[Result]) -> ArmRun:
     return ArmRun(
         points=tuple(
             RunPoint(
-                load_point=f"{point.protocol}, {point.load.title}",
+                load_point=point.title,
                 kind=point.load.kind,
                 valid=point.valid,
                 warnings=tuple(warning for warning in point.warnings if warning.code in _STORED_WARNINGS),

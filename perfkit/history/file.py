@@ -51,7 +51,7 @@ class History:
             if added.rowcount != 1:
                 return False
             rows = [
-                (added.lastrowid, f"{point.protocol}, {point.load.title}", metric, unit, value, point.valid)
+                (added.lastrowid, point.title, metric, unit, value, point.valid)
                 for point in result.summary
                 for metric, unit, value in _figures(point)
             ]

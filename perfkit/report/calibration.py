@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from perfkit.calibration.model import Calibration, Cost, parse_calibration
 from perfkit.report.render import render_text
@@ -10,10 +9,10 @@ from perfkit.report.table import MISSING, Column, Table
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 
-def stored_calibration(generator: Mapping[str, Any]) -> Calibration | None:
+def stored_calibration(generator: object) -> Calibration | None:
     """The calibration in a result's `environment.generator`; None without one that this perfkit can read."""
     try:
-        return parse_calibration(generator.get("calibration"))
+        return parse_calibration(generator.get("calibration")) if isinstance(generator, Mapping) else None
     except ValueError:
         return None
 

@@ -2,13 +2,15 @@
 
 import pathlib
 import re
-from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from perfkit.errors import UsageError
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.verdict import OUTCOMES, describe_change, format_figure
 
+_FAILED_AS_A_WHOLE = ("incomparable", "invalid")
+_ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_PROPERTY_ESCAPES = _ESCAPES | str.maketrans({":": "%3A", ",": "%2C"})
 _MAXIMUM = 10  # GitHub shows ten annotations of a kind for each step
 _NOT_XML = re.compile(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
 
@@ -18,30 +20,15 @@ def render_junit(verdict: Verdict) -> str:
 
     Metrics that do not gate are skipped. A gate that failed as a whole has a test case of its own, so that only a pass shows as passed.
     """
-    cases = [_case(verdict, one) for one in verdict.comparisons]
-    if verdict.kind in ("incomparable", "invalid") or not cases:
-        case = _element("testcase", name="gate", classname=_class(verdict), time="0")
+    cases = [_comparison_case(verdict, one) for one in verdict.comparisons]
+    if verdict.kind in _FAILED_AS_A_WHOLE or not cases:
         kind = {"regressed": "failure", "inconclusive": "skipped", "pass": ""}.get(verdict.kind, "error")
-        if kind:
-            message = verdict.reasons[0] if verdict.reasons else verdict.kind
-            outcome = _element(kind, message=message, **({} if kind == "skipped" else {"type": verdict.kind}))
-            outcome.text = _text("\n".join(verdict.reasons))
-            case.append(outcome)
-        cases.insert(0, case)
-    counts = {kind: sum(case.find(kind) is not None for case in cases) for kind in ("failure", "error", "skipped")}
+        cases.insert(0, _case(verdict, "gate", kind, _summary(verdict), "\n".join(verdict.reasons)))
+    failures, errors, skipped = (str(sum(case.find(kind) is not None for case in cases)) for kind in ("failure", "error", "skipped"))
     suite = _element(
-        "testsuite",
-        id="0",
-        package="perfkit.gate",
-        name=f"perfkit gate {verdict.scenario}",
-        tests=str(len(cases)),
-        failures=str(counts["failure"]),
-        errors=str(counts["error"]),
-        skipped=str(counts["skipped"]),
-        time="0",
-        timestamp=verdict.started_at[:19],
-        hostname="localhost",
-    )
+        "testsuite", id="0", package="perfkit.gate", name=f"perfkit gate {verdict.scenario}", tests=str(len(cases)), failures=failures,
+        errors=errors, skipped=skipped, time="0", timestamp=verdict.started_at[:19], hostname="localhost",
+    )  # fmt: skip
     properties = ElementTree.SubElement(suite, "properties")
     facts = {"verdict": verdict.kind, "mode": verdict.mode, "baseline": verdict.baseline, "candidate": verdict.candidate}
     for name, value in {**facts, "pairs": str(verdict.pairs), "false_alarm_rate": f"{verdict.false_alarm_rate:g}"}.items():
@@ -56,25 +43,32 @@ def render_junit(verdict: Verdict) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
 
 
-def _case(verdict: Verdict, one: Comparison) -> ElementTree.Element:
-    case = _element("testcase", name=one.title, classname=_class(verdict), time="0")
-    is_whole = verdict.kind in ("incomparable", "invalid")
-    if is_whole:
-        kind, message = "error", verdict.reasons[0] if verdict.reasons else verdict.kind
-    elif one.gated and one.verdict == "regressed":
-        kind, message = "failure", describe_change(one)
-    elif not one.gated or one.verdict == "inconclusive":
-        kind, message = "skipped", describe_change(one) if one.gated else f"for information: {describe_change(one)}"
-    else:
-        return case
-    outcome = _element(kind, message=message, **({} if kind == "skipped" else {"type": verdict.kind if is_whole else one.verdict}))
-    outcome.text = _text(f"{one.reason}\nbaseline {format_figure(one, one.baseline)}, candidate {format_figure(one, one.candidate)}")
-    case.append(outcome)
+def _comparison_case(verdict: Verdict, one: Comparison) -> ElementTree.Element:
+    kind, message = "", describe_change(one)
+    if verdict.kind in _FAILED_AS_A_WHOLE:
+        kind, message = "error", _summary(verdict)
+    elif not one.gated:
+        kind, message = "skipped", f"for information: {message}"
+    elif one.verdict != "pass":
+        kind = "failure" if one.verdict == "regressed" else "skipped"
+    figures = f"baseline {format_figure(one, one.baseline)}, candidate {format_figure(one, one.candidate)}"
+    return _case(verdict, one.title, kind, message, f"{one.reason}\n{figures}")
+
+
+def _case(verdict: Verdict, name: str, kind: str, message: str, text: str) -> ElementTree.Element:
+    """A test case; without a kind of outcome it has passed."""
+    case = _element("testcase", name=name, classname=f"perfkit.gate.{verdict.scenario}", time="0")
+    if kind:
+        outcome = _element(kind, message=message)
+        if kind != "skipped":
+            outcome.set("type", "regressed" if kind == "failure" else verdict.kind)
+        outcome.text = _text(text)
+        case.append(outcome)
     return case
 
 
-def _class(verdict: Verdict) -> str:
-    return f"perfkit.gate.{verdict.scenario}"
+def _summary(verdict: Verdict) -> str:
+    return verdict.reasons[0] if verdict.reasons else verdict.kind
 
 
 def _element(tag: str, /, **attributes: str) -> ElementTree.Element:
@@ -88,7 +82,15 @@ def _text(text: str) -> str:
 
 def render_annotations(verdict: Verdict) -> str:
     """Workflow commands, one per line: `::error title=…::p99 +12.3 % [+7.9,+16.8], n=15, MDE 6 %`."""
-    return "".join(f"{line}\n" for line in _annotations(verdict))
+    gate = f"perfkit gate {verdict.scenario}"
+    if verdict.kind in _FAILED_AS_A_WHOLE:
+        return "".join(_command("error", f"{gate}: {verdict.kind}", reason) for reason in verdict.reasons[:_MAXIMUM])
+    commands = [
+        _command(level, f"{kind}: {one.title} ({verdict.scenario})", describe_change(one))
+        for kind, level in (("regressed", "error"), ("inconclusive", "warning"))
+        for one in [one for one in verdict.gated if one.verdict == kind][:_MAXIMUM]
+    ]
+    return "".join([*commands, _command("notice", gate, OUTCOMES["pass"])] if verdict.kind == "pass" else commands)
 
 
 def append_summary(path: pathlib.Path, markdown: str) -> None:
@@ -100,20 +102,6 @@ def append_summary(path: pathlib.Path, markdown: str) -> None:
         raise UsageError(f"$GITHUB_STEP_SUMMARY {path}: cannot be written: {error.strerror}") from None
 
 
-def _annotations(verdict: Verdict) -> Iterator[str]:
-    if verdict.kind in ("incomparable", "invalid"):
-        for reason in verdict.reasons[:_MAXIMUM]:
-            yield _command("error", f"perfkit gate {verdict.scenario}: {verdict.kind}", reason)
-        return
-    for kind, level in (("regressed", "error"), ("inconclusive", "warning")):
-        for one in [one for one in verdict.gated if one.verdict == kind][:_MAXIMUM]:
-            yield _command(level, f"{kind}: {one.title} ({verdict.scenario})", describe_change(one))
-    if verdict.kind == "pass":
-        yield _command("notice", f"perfkit gate {verdict.scenario}", OUTCOMES["pass"])
-
-
 def _command(level: str, title: str, message: str) -> str:
     """A command, escaped as GitHub's own toolkit does: colons and commas in properties only."""
-    data = message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-    name = title.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A").replace(":", "%3A").replace(",", "%2C")
-    return f"::{level} title={name}::{data}"
+    return f"::{level} title={title.translate(_PROPERTY_ESCAPES)}::{message.translate(_ESCAPES)}\n"

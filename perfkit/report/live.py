@@ -11,11 +11,9 @@ from perfkit.measurement.control import RunObserver
 from perfkit.report.run import describe_point
 from perfkit.result.model import Point
 
-_PAIRS: dict[PairKind, str] = {"pair": "pair", "control": "control pair"}
-
 
 class LiveReport(RunObserver):
-    """Prints the progress of a run."""
+    """Prints the progress of a run; `RunObserver` describes the events."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -23,23 +21,18 @@ class LiveReport(RunObserver):
         self._total = self._done = 0
 
     def server_output(self, line: str) -> None:
-        """See `RunObserver.server_output`."""
         self.note(f"server: {line}")
 
     def metrics_published(self, url: str) -> None:
-        """See `RunObserver.metrics_published`."""
         self.note(f"prometheus: {url}")
 
     def target_ready(self, description: str) -> None:
-        """See `RunObserver.target_ready`."""
         self.note(f"target: {description}")
 
     def note_added(self, note: str) -> None:
-        """See `RunObserver.note_added`."""
         self.note(f"note: {note}")
 
     def point_started(self, index: int, total: int, description: str, seconds: float | None, seconds_left: float | None) -> None:
-        """See `RunObserver.point_started`."""
         self._total, self._done = total, index
         if self._shows_progress:
             length = "" if seconds is None else f", {seconds:.0f} s"
@@ -47,12 +40,10 @@ class LiveReport(RunObserver):
             print(f"\r\033[K[{index + 1}/{total}] {description}{length}{left} …", end="", file=sys.stderr, flush=True)
 
     def point_finished(self, point: Point) -> None:
-        """See `RunObserver.point_finished`."""
         self._done += 1
         self.note(f"[{self._done}/{self._total}] {describe_point(point)}{'' if point.valid else ', NOT VALID'}")
 
     def partial_result_kept(self, folder: pathlib.Path) -> None:
-        """See `RunObserver.partial_result_kept`."""
         self.say(f"the load points that were measured are in {folder}")
 
     def say(self, text: str) -> None:
@@ -68,7 +59,7 @@ class LiveReport(RunObserver):
 
 
 class LiveGate:
-    """Prints the progress of a paired gate, a line per pair."""
+    """Prints the progress of a paired gate, a line per pair; `GateObserver` describes the events."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -76,29 +67,23 @@ class LiveGate:
         self._control_pairs = 0
 
     def message(self, text: str) -> None:
-        """See `GateObserver.message`."""
         if not self._quiet:
             print(text, file=sys.stderr, flush=True)
 
     def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
-        """See `GateObserver.gate_started`."""
         self._looks, self._control_pairs = looks, control_pairs
         if done:
             self.message(f"continuing after {done} completed pair{'s' * (done > 1)}")
 
     def pair_started(self, kind: PairKind, usable: int, order: tuple[ArmName, ArmName], seconds_per_pair: float | None) -> None:
-        """See `GateObserver.pair_started`."""
         looks = self._looks if kind == "pair" else (self._control_pairs,)
         ahead = [look for look in looks if look > usable]
         of = f"{ahead[0]} to {ahead[-1]}" if len(ahead) > 1 else str(ahead[0])
-        left = ""
-        if seconds_per_pair is not None:
-            ends = list(dict.fromkeys(_minutes((look - usable) * seconds_per_pair) for look in (ahead[0], ahead[-1])))
-            left = f", {' to '.join(ends)} left"
-        self.message(f"{_PAIRS[kind]} {usable + 1} of {of}{left}: {order[0]} first")
+        ends = dict.fromkeys(_minutes((look - usable) * (seconds_per_pair or 0.0)) for look in (ahead[0], ahead[-1]))
+        left = "" if seconds_per_pair is None else f", {' to '.join(ends)} left"
+        self.message(f"{'control ' * (kind == 'control')}pair {usable + 1} of {of}{left}: {order[0]} first")
 
     def pair_finished(self, pair: Pair) -> None:
-        """See `GateObserver.pair_finished`."""
         if pair.invalid is not None:
             self.message(f"  not used, and measured again: {pair.invalid.message}")
             return

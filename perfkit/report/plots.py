@@ -71,6 +71,12 @@ def plot_series(panel: Axes, values: Sequence[tuple[float, float]], **style: Any
         panel.plot(*zip(*values, strict=True), **{"marker": "o" if len(values) == 1 else None, **style})
 
 
+def separate_repetition(panels: Iterable[Axes], start_s: float) -> None:
+    """Draws a dotted line where a repetition follows another one."""
+    for panel in panels if start_s else ():
+        panel.axvline(start_s, color=MUTED, lw=0.8, ls=":")
+
+
 def legend_key(**style: Any) -> Line2D:
     """A line for a legend alone."""
     return Line2D([], [], **style)

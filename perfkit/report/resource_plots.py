@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,7 +12,20 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NS_PER_MS, NUMBERS, PURPLE, VERMILLION, WIDTH_IN, legend_key, plot_series
+from perfkit.report.plots import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    NS_PER_MS,
+    NUMBERS,
+    PURPLE,
+    VERMILLION,
+    WIDTH_IN,
+    legend_key,
+    plot_series,
+    separate_repetition,
+)
 from perfkit.report.timeline import Timeline, repetitions_of
 from perfkit.result.model import Point, Result
 from perfkit.telemetry.series import Series
@@ -21,6 +35,8 @@ _COLUMNS, _STEPS, _LISTED_ROWS = 4, 240, 4
 _GIB = 2.0**30
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, INK, MUTED)
 _COUNTERS = ("_total", "_count", "_sum")
+_LINE = {"ms": 3, "lw": 1.1}
+_Repetitions: TypeAlias = Sequence[tuple[Point, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,15 +85,6 @@ _SHOWN_UNLESS_ZERO = ("tcp_retransmits_per_s", "machine_steal_share")
 _TRIVIAL_VALUES = {"server_mean_batch": 1.0}  # a series that never has another value is not shown
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Span:
-    """One repetition's place on a panel's time axis."""
-
-    repetition: int
-    start_s: float
-    length_s: float
-
-
 def resource_figures(result: Result, timeline: Timeline) -> Iterator[tuple[str, Figure]]:
     """Names and figures, for four load points each; none if nothing was sampled."""
     points = list(enumerate(result.summary))
@@ -90,19 +97,16 @@ def _figure(result: Result, timeline: Timeline, rows: Sequence[_Row], points: Se
     figure = Figure(figsize=(WIDTH_IN, 0.9 + 1.05 * (len(rows) + 1)), layout="constrained")
     panels = figure.subplots(len(rows) + 1, len(points), sharex="col", sharey="row", squeeze=False)
     for column, (index, point) in enumerate(points):
-        spans, offset_s = [], 0.0
-        for one in repetitions_of(result, point):
-            spans.append(_Span(one.repetition or 0, offset_s, one.duration_s))
-            offset_s += one.duration_s
-        panels[0][column].set_title(f"{point.protocol}, {point.load.title}", pad=4)
-        _draw_times(panels[0][column], timeline, index, spans)
+        repetitions = repetitions_of(result, point)
+        panels[0][column].set_title(point.title, pad=4)
+        _draw_times(panels[0][column], timeline, index, repetitions)
         for row, panel in zip(rows, panels[1:, column], strict=True):
-            _draw_row(panel, row, timeline, index, spans)
+            _draw_row(panel, row, timeline, index, repetitions)
         for panel in panels[:, column]:
-            panel.set_xlim(0, offset_s or 1.0)
+            panel.set_xlim(0, sum(one.duration_s for one, _ in repetitions) or 1.0)
             panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-            for span in spans[1:]:
-                panel.axvline(span.start_s, color=MUTED, lw=0.8, ls=":")
+        for _, start_s in repetitions:
+            separate_repetition(panels[:, column], start_s)
         panels[-1][column].set_xlabel("seconds measured")
     times_row = _Row(f"{points[0][1].times_name},\nms", ())
     for panel, row in zip(panels[:, 0], (times_row, *rows), strict=True):
@@ -124,30 +128,27 @@ def _lines_in_row(panel: Axes) -> list[Line2D]:
     return [line for sibling in panel.get_shared_y_axes().get_siblings(panel) for line in sibling.lines if line.get_gid()]
 
 
-def _draw_times(panel: Axes, timeline: Timeline, index: int, spans: Sequence[_Span]) -> None:
-    for span in spans:
-        slices = timeline.slices.get((index, span.repetition), ())
+def _draw_times(panel: Axes, timeline: Timeline, index: int, repetitions: _Repetitions) -> None:
+    for one, start_s in repetitions:
+        number = one.repetition or 0
         for name, colour in (("p50", BLUE), ("p99", VERMILLION)):
-            values = [(span.start_s + part.middle_s, part.times_ns[name] / NS_PER_MS) for part in slices if name in part.times_ns]
-            _draw(panel, values, colour, name, f"requests-{name}-{index}-r{span.repetition}")
+            values = timeline.times_ms((index, number), name, start_s)
+            plot_series(panel, values, **_LINE, color=colour, label=name, gid=f"requests-{name}-{index}-r{number}")
 
 
-def _draw_row(panel: Axes, row: _Row, timeline: Timeline, index: int, spans: Sequence[_Span]) -> None:
-    colours: dict[str, str] = {}
+def _draw_row(panel: Axes, row: _Row, timeline: Timeline, index: int, repetitions: _Repetitions) -> None:
     unused = itertools.cycle(_COLOURS)
-    for span in spans:
-        for line in row.lines:
-            for series in timeline.telemetry.get((index, span.repetition), ()):
-                if series.name == line.series and _is_shown(line, timeline):
-                    label = _label(line, series)
-                    if label not in colours:
-                        colours[label] = next(unused)
-                    values = [(span.start_s + at_s, value * line.scale) for at_s, value in step_values(series, line, span.length_s)]
-                    _draw(panel, values, colours[label], label, f"{series.name}-{label}-{index}-r{span.repetition}")
-
-
-def _draw(panel: Axes, values: Sequence[tuple[float, float]], colour: str, label: str, gid: str) -> None:
-    plot_series(panel, values, color=colour, ms=3, lw=1.1, label=label, gid=gid)
+    colours: dict[str, str] = {}
+    lines = [line for line in row.lines if _is_shown(line, timeline)]
+    for one, start_s in repetitions:
+        number = one.repetition or 0
+        for line, series in itertools.product(lines, timeline.telemetry.get((index, number), ())):
+            if series.name == line.series:
+                label = _label(line, series)
+                if label not in colours:
+                    colours[label] = next(unused)
+                values = [(start_s + at_s, value * line.scale) for at_s, value in step_values(series, line, one.duration_s)]
+                plot_series(panel, values, **_LINE, color=colours[label], label=label, gid=f"{series.name}-{label}-{index}-r{number}")
 
 
 def _label(line: SeriesLine, series: Series) -> str:
@@ -192,8 +193,5 @@ def _listed_rows(result: Result, timeline: Timeline) -> list[_Row]:
         return []
     sampled = {series.name for listed in timeline.telemetry.values() for series in listed}
     names = [name for name in sorted(sampled) if any(fnmatch.fnmatchcase(name, str(pattern)) for pattern in patterns)]
-    rows = []
-    for name in names[:_LISTED_ROWS]:
-        is_counter = name.endswith(_COUNTERS)
-        rows.append(_Row(f"{_shortened(name, 17)}{', /s' if is_counter else ''}", (SeriesLine(name, "", is_counter=is_counter),)))
-    return rows
+    lines = [SeriesLine(name, "", is_counter=name.endswith(_COUNTERS)) for name in names[:_LISTED_ROWS]]
+    return [_Row(f"{_shortened(line.series, 17)}{', /s' * line.is_counter}", (line,)) for line in lines]

@@ -124,7 +124,7 @@ def run_page(result: Result, plots: Mapping[str, str]) -> Page:
 
 def run_summary_page(result: Result) -> Page:
     """The part of the report that Markdown holds: the summary, the warnings and the SLO."""
-    calibration = _calibration(result.environment.get("generator"))
+    calibration = stored_calibration(result.environment.get("generator"))
     warnings = tuple(Item(warning.message, warning.load_points, warning.code) for warning in grouped_warnings(result.summary))
     sections = (
         *_capacity_sections(result),
@@ -153,7 +153,7 @@ def print_warnings(result: Result) -> None:
     for point in result.summary:
         if point.slo is not None:
             style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
-            output.print(Text.assemble((f"SLO {point.slo.verdict} ", style), f"({_title(point)}) {point.slo.reason}"))
+            output.print(Text.assemble((f"SLO {point.slo.verdict} ", style), f"({point.title}) {point.slo.reason}"))
     if result.status != "complete":
         output.print(Text(f"status: {result.status}{f': {result.status_reason}' if result.status_reason else ''}", style="bold red"))
 
@@ -163,7 +163,7 @@ def describe_point(point: Point) -> str:
     values_ns = {name: getattr(point.times, name) for name in ("p50", "p99")}
     percentiles = "".join(f", {name} {format_duration_ns(value_ns)}" for name, value_ns in values_ns.items() if value_ns is not None)
     failed = f", {point.error_rate:.2%} failed" if point.error_rate else ""
-    return f"{_title(point)}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
+    return f"{point.title}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
 
 
 def _capacity_sections(result: Result) -> list[Section]:
@@ -178,7 +178,7 @@ def _summary_section(points: Sequence[Point]) -> Section:
 
 
 def _slo_sections(points: Sequence[Point]) -> list[Section]:
-    items = tuple(Item(point.slo.reason, _title(point)) for point in points if point.slo is not None)
+    items = tuple(Item(point.slo.reason, point.title) for point in points if point.slo is not None)
     return [Section("SLO", (Bullets(items),))] if items else []
 
 
@@ -196,10 +196,6 @@ def _figure(name: str, svg: str, point: Point) -> Figure:
 
 def _name(result: Result) -> str:
     return str(result.scenario.get("name") or "result")
-
-
-def _title(point: Point) -> str:
-    return f"{point.protocol}, {point.load.title}"
 
 
 def _subject(result: Result) -> list[str]:
@@ -228,10 +224,6 @@ def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, tuple[tu
         if server := facts.get("bundled_server"):
             facts = server if isinstance(server, Mapping) else {"description": server}
             yield _ENVIRONMENT_TITLES["bundled_server"], tuple(_facts({name: fact for name, fact in facts.items() if name != "event"}))
-
-
-def _calibration(generator: object) -> Any:
-    return stored_calibration(generator) if isinstance(generator, Mapping) else None
 
 
 def _facts(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

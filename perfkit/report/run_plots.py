@@ -23,6 +23,7 @@ from perfkit.report.plots import (
     plot_series,
     render_svgs,
     scale_times,
+    separate_repetition,
 )
 from perfkit.report.resource_plots import resource_figures
 from perfkit.report.search import search_figure
@@ -85,11 +86,10 @@ def percentile_figure(points: Sequence[Point], histograms: Sequence[BucketCounts
         panel, marker = panels[protocols.index(point.protocol)], "." if len(steps) == 1 else None
         panel.plot(steps, values_ms, color=colours[point.load.level], marker=marker, ms=6, gid=f"percentiles-{_id(point)}")
     for panel, protocol in zip(panels, protocols, strict=True):
-        panel.set(xscale="log", xlim=(1, furthest * 1.08))
+        panel.set(xscale="log", xlim=(1, furthest * 1.08), title=protocol, xlabel="percentile")
         panel.xaxis.set_major_locator(FixedLocator([tick for tick in _TICKS if tick <= furthest * 1.08]))
         panel.xaxis.set_major_formatter(FuncFormatter(lambda tick, _: _TICKS.get(round(tick), "")))
         panel.xaxis.set_minor_locator(NullLocator())
-        panel.set(title=protocol, xlabel="percentile")
     scale_times(panels[0], lowest, highest)
     panels[0].set_ylabel(f"{points[0].times_name} (ms)")
     amounts = {point.load.level: point.load.amount for point, histogram in zip(points, histograms, strict=True) if histogram.count}
@@ -150,14 +150,14 @@ def timeline_figure(result: Result, timeline: Timeline) -> Figure:
         times, rates = figure.add_subplot(grid[3 * row, column]), figure.add_subplot(grid[3 * row + 1, column])
         pairs.append((times, rates))
         _draw_timeline(times, rates, repetitions_of(result, point), index, timeline, upper)
-        times.set_title(f"{point.protocol}, {point.load.title}", pad=4)
+        times.set_title(point.title, pad=4)
         times.tick_params(labelbottom=False)
         if column == 0:
             times.set_ylabel(point.times_name.replace(" ", "\n") + " (ms)")
             rates.set_ylabel("answers\nper s")
         if (row + 1, column) not in cells:
             rates.set_xlabel(label)
-    longest_s = max(sum(one.duration_s for one in repetitions_of(result, point)) for point in points)
+    longest_s = max(sum(one.duration_s for one, _ in repetitions_of(result, point)) for point in points)
     for (row, _), (times, rates) in zip(cells, pairs, strict=True):
         same_row = [pair[0] for pair, cell in zip(pairs, cells, strict=True) if cell[0] == row]
         for panel, same_scale, ticks in ((times, same_row, 4), (rates, [pair[1] for pair in pairs], 2)):
@@ -184,21 +184,17 @@ def _cells(points: Sequence[Point]) -> list[tuple[int, int]]:
     return [(levels.index(point.load.level), protocols.index(point.protocol)) for point in points]
 
 
-def _draw_timeline(times: Axes, rates: Axes, repetitions: Sequence[Point], index: int, timeline: Timeline, upper: str) -> None:
+def _draw_timeline(
+    times: Axes, rates: Axes, repetitions: Sequence[tuple[Point, float]], index: int, timeline: Timeline, upper: str
+) -> None:
     """One load point's pair of panels."""
-    offset_s = 0.0
-    for point in repetitions:
+    for point, start_s in repetitions:
         number = point.repetition or 0
-        slices = timeline.slices.get((index, number), ())
         for name, colour in (("p50", BLUE), (upper, VERMILLION)):
-            values = [(offset_s + part.middle_s, part.times_ns[name] / NS_PER_MS) for part in slices if name in part.times_ns]
-            plot_series(times, values, color=colour, gid=f"{name}-{_id(point)}-r{number}")
-        values = [(offset_s + middle_s, rate) for middle_s, rate in _rates(point, timeline.slice_s)]
+            plot_series(times, timeline.times_ms((index, number), name, start_s), color=colour, gid=f"{name}-{_id(point)}-r{number}")
+        values = [(start_s + middle_s, rate) for middle_s, rate in _rates(point, timeline.slice_s)]
         plot_series(rates, values, color=GREEN, gid=f"throughput-{_id(point)}-r{number}")
-        offset_s += point.duration_s
-        if point is not repetitions[-1]:
-            for panel in (times, rates):
-                panel.axvline(offset_s, color=MUTED, lw=0.8, ls=":")
+        separate_repetition((times, rates), start_s)
 
 
 def _rates(point: Point, slice_s: int) -> list[tuple[float, float]]:

@@ -77,7 +77,7 @@ def gpu_table(points: Sequence[Point]) -> Table:
     )  # fmt: skip
     rows = tuple(
         (
-            _title(point),
+            point.title,
             f"{gpu.name or 'GPU'} {gpu.uuid[:12]}",
             {"nvml": "driver", "metrics": "metrics"}[gpu.source],
             _cell(gpu.utilization_mean, "{:.0%}"),
@@ -107,7 +107,7 @@ def failures_table(points: Sequence[Point]) -> Table:
         Column("messages", "examples of the messages", "prose"),
     )  # fmt: skip
     rows = tuple(
-        (_title(point), outcome.replace("_", " "), count, "\n".join(filter(None, point.errors.get(outcome, ()))) or None)
+        (point.title, outcome.replace("_", " "), count, "\n".join(filter(None, point.errors.get(outcome, ()))) or None)
         for point in points
         for outcome in _OUTCOMES
         if (count := getattr(point.requests, outcome))
@@ -189,10 +189,6 @@ def _server_time(key: str, point: Point) -> Cell:
 
 def _cell(value: float | None, form: str) -> Cell:
     return Cell(value, MISSING if value is None else form.format(value))
-
-
-def _title(point: Point) -> str:
-    return f"{point.protocol}, {point.load.title}"
 
 
 def _times(points: Sequence[Point]) -> str:

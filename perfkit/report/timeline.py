@@ -1,6 +1,7 @@
 """The time series of a result: each load point's times in slices of its window, and what telemetry sampled beside them."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -46,11 +47,18 @@ class Timeline:
     telemetry: Mapping[tuple[int, int], Sequence[Series]]
     """By point and repetition; times are nanoseconds since the window's start."""
 
+    def times_ms(self, key: tuple[int, int], name: str, start_s: float) -> list[tuple[float, float]]:
+        """A percentile of a repetition that starts at `start_s`: the middle of each slice in seconds, and the value there."""
+        slices = self.slices.get(key, ())
+        return [(start_s + part.middle_s, part.times_ns[name] / 1e6) for part in slices if name in part.times_ns]
 
-def repetitions_of(result: Result, point: Point) -> list[Point]:
-    """The repetitions of a point of the summary, in order."""
+
+def repetitions_of(result: Result, point: Point) -> list[tuple[Point, float]]:
+    """The repetitions of a point of the summary in order, each with its start in seconds when one follows the other."""
     repetitions = [one for one in result.points if (one.protocol, one.load) == (point.protocol, point.load)]
-    return sorted(repetitions, key=lambda one: one.repetition or 0)
+    repetitions.sort(key=lambda one: one.repetition or 0)
+    starts_s = itertools.accumulate((one.duration_s for one in repetitions), initial=0.0)
+    return list(zip(repetitions, starts_s, strict=False))
 
 
 def read_timeline(folder: pathlib.Path, result: Result) -> Timeline:

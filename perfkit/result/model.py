@@ -221,6 +221,11 @@ class Point(Part):
     """Examples of error messages, by outcome."""
 
     @property
+    def title(self) -> str:
+        """Protocol and load in words: `grpc, concurrency 16`."""
+        return f"{self.protocol}, {self.load.title}"
+
+    @property
     def times(self) -> Distribution:
         """How long a user waited: the response time; in a closed loop, which has none, the service time."""
         return self.response_time_ns or self.service_time_ns

@@ -75,10 +75,8 @@ class Expectation:
         if not wrong.any():
             return ""
         index = tuple(int(indices[0]) for indices in np.nonzero(wrong))
-        return (
-            f"holds {int(wrong.sum())} wrong values in output '{output.name}': the one at {list(index)} is {found[index]}, "
-            f"where {wanted[index]} is expected"
-        )
+        first = f"the one at {list(index)} is {found[index]}, where {wanted[index]} is expected"
+        return f"holds {int(wrong.sum())} wrong values in output '{output.name}': {first}"
 
 
 def _are_close(found: npt.NDArray[Any], wanted: npt.NDArray[Any], tolerance: float) -> npt.NDArray[np.bool_]:

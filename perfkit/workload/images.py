@@ -35,8 +35,6 @@ def read_image(
             pixels = pixels / np.float32(127.5) - np.float32(1)
         case "vgg":
             pixels = pixels - np.array(_VGG_MEANS if channels == 3 else (128.0,), np.float32)
-        case "none":
-            pass
     if datatype is Datatype.INT8 and pixels.max(initial=0) > 127:
         raise ModelMismatchError(f"{key}.image: the model takes INT8, which cannot hold brightness values up to 255")
     if channels_first:
@@ -58,11 +56,11 @@ def _geometry(key: str, shape: tuple[int, ...], layout: Layout) -> tuple[bool, t
     if layout == "auto" and not first_by_channels:
         raise ModelMismatchError(f"{key}.layout: the shape {list(shape)} is ambiguous: give nchw or nhwc")
     channels_first = layout == "nchw" or (layout == "auto" and first_by_channels[0])
-    if sizes[0 if channels_first else -1] not in (1, 3):
-        raise ModelMismatchError(
-            f"{key}.layout: {layout} needs 1 or 3 channels {'first' if channels_first else 'last'}, found {list(shape)}"
-        )
-    return channels_first, (sizes[0], sizes[1], sizes[2]) if channels_first else (sizes[2], sizes[0], sizes[1])
+    channels, height, width = sizes if channels_first else (sizes[2], *sizes[:2])
+    if channels not in (1, 3):
+        place = "first" if channels_first else "last"
+        raise ModelMismatchError(f"{key}.layout: {layout} needs 1 or 3 channels {place}, found {list(shape)}")
+    return channels_first, (channels, height, width)
 
 
 def _pixels(key: str, file: pathlib.Path, channels: int, height: int, width: int) -> npt.NDArray[np.float32]:

@@ -3,7 +3,7 @@
 import math
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from perfkit.scenario.workload import FileInput, GeneratedInput, ImageInput, Inp
 from perfkit.workload.images import read_image
 
 _Array: TypeAlias = npt.NDArray[Any]
+_T = TypeVar("_T")
 # random integers fit every integer type
 _INTEGERS_BELOW = 128
 # below these numbers every integer has an exact representation
@@ -30,9 +31,8 @@ def generate_values(kind: str, datatype: Datatype, shape: tuple[int, ...], rando
     if datatype is Datatype.BYTES:
         if kind == "zeros":
             return np.full(shape, b"", dtype=object)
-        texts = np.empty(count, dtype=object)
-        texts[:] = [b"%d" % number for number in generate_values(kind, Datatype.INT32, (count,), random)]
-        return texts.reshape(shape)
+        numbers = generate_values(kind, Datatype.INT32, (count,), random)
+        return np.array([b"%d" % number for number in numbers], dtype=object).reshape(shape)
     dtype = array_dtype(datatype)
     match kind:
         case "zeros":
@@ -131,13 +131,7 @@ class TensorSource:
         """The texts for each request, which continue those of the previous request, until the sequence repeats."""
         if self._datatype is not Datatype.BYTES:
             raise ModelMismatchError(f"{self._key}.strings: the model takes {self._datatype.value}, not strings")
-        count = math.prod(shape)
-        arrays = []
-        for request in range(len(strings) // math.gcd(len(strings), count)):
-            flat = np.empty(count, dtype=object)
-            flat[:] = [strings[(request * count + index) % len(strings)] for index in range(count)]
-            arrays.append(flat.reshape(shape))
-        return arrays
+        return [np.array(texts, dtype=object).reshape(shape) for texts in _in_turn(strings, math.prod(shape))]
 
     def _batched(self, arrays: Sequence[_Array]) -> Sequence[_Array]:
         """Stacks arrays without a batch dimension into batches, which use them in turn."""
@@ -147,9 +141,7 @@ class TensorSource:
             self._check_shape(array.shape)
         if len({array.shape for array in arrays}) > 1 and self._batch_size > 1:
             raise ModelMismatchError(f"{self._key}: arrays of different shapes cannot form a batch of {self._batch_size}")
-        size, count = self._batch_size, len(arrays)
-        batches = count // math.gcd(count, size)
-        return [np.stack([arrays[(batch * size + index) % count] for index in range(size)]) for batch in range(batches)]
+        return [np.stack(batch) for batch in _in_turn(arrays, self._batch_size)]
 
     def _files(self, kind: str, names: tuple[str, ...]) -> Sequence[pathlib.Path]:
         files: list[pathlib.Path] = []
@@ -163,9 +155,8 @@ class TensorSource:
             if not matches:
                 raise ScenarioError(f"{self._key}.{kind}: no file matches {self._folder / name}")
             files += matches
-        for file in files:
-            if file.is_dir():
-                raise ScenarioError(f"{self._key}.{kind}: {file} is a folder: give its files, such as {file.name}/*")
+        if folder := next(filter(pathlib.Path.is_dir, files), None):
+            raise ScenarioError(f"{self._key}.{kind}: {folder} is a folder: give its files, such as {folder.name}/*")
         return files
 
     def _encode(self, array: _Array) -> Tensor:
@@ -179,6 +170,12 @@ class TensorSource:
         expected = self._shape
         if len(expected) != len(shape) or any(want not in (-1, size) for want, size in zip(expected, shape, strict=True)):
             raise ModelMismatchError(f"{self._key}: the model takes shape {list(expected)}, found {list(shape)}")
+
+
+def _in_turn(items: Sequence[_T], size: int) -> list[list[_T]]:
+    """Groups of `size` items, each continuing where the previous one ended, until the sequence repeats."""
+    groups = len(items) // math.gcd(len(items), size)
+    return [[items[(group * size + index) % len(items)] for index in range(size)] for group in range(groups)]
 
 
 def _literal_array(key: str, name: str, datatype: Datatype, value: object) -> _Array:

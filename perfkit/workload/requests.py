@@ -44,23 +44,14 @@ def make_requests(
     outputs = tuple(
         RequestedOutput(one.name, one.classes, None if one.encoding is None else one.encoding == "binary") for one in workload.outputs
     )
+    is_binary, parameters = workload.encoding != "json", _parameters(workload)
+    request = InferRequest(metadata.name, (), outputs, version, "", parameters, binary_output=is_binary, plain_inputs=plain)
     requests = []
     for variant in range(_count(sources, workload.variants)):
-        tensors = tuple(
-            source.tensor(variant, np.random.default_rng([workload.seed, variant, index])) for index, source in enumerate(sources)
-        )
-        requests.append(
-            InferRequest(
-                model=metadata.name,
-                version=version,
-                inputs=tensors,
-                outputs=outputs,
-                id=f"{workload.request_id}-{variant}" if workload.request_id else "",
-                parameters=_parameters(workload),
-                binary_output=workload.encoding != "json",
-                plain_inputs=plain,
-            )
-        )
+        seeds = ([workload.seed, variant, index] for index in range(len(sources)))
+        tensors = tuple(source.tensor(variant, np.random.default_rng(seed)) for source, seed in zip(sources, seeds, strict=True))
+        identifier = f"{workload.request_id}-{variant}" if workload.request_id else ""
+        requests.append(dataclasses.replace(request, inputs=tensors, id=identifier))
     return tuple(requests)
 
 
@@ -89,9 +80,7 @@ def _count(sources: list[TensorSource], variants: int) -> int:
     combined = math.lcm(*cycles)
     if combined > _MAX_CYCLE_LENGTH:
         combined = max(cycles)
-    if len(cycles) == len(sources):
-        return combined
-    return -(-variants // combined) * combined
+    return combined if len(cycles) == len(sources) else -(-variants // combined) * combined
 
 
 def _parameters(workload: Workload) -> dict[str, Parameter]:
@@ -119,15 +108,11 @@ def _declared_inputs(workload: Workload, model: str) -> tuple[TensorMetadata, ..
 
 def resolve_batch_size(requested: int, model: str, max_batch_size: int) -> int | None:
     """The batch dimension, None for a model without batches; raises ModelMismatchError if the model does not allow it."""
-    if max_batch_size == 0:
-        if requested != 1:
-            raise ModelMismatchError(
-                f"workload.batch_size: model '{model}' does not support batches (its max_batch_size is 0): set it to 1, found {requested}"
-            )
-        return None
-    if requested > max_batch_size:
-        raise ModelMismatchError(f"workload.batch_size: model '{model}' takes at most {max_batch_size}, found {requested}")
-    return requested
+    if requested > (max_batch_size or 1):
+        none = "does not support batches (its max_batch_size is 0): set it to 1"
+        limit = f"takes at most {max_batch_size}" if max_batch_size else none
+        raise ModelMismatchError(f"workload.batch_size: model '{model}' {limit}, found {requested}")
+    return requested if max_batch_size else None
 
 
 def check_names(key: str, what: str, given: tuple[str, ...], known: tuple[str, ...]) -> None:
@@ -146,4 +131,4 @@ def parse_datatype(key: str, name: str, described: str, given: str | None) -> Da
     try:
         return Datatype.parse(described)
     except ProtocolError as error:
-        raise ModelMismatchError(f"input '{name}': {error}" if key.endswith("inputs") else f"output '{name}': {error}") from None
+        raise ModelMismatchError(f"{'input' if key.endswith('inputs') else 'output'} '{name}': {error}") from None
