@@ -4,8 +4,7 @@ import pytest
 
 from perfkit.calibration.model import parse_calibration
 from perfkit.report.calibration import print_calibration
-from perfkit.report.render import render_html
-from perfkit.report.render import render_markdown
+from perfkit.report.render import render_html, render_markdown
 from perfkit.report.run import run_page, run_summary_page
 
 SPREAD = {

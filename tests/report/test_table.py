@@ -4,12 +4,9 @@ import dataclasses
 
 import pytest
 
-from perfkit.report.render import render_html
-from perfkit.report.render import render_markdown_table
 from perfkit.report.page import Page, Section
-from perfkit.report.render import render_csv
+from perfkit.report.render import render_csv, render_html, render_markdown_table, render_text
 from perfkit.report.table import Cell, Column, Table
-from perfkit.report.render import render_text
 
 TABLE = Table(
     name="points",

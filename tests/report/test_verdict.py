@@ -7,9 +7,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.gate.verdict import Comparison, Verdict
-from perfkit.report.ci import render_annotations
-from perfkit.report.ci import append_summary
-from perfkit.report.ci import render_junit
+from perfkit.report.ci import append_summary, render_annotations, render_junit
 from perfkit.report.verdict import describe_change, format_effect, print_verdict, render_verdict_markdown
 
 
