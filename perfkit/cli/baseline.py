@@ -4,24 +4,15 @@ import argparse
 import pathlib
 
 from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.options import add_results
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument(
-        "results",
-        nargs="+",
-        type=pathlib.Path,
-        metavar="RESULT",
-        help="a result folder, its result.json, or a baseline file, whose runs are taken over",
-    )
+    add_results(parser, "a result folder, its result.json, or a baseline file, whose runs are taken over")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="default: baselines/<scenario>.json")
-    parser.add_argument(
-        "--control",
-        type=pathlib.Path,
-        metavar="VERDICT",
-        help="a verdict of `perfkit gate --control N`, which tells how runs of one server vary",
-    )
+    control = "a verdict of `perfkit gate --control N`, which tells how runs of one server vary"
+    parser.add_argument("--control", type=pathlib.Path, metavar="VERDICT", help=control)
     parser.set_defaults(execute=_execute)
 
 

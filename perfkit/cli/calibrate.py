@@ -3,12 +3,13 @@
 import argparse
 import asyncio
 import json
-import os
 import signal
 import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.options import whole_number
+from perfkit.cli.output import reader_may_leave
 
 if TYPE_CHECKING:
     from perfkit.calibration.model import Calibration
@@ -16,18 +17,14 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument("--rounds", type=_count, default=3, metavar="N", help="number of rounds, whose medians are reported (default: 3)")
+    parser.add_argument(
+        "--rounds", type=whole_number(1, 100), default=3, metavar="N", help="number of rounds, whose medians are reported (default: 3)"
+    )
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="output on stdout: tables (default) or the JSON document"
     )
     parser.add_argument("--quiet", action="store_true", help="print no progress to stderr")
     parser.set_defaults(execute=_execute)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 100):
-        raise argparse.ArgumentTypeError(f"expected a number from 1 to 100, found {text!r}")
-    return int(text)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
@@ -78,10 +75,8 @@ def _show(calibration: "Calibration", *, as_json: bool) -> None:
     from perfkit.calibration.model import calibration_document
     from perfkit.report.calibration import print_calibration
 
-    try:
+    with reader_may_leave():  # the calibration is stored all the same
         if as_json:
-            print(json.dumps(calibration_document(calibration), indent=1), flush=True)
+            print(json.dumps(calibration_document(calibration), indent=1))
         else:
             print_calibration(calibration)
-    except BrokenPipeError:  # the reader closed the pipe; the calibration is stored all the same
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -4,11 +4,13 @@ import argparse
 import pathlib
 
 from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.options import add_results
+from perfkit.cli.output import write_output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument("results", nargs="+", type=pathlib.Path, metavar="RESULT", help="a result folder or its result.json; at least two")
+    add_results(parser, "a result folder or its result.json; at least two")
     parser.add_argument("--format", choices=("text", "markdown", "json", "html"), default="text", help="default: text")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="write to this file instead of stdout")
     parser.set_defaults(execute=_execute)
@@ -24,15 +26,12 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise UsageError("compare needs at least two results: perfkit compare RESULT RESULT")
     labels = _labels(options.results)
     compared = compare_results([(label, read_result(path)[0]) for label, path in zip(labels, options.results, strict=True)])
-    form = {"text": comparison_text, "markdown": comparison_markdown, "json": comparison_json, "html": comparison_html}[options.format]
-    text = form(compared)
-    if options.out is not None:
-        try:
-            options.out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
-        return ExitCode.DONE
-    print(text, end="")
+    forms = {"text": comparison_text, "markdown": comparison_markdown, "json": comparison_json, "html": comparison_html}
+    text = forms[options.format](compared)
+    if options.out is None:
+        print(text, end="")
+    else:
+        write_output("--out", options.out, text)
     return ExitCode.DONE
 
 

@@ -12,7 +12,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.scenario_options import add_scenario_options
+from perfkit.cli.options import add_scenario_options, whole_number
+from perfkit.cli.output import reader_may_leave
 from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
 from perfkit.errors import UsageError
 
@@ -36,7 +37,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     stored = "without a scenario, a result folder, its result.json, or a file written by `perfkit baseline`"
     parser.add_argument("--baseline", required=True, metavar="TARGET", help=f"{target}; {stored}")
     parser.add_argument("--candidate", required=True, metavar="TARGET", help="as --baseline")
-    parser.add_argument("--control", type=_count, default=0, metavar="N", help="first measure N pairs of the baseline with itself")
+    parser.add_argument(
+        "--control", type=whole_number(1, 100), default=0, metavar="N", help="first measure N pairs of the baseline with itself"
+    )
     parser.add_argument("--quick", action="store_true", help="10 pairs instead of 12 to 20: half the time, but detects much less")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the gate's folder; default: reports/<name>-gate-<UTC time>")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output on stdout: a table, or verdict.json")
@@ -53,12 +56,6 @@ def exit_code_of_verdict(verdict: "Verdict", *, on_inconclusive: str) -> ExitCod
     """The exit code of a verdict."""
     code = _EXIT_CODES[verdict.kind]
     return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and on_inconclusive == "pass" else code
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 100):
-        raise argparse.ArgumentTypeError(f"expected a number of pairs from 1 to 100, found {text!r}")
-    return int(text)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
@@ -112,9 +109,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             return signals.exit_code
         raise
     folder.commit(verdict)
-    _print(verdict, f"{out}{os.sep}: verdict.json, pairs.json, runs", as_json=options.format == "json")
-    write_verdict_outputs(verdict, options)
-    return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
+    return _report(verdict, f"{out}{os.sep}: verdict.json, pairs.json, runs", options)
 
 
 def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
@@ -139,19 +134,17 @@ def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
         except OSError as error:
             raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
         written = f"{options.out}{os.sep}: {VERDICT_FILE}"
-    _print(verdict, written, as_json=options.format == "json")
-    write_verdict_outputs(verdict, options)
-    return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)
+    return _report(verdict, written, options)
 
 
-def _print(verdict: "Verdict", written: str, *, as_json: bool) -> None:
+def _report(verdict: "Verdict", written: str, options: argparse.Namespace) -> ExitCode:
     from perfkit.report.verdict import print_verdict
 
-    try:
-        if as_json:
-            print(json.dumps(verdict.document(), indent=1), flush=True)
+    with reader_may_leave():
+        if options.format == "json":
+            print(json.dumps(verdict.document(), indent=1))
         else:
             print_verdict(verdict)
-            print(written, flush=True)
-    except BrokenPipeError:  # the reader has left, but the exit code still tells the verdict
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            print(written)
+    write_verdict_outputs(verdict, options)
+    return exit_code_of_verdict(verdict, on_inconclusive=options.on_inconclusive)

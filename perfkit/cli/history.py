@@ -5,9 +5,11 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.options import add_results
+from perfkit.cli.output import write_output
 
 if TYPE_CHECKING:
-    from perfkit.history.trend import Trend
+    from perfkit.history.trend import Step, Trend
 
 _FILE = pathlib.Path("perfkit-history.sqlite")
 _METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9")
@@ -17,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's parts and their options."""
     parts = parser.add_subparsers(dest="part", metavar="PART", required=True)
     add = parts.add_parser("add", help="add results; those that the history has already are skipped")
-    add.add_argument("results", nargs="+", type=pathlib.Path, metavar="RESULT")
+    add_results(add, "a result folder or its result.json")
     listed = parts.add_parser("list", help="list the results")
     plot = parts.add_parser("plot", help="plot trends with their steps as SVG")
     plot.add_argument("--out", type=pathlib.Path, default=pathlib.Path("history.svg"), metavar="FILE", help="default: history.svg")
@@ -56,36 +58,31 @@ def _list(options: argparse.Namespace) -> ExitCode:
     return ExitCode.DONE
 
 
-def _trends(options: argparse.Namespace) -> "list[Trend]":
+def _trends(options: argparse.Namespace) -> "list[tuple[Trend, list[Step]]]":
     from perfkit.errors import UsageError
     from perfkit.history.file import open_history
+    from perfkit.history.trend import find_steps
 
     with open_history(options.file) as history:
         trends = history.trends(options.scenario, options.load_point, tuple(options.metric or ()))
         if not trends:
             known = sorted({f"{trend.scenario}: {trend.load_point}" for trend in history.trends()})
             raise UsageError(f"{options.file}: no figures match; the history has {'; '.join(known) or 'no figures'}")
-    return trends
+    return [(trend, find_steps(trend, seed=options.seed)) for trend in trends]
 
 
 def _plot(options: argparse.Namespace) -> ExitCode:
-    from perfkit.errors import UsageError
-    from perfkit.history.trend import find_steps
     from perfkit.report.history import render_trends
 
-    svg = render_trends([(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)])
-    try:
-        options.out.write_text(svg, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--out {options.out}: cannot be written: {error.strerror}") from None
+    write_output("--out", options.out, render_trends(_trends(options)))
     print(options.out)
     return ExitCode.DONE
 
 
 def _steps(options: argparse.Namespace) -> ExitCode:
-    from perfkit.history.trend import find_steps, steps_json
+    from perfkit.history.trend import steps_json
     from perfkit.report.history import render_steps
 
-    trends = [(trend, find_steps(trend, seed=options.seed)) for trend in _trends(options)]
+    trends = _trends(options)
     print(steps_json(trends) if options.format == "json" else render_steps(trends), end="")
     return ExitCode.DONE

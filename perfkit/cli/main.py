@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import perfkit
 from perfkit.cli.exit_code import ExitCode, exit_code_of
+from perfkit.cli.output import discard_stdout
 from perfkit.errors import PerfkitError
 
 _COMMANDS = {
@@ -66,12 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader of stdout has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - any other exception is a bug, and is shown with its traceback
         if isinstance(error, OSError) and error.errno in _DISK_FULL:
             print(f"perfkit: the output cannot be written: {error}", file=sys.stderr)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # drops the rest of the buffer
+            discard_stdout()
             return ExitCode.USAGE
         traceback.print_exc()
         print("perfkit: this is a bug in perfkit; please report it with the lines above", file=sys.stderr)

@@ -1,70 +1,42 @@
 """`perfkit plan`: makes a capacity plan from results and writes its folder."""
 
 import argparse
+import functools
 import json
 import os
 import pathlib
 import sys
 
 from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.options import whole_number
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    add = parser.add_argument
-    add(
-        "results",
-        nargs="+",
-        metavar="[LABEL=]RESULT",
-        help="a result folder or its result.json; results with one label are one configuration",
-    )
-    add(
-        "--slo",
-        action="append",
-        required=True,
-        metavar="LIMIT",
-        help="limits such as 'p99<50ms' or 'p99<50ms,error_rate<0.1%%'; may be repeated",
-    )
-    add(
-        "--demand",
-        action="append",
-        required=True,
-        metavar="RATE",
-        help="peak demand in inferences, such as 1000/s; if repeated, the plan is for the first",
-    )
+    add, count = parser.add_argument, whole_number(0, 1_000_000)
+    repeatable = functools.partial(add, action="append")
+    results = "a result folder or its result.json; results with one label are one configuration"
+    add("results", nargs="+", metavar="[LABEL=]RESULT", help=results)
+    repeatable("--slo", required=True, metavar="LIMIT", help="limits such as 'p99<50ms' or 'p99<50ms,error_rate<0.1%%'; may be repeated")
+    demand = "peak demand in inferences, such as 1000/s; if repeated, the plan is for the first"
+    repeatable("--demand", required=True, metavar="RATE", help=demand)
     add("--average-demand", metavar="RATE", help="the demand that costs are divided by; default: the peak demand")
     add("--headroom", default="30%", metavar="SHARE", help="free capacity with all replicas up; default 30%%")
     add("--failure-headroom", default="10%", metavar="SHARE", help="free capacity while replicas are down; default 10%%")
-    add("--redundancy", type=_count, default=0, metavar="K", help="the number of replicas that may be down; default 0")
-    add("--zones", type=_count, default=0, metavar="N", help="survive the loss of one of N zones")
-    add(
-        "--price",
-        action="append",
-        default=[],
-        metavar="[LABEL=]PRICE",
-        help="price of a replica, such as $2.50/h; may be repeated with labels",
-    )
-    add(
-        "--at",
-        action="append",
-        default=[],
-        metavar="RATE",
-        help="predict the percentiles at this rate of one replica, with 90 %% intervals; may be repeated",
-    )
+    add("--redundancy", type=count, default=0, metavar="K", help="the number of replicas that may be down; default 0")
+    add("--zones", type=count, default=0, metavar="N", help="survive the loss of one of N zones")
+    price = "price of a replica, such as $2.50/h; may be repeated with labels"
+    repeatable("--price", default=[], metavar="[LABEL=]PRICE", help=price)
+    at = "predict the percentiles at this rate of one replica, with 90 %% intervals; may be repeated"
+    repeatable("--at", default=[], metavar="RATE", help=at)
     add("--peaks", type=pathlib.Path, metavar="CSV", help="daily peaks (columns date, peak_per_s), to forecast the date of exhaustion")
-    add("--replicas", type=_count, metavar="N", help="current number of replicas, for that date; default: as planned")
+    add("--replicas", type=count, metavar="N", help="current number of replicas, for that date; default: as planned")
     add("--idle-power", metavar="POWER", help="idle power of all GPUs together, such as 60W, to report energy above idle")
     add("--seed", type=int, default=0, help="seed of the intervals' random numbers; default 0")
     add("--out", type=pathlib.Path, metavar="DIR", help="the plan's folder; default: reports/plan-<UTC time>")
     add("--format", choices=("text", "json"), default="text", help="output on stdout: the summary, or plan.json")
     add("--quiet", action="store_true", help="print no warnings on stderr")
     parser.set_defaults(execute=_execute)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) <= 1_000_000):
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
-    return int(text)
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:

@@ -1,16 +1,14 @@
 """`perfkit report`: renders the reports of stored results again."""
 
 import argparse
-import pathlib
 
 from perfkit.cli.exit_code import ExitCode
+from perfkit.cli.options import add_results
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument(
-        "results", nargs="+", type=pathlib.Path, metavar="RESULT", help="a result folder or its result.json, or a sweep's folder"
-    )
+    add_results(parser, "a result folder or its result.json, or a sweep's folder")
     parser.add_argument("--table-only", action="store_true", help="for a sweep's folder, render only the table over all cases")
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     parser.set_defaults(execute=_execute)

@@ -9,7 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode, exit_code_of
-from perfkit.cli.scenario_options import add_scenario_options
+from perfkit.cli.options import add_scenario_options
+from perfkit.cli.output import reader_may_leave
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,18 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout: a table, or result.json")
     parser.add_argument("--no-report", action="store_true", help="draw no report; `perfkit report DIR` draws it later")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no warnings to stderr")
-    parser.add_argument(
-        "--on-inconclusive",
-        choices=("fail", "pass"),
-        default="fail",
-        help="exit code if there are too few samples to judge the SLO: 3 (fail) or 0 (pass)",
-    )
-    parser.add_argument(
-        "--prometheus",
-        type=_host_and_port,
-        metavar="[HOST:]PORT",
-        help="serve live metrics for Prometheus at http://HOST:PORT/metrics; HOST defaults to 127.0.0.1, PORT 0 picks a free port",
-    )
+    inconclusive = "exit code if there are too few samples to judge the SLO: 3 (fail) or 0 (pass)"
+    parser.add_argument("--on-inconclusive", choices=("fail", "pass"), default="fail", help=inconclusive)
+    live = "serve live metrics for Prometheus at http://HOST:PORT/metrics; HOST defaults to 127.0.0.1, PORT 0 picks a free port"
+    parser.add_argument("--prometheus", type=_host_and_port, metavar="[HOST:]PORT", help=live)
     parser.set_defaults(execute=_execute)
 
 
@@ -169,15 +162,12 @@ def _print_result(result: "Result", folder: pathlib.Path, *, as_json: bool) -> N
     from perfkit.report.run import print_summary
     from perfkit.result.model import result_document
 
-    try:
+    with reader_may_leave():
         if as_json:
             print(json.dumps(result_document(result), indent=1))
         else:
             print_summary(result)
             print(f"{folder}{os.sep}: {_written_files(folder, 'result.json', 'latency.hlog', 'report.html')}")
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has left, but the exit code must still report how the run ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _written_files(folder: pathlib.Path, *names: str) -> str:

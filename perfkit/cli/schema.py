@@ -8,13 +8,8 @@ from perfkit.cli.exit_code import ExitCode
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
-    parser.add_argument(
-        "what",
-        nargs="?",
-        choices=("scenario", "result", "verdict"),
-        default="scenario",
-        help="the document whose schema is printed; default: scenario",
-    )
+    documents = ("scenario", "result", "verdict")
+    parser.add_argument("what", nargs="?", choices=documents, default="scenario", help="whose schema is printed; default: scenario")
     parser.set_defaults(execute=_execute)
 
 
@@ -23,11 +18,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.result.model import Result
     from perfkit.scenario.model import Scenario
 
-    if options.what == "scenario":
-        schema = Scenario.model_json_schema(by_alias=True)
-    elif options.what == "verdict":
-        schema = Verdict.model_json_schema(by_alias=True, mode="serialization")
-    else:
-        schema = Result.model_json_schema(by_alias=True, mode="serialization")
+    models: dict[str, type[Scenario | Result | Verdict]] = {"scenario": Scenario, "result": Result, "verdict": Verdict}
+    model = models[options.what]
+    schema = model.model_json_schema(by_alias=True, mode="validation" if model is Scenario else "serialization")
     print(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1))
     return ExitCode.DONE

@@ -3,7 +3,7 @@
 import argparse
 
 from perfkit.cli.exit_code import ExitCode
-from perfkit.cli.scenario_options import add_scenario_options
+from perfkit.cli.options import add_scenario_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +22,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     for case in cases:
         target, load = case.loaded.scenario.target, case.loaded.scenario.load
         resolve_address(target, target.url or "http://127.0.0.1", case.loaded.folder)
-        if (
-            isinstance(load, OpenLoadSpec) and load.open.trace is not None
-        ):  # the only load that can fail; it needs NumPy, which is slow to import
+        # only a trace can fail; it needs NumPy, which is slow to import
+        if isinstance(load, OpenLoadSpec) and load.open.trace is not None:
             from perfkit.load.load_plan import load_points
 
             load_points(case.loaded)

@@ -7,6 +7,7 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
+from perfkit.cli.output import write_output
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,12 +18,8 @@ def add_verdict_outputs(parser: argparse.ArgumentParser) -> None:
     """Adds --junit, --markdown and --github."""
     parser.add_argument("--junit", type=pathlib.Path, metavar="FILE", help="write JUnit XML, with a test case per metric and load point")
     parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write a Markdown report for a pull request")
-    parser.add_argument(
-        "--github",
-        choices=("auto", "on", "off"),
-        default="auto",
-        help="print annotations and append to the job summary; auto: if $GITHUB_ACTIONS is true",
-    )
+    github = "print annotations and append to the job summary; auto: if $GITHUB_ACTIONS is true"
+    parser.add_argument("--github", choices=("auto", "on", "off"), default="auto", help=github)
 
 
 def prepare_verdict_outputs(options: argparse.Namespace) -> None:
@@ -46,10 +43,7 @@ def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> No
     for name, render in (("junit", render_junit), ("markdown", render_verdict_markdown)):
         path = getattr(options, name)
         if path is not None:
-            try:
-                path.write_text(render(verdict), encoding="utf-8")
-            except OSError as error:
-                raise UsageError(f"--{name} {path}: cannot be written: {error.strerror}") from None
+            write_output(f"--{name}", path, render(verdict))
     if options.github == "on" or (options.github == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
         with contextlib.suppress(BrokenPipeError):  # the reader has left, but the exit code still tells the verdict
             print(render_annotations(verdict), end="", file=sys.stdout if options.format == "text" else sys.stderr, flush=True)

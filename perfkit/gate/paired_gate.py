@@ -97,9 +97,7 @@ async def run_gate(
     same request with the same folder then continues it.
     """
     clock = clock or MonotonicClock()
-    task = asyncio.current_task()
-    assert task is not None
-    interruption.set_task(task)
+    interruption.task = asyncio.current_task()
     context = GateContext(request.loaded, interruption, clock, folder.runs)
     control: tuple[Comparison, ...] = ()
 

@@ -39,21 +39,15 @@ class Interruption:
 
     def __init__(self) -> None:
         self.count = 0
-        self._loop: Loop | LocalWorkers | None = None
-        self._task: asyncio.Task[Any] | None = None
+        self.loop: Loop | LocalWorkers | None = None
+        """Stopped by an interrupt while a load point is measured; None between load points."""
+        self.task: asyncio.Task[Any] | None = None
+        """Cancelled by an interrupt while no load is sent."""
 
     def interrupt(self) -> None:
         """Interrupts the run; to be called in its event loop, for instance by a signal handler."""
         self.count += 1
-        if self._loop is not None:
-            self._loop.stop("interrupted", drain=self.count == 1)
-        elif self._task is not None:
-            self._task.cancel()
-
-    def set_loop(self, loop: Loop | LocalWorkers | None) -> None:
-        """Sets the loop that is stopped while a load point is measured; None between load points."""
-        self._loop = loop
-
-    def set_task(self, task: "asyncio.Task[Any]") -> None:
-        """Sets the task that is cancelled while no load is sent."""
-        self._task = task
+        if self.loop is not None:
+            self.loop.stop("interrupted", drain=self.count == 1)
+        elif self.task is not None:
+            self.task.cancel()

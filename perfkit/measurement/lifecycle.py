@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from perfkit.calibration.cache import calibration_path, read_calibration
-from perfkit.calibration.model import Calibration, calibration_document
+from perfkit.calibration.model import calibration_document
 from perfkit.clock import Clock, MonotonicClock, utc_now
 from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
 from perfkit.load.load_plan import LoadPoint
@@ -30,9 +30,8 @@ from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.file import LoadedScenario, scenario_document
 from perfkit.stats.slo import SloLimits
-from perfkit.target.address import Address, WireProtocol
+from perfkit.target.address import WireProtocol
 from perfkit.target.bundled_server import BundledServer
-from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 from perfkit.workers.local import LocalWorkers, local_workers
@@ -66,12 +65,9 @@ async def measure_scenario(
     cannot be written; a failure after the first load point ends in a result whose status says so. If an error is raised after
     something was measured, the partial result stays in `<folder>.partial`, unless `keep_incomplete` is false.
     """
-    host = describe_host()
-    calibration = read_calibration(calibration_path(), host).calibration
     writer = ResultWriter(folder, utc_now().timestamp())
     try:
-        run = _Run(loaded, writer, observer, interruption, clock or MonotonicClock(), host, calibration)
-        result = await run.execute(publish_at)
+        result = await _Run(loaded, writer, observer, interruption, clock or MonotonicClock()).execute(publish_at)
     except BaseException:
         if not keep_incomplete:
             writer.discard()
@@ -86,24 +82,20 @@ async def measure_scenario(
 
 
 class _Run:
-    """The state of one run: its load points, what was measured, and how it ended."""
-
     def __init__(
-        self,
-        loaded: LoadedScenario,
-        writer: ResultWriter,
-        observer: RunObserver,
-        interruption: Interruption,
-        clock: Clock,
-        host: dict[str, Any],
-        calibration: Calibration | None,
+        self, loaded: LoadedScenario, writer: ResultWriter, observer: RunObserver, interruption: Interruption, clock: Clock
     ) -> None:
         self._loaded, self._scenario = loaded, loaded.scenario
         self._writer, self._observer, self._interruption, self._clock = writer, observer, interruption, clock
-        self._calibration = calibration
+        self._connect = functools.partial(connect, self._scenario, clock=clock)
+        host = describe_host()
+        self._calibration = calibration = read_calibration(calibration_path(), host).calibration
         self._placement = place(self._scenario, usable_cpus())
         self._source = load_point_source(loaded)
         self._is_search = self._source.outcome() is not None
+        slo = None if self._is_search else self._scenario.slo  # a search has its own verdict
+        limits = {QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()} if slo else {}
+        self._slo = SloLimits(limits, slo.error_rate) if slo else None
         self._warnings = [MeasurementWarning(code="shared_cpus", message=self._placement.conflict)] if self._placement.conflict else []
         self._environment: dict[str, Any] = {
             "generator": {**host, "calibration": None if calibration is None else calibration_document(calibration)},
@@ -119,9 +111,7 @@ class _Run:
 
     async def execute(self, publish_at: tuple[str, int] | None) -> Result:
         """Measures all load points and saves the result after each; see `measure_scenario`."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._interruption.set_task(task)
+        self._interruption.task = asyncio.current_task()
         try:
             async with (
                 open_target(self._loaded, self._placement.server, self._observer.server_output) as target,
@@ -149,7 +139,6 @@ class _Run:
         return result
 
     async def _probe_target(self, target: Target, observation: Observation) -> None:
-        """Reads the model's metadata over each protocol, makes the requests, and sends the first one."""
         for protocol, address in target.addresses.items():
             async with self._connect(address) as transport:
                 probed = await probe(transport, address, self._loaded)
@@ -166,7 +155,9 @@ class _Run:
         """Measures the load points, one repetition after the other, so that slow drift affects all load points alike."""
         probe_time_ns = max(probed.probe_time_ns for probed in self._probes.values())
         while self._status == "complete" and (load_point := self._source.next_point(probe_time_ns)) is not None:
-            number, total, seconds = len(self._points) + 1, self._source.total(), self._length_s(load_point)
+            number, total = len(self._points) + 1, self._source.total()
+            window_ns = load_point.window_ns or self._scenario.window_ns
+            seconds = None if window_ns is None else (self._scenario.warmup_ns + window_ns) / NS_PER_S
             # a search may end before its maximum, and its probes differ in length
             left_s = None if seconds is None or self._is_search else seconds * (total - number + 1)
             title = f"{load_point.protocol}, {describe_load(load_point.load).title}"
@@ -229,11 +220,8 @@ class _Run:
         self._environment["telemetry"] = {"notes": notes}
 
     def _add_point(self, measurement: PointMeasurement, took_s: float) -> None:
-        """Adds a load point to the result and saves it."""
-        load = measurement.protocol, measurement.load
-        if load not in self._summaries:
-            self._summaries[load] = LoadSummary(slo=self._slo())
-        self._points.append(self._summaries[load].add(measurement))
+        summary = self._summaries.setdefault((measurement.protocol, measurement.load), LoadSummary(slo=self._slo))
+        self._points.append(summary.add(measurement))
         if self._status == "complete":
             self._source.record(measurement.window, self._points[-1], took_s)
         self._writer.save(self._result())
@@ -243,7 +231,6 @@ class _Run:
         self._status, self._status_reason = status, reason
 
     def _result(self) -> Result:
-        """The result so far."""
         status, reason, search = self._status, self._status_reason, self._source.outcome()
         if search is not None and search.stopped_because == "generator":
             status, reason = "invalid", search.reason
@@ -261,19 +248,6 @@ class _Run:
             search=search,
         )
 
-    def _slo(self) -> SloLimits | None:
-        slo = self._scenario.slo
-        if slo is None or self._is_search:  # a search has its own verdict
-            return None
-        return SloLimits({QUANTILES[name]: limit_ns for name, limit_ns in slo.percentiles_ns.items()}, slo.error_rate)
-
-    def _length_s(self, load_point: LoadPoint) -> float | None:
-        window_ns = load_point.window_ns or self._scenario.window_ns
-        return None if window_ns is None else (self._scenario.warmup_ns + window_ns) / NS_PER_S
-
-    def _connect(self, address: Address) -> AbstractAsyncContextManager[Transport]:
-        return connect(self._scenario, address, self._clock)
-
     @contextlib.contextmanager
     def _stoppable(self, server: BundledServer | None) -> Iterator[Callable[[Loop | LocalWorkers], None]]:
         """Gives a setter for the loop, which an interruption or the end of the bundled server then stops."""
@@ -281,7 +255,7 @@ class _Run:
 
         def set_loop(loop: Loop | LocalWorkers) -> None:
             loops.append(loop)
-            self._interruption.set_loop(loop)
+            self._interruption.loop = loop
 
         def on_end(ended: "asyncio.Task[str]") -> None:
             if loops and not ended.cancelled():
@@ -292,6 +266,6 @@ class _Run:
         try:
             yield set_loop
         finally:
-            self._interruption.set_loop(None)
+            self._interruption.loop = None
             if server is not None:
                 server.ended.remove_done_callback(on_end)

@@ -2,7 +2,8 @@
 
 import contextlib
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, workers_needed
@@ -38,10 +39,11 @@ class LoadPointSource(Protocol):
 
     def outcome(self) -> Search | None:
         """The state of a search; None if the load points are fixed."""
+        return None
 
 
-class FixedPoints:
-    """A `LoadPointSource` of load points that are known before the run."""
+class FixedPoints(LoadPointSource):
+    """Load points that are known before the run."""
 
     def __init__(self, points: Sequence[LoadPoint]) -> None:
         self._points, self._remaining = points, iter(points)
@@ -56,10 +58,6 @@ class FixedPoints:
     def total(self) -> int:
         """See `LoadPointSource.total`."""
         return len(self._points)
-
-    def outcome(self) -> Search | None:
-        """See `LoadPointSource.outcome`."""
-        return None
 
 
 def load_point_source(loaded: LoadedScenario) -> LoadPointSource:
@@ -93,14 +91,9 @@ def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOp
     )
 
 
-@contextlib.asynccontextmanager
-async def connect(scenario: Scenario, address: Address, clock: Clock) -> AsyncIterator[Transport]:
+def connect(scenario: Scenario, address: Address, clock: Clock) -> AbstractAsyncContextManager[Transport]:
     """A transport with the scenario's options to an address of its target, closed at the end of the block."""
-    transport = make_transport(address, transport_options(scenario, address.protocol), clock)
-    try:
-        yield transport
-    finally:
-        await transport.aclose()
+    return contextlib.aclosing(make_transport(address, transport_options(scenario, address.protocol), clock))
 
 
 def streams_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:

@@ -140,7 +140,7 @@ class PointTelemetry:
         return PointObservation(
             resources,
             (*(series for report in reports.values() for series in report.series), *(series for series in own if series.values)),
-            tuple(MeasurementWarning(code=warning.code, message=warning.message) for warning in dict.fromkeys(warnings)),
+            tuple(dict.fromkeys(warnings)),
         )
 
 

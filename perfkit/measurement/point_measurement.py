@@ -44,14 +44,11 @@ def make_point_measurement(
     warnings, limit = [*warnings, *observed.warnings], max_connections(scenario)
     slots, load = limit * streams_per_connection(scenario, load_point.protocol), load_point.load
     if isinstance(load, ClosedPlan) and load.concurrency > slots:
-        message = (
-            f"target.max_connections allows {limit} connections, so {load.concurrency - slots:,} of the {load.concurrency:,} concurrent "
-            "requests waited for a free one."
-        )
-        warnings.append(MeasurementWarning(code="connections_limited", message=message))
+        waited = f"{load.concurrency - slots:,} of the {load.concurrency:,} concurrent requests waited for a free one"
+        warnings.append(MeasurementWarning("connections_limited", f"target.max_connections allows {limit} connections, so {waited}."))
     if recorded.ending.cause is StopCause.OVERLOADED:
         message = f"The target was overloaded, so the probe ended early: {recorded.ending.reason}."
-        warnings.append(MeasurementWarning(code="hopeless", message=message))
+        warnings.append(MeasurementWarning("hopeless", message))
     return PointMeasurement(
         protocol=load_point.protocol,
         load=describe_load(load),
@@ -69,7 +66,5 @@ def make_point_measurement(
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,
         has_slo=scenario.objective is not None,
         resources=observed.resources,
-        faults=tuple(
-            MeasurementWarning(code="worker_lost", message=f"{lost}: its share of the load is missing.") for lost in recorded.lost
-        ),
+        faults=tuple(MeasurementWarning("worker_lost", f"{lost}: its share of the load is missing.") for lost in recorded.lost),
     )

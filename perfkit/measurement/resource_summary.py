@@ -69,11 +69,8 @@ def network_warnings(generator: Generator) -> list[MeasurementWarning]:
     tcp = generator.tcp
     if tcp is None or tcp.retransmits < max(_FEWEST_RETRANSMITS, _RETRANSMIT_SHARE * tcp.segments_sent):
         return []
-    message = (
-        f"{tcp.retransmits:,} of {tcp.segments_sent:,} TCP segments of this machine were sent again: the network lost packets, "
-        "and each loss delays a request by at least TCP's time-out, some 200 ms."
-    )
-    return [MeasurementWarning(code="tcp_retransmits", message=message)]
+    resent = f"{tcp.retransmits:,} of {tcp.segments_sent:,} TCP segments of this machine were sent again: the network lost packets"
+    return [MeasurementWarning("tcp_retransmits", f"{resent}, and each loss delays a request by at least TCP's time-out, some 200 ms.")]
 
 
 def pooled_gpus(windows: Windows) -> tuple[GpuFigures, ...]:

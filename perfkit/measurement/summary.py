@@ -1,7 +1,7 @@
 """From measured windows to the load points of a result: each repetition's own, and all repetitions pooled."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
 from perfkit.measurement.resource_summary import (
@@ -97,14 +97,8 @@ class LoadSummary:
         if self._slo is None:
             return None
         codes = {warning.code for warning in pooled.warnings}
-        judged = judge_slo(
-            self._slo,
-            pool.waiting_times,
-            intervals,
-            pooled.error_rate,
-            is_overloaded="overloaded" in codes,
-            is_not_steady="not_steady" in codes,
-        )
+        causes = {"is_overloaded": "overloaded" in codes, "is_not_steady": "not_steady" in codes}
+        judged = judge_slo(self._slo, pool.waiting_times, intervals, pooled.error_rate, **causes)
         return SloJudgement(verdict=judged.verdict, reason=judged.reason)
 
 
@@ -159,11 +153,11 @@ def _make_point(
     resources = [(part.resources, part.window.length_ns) for part in parts]
     generator = Generator(
         workers=max(part.generator.workers for part in parts),
-        cpu_share=_mean(parts, "cpu_share"),
+        cpu_share=_weighted_mean(parts, "cpu_share"),
         event_loop_lag_ns=distribution(pool.event_loop_lag) if pool.event_loop_lag.count else None,
         pacing_delay_ns=distribution(pacing_delay) if pacing_delay is not None and pacing_delay.count else None,
-        steal_share=_mean(parts, "steal_share"),
-        throttled_share=_mean(parts, "throttled_share"),
+        steal_share=_weighted_mean(parts, "steal_share"),
+        throttled_share=_weighted_mean(parts, "throttled_share"),
         **generator_figures(resources),
     )
     inferences, gpus = throughput * window_s * first.batch_size, pooled_gpus(resources)
@@ -231,8 +225,7 @@ def _rate(count: int, seconds: float) -> float:
     return count / seconds if seconds else 0.0
 
 
-def _mean(parts: Sequence[PointMeasurement], share: str) -> float:
-    """Weighted by the windows' lengths."""
+def _weighted_mean(parts: Sequence[PointMeasurement], share: str) -> float:
     total_ns = sum(part.window.length_ns for part in parts)
     return sum(float(getattr(part.generator, share)) * part.window.length_ns for part in parts) / total_ns if total_ns else 0.0
 
@@ -263,62 +256,45 @@ def _judge_generator(pool: _Pool, generator: Generator, scheduled: int, without_
     return judge_generator(busiest, generator.steal_share, throttled, loop)
 
 
-def _schedule_warnings(without_slot: int, scheduled: int, pacing_delay: BucketCounts | None) -> list[MeasurementWarning]:
-    """Arrivals that were dropped, and bursts after the generator stalled."""
-    warnings = []
+def _schedule_warnings(without_slot: int, scheduled: int, pacing_delay: BucketCounts | None) -> Iterator[MeasurementWarning]:
     if without_slot:
-        message = (
-            f"{without_slot:,} of {scheduled:,} arrivals were dropped because max_in_flight requests were in flight. Raise max_in_flight, "
-            "or lower the rate."
-        )
-        warnings.append(MeasurementWarning(code="dropped", message=message))
+        dropped = f"{without_slot:,} of {scheduled:,} arrivals were dropped because max_in_flight requests were in flight"
+        yield MeasurementWarning("dropped", f"{dropped}. Raise max_in_flight, or lower the rate.")
     if pacing_delay is not None and pacing_delay.count and pacing_delay.max_ns > _STALL_NS:
         stall = format_duration_ns(pacing_delay.max_ns)
-        message = f"The load generator stalled for up to {stall}, and then sent the overdue requests in a burst."
-        warnings.append(MeasurementWarning(code="burst", message=message))
-    return warnings
+        yield MeasurementWarning("burst", f"The load generator stalled for up to {stall}, and then sent the overdue requests in a burst.")
 
 
-def _outcome_warnings(outcomes: Mapping[Outcome, int], errors: Mapping[str, tuple[str, ...]], checked: int) -> list[MeasurementWarning]:
-    warnings = []
+def _outcome_warnings(outcomes: Mapping[Outcome, int], errors: Mapping[str, tuple[str, ...]], checked: int) -> Iterator[MeasurementWarning]:
     failed = {outcome.value: number for outcome, number in outcomes.items() if number and outcome is not Outcome.OK}
     if failed:
         example = next((texts[0] for name in failed if (texts := errors.get(name)) and texts[0]), "")
         listed = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in failed.items())
-        message = f"Some requests failed: {listed}{f'; for example: {example}' if example else ''}."
-        warnings.append(MeasurementWarning(code="failed_requests", message=message))
+        yield MeasurementWarning("failed_requests", f"Some requests failed: {listed}{f'; for example: {example}' if example else ''}.")
     wrong, answered = outcomes[Outcome.INVALID_OUTPUT], outcomes[Outcome.INVALID_OUTPUT] + outcomes[Outcome.OK]
     if wrong and checked < answered:
-        message = (
-            f"{wrong:,} of the {checked:,} checked answers are wrong; the other {answered - checked:,} were not checked and count as ok."
-        )
-        warnings.append(MeasurementWarning(code="invalid_output", message=message))
-    return warnings
+        others = f"the other {answered - checked:,} were not checked and count as ok"
+        yield MeasurementWarning("invalid_output", f"{wrong:,} of the {checked:,} checked answers are wrong; {others}.")
 
 
 def _sample_warnings(
     times: BucketCounts, outcomes: Mapping[Outcome, int], intervals: Mapping[float, PercentileInterval]
-) -> list[MeasurementWarning]:
-    """Percentiles with too few samples, with lower bounds in place of times, and times out of range."""
+) -> Iterator[MeasurementWarning]:
     count, censored = times.count, outcomes[Outcome.TIMED_OUT] + outcomes[Outcome.UNFINISHED]
     if not count:
-        return [MeasurementWarning(code="no_samples", message="No request of this point succeeded.")]
-    warnings = []
+        yield MeasurementWarning("no_samples", "No request of this point succeeded.")
+        return
     shown = {name: quantile for name, quantile in QUANTILES.items() if not is_withheld(quantile, count)}
     needed = {
         name: one.needed_samples if (one := intervals.get(quantile)) else minimum_samples(quantile) for name, quantile in shown.items()
     }
     few = [name for name in shown if count < needed[name]]
     if few:
-        message = f"Too few samples for {few[-1].replace('_', '.')}: at least {needed[few[-1]]:,} are needed; measure longer."
-        warnings.append(MeasurementWarning(code="few_samples", message=message))
+        samples = f"at least {needed[few[-1]]:,} are needed; measure longer"
+        yield MeasurementWarning("few_samples", f"Too few samples for {few[-1].replace('_', '.')}: {samples}.")
     bounds = [name for name, quantile in shown.items() if int(quantile * count + 0.5) > count - censored]
     if bounds:
-        message = (
-            f"{bounds[0].replace('_', '.')} and higher percentiles are lower bounds: they fall among the {censored} requests that "
-            "were not answered in time."
-        )
-        warnings.append(MeasurementWarning(code="censored", message=message))
+        unanswered = f"they fall among the {censored} requests that were not answered in time"
+        yield MeasurementWarning("censored", f"{bounds[0].replace('_', '.')} and higher percentiles are lower bounds: {unanswered}.")
     if times.clamped:
-        warnings.append(MeasurementWarning(code="clamped", message=f"{times.clamped} times are above one hour, and count as one hour."))
-    return warnings
+        yield MeasurementWarning("clamped", f"{times.clamped} times are above one hour, and count as one hour.")

@@ -84,19 +84,19 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario) 
         expectation = Expectation(requests, metadata, scenario.check, batch_size, loaded.folder)
         server_name, server_version = address.sanitize(server.name), address.sanitize(server.version)
         may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions
+        note = ""
         try:
             probe_time_ns = await _probe_once(transport, address, requests[0], expectation)
-            return ProbeResult(server_name, server_version, requests, expectation, probe_time_ns, config.sha256)
-        except (ModelMismatchError, TargetError):
-            plain = tuple(as_plain(request) for request in requests)
-            probe_time_ns = None
-            if may_fall_back:
-                with contextlib.suppress(PerfkitError):  # the first failure is the one to report
-                    probe_time_ns = await _probe_once(transport, address, plain[0], expectation)
-            if probe_time_ns is None:
+        except (ModelMismatchError, TargetError) as refusal:
+            if not may_fall_back:
                 raise
+            requests = tuple(as_plain(request) for request in requests)
+            try:
+                probe_time_ns = await _probe_once(transport, address, requests[0], expectation)
+            except PerfkitError:
+                raise refusal from None
             note = "The server refuses binary tensors: requests and responses carry JSON tensors, which cost both sides more CPU time."
-            return ProbeResult(server_name, server_version, plain, expectation, probe_time_ns, config.sha256, note)
+        return ProbeResult(server_name, server_version, requests, expectation, probe_time_ns, config.sha256, note)
 
 
 async def _probe_once(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int:

@@ -1,7 +1,9 @@
 """The plan of one configuration: capacity under the SLO, the fleet for the demand, predictions, and why it may be refused."""
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -41,7 +43,8 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
     if capacity is not None and not capacity.low_per_s > 0:
         refusal, capacity = "The capacity's lower limit is zero: the measurements scatter too much for a plan; repeat them.", None
     price = inputs.price_of(evidence.name, evidence.label)
-    fleet = None if capacity is None else _fleet(inputs, inputs.demand_per_s, capacity.low_per_s * evidence.batch_size)
+    fleet = None if capacity is None else _fleet(inputs, capacity.low_per_s * evidence.batch_size)
+    cost_per_hour, cost_per_million_inferences = _costs(fleet, price, inputs.priced_demand_per_s) if fleet else (None, None)
     operating_per_s = fleet.rate_per_replica_per_s / evidence.batch_size if fleet else None
     autoscaler_per_s = None if capacity is None else (1 - inputs.headroom) * capacity.low_per_s
     predictions, unpredicted = _predictions(curves, inputs.rates_per_s)
@@ -51,13 +54,7 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
     if autoscaler_per_s and "mean" in curves:
         concurrency = target_concurrency(autoscaler_per_s, curves["mean"].value(autoscaler_per_s) / NS_PER_S)
     return ConfigurationPlan(
-        name=evidence.name,
-        label=evidence.label,
-        model=evidence.model,
-        settings=evidence.settings,
-        batch_size=evidence.batch_size,
-        sources=evidence.sources,
-        runs=evidence.runs,
+        **{name: getattr(evidence, name) for name in ("name", "label", "model", "settings", "batch_size", "sources", "runs")},
         points=points,
         closed=closed,
         refusal=refusal,
@@ -67,8 +64,8 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
         fleet=fleet,
         currency=price.currency if price else "",
         price_per_hour=price.per_hour if price else None,
-        cost_per_hour=fleet.replicas * price.per_hour if fleet and price else None,
-        cost_per_million=cost_per_million(fleet.replicas, price.per_hour, inputs.priced_demand_per_s) if fleet and price else None,
+        cost_per_hour=cost_per_hour,
+        cost_per_million=cost_per_million_inferences,
         energy=_energy(points, operating_per_s, evidence.batch_size),
         autoscaler_rate_per_s=autoscaler_per_s,
         target_concurrency=concurrency,
@@ -143,21 +140,12 @@ def _ceiling_per_s(points: Sequence[RatePoint], limits: Mapping[str, int]) -> fl
 
 
 def _fails_by_errors(point: RatePoint, limits: Mapping[str, int]) -> bool:
-    """Whether a point misses the SLO although its percentiles are within their limits."""
     return point.meets_slo is False and all(point.percentiles_ns.get(name, math.inf) <= limit for name, limit in limits.items())
 
 
-def _fleet(
-    inputs: PlanInputs, demand_per_s: float, capacity_per_s: float, headroom: float | None = None, redundancy: int | None = None
-) -> ReplicaCount:
-    return count_replicas(
-        demand_per_s,
-        capacity_per_s,
-        headroom=inputs.headroom if headroom is None else headroom,
-        failure_headroom=inputs.failure_headroom,
-        redundancy=inputs.redundancy if redundancy is None else redundancy,
-        zones=inputs.zones,
-    )
+def _fleet(inputs: PlanInputs, capacity_per_s: float) -> ReplicaCount:
+    settings = {name: getattr(inputs, name) for name in ("headroom", "failure_headroom", "redundancy", "zones")}
+    return count_replicas(inputs.demand_per_s, capacity_per_s, **settings)
 
 
 def _predictions(curves: Mapping[str, RateCurve], rates_per_s: Sequence[float]) -> tuple[tuple[NamedPrediction, ...], tuple[str, ...]]:
@@ -170,9 +158,8 @@ def _predictions(curves: Mapping[str, RateCurve], rates_per_s: Sequence[float]) 
             if rate < curve.saturation_per_s:
                 predictions.append(NamedPrediction(name, curve.predict(rate)))
             else:
-                notes.append(
-                    f"No {name.replace('_', '.')} is predicted at {format_rate_per_s(rate)}: the curve saturates at {format_rate_per_s(curve.saturation_per_s)}."
-                )
+                saturation = f"the curve saturates at {format_rate_per_s(curve.saturation_per_s)}"
+                notes.append(f"No {name.replace('_', '.')} is predicted at {format_rate_per_s(rate)}: {saturation}.")
     return tuple(predictions), tuple(notes)
 
 
@@ -193,7 +180,7 @@ def _operations(
         return ()
     operations = []
     for headroom in sorted({*_FRONT_HEADROOMS, inputs.headroom}):
-        fleet = _fleet(inputs, inputs.demand_per_s, capacity.low_per_s * batch_size, headroom)
+        fleet = _fleet(dataclasses.replace(inputs, headroom=headroom), capacity.low_per_s * batch_size)
         rate = fleet.rate_per_replica_per_s / batch_size
         operations.append(Operation(headroom, fleet.replicas, *_costs(fleet, price, inputs.priced_demand_per_s), rate, curve.value(rate)))
     return tuple(operations)
@@ -204,13 +191,12 @@ def _table(inputs: PlanInputs, capacity: Capacity | None, price: Price | None, b
     if capacity is None:
         return ()
     demands = inputs.demands_per_s if len(inputs.demands_per_s) > 1 else tuple(factor * inputs.demand_per_s for factor in _DEMANDS)
-    rows = []
-    for demand in demands:
-        for headroom in sorted({*_HEADROOMS, inputs.headroom}):
-            for redundancy in sorted({*_REDUNDANCIES, inputs.redundancy}):
-                fleet = _fleet(inputs, demand, capacity.low_per_s * batch_size, headroom, redundancy)
-                priced = inputs.priced_demand_per_s * demand / inputs.demand_per_s
-                rows.append(TableRow(demand, headroom, redundancy, fleet.replicas, *_costs(fleet, price, priced)))
+    headrooms, redundancies, rows = sorted({*_HEADROOMS, inputs.headroom}), sorted({*_REDUNDANCIES, inputs.redundancy}), []
+    for row in itertools.product(demands, headrooms, redundancies):
+        demand, headroom, redundancy = row
+        changed = dataclasses.replace(inputs, demands_per_s=(demand,), headroom=headroom, redundancy=redundancy)
+        fleet = _fleet(changed, capacity.low_per_s * batch_size)
+        rows.append(TableRow(*row, fleet.replicas, *_costs(fleet, price, inputs.priced_demand_per_s * demand / inputs.demand_per_s)))
     return tuple(rows)
 
 
@@ -224,7 +210,6 @@ def _costs(fleet: ReplicaCount, price: Price | None, demand_per_s: float) -> tup
 def _extrapolated(
     curve: RateCurve | None, capacity: Capacity | None, operating_per_s: float | None, predictions: Sequence[NamedPrediction]
 ) -> tuple[str, ...]:
-    """Sentences for figures outside the measured rates."""
     if curve is None or capacity is None:
         return ()
     sentences = []
@@ -241,32 +226,21 @@ def _extrapolated(
 
 def _notes(
     evidence: Evidence, points: Sequence[RatePoint], decisive: str, capacity: Capacity | None, fitted: Mapping[str, FittedCurve]
-) -> tuple[str, ...]:
-    notes = []
+) -> Iterator[str]:
     if evidence.runs == 1 and points:
-        notes.append(
-            "The server was started once: the variation between restarts is assumed (3 %), not measured. Give results of several starts."
-        )
-    few = [point for point in points if decisive in point.few_samples and point.state == KEPT_UP]
-    if few:
+        yield "The server was started once: the variation between restarts is assumed (3 %), not measured. Give results of several starts."
+    if few := [point for point in points if decisive in point.few_samples and point.state == KEPT_UP]:
         rates = ", ".join(format_rate_per_s(point.rate_per_s) for point in few)
-        notes.append(
-            f"{decisive.replace('_', '.')} has fewer independent samples than it needs at {rates}: the capacity may be overestimated; measure longer."
-        )
+        yield f"{decisive.replace('_', '.')} has fewer independent samples than it needs at {rates}: the capacity may be overestimated; measure longer."
     for state in ("not valid", "not steady"):
         rates = ", ".join(format_rate_per_s(point.rate_per_s) for point in points if point.state == state)
         if rates:
-            notes.append(f"At {rates} the measurement was {state}: it is left out of the curves.")
+            yield f"At {rates} the measurement was {state}: it is left out of the curves."
     if capacity is not None and capacity.is_cut:
-        notes.append(
-            f"The capacity is limited to {format_rate_per_s(capacity.per_s)}, the target's throughput under overload or the rate at which its errors miss the SLO."
-        )
+        yield f"The capacity is limited to {format_rate_per_s(capacity.per_s)}, the target's throughput under overload or the rate at which its errors miss the SLO."
     met = [point.rate_per_s for point in points if point.meets_slo]
     missed = [point.rate_per_s for point in points if point.meets_slo is False]
     if met and missed and min(missed) < max(met):
-        notes.append(
-            f"The SLO is missed at {format_rate_per_s(min(missed))} and met at {format_rate_per_s(max(met))}: the measurements scatter, or the times do not rise with the rate everywhere."
-        )
+        yield f"The SLO is missed at {format_rate_per_s(min(missed))} and met at {format_rate_per_s(max(met))}: the measurements scatter, or the times do not rise with the rate everywhere."
     if decisive in fitted and not any(fitted[decisive].batches):
-        notes.append("There is no latency.hlog beside the result: the intervals rest on the scatter of the repetitions alone.")
-    return tuple(notes)
+        yield "There is no latency.hlog beside the result: the intervals rest on the scatter of the repetitions alone."

@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ResultError, UsageError
@@ -133,7 +134,6 @@ def configuration_facts(result: Result) -> dict[str, str]:
 
 
 def _refuse_mixture(label: str, sources: Sequence[Source]) -> None:
-    """Raise UsageError if the sources of one label differ in arrivals or configuration."""
     by_arrivals = {law: source for source in sources for point in source.result.points if (law := _arrivals(point))}
     if len(by_arrivals) > 1:
         (law, first), (other_law, other) = list(by_arrivals.items())[:2]
@@ -145,12 +145,8 @@ def _refuse_mixture(label: str, sources: Sequence[Source]) -> None:
     for source in sources[1:]:
         others = configuration_facts(source.result)
         # GPUs that were not sampled are unknown, not different
-        different = [
-            name
-            for name in {**facts, **others}
-            if facts.get(name) != others.get(name) and (name != _GPUS or (name in facts and name in others))
-        ]
-        if different:
+        unknown = {_GPUS} - (facts.keys() & others.keys())
+        if different := [name for name in {**facts, **others} if facts.get(name) != others.get(name) and name not in unknown]:
             listed = ", ".join(f"{name} {facts.get(name, '(default)')} and {others.get(name, '(default)')}" for name in different)
             rule = f"the results labelled {label!r}" if label else "results without labels"
             raise UsageError(
@@ -189,35 +185,25 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
         open_points=tuple(opened),
         closed_points=tuple(closed),
         single_request_batches=tuple(single),
-        notes=_notes(sources, protocol),
+        notes=tuple(_notes(sources, protocol)),
     )
 
 
-def _notes(sources: Sequence[Source], protocol: Protocol) -> tuple[str, ...]:
-    notes = [
-        f"{source.folder}: its run was {source.result.status}; the measurements up to then are used."
-        for source in sources
-        if source.result.status in ("interrupted", "incomplete")
-    ]
-    notes += [
-        f"{source.folder}: its closed loops have a think time, and are left out of the scalability law."
-        for source in sources
-        if _has_think_time(source.result)
-    ]
-    opened = [
-        source
-        for source in sources
-        if any(point.protocol == protocol and isinstance(point.load, OpenLoad) for point in source.result.points)
-    ]
+def _notes(sources: Sequence[Source], protocol: Protocol) -> Iterator[str]:
+    for source in sources:
+        if source.result.status in ("interrupted", "incomplete"):
+            yield f"{source.folder}: its run was {source.result.status}; the measurements up to then are used."
+    opened = []
+    for source in sources:
+        if _has_think_time(source.result):
+            yield f"{source.folder}: its closed loops have a think time, and are left out of the scalability law."
+        if any(point.protocol == protocol and isinstance(point.load, OpenLoad) for point in source.result.points):
+            opened.append(source)
     if len(opened) > 1 and any((source.result.scenario.get("target") or {}).get("url") for source in opened):
-        notes.append(
-            "perfkit did not start the server: each result counts as a restart, which is right only if the server was restarted between them."
-        )
-    return tuple(notes)
+        yield "perfkit did not start the server: each result counts as a restart, which is right only if the server was restarted between them."
 
 
 def _load(result: Result, kind: str) -> Mapping[str, Any]:
-    """The scenario's load of this kind; empty if it has another one."""
     load = (result.scenario.get("load") or {}).get(kind)
     return load if isinstance(load, Mapping) else {}
 
@@ -227,7 +213,6 @@ def _has_think_time(result: Result) -> bool:
 
 
 def _arrivals(point: Point) -> str:
-    """The arrival process of an open loop; empty for a closed one."""
     if not isinstance(point.load, OpenLoad):
         return ""
     return point.load.arrivals if point.load.burstiness is None else f"{point.load.arrivals} of burstiness {point.load.burstiness:g}"
@@ -249,13 +234,10 @@ def _read_batches(source: Source) -> dict[tuple[int, int], list[BucketCounts]]:
 
 
 def _merge_seconds(seconds: Mapping[float, list[BucketCounts]]) -> list[BucketCounts]:
-    """Merge the times of single seconds into up to 20 batches."""
     order = sorted(seconds)
     number = min(_BATCHES, len(order))
-    parts: list[list[BucketCounts]] = [[] for _ in range(number)]
-    for index, start_s in enumerate(order):
-        parts[index * number // len(order)] += seconds[start_s]
-    return [BucketCounts.merged(part) for part in parts]
+    parts = itertools.groupby(enumerate(order), key=lambda item: item[0] * number // len(order))
+    return [BucketCounts.merged([counts for _, start_s in part for counts in seconds[start_s]]) for _, part in parts]
 
 
 def pooled_percentile_ns(batches: Sequence[BucketCounts], quantile: float) -> float | None:

@@ -51,20 +51,18 @@ def validate_models(
         return tuple(_rejected(model, f"it cannot be validated. {split.sentence}") for model in (MGC, BATCH)), ()
     low_rates, low_means = [rates[index] for index in split.fitted], [(kept_up[index].mean_ns or 0) / NS_PER_S for index in split.fitted]
     held_out = [kept_up[index] for index in split.held_out]
-    validations, accepted = [], list[MgcQueue | BatchQueue]()
-    service_times = _service_times_s(evidence, kept_up[0])
-    if service_times:
+    judged = list[tuple[Validation, MgcQueue | BatchQueue | None]]()
+    if service_times := _service_times_s(evidence, kept_up[0]):
         try:
             queue = fit_mgc(low_rates, low_means, service_times, _MAXIMUM_SERVERS)
         except ValueError as error:
-            validations.append(_rejected(MGC, f"{error}."))
+            judged.append((_rejected(MGC, f"{error}."), None))
         else:
-            validations.append(_validate_mgc(queue, held_out))
-            accepted += [queue] if validations[-1].is_accepted else []
+            judged.append((_validate_mgc(queue, held_out), queue))
     batches = fit_batch_queue(low_rates, low_means)
-    validations.append(_validate_batch(batches, held_out))
-    accepted += [batches] if validations[-1].is_accepted else []
-    return tuple(validations), tuple(accepted)
+    judged.append((_validate_batch(batches, held_out), batches))
+    accepted = tuple(model for validation, model in judged if validation.is_accepted and model is not None)
+    return tuple(validation for validation, _ in judged), accepted
 
 
 def what_if(queue: MgcQueue | BatchQueue, limits_ns: Mapping[str, int], operating_per_s: float | None) -> tuple[WhatIf, ...]:

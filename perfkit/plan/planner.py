@@ -1,6 +1,6 @@
 """The planner: from the evidence of all configurations and the inputs to a plan."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -31,9 +31,7 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
     )
     feasible = [configuration for configuration in planned if not configuration.refusal]
     if not feasible:
-        refusals = [
-            f"{configuration.name}: {configuration.refusal}" if len(planned) > 1 else configuration.refusal for configuration in planned
-        ]
+        refusals = [f"{f'{plan.name}: ' if len(planned) > 1 else ''}{plan.refusal}" for plan in planned]
         has_single_rates = all(len(configuration.points) < 2 for configuration in planned)
         raise (UsageError if has_single_rates else InconclusiveError)(" ".join(refusals))
     compares_costs = all(configuration.cost_per_hour is not None for configuration in feasible)
@@ -42,30 +40,24 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         raise UsageError(
             f"--price: {missing} has no price, but others have one; give each its own, such as {missing.split(', ')[0]}=2.50/h"
         )
-    cheapest = min(
-        feasible,
-        key=lambda configuration: (configuration.cost_per_hour if compares_costs else _replicas(configuration), _replicas(configuration)),
-    )
+    cheapest = min(feasible, key=lambda plan: (plan.cost_per_hour if compares_costs else _replicas(plan), _replicas(plan)))
     forecast, exhaustion, replicas = _forecast(inputs, cheapest)
-    operations = [(configuration.name, operation) for configuration in feasible for operation in configuration.operations]
-    cost_and_time = [
-        (
-            operation.replicas if operation.cost_per_hour is None or not compares_costs else operation.cost_per_hour,
-            operation.slo_percentile_ns,
-        )
-        for _, operation in operations
-    ]
+    operations = [(plan.name, operation) for plan in feasible for operation in plan.operations]
+    costs = [(operation.cost_per_hour if compares_costs else None) or operation.replicas for _, operation in operations]
+    times_ns = [operation.slo_percentile_ns for _, operation in operations]
     return CapacityPlan(
         inputs=inputs,
         configurations=planned,
         cheapest=cheapest.name,
         compares_costs=compares_costs,
-        front=tuple((operations[index][0], operations[index][1].headroom) for index in pareto_front(cost_and_time)),
+        front=tuple(
+            (operations[index][0], operations[index][1].headroom) for index in pareto_front(list(zip(costs, times_ns, strict=True)))
+        ),
         forecast=forecast,
         last_peak_date=inputs.peaks[-1][0] if inputs.peaks else "",
         exhaustion=exhaustion,
         exhaustion_replicas=replicas,
-        assumptions=_assumptions(inputs, cheapest),
+        assumptions=tuple(_assumptions(inputs, cheapest)),
     )
 
 
@@ -87,29 +79,19 @@ def _forecast(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[Forecast |
     return forecast, forecast.exhaustion(replicas * chosen.inferences_per_s * (1 - inputs.headroom)), replicas
 
 
-def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[str, ...]:
-    assumptions = [
-        "Demand has the measured workload's arrivals, requests and error rate.",
-        "Replicas are equal and independent, and the load balancer spreads requests evenly: n replicas serve n times as much as one.",
-        (
-            f"The plan uses the 95 % lower limit of the capacity, a headroom of {inputs.headroom:.0%} with all replicas up, and of {inputs.failure_headroom:.0%} "
-            "while some are down."
-        ),
-        "A restart of the server changes all its times by one factor; the measured variation of that factor is weighted with an assumed 3 %.",
-    ]
+def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]:
+    yield "Demand has the measured workload's arrivals, requests and error rate."
+    yield "Replicas are equal and independent, and the load balancer spreads requests evenly: n replicas serve n times as much as one."
+    headrooms = f"a headroom of {inputs.headroom:.0%} with all replicas up, and of {inputs.failure_headroom:.0%} while some are down"
+    yield f"The plan uses the 95 % lower limit of the capacity, {headrooms}."
+    yield "A restart of the server changes all its times by one factor; the measured variation of that factor is weighted with an assumed 3 %."
     if chosen.batch_size > 1:
-        assumptions.append(
-            f"Demand is in inferences per second; a request of batch size {chosen.batch_size} is {chosen.batch_size} inferences."
-        )
+        yield f"Demand is in inferences per second; a request of batch size {chosen.batch_size} is {chosen.batch_size} inferences."
     if inputs.prices:
-        basis = (
-            "the average demand"
-            if inputs.average_demand_per_s is not None
-            else "the peak demand, as no average demand is given: the true cost is higher"
-        )
-        assumptions.append(f"Costs per million inferences are based on {basis} ({format_rate_per_s(inputs.priced_demand_per_s)}).")
+        peak = "the peak demand, as no average demand is given: the true cost is higher"
+        basis = peak if inputs.average_demand_per_s is None else "the average demand"
+        yield f"Costs per million inferences are based on {basis} ({format_rate_per_s(inputs.priced_demand_per_s)})."
     if inputs.zones:
-        assumptions.append(f"Replicas are spread evenly over {inputs.zones} zones, of which the largest may fail.")
+        yield f"Replicas are spread evenly over {inputs.zones} zones, of which the largest may fail."
     if inputs.peaks:
-        assumptions.append("Demand keeps growing by the same share per day, with the weekly pattern and the scatter of the past.")
-    return tuple(assumptions)
+        yield "Demand keeps growing by the same share per day, with the weekly pattern and the scatter of the past."

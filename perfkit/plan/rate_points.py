@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Sequence
 
 from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint, pooled_percentile_ns
@@ -46,13 +47,11 @@ def figure_ns(point: OpenPoint, name: str) -> float | None:
 
 
 def _by_rate(evidence: Evidence) -> dict[float, list[OpenPoint]]:
-    """The points of the open loops by rate, ascending."""
     rates = sorted({point.rate_per_s for point in evidence.open_points})
     return {rate: [point for point in evidence.open_points if point.rate_per_s == rate] for rate in rates}
 
 
 def _fit_curve(evidence: Evidence, name: str) -> FittedCurve | None:
-    """None if it is known at fewer than `FEWEST_RATES` rates."""
     kept_up = [point for points in _by_rate(evidence).values() if _state(points) == KEPT_UP for point in points if point.state == KEPT_UP]
     known = [(point, value) for point in kept_up if (value := figure_ns(point, name)) is not None]
     rates = list(dict.fromkeys(point.rate_per_s for point, _ in known))
@@ -138,15 +137,13 @@ def _percentile_ns(points: Sequence[OpenPoint], batches: Sequence[BucketCounts],
 
 
 def _has_few_samples(points: Sequence[OpenPoint], name: str) -> bool:
-    """Whether all repetitions together have fewer independent samples than the percentile needs."""
     samples = sum(point.measured.effective_samples.get(name, point.measured.times.count) for point in points)
     return samples < minimum_samples(QUANTILES[name])
 
 
 def _weighted(points: Sequence[OpenPoint], values: Sequence[float]) -> float:
-    """The mean of the points' values, weighted by duration."""
-    total_s = sum(point.measured.duration_s for point in points)
-    return sum(value * point.measured.duration_s for value, point in zip(values, points, strict=True)) / total_s if total_s else 0.0
+    lengths_s = [point.measured.duration_s for point in points]
+    return sum(map(operator.mul, values, lengths_s)) / sum(lengths_s) if any(lengths_s) else 0.0
 
 
 def _gpus(point: OpenPoint) -> list[GpuFigures]:
@@ -155,7 +152,6 @@ def _gpus(point: OpenPoint) -> list[GpuFigures]:
 
 
 def _gpu_utilization(points: Sequence[OpenPoint]) -> float | None:
-    """The mean over GPUs and repetitions; None if one is unknown."""
     values = _known([gpu.utilization_mean for point in points for gpu in _gpus(point)])
     return sum(values) / len(values) if values else None
 
@@ -183,5 +179,4 @@ def _gpu_idle_w(points: Sequence[OpenPoint]) -> float | None:
 
 def _known(values: Sequence[float | None]) -> list[float]:
     """All values, or an empty list if one is unknown."""
-    known = [value for value in values if value is not None]
-    return known if len(known) == len(values) else []
+    return [] if None in values else [value for value in values if value is not None]

@@ -101,7 +101,7 @@ def test_sigterm_ends_it_with_exit_code_143(perfkit, cache):
 def test_an_invalid_number_of_rounds_is_refused(perfkit, cache, rounds):
     finished = perfkit.run("calibrate", f"--rounds={rounds}", environ=cache[1])
     assert finished.code == 2
-    assert "expected a number from 1 to 100" in finished.stderr
+    assert "expected a whole number from 1 to 100" in finished.stderr
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_the_first_interruption_drains_and_the_second_does_not_wait():
 
     async def main(times):
         one, interruption = Loop(clock, service_ns=20 * S), Interruption()
-        interruption.set_loop(one.loop)
+        interruption.loop = one.loop
         began_ns = clock.now_ns()
         running = asyncio.ensure_future(one.loop.run())
         for _ in range(times):
@@ -111,7 +111,7 @@ def test_an_interruption_between_points_cancels_the_task():
     async def main():
         interruption = Interruption()
         task = asyncio.ensure_future(asyncio.get_running_loop().create_future())
-        interruption.set_task(task)
+        interruption.task = task
         interruption.interrupt()
         with pytest.raises(asyncio.CancelledError):
             await task
