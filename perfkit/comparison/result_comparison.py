@@ -1,15 +1,15 @@
 """Results compared with the first one: differences of scenario and environment, then each figure, without a verdict. Pure."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from perfkit.errors import IncomparableError
+from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import Difference, commit_of, environment_differences, scenario_differences
 from perfkit.result.model import Load, Point, Protocol, Result
 from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, ratio_of_means, share_difference, share_interval
 
-PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
 NOT_COVERED = (
     "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput. "
     "They leave out the variation between restarts of the server, times of day and machines, which is often larger: use `perfkit gate` "
@@ -76,8 +76,7 @@ def compare_results(results: Sequence[tuple[str, Result]]) -> ResultComparison:
     if not shared:
         listed = "; ".join(f"{label}: {_titles(list(keys)) or 'none'}" for (label, _), keys in zip(results, points, strict=True))
         raise IncomparableError(f"these results have no load point in common ({listed}); compare results of one scenario")
-    notes = [*_status_notes(results), *_point_notes(results, points, shared)]
-    rows: list[MetricRow] = []
+    rows, notes = list[MetricRow](), [*_status_notes(results), *_point_notes(results, points, shared)]
     for key in shared:
         key_rows, missing = _rows(key, results)
         rows += key_rows
@@ -96,14 +95,12 @@ def _status_notes(results: Sequence[tuple[str, Result]]) -> list[str]:
     return [f"{label} is {status}{f': {reason}' if reason else ''}." for label, status, reason in reasons]
 
 
-def _point_notes(results: Sequence[tuple[str, Result]], points: Sequence[dict[_Key, Point]], shared: Sequence[_Key]) -> list[str]:
-    notes = []
+def _point_notes(results: Sequence[tuple[str, Result]], points: Sequence[dict[_Key, Point]], shared: Sequence[_Key]) -> Iterator[str]:
     for (label, _), by_key in zip(results, points, strict=True):
         if unshared := [key for key in by_key if key not in shared]:
-            notes.append(f"Left out, because not all results have it: {_titles(unshared)} of {label}.")
+            yield f"Left out, because not all results have it: {_titles(unshared)} of {label}."
         if invalid := [key for key in shared if not by_key[key].valid]:
-            notes.append(f"Not valid in {label}: {_titles(invalid)}; its figures may be those of the load generator.")
-    return notes
+            yield f"Not valid in {label}: {_titles(invalid)}; its figures may be those of the load generator."
 
 
 def _rows(key: _Key, results: Sequence[tuple[str, Result]]) -> tuple[list[MetricRow], list[str]]:
@@ -119,8 +116,7 @@ def _rows(key: _Key, results: Sequence[tuple[str, Result]]) -> tuple[list[Metric
     for metric, (unit, values) in columns.items():
         if not any(values):
             continue
-        lacking = [label for (label, _), value in zip(results, values, strict=True) if value is None]
-        if lacking:
+        if lacking := [label for (label, _), value in zip(results, values, strict=True) if value is None]:
             missing.append(f"{metric.replace('_', '.')} of {load_point} is missing in {', '.join(lacking)}: too few samples.")
         changes = tuple(None if not index else _change(unit, values[0], value) for index, value in enumerate(values))
         if metric == "throughput":
@@ -144,30 +140,27 @@ def _percentile(point: Point, name: str) -> Estimate | None:
 
 
 def _throughput(result: Result, key: _Key) -> Estimate | None:
-    """The pooled throughput, with the relative interval of the repetitions' geometric mean."""
-    value = _pooled(result, key).throughput_per_s
-    rates = _rates(result, key)
-    if value <= 0 or not rates or min(rates) <= 0:
-        return Estimate(value, None, None) if value > 0 else None
-    mean = geometric_mean(rates)
-    if mean.low is None or mean.high is None:
-        return Estimate(value, None, None)
-    return Estimate(value, value * mean.low / mean.value, value * mean.high / mean.value)
+    value, rates = _pooled(result, key).throughput_per_s, _rates(result, key)
+    if value <= 0:
+        return None
+    return _with_interval_of(geometric_mean(rates), value) if min(rates, default=0) > 0 else Estimate(value, None, None)
 
 
 def _rates(result: Result, key: _Key) -> list[float]:
-    """The throughput of each repetition."""
     return [point.throughput_per_s for point in result.points if (point.protocol, point.load) == key]
 
 
 def _throughput_change(change: Estimate | None, base: Sequence[float], other: Sequence[float]) -> Estimate | None:
-    """The ratio of the pooled throughputs, with the relative interval of the ratio of the repetitions' means."""
     if change is None or not base or not other or min(*base, *other) <= 0:
         return change
-    mean = ratio_of_means(base, other)
+    return _with_interval_of(ratio_of_means(base, other), change.value)
+
+
+def _with_interval_of(mean: Estimate, value: float) -> Estimate:
+    """The pooled value, with the relative interval of the repetitions' mean."""
     if mean.low is None or mean.high is None:
-        return Estimate(change.value, None, None)
-    return Estimate(change.value, change.value * mean.low / mean.value, change.value * mean.high / mean.value)
+        return Estimate(value, None, None)
+    return Estimate(value, value * mean.low / mean.value, value * mean.high / mean.value)
 
 
 def _error_rate(point: Point) -> Estimate | None:

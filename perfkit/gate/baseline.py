@@ -13,6 +13,7 @@ from pydantic import Field
 from perfkit.errors import IncomparableError, ResultError
 from perfkit.recorder.histogram import encode
 from perfkit.result.atomic_write import write_whole
+from perfkit.result.distribution import PERCENTILES
 from perfkit.result.file import parse_document, read_result
 from perfkit.result.fingerprint import build_of, canonical_scenario, commit_of, fingerprint, fingerprint_differences, host_of
 from perfkit.result.interval_log import read_times
@@ -20,7 +21,6 @@ from perfkit.result.model import Load, Part, Protocol, Result
 from perfkit.stats.buckets import EMPTY, BucketCounts
 
 SCHEMA = "perfkit.baseline/1"
-PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9")
 _FAMILY = SCHEMA.partition("/")[0] + "/"
 _FAULTY_WARNINGS = ("not_steady",)  # with one of these a run's figures are not those of a steady system
 

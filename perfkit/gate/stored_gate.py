@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import perfkit
-from perfkit.gate.baseline import PERCENTILES, Baseline, BaselinePoint, BaselineRun
+from perfkit.gate.baseline import Baseline, BaselinePoint, BaselineRun
 from perfkit.gate.metrics import MARGINS, Metric
 from perfkit.gate.stored_comparison import MINIMUM_VARIANCE, RequestCounts, RunValues, compare_error_rates, compare_runs, slowness
 from perfkit.gate.verdict import Comparison, Verdict, VerdictKind
+from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import fingerprint_differences, same_build, scenario_differences
 from perfkit.stats.paired import FALSE_ALARM_RATE, Rule
 from perfkit.stats.variance_components import mean_difference_error

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from perfkit.errors import ResultError
 from perfkit.history.trend import HistoryEntry, Trend
+from perfkit.result.distribution import PERCENTILES
 from perfkit.result.fingerprint import commit_of, fingerprint, host_of
 from perfkit.result.model import Point, Result
 
@@ -23,7 +24,6 @@ CREATE TABLE figure (
   value REAL NOT NULL, valid INTEGER NOT NULL, PRIMARY KEY (result_id, load_point, metric)
 ) WITHOUT ROWID;
 """
-_TIMES = ("p50", "p90", "p95", "p99", "p99_9")
 
 
 class History:
@@ -34,19 +34,12 @@ class History:
 
     def add(self, result: Result, source: str) -> bool:
         """Add a result's figures; False if the history has them already."""
+        name, facts = str(result.scenario.get("name") or "result"), json.dumps(fingerprint(result), sort_keys=True)
         with self._connection:
             added = self._connection.execute(
                 "INSERT OR IGNORE INTO result (scenario, started_at, commit_id, host_id, status, fingerprint, source) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    str(result.scenario.get("name") or "result"),
-                    result.started_at,
-                    commit_of(result),
-                    host_of(result),
-                    result.status,
-                    json.dumps(fingerprint(result), sort_keys=True),
-                    source,
-                ),
+                (name, result.started_at, commit_of(result), host_of(result), result.status, facts, source),
             )
             if added.rowcount != 1:
                 return False
@@ -96,9 +89,8 @@ def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[Histor
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if version > _VERSION:
-                raise ResultError(
-                    f"{path}: this perfkit reads histories of version {_VERSION}, found {version}: a newer perfkit may read it"
-                )
+                expected = f"this perfkit reads histories of version {_VERSION}"
+                raise ResultError(f"{path}: {expected}, found {version}: a newer perfkit may read it")
             if version == 0 and tables:
                 raise ResultError(f"{path}: this database is not a perfkit history; give another file")
             if version == 0:
@@ -111,7 +103,7 @@ def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[Histor
 def _figures(point: Point) -> Iterator[tuple[str, str, float]]:
     if point.throughput_per_s > 0:
         yield "throughput", "per_s", point.throughput_per_s
-    for name in _TIMES:
+    for name in PERCENTILES:
         if point.times.count and (value := getattr(point.times, name)):
             yield name, "ns", float(value)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from perfkit.result.fingerprint import fingerprint_differences
-from perfkit.stats.change_points import PERMUTATIONS, SIGNIFICANCE, change_points
+from perfkit.stats.change_points import change_points
 
 MAXIMUM_RESULTS = 500  # more would take the permutations minutes, and old steps are known
 
@@ -61,11 +61,11 @@ class Step:
     """Sentences about the environment's changes at the step, which may be its cause."""
 
 
-def find_steps(trend: Trend, *, seed: int = 0, significance: float = SIGNIFICANCE, permutations: int = PERMUTATIONS) -> list[Step]:
+def find_steps(trend: Trend, *, seed: int = 0) -> list[Step]:
     """Find the steps among a trend's last 500 values, ascending; see `change_points` for the method and its error rate."""
     skipped = max(0, len(trend.values) - MAXIMUM_RESULTS)
     logarithms = [math.log(value) for value in trend.values[skipped:]]
-    changes = change_points(logarithms, seed=seed, significance=significance, permutations=permutations)
+    changes = change_points(logarithms, seed=seed)
     return [_step(trend, skipped + change.index, change.after - change.before, change.p) for change in changes]
 
 
@@ -74,9 +74,8 @@ def _step(trend: Trend, index: int, shift: float, p: float) -> Step:
     changed = [difference.sentence for difference in fingerprint_differences(before.fingerprint, after.fingerprint)]
     if before.host_id != after.host_id:
         changed.append("it was measured on another host")
-    return Step(
-        index, after.commit, before.commit, after.started_at, math.exp(shift), (shift > 0) == (trend.unit == "ns"), p, tuple(changed)
-    )
+    is_worse = (shift > 0) == (trend.unit == "ns")
+    return Step(index, after.commit, before.commit, after.started_at, math.exp(shift), is_worse, p, tuple(changed))
 
 
 def trend_levels(trend: Trend, steps: Sequence[Step]) -> list[tuple[int, int, float]]:

@@ -6,6 +6,8 @@ from perfkit.stats.sample_size import is_withheld
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99_9": 0.999, "p99_99": 0.9999}
 """The percentiles of a result, by the names of its keys."""
+PERCENTILES = tuple(QUANTILES)[:-1]
+"""The percentiles by which results are compared."""
 
 
 def distribution(times: BucketCounts) -> Distribution:

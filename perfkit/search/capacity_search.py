@@ -7,7 +7,7 @@ from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import FittedLine, Point, Search, SearchProbe
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import SearchLoadSpec, SearchOptions, Slo
+from perfkit.scenario.load import SearchLoadSpec, SearchOptions
 from perfkit.search.decision import NextProbe, Probe, SearchSettings, Stop, decide, estimate
 from perfkit.search.root_fit import POWER
 from perfkit.stats.percentile_interval import percentile_intervals
@@ -90,20 +90,13 @@ class CapacitySearch:
 
     def outcome(self) -> Search:
         """See `LoadPointSource.outcome`; until the search has stopped, it counts as interrupted."""
-        stop = self._step if isinstance(self._step, Stop) else None
-        current = stop.estimate if stop else estimate(self._probes, self._settings)
-        fit = current.fit
+        stop = self._step if isinstance(self._step, Stop) else Stop("interrupted", estimate(self._probes, self._settings))
+        current, fit = stop.estimate, stop.estimate.fit
         search = Search(
-            slo=_limits(self._slo),
-            capacity_per_s=current.capacity_per_s,
-            low_per_s=current.low_per_s,
-            high_per_s=current.high_per_s,
-            confidence=self._settings.confidence,
-            precision=self._settings.precision,
-            stopped_because=stop.reason if stop else "interrupted",
-            reason="",
-            confirmation=stop.confirmation if stop else None,
-            missed_below_per_s=stop.missed_below_per_s if stop else None,
+            slo={name: str(limit) for name, limit in self._slo.model_dump(mode="json", by_alias=True, exclude_none=True).items()},
+            capacity_per_s=current.capacity_per_s, low_per_s=current.low_per_s, high_per_s=current.high_per_s,
+            confidence=self._settings.confidence, precision=self._settings.precision,
+            stopped_because=stop.reason, reason="", confirmation=stop.confirmation, missed_below_per_s=stop.missed_below_per_s,
             line=None if fit is None else FittedLine(
                 limit=current.limit or "", centre_per_s=fit.centre_per_s, intercept=fit.intercept, slope=fit.slope, power=POWER, points=fit.points
             ),
@@ -122,7 +115,6 @@ class CapacitySearch:
         return [QUANTILES[name] for name in self._slo.percentiles_ns]
 
     def _probe_length_s(self, step: NextProbe) -> float:
-        """The length of a probe without its drain."""
         return (self._scenario.warmup_ns + self._window_ns(step)) / NS_PER_S
 
     def _window_ns(self, step: NextProbe) -> int:
@@ -150,32 +142,22 @@ def _settings(search: SearchOptions, start_per_s: float) -> SearchSettings:
     )
 
 
-def _limits(slo: Slo) -> dict[str, str]:
-    """The limits of an SLO, each as the scenario writes it."""
-    return {name: str(value) for name, value in slo.model_dump(mode="json", by_alias=True, exclude_none=True).items()}
-
-
 def explain_search(search: Search) -> str:
     """The outcome of a search in a few sentences."""
     slo = " and ".join(
         f"an error rate of {limit}" if name == "error_rate" else f"{name.replace('_', '.')} of {limit}"
         for name, limit in search.slo.items()
     )
-    capacity, low, high = (
-        None if rate_per_s is None else format_rate_per_s(rate_per_s)
-        for rate_per_s in (search.capacity_per_s, search.low_per_s, search.high_per_s)
-    )
-    fitted = (
-        f"The capacity at {slo} is {capacity}, with a {search.confidence:.0%} interval from {low or 'an unknown lower end'} to "
-        f"{high or 'an unknown upper end'}."
-    )
-    current = fitted
+    rates = (search.capacity_per_s, search.low_per_s, search.high_per_s)
+    capacity, low, high = (None if rate is None else format_rate_per_s(rate) for rate in rates)
+    interval = f"a {search.confidence:.0%} interval from {low or 'an unknown lower end'} to {high or 'an unknown upper end'}"
+    fitted = f"The capacity at {slo} is {capacity}, with {interval}."
+    bracket = f"The capacity at {slo} lies between {low}, which meets it, and {high}, which misses it"
+    current = fitted if search.line else f"{bracket}."
     if capacity is None:
         current = f"The capacity at {slo} is not known yet."
     elif search.line is None and high is None:
         current = f"The SLO, {slo}, is met at {capacity}; no rate is known yet that misses it."
-    elif search.line is None:
-        current = f"The capacity at {slo} lies between {capacity}, which meets it, and {high}, which misses it."
     confirmed = {
         None: " No probe confirmed its lower end: the search had no room for one.",
         "passed": f" A confirming probe at {low} met the SLO, with enough samples to show it by itself.",
@@ -183,16 +165,12 @@ def explain_search(search: Search) -> str:
         "too_few_samples": f" A confirming probe at {low} met the SLO, but with too few samples to show it by itself; increase measure.duration.",
         "missed": " The last confirming probe missed the SLO.",
     }[search.confirmation]
-    precision = f"±{search.precision:.0%}"
-    purpose = f"its interval was within {precision}"
+    purpose = f"its interval was within ±{search.precision:.0%}"
     if search.confirmation == "missed":
         purpose = "the lower end was confirmed: the last confirming probe missed the SLO, so the capacity may be lower than estimated"
     text = {
         "precision": fitted + confirmed,
-        "cliff": (
-            f"The capacity at {slo} lies at a cliff between {low}, which meets it, and {high}, which misses it: the times do not rise "
-            f"gradually, so no curve is fitted.{confirmed}"
-        ),
+        "cliff": f"{bracket}, at a cliff: the times do not rise gradually, so no curve is fitted.{confirmed}",
         "non_monotone": (
             f"There is no single capacity at {slo}, because the measured times do not rise with the rate: all probes up to "
             f"{low or 'no rate'} meet the SLO, and none from {high or 'no rate'} on does. Increase measure.duration, or look for other work on the target."
@@ -200,9 +178,7 @@ def explain_search(search: Search) -> str:
         "not_confirmed": f"{current} It is not confirmed: the confirming probes at its lower end missed the SLO.",
         "never_met": f"The SLO, {slo}, is missed at every rate that was probed, down to {high}.",
         "never_missed": f"The SLO, {slo}, is met up to max_rate, {capacity}: the capacity is at least that.",
-        "generator": (
-            f"The load generator was the bottleneck; {f'the SLO is met up to {capacity}' if capacity else 'nothing is known about the target'}."
-        ),
+        "generator": f"The load generator was the bottleneck; {f'the SLO is met up to {capacity}' if capacity else 'nothing is known about the target'}.",
         "max_probes": f"{current} The search reached max_probes, {len(search.probes)}, before {purpose}.",
         "budget": f"{current} The search used up its budget before {purpose}.",
         "interrupted": f"{current} The search was interrupted.",

@@ -15,7 +15,7 @@ from perfkit.search.root_fit import RootFit, fit_root
 Stage: TypeAlias = Literal["bracket", "bisect", "refine", "confirm"]
 Confirmation: TypeAlias = Literal["passed", "not_steady", "too_few_samples", "missed"]
 StopReason: TypeAlias = Literal[
-    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "max_probes", "budget"
+    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "max_probes", "budget", "interrupted"
 ]
 
 _BRACKET_FACTOR = 2.0
@@ -127,8 +127,7 @@ def decide(
         spent_s, needed_s = sum(probe.took_s for probe in probes), probe_length_s(step) if probe_length_s else probes[-1].took_s
         if len(probes) >= settings.max_probes or spent_s + needed_s > settings.budget_s:
             current = estimate(probes, settings)
-            is_contradicted = _last_confirmation(probes) == "missed"
-            if current.fit is not None and _is_precise(current.fit, settings) and not is_contradicted:
+            if current.fit is not None and _is_precise(current.fit, settings) and _last_confirmation(probes) != "missed":
                 return _stop("precision", current, probes)  # only the confirming probe is left out
             if not any(probe.is_valid for probe in probes):
                 return _stop("generator", current, probes)
@@ -156,8 +155,8 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
         return _confirm("precision", current, probes, settings)
     is_bounded = fit is not None and fit.is_bounded
     if refined >= _NEAR_PROBES and not is_bounded:
-        if _is_cliff(probes):
-            return _bisect_cliff(probes, settings)
+        if cliff := _cliff(probes):
+            return _bisect_cliff(*cliff, probes, settings)
         if refined >= 2 * _NEAR_PROBES and fit is None:
             return _stop("non_monotone", _contradictory_range(probes), probes)
     centre = math.sqrt(low * high) if fit is None else min(max(fit.root_per_s, 0.9 * low), 1.1 * high)
@@ -166,7 +165,6 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
 
 
 def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None) -> NextProbe | Stop:
-    """Extends the range of probed rates until a rate meets the SLO and a higher one misses it."""
     rates = [probe.rate_per_s for probe in probes]
     if low is not None:
         if low >= settings.max_rate_per_s:
@@ -185,19 +183,16 @@ def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None)
     return _stop("never_met", Estimate(None, None, ascending[0].rate_per_s), probes)
 
 
-def _is_cliff(probes: Sequence[Probe]) -> bool:
-    """Whether the measured time at least doubles from the highest rate that meets the SLO to the lowest that misses it."""
+def _cliff(probes: Sequence[Probe]) -> tuple[float, float] | None:
+    """The highest rate that meets the SLO and the lowest that misses it, if the measured time at least doubles between them."""
     low, high = _bracket(probes)
     margins = {probe.rate_per_s: probe.margin for probe in probes if probe.is_valid}
     if low is None or high is None or high not in margins or any(margins[rate] > 0 for rate in margins if low / _NARROW_RATIO < rate < low):
-        return False
-    return margins[high] - margins[low] > _CLIFF_MARGIN_STEP
+        return None
+    return (low, high) if margins[high] - margins[low] > _CLIFF_MARGIN_STEP else None
 
 
-def _bisect_cliff(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
-    low, high = _bracket(probes)
-    assert low is not None
-    assert high is not None
+def _bisect_cliff(low: float, high: float, probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
     if high / low > (1 + settings.precision) / (1 - settings.precision):
         return NextProbe(math.sqrt(low * high), "bisect")
     return _confirm("cliff", Estimate(low, low, high), probes, settings)
@@ -221,18 +216,16 @@ def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
     usable = [probe for probe in probes if not (probe.stage == "confirm" and probe.is_met)]
     fitted = [probe for probe in usable if probe.is_valid and not probe.is_overloaded]
     low, high = _bracket([probe for probe in usable if probe.stage in ("bracket", "bisect")])
-    crossings: list[tuple[float, str, RootFit]] = []
     if low is not None and high is not None:
+        crossings: list[tuple[float, str, RootFit]] = []
         for name in dict.fromkeys(name for probe in fitted for name in probe.margins):
-            points = [(probe.rate_per_s, probe.margins[name]) for probe in fitted if name in probe.margins]
-            fit = fit_root([rate for rate, _ in points], [margin for _, margin in points], math.sqrt(low * high), settings.confidence)
-            if fit is not None:
+            rates, margins = zip(*((probe.rate_per_s, probe.margins[name]) for probe in fitted if name in probe.margins), strict=True)
+            if (fit := fit_root(rates, margins, math.sqrt(low * high), settings.confidence)) is not None:
                 crossings.append((fit.root_per_s, name, fit))
-    if crossings:
-        _, name, fit = min(crossings)
-        if low is not None and high is not None and low / _BRACKET_FACTOR <= fit.root_per_s <= high * _BRACKET_FACTOR:
+        root_per_s, name, fit = min(crossings, default=(math.inf, "", None))
+        if fit is not None and low / _BRACKET_FACTOR <= root_per_s <= high * _BRACKET_FACTOR:
             upper = fit.high_per_s if math.isfinite(fit.high_per_s) else None
-            return Estimate(fit.root_per_s, fit.low_per_s or None, upper, fit, name)
+            return Estimate(root_per_s, fit.low_per_s or None, upper, fit, name)
     low, high = _bracket(usable)
     return Estimate(low, low, high)
 
@@ -268,12 +261,8 @@ def _confirming(probes: Sequence[Probe]) -> list[Probe]:
 
 
 def _last_confirmation(probes: Sequence[Probe]) -> Confirmation | None:
-    confirming = _confirming(probes)
-    if not confirming:
-        return None
-    last = confirming[-1]
-    if not last.is_met:
-        return "missed"
-    if not last.is_steady:
-        return "not_steady"
-    return "passed" if last.has_enough_samples else "too_few_samples"
+    for last in reversed(_confirming(probes)):
+        if not last.is_met:
+            return "missed"
+        return "not_steady" if not last.is_steady else "passed" if last.has_enough_samples else "too_few_samples"
+    return None

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from perfkit.stats.distributions import student_t_quantile
 
@@ -68,25 +69,22 @@ def _through(
     rates_per_s: Sequence[float], margins: Sequence[float], centre_per_s: float, confidence: float, window: tuple[float, float]
 ) -> RootFit | None:
     """The line through the points in a window around its own root, iterated until the root stands still."""
+    rates, near = np.asarray(rates_per_s), np.abs(margins) <= _MAX_MARGIN
     root, fit = centre_per_s, None
     for _ in range(_ROUNDS):
-        near = zip(rates_per_s, margins, strict=True)
-        inside = [
-            index for index, (rate, margin) in enumerate(near) if window[0] <= rate / root <= window[1] and abs(margin) <= _MAX_MARGIN
-        ]
-        fit = _fit([rates_per_s[index] for index in inside], [margins[index] for index in inside], root, confidence)
+        inside = near & (window[0] <= rates / root) & (rates / root <= window[1])
+        fit = _fit(rates[inside], np.asarray(margins)[inside], root, confidence)
         if fit is None or abs(fit.root_per_s / root - 1) < 1e-3:
             return fit
         root = fit.root_per_s
     return fit
 
 
-def _fit(rates_per_s: Sequence[float], margins: Sequence[float], centre_per_s: float, confidence: float) -> RootFit | None:
-    number = len(rates_per_s)
+def _fit(rates_per_s: npt.NDArray[np.float64], margins: npt.NDArray[np.float64], centre_per_s: float, confidence: float) -> RootFit | None:
+    number = rates_per_s.size
     if number < _MIN_POINTS:
         return None
-    x = np.asarray(rates_per_s) / centre_per_s - 1
-    y = -np.expm1(-POWER * np.asarray(margins)) / POWER
+    x, y = rates_per_s / centre_per_s - 1, -np.expm1(-POWER * margins) / POWER
     mean_x, mean_y = float(x.mean()), float(y.mean())
     spread = float(np.square(x - mean_x).sum())
     slope = float(((x - mean_x) * (y - mean_y)).sum()) / spread if spread else 0.0
