@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 
-import ml_dtypes
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2, json_format
@@ -19,8 +18,10 @@ from tritonclient.grpc._utils import _get_inference_request
 import perfkit.protocol
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, v2_pb2
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, RequestedOutput, TensorMetadata
-from perfkit.protocol.tensor import Datatype, Tensor, encode_bytes_elements, tensor_from_array
+from perfkit.protocol.message import InferRequest, InferResponse, Parameter, RequestedOutput
+from perfkit.protocol.statistics import DURATIONS
+from perfkit.protocol.tensor import Datatype, Tensor, encode_bytes_elements
+from tests.protocol.samples import ARRAYS, METADATA, our_tensor
 
 SOURCES = pathlib.Path(perfkit.protocol.__file__).parent
 INVALID, INTERNAL = ErrorKind.INVALID_ARGUMENT, ErrorKind.INTERNAL
@@ -61,42 +62,18 @@ def test_an_empty_version_and_id_take_no_bytes():
     assert protobuf.decode_infer_request(b"\x0a\x01m") == InferRequest("m", ())
 
 
-@pytest.mark.parametrize(
-    "rpc",
-    [
-        "ServerLive",
-        "ServerReady",
-        "ModelReady",
-        "ServerMetadata",
-        "ModelMetadata",
-        "ModelInfer",
-        "ModelConfig",
-        "ModelStatistics",
-        "ModelStreamInfer",
-        "RepositoryIndex",
-        "RepositoryModelLoad",
-        "RepositoryModelUnload",
-        "SystemSharedMemoryStatus",
-        "SystemSharedMemoryRegister",
-        "SystemSharedMemoryUnregister",
-        "CudaSharedMemoryStatus",
-        "CudaSharedMemoryRegister",
-        "CudaSharedMemoryUnregister",
-        "TraceSetting",
-        "LogSettings",
-    ],
-)
-def test_every_call_of_ours_is_one_of_tritonclients_with_the_same_messages(rpc):
-    theirs = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[rpc]
-    ours = v2_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name[rpc]
-    assert protobuf.method_path(rpc) == f"/{theirs.containing_service.full_name}/{rpc}"
-    assert ours.full_name == theirs.full_name
-    assert (ours.input_type.full_name, ours.output_type.full_name) == (theirs.input_type.full_name, theirs.output_type.full_name)
-    assert (ours.client_streaming, ours.server_streaming) == (theirs.client_streaming, theirs.server_streaming)
-
-
-def test_our_service_has_no_other_calls():
-    assert len(v2_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods) == 20
+def test_our_service_has_the_calls_of_tritonclients_with_the_same_messages():
+    theirs, ours = (
+        {
+            f"/{call.containing_service.full_name}/{name}": (
+                call.input_type.full_name, call.output_type.full_name, call.client_streaming, call.server_streaming
+            )
+            for name, call in file.services_by_name["GRPCInferenceService"].methods_by_name.items()
+        }
+        for file in (service_pb2.DESCRIPTOR, v2_pb2.DESCRIPTOR)
+    )  # fmt: skip
+    assert ours == theirs
+    assert protobuf.method_path("ModelInfer") in ours
 
 
 # typed contents
@@ -186,17 +163,13 @@ def test_half_floats_have_no_typed_contents(datatype):
     assert refusal(protobuf.decode_infer_request, request)[0] == f"{datatype} has no typed contents: send input 'A' as raw_input_contents"
 
 
-def test_contents_of_another_field_are_refused():
-    request = service_pb2.ModelInferRequest(model_name="m")
-    request.inputs.add(name="A", datatype="INT32", shape=[1]).contents.int64_contents.append(1)
-    text = "unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'INT64', expected datatype 'INT32'"
-    assert refusal(protobuf.decode_infer_request, request) == (text, INVALID)
-
-
-def test_a_tensor_without_contents_is_refused_unless_it_is_empty():
+def test_a_tensor_without_contents_or_with_those_of_another_field_is_refused():
     request = service_pb2.ModelInferRequest(model_name="m")
     request.inputs.add(name="A", datatype="INT32", shape=[1])
     text = "unable to find data for input tensor 'A' for model 'm' in request."
+    assert refusal(protobuf.decode_infer_request, request) == (text, INVALID)
+    request.inputs[0].contents.int64_contents.append(1)
+    text = "unexpected explicit tensor data for input tensor 'A' for model 'm' of type 'INT64', expected datatype 'INT32'"
     assert refusal(protobuf.decode_infer_request, request) == (text, INVALID)
 
 
@@ -312,18 +285,10 @@ def test_a_parameter_without_a_value_is_refused():
 @pytest.mark.parametrize(
     ("value", "field"),
     [
-        (True, "bool_param"),
-        (1, "int64_param"),
-        (-(2**63), "int64_param"),
-        (2**63 - 1, "int64_param"),
-        (2**63, "uint64_param"),
-        (2**64 - 1, "uint64_param"),
-        ("text", "string_param"),
-        ("", "string_param"),
-        (0.0, "double_param"),
-        (1.0, "double_param"),
+        (True, "bool_param"), (-(2**63), "int64_param"), (2**63 - 1, "int64_param"), (2**63, "uint64_param"), (2**64 - 1, "uint64_param"),
+        ("", "string_param"), (0.0, "double_param"), (1.0, "double_param"),
     ],
-)
+)  # fmt: skip
 def test_a_parameter_has_the_field_of_its_type(value, field):
     encoded = protobuf.encode_infer_request(InferRequest("m", (), parameters={"p": value}))
     parameter = service_pb2.ModelInferRequest.FromString(encoded).parameters["p"]
@@ -340,28 +305,6 @@ def test_a_parameter_beyond_64_bits_is_refused(value):
 
 # tritonclient's messages on the other end
 
-ARRAYS = {
-    "BOOL": np.array([[True, False], [False, True]]),
-    "UINT8": np.array([[0, 255]], dtype=np.uint8),
-    "UINT16": np.array([1, 65535], dtype=np.uint16),
-    "UINT32": np.array([1, 2**32 - 1], dtype=np.uint32),
-    "UINT64": np.array([2**53 + 1, 2**64 - 1], dtype=np.uint64),
-    "INT8": np.array([-128, 127], dtype=np.int8),
-    "INT16": np.array([-32768, 32767], dtype=np.int16),
-    "INT32": np.array([[[-(2**31)], [2**31 - 1]]], dtype=np.int32),
-    "INT64": np.array([-(2**63), 2**53 + 1], dtype=np.int64),
-    "FP16": np.array([1.5, -65504.0, np.inf], dtype=np.float16),
-    "BF16": np.array([1.5, -2.0, 3.0e38], dtype=ml_dtypes.bfloat16),
-    "FP32": np.array([0.1, -1.5e-40, 3.4e38], dtype=np.float32),
-    "FP64": np.array([0.1, -5e-324, 1.7e308], dtype=np.float64),
-    "BYTES": np.array([[b"text", b""], [b"a\x00b\x00", "ü€".encode()]], dtype=object),
-}
-
-
-def our_tensor(name, datatype):
-    array = ARRAYS[datatype]
-    return tensor_from_array(name, Datatype[datatype], array.astype(np.float32) if datatype == "BF16" else array)
-
 
 def their_input(name, datatype):
     return InferInput(name, list(ARRAYS[datatype].shape), datatype).set_data_from_numpy(ARRAYS[datatype])
@@ -369,21 +312,10 @@ def their_input(name, datatype):
 
 def their_request(inputs, **arguments):
     defaults = {
-        "model_version": "",
-        "request_id": "",
-        "outputs": None,
-        "sequence_id": 0,
-        "sequence_start": False,
-        "sequence_end": False,
-        "priority": 0,
-        "timeout": None,
-        "parameters": None,
-    }
+        "model_version": "", "request_id": "", "outputs": None, "sequence_id": 0, "sequence_start": False, "sequence_end": False,
+        "priority": 0, "timeout": None, "parameters": None,
+    }  # fmt: skip
     return _get_inference_request(model_name="m", inputs=inputs, **{**defaults, **arguments})
-
-
-def test_the_arrays_are_of_all_fourteen_datatypes():
-    assert sorted(ARRAYS) == sorted(Datatype.__members__)
 
 
 @pytest.mark.parametrize("datatype", list(ARRAYS))
@@ -395,6 +327,7 @@ def test_tritonclients_request_is_read_and_ours_is_the_same_message(datatype):
 
 
 def test_tritonclients_outputs_and_parameters_are_read_and_ours_are_the_same_message():
+    custom: dict[str, Parameter] = {"custom": 0.5, "name": "ü", "on": False, "n": -1}
     theirs = their_request(
         [their_input("A", "INT32")],
         model_version="3",
@@ -403,7 +336,7 @@ def test_tritonclients_outputs_and_parameters_are_read_and_ours_are_the_same_mes
         sequence_id=7,
         sequence_start=True,
         timeout=1000,
-        parameters={"custom": 0.5, "name": "ü", "on": False, "n": -1},
+        parameters=custom,
     )
     ours = InferRequest(
         "m",
@@ -411,16 +344,7 @@ def test_tritonclients_outputs_and_parameters_are_read_and_ours_are_the_same_mes
         outputs=(RequestedOutput("X", 0, binary=True), RequestedOutput("Z", 3, binary=True)),
         version="3",
         id="42",
-        parameters={
-            "sequence_id": 7,
-            "sequence_start": True,
-            "sequence_end": False,
-            "timeout": 1000,
-            "custom": 0.5,
-            "name": "ü",
-            "on": False,
-            "n": -1,
-        },
+        parameters={"sequence_id": 7, "sequence_start": True, "sequence_end": False, "timeout": 1000, **custom},
     )
     assert protobuf.decode_infer_request(theirs.SerializeToString()) == ours
     assert service_pb2.ModelInferRequest.FromString(protobuf.encode_infer_request(ours)) == theirs
@@ -517,11 +441,6 @@ def test_any_bytes_are_decoded_or_refused_with_a_protocol_error(encoded):
             assert decode(encoded).model == theirs.FromString(encoded).model_name
 
 
-METADATA = ModelMetadata(
-    "simple", ("1", "2"), "onnxruntime_onnx", (TensorMetadata("INPUT0", "INT32", (-1, 16)),), (TensorMetadata("OUTPUT0", "BYTES", ()),)
-)
-
-
 def test_metadata_is_the_message_of_tritonclient_in_both_directions():
     theirs = service_pb2.ModelMetadataResponse(name="simple", versions=["1", "2"], platform="onnxruntime_onnx")
     theirs.inputs.add(name="INPUT0", datatype="INT32", shape=[-1, 16])
@@ -571,9 +490,7 @@ def their_statistics():
     statistics = response.model_stats.add(
         name="simple", version="1", last_inference=1700000000000, inference_count=16, execution_count=2**63
     )
-    for number, name in enumerate(
-        ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"), 1
-    ):
+    for number, name in enumerate(DURATIONS, 1):
         duration = getattr(statistics.inference_stats, name)
         duration.count, duration.ns = number, number * 10**12
     batch = statistics.batch_stats.add(batch_size=8)

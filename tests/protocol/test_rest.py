@@ -6,7 +6,6 @@ import json
 import math
 import re
 
-import ml_dtypes
 import numpy as np
 import pytest
 import tritonclient.http
@@ -17,8 +16,9 @@ from tritonclient.http import InferInput, InferRequestedOutput
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
-from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, RequestedOutput, TensorMetadata
+from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, RequestedOutput
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array, tensor_to_json
+from tests.protocol.samples import ARRAYS, METADATA, our_tensor
 
 INVALID, INTERNAL = ErrorKind.INVALID_ARGUMENT, ErrorKind.INTERNAL
 JSON_HEADERS = {"Content-Type": "application/json"}
@@ -225,12 +225,7 @@ def test_json_and_binary_tensors_mix_in_one_request():
     assert json.loads(bytes(buffers[0])) == {
         "inputs": [
             {"name": "A", "datatype": "INT32", "shape": [1, 2], "data": [1, -2]},
-            {
-                "name": "B",
-                "datatype": SECOND.datatype.value,
-                "shape": list(SECOND.shape),
-                "parameters": {"binary_data_size": len(SECOND.raw)},
-            },
+            {"name": "B", "datatype": "BYTES", "shape": [2], "parameters": {"binary_data_size": 9}},
         ],
         "outputs": [{"name": "X", "parameters": {"binary_data": False}}, {"name": "Y", "parameters": {"binary_data": True}}],
     }
@@ -290,8 +285,12 @@ def one_input(**members):
     return {"inputs": [{key: value for key, value in entry.items() if value is not ...}]}
 
 
-def binary_input(size, shape=(2,)):
-    return one_input(shape=list(shape), data=..., parameters={"binary_data_size": size})
+def binary_input(size):
+    return one_input(data=..., parameters={"binary_data_size": size})
+
+
+def one_output(**parameters):
+    return {"inputs": [], "outputs": [{"name": "X", "parameters": parameters}]}
 
 
 @pytest.mark.parametrize(
@@ -313,10 +312,10 @@ def binary_input(size, shape=(2,)):
         (one_input(datatype="FLOAT"), INVALID, "invalid datatype 'FLOAT'"),
         (one_input(shape=...), INTERNAL, "Unable to parse 'shape'"),
         (one_input(shape=2), INTERNAL, "Unable to parse 'shape'"),
-        (one_input(shape=[-2]), INTERNAL, "Unable to parse 'shape': attempt to access JSON non-unsigned-integer"),
-        (one_input(shape=["2"]), INTERNAL, "Unable to parse 'shape': attempt to access JSON non-unsigned-integer"),
-        (one_input(shape=[2.0]), INTERNAL, "Unable to parse 'shape': attempt to access JSON non-unsigned-integer"),
-        (one_input(shape=[True]), INTERNAL, "Unable to parse 'shape': attempt to access JSON non-unsigned-integer"),
+        *(
+            (one_input(shape=[size]), INTERNAL, "Unable to parse 'shape': attempt to access JSON non-unsigned-integer")
+            for size in (-2, "2", 2.0, True)
+        ),
         (one_input(shape=[3]), INTERNAL, "Shape does not match true shape"),
         (one_input(data=...), INVALID, "Input must set only one of the following fields: 'data'"),
         (one_input(data=..., parameters={}), INVALID, "But no field is set"),
@@ -327,57 +326,27 @@ def binary_input(size, shape=(2,)):
         (one_input(datatype="BF16"), INVALID, "receiving BF16 data via JSON is not supported"),
         (one_input(parameters=[]), INTERNAL, "failed to get request params.: attempt to get members for non-object"),
         (one_input(parameters={"a": []}), INVALID, "parameter 'a' has invalid type. It should be either 'int', 'bool', or 'string'."),
-        (binary_input(-1), INTERNAL, "Unable to parse 'binary_data_size'"),
-        (binary_input(8.0), INTERNAL, "Unable to parse 'binary_data_size'"),
-        (binary_input("8"), INTERNAL, "Unable to parse 'binary_data_size'"),
-        (binary_input(True), INTERNAL, "Unable to parse 'binary_data_size'"),
+        *((binary_input(size), INTERNAL, "Unable to parse 'binary_data_size'") for size in (-1, 8.0, "8", True)),
         (binary_input(8), INVALID, "unexpected size for input 'A', expecting 8 additional bytes"),
         ({"inputs": [], "outputs": {}}, INTERNAL, "Unable to parse 'outputs': attempt to access JSON non-array as array"),
         ({"inputs": [], "outputs": ["X"]}, INTERNAL, "Unable to parse 'name': attempt to access non-existing object member 'name'"),
         ({"inputs": [], "outputs": [{}]}, INTERNAL, "Unable to parse 'name'"),
-        *(
-            (
-                {"inputs": [], "outputs": [{"name": "X", "parameters": {"classification": classes}}]},
-                INTERNAL,
-                "Unable to set 'classification'",
-            )
-            for classes in (-1, "3", 1.5, True)
-        ),
+        *((one_output(classification=classes), INTERNAL, "Unable to set 'classification'") for classes in (-1, "3", 1.5, True)),
         ({"inputs": [], "id": 5}, INTERNAL, "Unable to parse 'id'"),
         ({"inputs": [], "parameters": "x"}, INTERNAL, "failed to get request params.: attempt to get members for non-object"),
-        (
-            {"inputs": [], "parameters": {"a": {"b": 1}}},
-            INVALID,
-            "parameter 'a' has invalid type. It should be either 'int', 'bool', or 'string'.",
-        ),
+        *(({"inputs": [], "parameters": {"a": value}}, INVALID, "parameter 'a' has invalid type.") for value in ({"b": 1}, None)),
         ({"inputs": [], "parameters": {"triton_a": 1}}, INVALID, "parameter keys starting with 'triton_' are reserved for Triton usage"),
-        (
-            {"inputs": [], "parameters": {"priority": "1"}},
-            INTERNAL,
-            "Unable to parse 'priority': attempt to access JSON non-unsigned-integer",
+        *(
+            ({"inputs": [], "parameters": {key: value}}, INTERNAL, f"Unable to parse '{key}': attempt to access JSON non-{kind}")
+            for key, value, kind in (
+                ("priority", "1", "unsigned-integer"),
+                ("timeout", -1, "unsigned-integer"),
+                ("sequence_start", 1, "boolean"),
+                ("sequence_id", 1.5, "unsigned-integer"),
+                ("binary_data_output", 1, "boolean"),
+            )
         ),
-        ({"inputs": [], "parameters": {"timeout": -1}}, INTERNAL, "Unable to parse 'timeout': attempt to access JSON non-unsigned-integer"),
-        (
-            {"inputs": [], "parameters": {"sequence_start": 1}},
-            INTERNAL,
-            "Unable to parse 'sequence_start': attempt to access JSON non-boolean as boolean",
-        ),
-        ({"inputs": [], "parameters": {"sequence_id": 1.5}}, INTERNAL, "Unable to parse 'sequence_id'"),
-        (
-            {"inputs": [], "parameters": {"binary_data_output": 1}},
-            INTERNAL,
-            "Unable to parse 'binary_data_output': attempt to access JSON non-boolean",
-        ),
-        (
-            {"inputs": [], "outputs": [{"name": "X", "parameters": {"binary_data": 1}}]},
-            INTERNAL,
-            "Unable to parse 'binary_data': attempt to access JSON non-boolean",
-        ),
-        (
-            {"inputs": [], "parameters": {"a": None}},
-            INVALID,
-            "parameter 'a' has invalid type. It should be either 'int', 'bool', or 'string'.",
-        ),
+        (one_output(binary_data=1), INTERNAL, "Unable to parse 'binary_data': attempt to access JSON non-boolean"),
     ],
 )
 def test_a_broken_request_is_refused_as_triton_refuses_it(document, kind, text):
@@ -511,9 +480,6 @@ def test_the_sentence_is_found_in_any_servers_error_body(body, text):
     assert rest.decode_error(body) == text
 
 
-METADATA = ModelMetadata(
-    "simple", ("1", "2"), "onnxruntime_onnx", (TensorMetadata("INPUT0", "INT32", (-1, 16)),), (TensorMetadata("OUTPUT0", "BYTES", ()),)
-)
 METADATA_DOCUMENT = {
     "name": "simple",
     "versions": ["1", "2"],
@@ -653,33 +619,12 @@ def test_any_json_is_decoded_or_refused_with_a_protocol_error(document):
 
 # tritonclient on the other end
 
-ARRAYS = {
-    "BOOL": np.array([[True, False], [False, True]]),
-    "UINT8": np.array([[0, 255]], dtype=np.uint8),
-    "UINT16": np.array([1, 65535], dtype=np.uint16),
-    "UINT32": np.array([1, 2**32 - 1], dtype=np.uint32),
-    "UINT64": np.array([2**53 + 1, 2**64 - 1], dtype=np.uint64),
-    "INT8": np.array([-128, 127], dtype=np.int8),
-    "INT16": np.array([-32768, 32767], dtype=np.int16),
-    "INT32": np.array([[[-(2**31)], [2**31 - 1]]], dtype=np.int32),
-    "INT64": np.array([-(2**63), 2**53 + 1], dtype=np.int64),
-    "FP16": np.array([1.5, -65504.0, np.inf], dtype=np.float16),
-    "BF16": np.array([1.5, -2.0, 3.0e38], dtype=ml_dtypes.bfloat16),
-    "FP32": np.array([0.1, -1.5e-40, 3.4e38], dtype=np.float32),
-    "FP64": np.array([0.1, -5e-324, 1.7e308], dtype=np.float64),
-    "BYTES": np.array([[b"text", b""], [b"a\x00b\x00", "ü€".encode()]], dtype=object),
-}
 WITH_JSON = [name for name in ARRAYS if name not in {"FP16", "BF16"}]
 
 
 def their_input(name, datatype, *, binary):
     array = ARRAYS[datatype]
     return InferInput(name, list(array.shape), datatype).set_data_from_numpy(array, binary_data=binary)
-
-
-def our_tensor(name, datatype):
-    array = ARRAYS[datatype]
-    return tensor_from_array(name, Datatype[datatype], array.astype(np.float32) if datatype == "BF16" else array)
 
 
 def their_body(*inputs, outputs=None, **arguments):

@@ -89,7 +89,6 @@ def arrays(draw, values=VALUES):
 
 def test_the_literal_cases_are_of_all_fourteen_datatypes():
     assert [name for name, _, _ in LITERAL] == [member.value for member in Datatype]
-    assert len(LITERAL) == 14
 
 
 @pytest.mark.parametrize(("name", "values", "raw"), LITERAL)
@@ -135,36 +134,24 @@ def test_an_empty_tensor_has_no_bytes_and_keeps_its_shape(name, shape):
 
 
 @pytest.mark.parametrize("name", list(Datatype.__members__))
-def test_an_empty_list_is_an_empty_tensor_of_any_datatype(name):
+def test_an_empty_list_is_an_empty_tensor(name):
     assert tensor_from_array("x", Datatype[name], []) == Tensor("x", Datatype[name], (0,), b"")
-
-
-@pytest.mark.parametrize("name", HAS_JSON)
-def test_an_empty_json_list_is_an_empty_tensor(name):
-    tensor = tensor_from_json("x", Datatype[name], (2, 0), [[], []])
-    assert tensor == Tensor("x", Datatype[name], (2, 0), b"")
-    assert tensor_to_json(tensor) == []
+    if name in HAS_JSON:
+        tensor = tensor_from_json("x", Datatype[name], (2, 0), [[], []])
+        assert tensor == Tensor("x", Datatype[name], (2, 0), b"")
+        assert tensor_to_json(tensor) == []
 
 
 @pytest.mark.parametrize(
     ("name", "element_bytes", "is_integer", "is_float"),
     [
         ("BOOL", 1, False, False),
-        ("UINT8", 1, True, False),
-        ("UINT16", 2, True, False),
-        ("UINT32", 4, True, False),
-        ("UINT64", 8, True, False),
-        ("INT8", 1, True, False),
-        ("INT16", 2, True, False),
-        ("INT32", 4, True, False),
-        ("INT64", 8, True, False),
-        ("FP16", 2, False, True),
-        ("BF16", 2, False, True),
-        ("FP32", 4, False, True),
-        ("FP64", 8, False, True),
+        ("UINT8", 1, True, False), ("UINT16", 2, True, False), ("UINT32", 4, True, False), ("UINT64", 8, True, False),
+        ("INT8", 1, True, False), ("INT16", 2, True, False), ("INT32", 4, True, False), ("INT64", 8, True, False),
+        ("FP16", 2, False, True), ("BF16", 2, False, True), ("FP32", 4, False, True), ("FP64", 8, False, True),
         ("BYTES", None, False, False),
     ],
-)
+)  # fmt: skip
 def test_a_datatype_knows_its_size_and_kind(name, element_bytes, is_integer, is_float):
     datatype = Datatype.parse(name)
     assert (datatype.element_bytes, datatype.is_integer, datatype.is_float) == (element_bytes, is_integer, is_float)
@@ -349,13 +336,10 @@ def test_json_data_may_be_nested_or_flat(name, shape, data, raw):
     ("name", "shape", "data", "text"),
     [
         ("BOOL", (2,), [True, 1], "attempt to access JSON non-boolean as boolean: 1 in tensor 'x'"),
-        ("BOOL", (1,), [0.0], "attempt to access JSON non-boolean as boolean: 0.0 in tensor 'x'"),
         ("INT32", (2,), [1, True], "attempt to access JSON non-signed-integer as signed-integer: True in tensor 'x'"),
-        ("INT32", (1,), [1.5], "attempt to access JSON non-signed-integer as signed-integer: 1.5 in tensor 'x'"),
         ("INT32", (1,), [1.0], "attempt to access JSON non-signed-integer as signed-integer: 1.0 in tensor 'x'"),
         ("INT32", (1,), ["1"], "attempt to access JSON non-signed-integer as signed-integer: '1' in tensor 'x'"),
         ("INT32", (1,), [None], "attempt to access JSON non-signed-integer as signed-integer: None in tensor 'x'"),
-        ("INT32", (1,), [{}], "attempt to access JSON non-signed-integer as signed-integer: {} in tensor 'x'"),
         ("FP32", (1,), [True], "attempt to access JSON non-number as double: True in tensor 'x'"),
         ("FP32", (1,), ["1.5"], "attempt to access JSON non-number as double: '1.5' in tensor 'x'"),
         ("UINT8", (1,), [300], "a value in the JSON data does not fit UINT8"),
@@ -366,20 +350,14 @@ def test_json_data_may_be_nested_or_flat(name, shape, data, raw):
         ("BYTES", (1,), [5], "Unable to parse JSON bytes array: attempt to access JSON non-string as string: 5 in tensor 'x'"),
         ("BYTES", (1,), [None], "Unable to parse JSON bytes array: attempt to access JSON non-string as string: None in tensor 'x'"),
         ("BYTES", (1,), ["\ud800"], "in the JSON data holds half of a surrogate pair"),
-        ("INT32", (3,), [1, 2], "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [3] holds"),
-        (
-            "INT32",
-            (2, 2),
-            [1, 2, 3, 4, 5],
-            "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [2, 2] holds",
-        ),
-        ("INT32", (0,), [1], "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [0] holds"),
-        ("INT32", (-1,), [1], "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [-1] holds"),
-        (
-            "INT32",
-            (-1, -1),
-            [1],
-            "Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape [-1, -1] holds",
+        *(
+            (
+                "INT32",
+                shape,
+                data,
+                f"Unable to parse 'data': Shape does not match true shape of 'data' field: tensor 'x' of shape {list(shape)} holds",
+            )
+            for shape, data in (((3,), [1, 2]), ((2, 2), [1, 2, 3, 4, 5]), ((0,), [1]), ((-1,), [1]), ((-1, -1), [1]))
         ),
     ],
 )
