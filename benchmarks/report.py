@@ -1,9 +1,11 @@
 """What every benchmark's command line and report have in common: `--out`, Markdown tables, the line on the machine."""
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import platform
+import statistics
 from collections.abc import Iterable
 
 
@@ -42,3 +44,47 @@ def write_report(out: pathlib.Path | None, lines: Iterable[str]) -> None:
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text("\n".join(lines).rstrip("\n") + "\n", encoding="utf-8")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ratio:
+    """A figure divided by another one, per round; the median must lie between `low` and `high`, where they are given."""
+
+    name: str
+    values: tuple[float, ...]
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def median(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(self.values)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the median meets the target; true without a target."""
+        return (self.low is None or self.low <= self.median) and (self.high is None or self.median <= self.high)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The cells of `RATIO_COLUMNS`."""
+        match (self.low, self.high):
+            case (None, None):
+                target = "–"
+            case (None, high):
+                target = f"at most {_fraction(high)}"
+            case (low, None):
+                target = f"at least {_fraction(low)}"
+            case (low, high):
+                target = f"{low:g} to {high:g}"
+        met = yes_no(self.is_met) if target != "–" else "–"
+        return f"{self.median:.3g}", f"{min(self.values):.3g} to {max(self.values):.3g}", target, met
+
+
+RATIO_COLUMNS = (">median", ">rounds", ">target", "met")
+
+
+def _fraction(value: float | None) -> str:
+    """A target as text: 1/20 rather than 0.05."""
+    assert value is not None
+    return f"1/{round(1 / value)}" if value <= 0.5 else f"{value:g}"

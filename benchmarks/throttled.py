@@ -1,53 +1,51 @@
-"""Whether perfkit notices a CPU quota on itself: closed and open loop at the bundled server, with and without one.
+"""Whether perfkit detects a CPU quota on itself: a closed and an open loop against the bundled server, with and without a quota.
 
-    sudo python benchmarks/throttled.py [--share 0.05] [--seconds 5] [--out reports/throttled.md]
+    sudo .venv/bin/python -m benchmarks.throttled [--share 0.05] [--seconds 5] [--out reports/throttled.md]
 
-The load generator runs in a control group that this makes (version 1 or 2 of the hierarchy), the server outside of it.
-While load is sent the group gets that share of one CPU: the point must then be invalid, exit code 5, with the warning
-`throttled`; without a quota it must be valid. The exit code is 1 where one is not. Where no group can be made, which takes
-root, nothing is tried, and that is what is said: it is neither passed nor failed.
+The load generator runs in a control group (version 1 or 2) made for it, the server outside. During the load, the quota is a
+share of one CPU: the point must be invalid, with exit code 5 and the warning `throttled`. Without a quota it must be valid.
+The exit code is 1 otherwise. Making a control group takes root; without it nothing is measured, and the report says so.
 """
 
-import argparse
 import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
+from benchmarks.processes import run_perfkit, running_server
+from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
 from perfkit.machine.cpus import usable_cpus
 
-ROOT = pathlib.Path(__file__).parents[1]
 HIERARCHY = pathlib.Path("/sys/fs/cgroup")
 PERIOD_US, WARMUP_S, INVALID = 100_000, 1, 5
 LOADS: Mapping[str, Mapping[str, Any]] = {
     "closed, concurrency 8": {"closed": {"concurrency": [8]}},
     "open, 2,000/s": {"open": {"rate": 2000, "arrivals": "poisson"}},
 }
-# the shell joins the group and becomes perfkit, so that nothing of perfkit runs outside
+_PROBE_REQUESTS = 10  # more than perfkit sends before the load
+# the shell joins the group and is then replaced by perfkit, so that no part of perfkit runs outside
 _JOIN = 'echo $$ > "$1" && shift && exec "$@"'
 
 
 class QuotaError(Exception):
-    """No group can be made here; the text says why."""
+    """No control group with a quota can be made; the message says why."""
 
 
-class Group:
-    """A control group of its own, without a quota at first."""
+class ControlGroup:
+    """A control group, at first without a quota."""
 
     def __init__(self, folder: pathlib.Path, version: int) -> None:
         self._folder, self.version = folder, version
         self.members = folder / "cgroup.procs"
 
     def set_quota(self, share: float | None) -> None:
-        """Allows that share of one CPU; None everything."""
+        """Limits the group to a share of one CPU; None removes the limit."""
         allowed_us = None if share is None else round(share * PERIOD_US)
         if self.version == 2:
             (self._folder / "cpu.max").write_text(f"{'max' if allowed_us is None else allowed_us} {PERIOD_US}", encoding="ascii")
@@ -55,130 +53,116 @@ class Group:
             (self._folder / "cpu.cfs_period_us").write_text(str(PERIOD_US), encoding="ascii")
             (self._folder / "cpu.cfs_quota_us").write_text(str(-1 if allowed_us is None else allowed_us), encoding="ascii")
 
-    def prefer(self) -> None:
-        """Ten times a process's usual weight: what else runs here is not to make a run without a quota invalid."""
+    def raise_weight(self) -> None:
+        """Ten times the usual weight, so that other programs do not make a run without a quota invalid."""
         name, weight = ("cpu.weight", 1000) if self.version == 2 else ("cpu.shares", 10240)
         (self._folder / name).write_text(str(weight), encoding="ascii")
 
 
 class Run(NamedTuple):
-    """What came of one run of perfkit."""
+    """The figures of one run of perfkit."""
 
     exit_code: int
     is_valid: bool
     throttled_share: float
     warnings: tuple[str, ...]
 
-    def is_as_wanted(self, *, has_quota: bool) -> bool:
-        """Invalid for the quota's sake where there was one, valid where there was none."""
+    def is_as_expected(self, *, has_quota: bool) -> bool:
+        """Whether the run is invalid because of its quota, or valid without one."""
         if has_quota:
             return self.exit_code == INVALID and not self.is_valid and "throttled" in self.warnings
         return self.exit_code == 0 and self.is_valid and "throttled" not in self.warnings
 
 
 @contextlib.contextmanager
-def group() -> Iterator[Group]:
-    """A group for the length of the block, empty at its end; raises QuotaError."""
-    is_second = (HIERARCHY / "cgroup.controllers").exists()
-    parent = HIERARCHY if is_second else HIERARCHY / "cpu"
+def control_group(hierarchy: pathlib.Path = HIERARCHY) -> Iterator[ControlGroup]:
+    """A control group for the length of the block, which must leave it empty; raises QuotaError."""
+    version = 2 if (hierarchy / "cgroup.controllers").exists() else 1
+    parent = hierarchy if version == 2 else hierarchy / "cpu"
     folder = parent / f"perfkit-throttled-{os.getpid()}"
     try:
-        if is_second:
+        if version == 2:
             (parent / "cgroup.subtree_control").write_text("+cpu", encoding="ascii")
         folder.mkdir()
     except OSError as error:
         raise QuotaError(f"{error.filename or parent}: {error.strerror}") from None
-    made = Group(folder, 2 if is_second else 1)
+    group = ControlGroup(folder, version)
     try:
         try:
-            made.set_quota(None)
-            made.prefer()
+            group.set_quota(None)
+            group.raise_weight()
         except OSError as error:
             raise QuotaError(f"{error.filename}: {error.strerror}") from None
-        yield made
+        yield group
     finally:
         folder.rmdir()
 
 
-@contextlib.contextmanager
-def serving() -> Iterator[int]:
-    """The HTTP port of the bundled server, for the length of the block."""
-    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", "--model=simple"]
-    command += [f"--cpus={min(usable_cpus())}"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=ROOT) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        port: int = json.loads(server.stdout.readline())["http_port"]
-        yield port
-        server.stdin.close()
-
-
-def inferences(port: int) -> int:
-    """How many the server has done."""
+def inference_count(port: int) -> int:
+    """The number of inferences that the server has executed."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/simple/stats", timeout=10) as answer:
         return int(json.load(answer)["model_stats"][0]["inference_count"])
 
 
-def measure(port: int, load: Mapping[str, Any], seconds: float, cpus: Group, share: float | None) -> Run:
-    """One run in the group; the quota holds from the first requests on until the window is over."""
+def measure(port: int, load: Mapping[str, Any], seconds: float, group: ControlGroup, share: float | None) -> Run:
+    """One run in the group, with a quota from the first requests of the load to the end of the window."""
     scenario = {
         "target": {"url": f"http://127.0.0.1:{port}", "model": "simple"},
         "load": load,
         "measure": {"warmup": f"{WARMUP_S}s", "duration": f"{seconds}s", "repetitions": 1, "cpus": [max(usable_cpus())]},
     }
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder, "scenario.yaml")
-        file.write_text(json.dumps(scenario), encoding="utf-8")  # JSON is YAML
-        command = [sys.executable, "-m", "perfkit", "run", str(file), "--quiet", "--out", f"{folder}/out"]
-        before = inferences(port)
-        with subprocess.Popen(["/bin/sh", "-c", _JOIN, "sh", str(cpus.members), *command], stdout=subprocess.DEVNULL, cwd=ROOT) as client:
-            while client.poll() is None and inferences(port) < before + 10:  # perfkit tries one before any load
-                time.sleep(0.05)
-            cpus.set_quota(share)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                client.wait(WARMUP_S + seconds)
-            cpus.set_quota(None)  # the report need not be drawn slowly
-        if client.returncode not in {0, INVALID}:
-            sys.exit(f"throttled: perfkit ended with exit code {client.returncode}")
-        (point,) = json.loads(pathlib.Path(folder, "out", "result.json").read_text(encoding="utf-8"))["points"]
-    codes = tuple(one["code"] for one in point["warnings"])
-    return Run(client.returncode, point["valid"], point["generator"]["throttled_share"], codes)
+    before = inference_count(port)
+
+    def limit(process: "subprocess.Popen[bytes]") -> None:
+        while process.poll() is None and inference_count(port) < before + _PROBE_REQUESTS:
+            time.sleep(0.05)
+        group.set_quota(share)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(WARMUP_S + seconds)
+        group.set_quota(None)  # the report need not be slow
+
+    run = run_perfkit(scenario, prefix=("/bin/sh", "-c", _JOIN, "sh", str(group.members)), during=limit)
+    if run.exit_code not in {0, INVALID}:
+        sys.exit(f"throttled: perfkit ended with exit code {run.exit_code}: {run.stderr}")
+    codes = tuple(warning["code"] for warning in run.point["warnings"])
+    return Run(run.exit_code, run.point["valid"], run.point["generator"]["throttled_share"], codes)
 
 
 def main() -> int:
-    """Prints the table, or that nothing was tried."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--share", type=float, default=0.05, help="of one CPU that the quota allows")
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--out", type=pathlib.Path)
+    """Prints the table, or why nothing was measured."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--share", type=float, default=0.05, help="the quota as a share of one CPU (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5, help="window of each run (default %(default)s)")
+    parser.add_argument("--hierarchy", type=pathlib.Path, default=HIERARCHY, help="where control groups are mounted (default %(default)s)")
     options = parser.parse_args()
     lines = ["# perfkit under a CPU quota", ""]
-    is_as_wanted = True
+    all_as_expected = True
     try:
-        with group() as cpus, serving() as port:
+        with (
+            control_group(options.hierarchy) as group,
+            running_server("--model=simple", f"--cpus={min(usable_cpus())}") as server,
+        ):
             lines += [
-                f"{options.seconds:g} s each, a quota of {options.share:.0%} of one CPU in periods of {PERIOD_US // 1000} ms, control groups of version {cpus.version}.",
+                (
+                    f"{options.seconds:g} s per run, a quota of {options.share:.0%} of one CPU in periods of {PERIOD_US // 1000} ms, "
+                    f"control groups of version {group.version}."
+                ),
                 "",
-                "| load | quota | exit code | valid | stopped for | warnings | as it should be |",
-                "|---|---|---:|---|---:|---|---|",
+                *table_head("load", "quota", ">exit code", "valid", ">throttled", "warnings", "as expected"),
             ]
             for name, load in LOADS.items():
                 for share in (options.share, None):
-                    run = measure(port, load, options.seconds, cpus, share)
-                    is_this = run.is_as_wanted(has_quota=share is not None)
-                    is_as_wanted = is_as_wanted and is_this
-                    cells = (name, "none" if share is None else f"{share:.0%}", str(run.exit_code), "yes" if run.is_valid else "no",
-                             f"{run.throttled_share:.0%}", ", ".join(run.warnings) or "none", "yes" if is_this else "no")  # fmt: skip
-                    lines.append(f"| {' | '.join(cells)} |")
+                    run = measure(server.http_port, load, options.seconds, group, share)
+                    is_as_expected = run.is_as_expected(has_quota=share is not None)
+                    all_as_expected = all_as_expected and is_as_expected
+                    quota, warnings = "none" if share is None else f"{share:.0%}", ", ".join(run.warnings) or "none"
+                    cells = (run.exit_code, yes_no(run.is_valid), f"{run.throttled_share:.0%}", warnings, yes_no(is_as_expected))
+                    lines.append(table_row(name, quota, *cells))
     except QuotaError as error:
-        lines += [
-            f"**Not tried**: no control group with a quota can be made here ({error}). It takes root, and a hierarchy that may be written."
-        ]
+        lines.append(f"**Not measured**: no control group with a quota can be made ({error}). It takes root and a writable hierarchy.")
     print("\n".join(lines))
-    if options.out:
-        options.out.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    return 0 if is_as_wanted else 1
+    write_report(options.out, lines)
+    return 0 if all_as_expected else 1
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
-"""Whether the bundled server answers as real Triton does: perfkit's runs, and the same requests, against both.
+"""Compares the bundled server's answers with those of a real Triton: perfkit's runs, and the same requests to both.
 
     python -m benchmarks.triton_agreement [--models simple …] [--seconds 2] [--peers FOLDER] [--out reports/triton-agreement.md]
 
 Triton serves the models of `benchmarks/peers/triton_models`; `benchmarks/peers/install.py` installs it. For each model,
-over each protocol and with each engine, `perfkit run` has to end with exit code 0 and without a failed request on
-either server. Then every request of that scenario, and of further ones with values at the edges of the datatype, is
-sent to both, and the outputs have to agree in name, datatype, shape and bytes.
+protocol and engine, `perfkit run` must end with exit code 0 and without a failed request on both servers. Then every request of
+that scenario, and of scenarios with extreme values of the datatype, is sent to both, and the outputs must agree in name,
+datatype, shape and bytes. The exit code is 1 otherwise.
 """
 
-import argparse
 import asyncio
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import sys
@@ -20,10 +18,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import yaml
-
 from benchmarks.peers.install import peers_folder
-from benchmarks.peers.triton import Triton, TritonError, running_triton
+from benchmarks.peers.server_process import PeerError
+from benchmarks.peers.triton import Triton, running_triton
+from benchmarks.processes import ROOT, run_perfkit, write_scenario
+from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
 from perfkit.clock import MonotonicClock
 from perfkit.errors import PerfkitError
 from perfkit.measurement.target_probe import open_target, probe
@@ -35,24 +34,23 @@ from perfkit.transport.base import Outcome
 from perfkit.transport.factory import make_transport
 from perfkit.transport.options import TransportOptions
 
-ROOT = pathlib.Path(__file__).parents[1]
 Inputs: TypeAlias = Mapping[str, Mapping[str, Any]]
 Urls: TypeAlias = Mapping[WireProtocol, str]
 
-_TOLD_FAULTS = 5
+_SHOWN_FAULTS = 5
 
-WAYS: tuple[tuple[WireProtocol, str], ...] = (("http", "wire"), ("http", "reference"), ("grpc", "wire"), ("grpc", "reference"))
+ENGINES: tuple[tuple[WireProtocol, str], ...] = (("http", "wire"), ("http", "reference"), ("grpc", "wire"), ("grpc", "reference"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model: the inputs that load is made of, and those of further requests that are compared."""
+    """A model, the inputs for load and comparison, and further inputs for comparison only."""
 
     model: str
     inputs: Inputs = dataclasses.field(default_factory=dict)
     further: tuple[Inputs, ...] = ()
     batch_sizes: tuple[int, ...] = (1, 2, 8)
-    """Each is compared; load is sent with the first."""
+    """Answers are compared for each; load uses the first."""
 
 
 def _identity(datatype: str, edges: Mapping[str, Any]) -> Case:
@@ -75,7 +73,7 @@ CASES = (
 
 @dataclasses.dataclass
 class Row:
-    """What was seen of one model over one protocol with one engine."""
+    """The findings for one model, protocol and engine."""
 
     model: str
     protocol: WireProtocol
@@ -84,99 +82,82 @@ class Row:
     compared: int = 0
     faults: list[str] = dataclasses.field(default_factory=list)
 
-    def told_faults(self) -> list[str]:
-        """The first faults, and how many more there are: a model that is wrong is wrong in every request."""
-        more = len(self.faults) - _TOLD_FAULTS
-        return [*self.faults[:_TOLD_FAULTS], *([f"and {more} more"] if more > 0 else [])]
+    def shown_faults(self) -> list[str]:
+        """The first faults and the number of the others: a wrong model is wrong in every request."""
+        more = len(self.faults) - _SHOWN_FAULTS
+        return [*self.faults[:_SHOWN_FAULTS], *([f"and {more} more"] if more > 0 else [])]
 
     def line(self) -> str:
         """The row as Markdown."""
-        agreed = "no" if self.faults else "yes"
-        return f"| {self.model} | {self.protocol} | {self.engine} | {' | '.join(self.runs)} | {self.compared} | {agreed} |"
+        return table_row(self.model, self.protocol, self.engine, *self.runs, self.compared, yes_no(not self.faults))
 
 
-async def judge(case: Case, protocol: WireProtocol, engine: str, servers: Mapping[str, Urls], seconds: float, folder: pathlib.Path) -> Row:
-    """Runs and compares."""
+async def check(case: Case, protocol: WireProtocol, engine: str, servers: Mapping[str, Urls], seconds: float, folder: pathlib.Path) -> Row:
+    """Runs perfkit on both servers, and compares their answers."""
     row = Row(case.model, protocol, engine)
     settings = {name: (f"target.url={urls[protocol]}", f"target.engine={engine}") for name, urls in servers.items()}
     for name in servers:
-        file = write_scenario(folder, case.model, case.inputs, case.batch_sizes[0], seconds)
-        said, fault = await _run(file, settings[name])
-        row.runs.append(said)
+        file = write_scenario(folder, scenario(case.model, case.inputs, case.batch_sizes[0], seconds))
+        counts, fault = await asyncio.to_thread(_run, file, settings[name])
+        row.runs.append(counts)
         row.faults += [f"`perfkit run` on {name}: {fault}"] if fault else []
     for number, inputs in enumerate((case.inputs, *case.further)):
         for batch_size in case.batch_sizes:
-            file = write_scenario(folder, case.model, inputs, batch_size, seconds)
+            file = write_scenario(folder, scenario(case.model, inputs, batch_size, seconds))
             try:
-                (requests, ours), (their_requests, theirs) = [await _ask(file, settings[name]) for name in servers]
+                (requests, ours), (their_requests, theirs) = [await _send(file, settings[name]) for name in servers]
             except PerfkitError as error:
                 row.faults.append(f"inputs {number}, batch {batch_size}: {error}")
                 continue
             if requests != their_requests:
-                row.faults.append(f"inputs {number}, batch {batch_size}: the servers' metadata make different requests")
+                row.faults.append(f"inputs {number}, batch {batch_size}: the servers' metadata lead to different requests")
                 continue
             row.compared += len(requests)
             for variant, pair in enumerate(zip(ours, theirs, strict=True)):
-                row.faults += [f"inputs {number}, batch {batch_size}, request {variant}: {one}" for one in differences(*pair)]
+                row.faults += [f"inputs {number}, batch {batch_size}, request {variant}: {difference}" for difference in differences(*pair)]
     return row
 
 
 def differences(first: InferResponse, second: InferResponse) -> list[str]:
-    """Where the outputs of two answers differ, in any order that they stand in."""
+    """The differences between the outputs of two answers, whatever their order."""
     outputs = [{output.name: output for output in response.outputs} for response in (first, second)]
-    found = []
+    differing = []
     for name in sorted({*outputs[0], *outputs[1]}):
         one, other = outputs[0].get(name), outputs[1].get(name)
         if one is None or other is None:
-            found.append(f"only one of them answers {name}")
+            differing.append(f"only one server returns {name}")
         elif (one.datatype, one.shape) != (other.datatype, other.shape):
-            found.append(f"{name} is {one.datatype.value} {list(one.shape)} and {other.datatype.value} {list(other.shape)}")
+            differing.append(f"{name} is {one.datatype.value} {list(one.shape)} and {other.datatype.value} {list(other.shape)}")
         elif bytes(one.raw) != bytes(other.raw):
-            found.append(f"the bytes of {name} differ")
-    return found
+            differing.append(f"the bytes of {name} differ")
+    return differing
 
 
-def write_scenario(folder: pathlib.Path, model: str, inputs: Inputs, batch_size: int, seconds: float) -> pathlib.Path:
-    """The scenario's file, whose target the command line names."""
-    document = {
+def scenario(model: str, inputs: Inputs, batch_size: int, seconds: float) -> dict[str, Any]:
+    """A scenario without a URL, which the command line gives."""
+    return {
         "target": {"model": model},
         "workload": {"batch_size": batch_size, "inputs": {name: dict(value) for name, value in inputs.items()}},
         "load": {"closed": {"concurrency": 4}},
         "measure": {"warmup": "500ms", "duration": f"{seconds}s", "repetitions": 1},
     }
-    file = folder / "agreement.yaml"
-    file.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return file
 
 
-async def _run(file: pathlib.Path, settings: Sequence[str]) -> tuple[str, str]:
-    """`perfkit run`: what it counted, for the table, and what is wrong with that."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = ["-m", "perfkit", "run", str(file), "--quiet", f"--out={folder}/out", *(f"--set={one}" for one in settings)]
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=ROOT, stdout=pipe, stderr=pipe)
-        _, said = await process.communicate()
-        document = _read_result(pathlib.Path(folder, "out", "result.json"))
-    code = f"exit code {process.returncode}"
-    if document is None:
-        return code, f"{code}: {said.decode(errors='replace').strip()}"
-    requests = document["points"][0]["requests"]
-    counted = f"{requests['sent']:,} sent, {requests['sent'] - requests['ok']:,} failed"
-    if process.returncode:
-        return counted, f"{code}: {document['status_reason']}"
-    return counted, "" if requests["sent"] == requests["ok"] > 0 else f"{requests}"
+def _run(file: pathlib.Path, settings: Sequence[str]) -> tuple[str, str]:
+    """`perfkit run`: its counts for the table, and what is wrong with them, if anything."""
+    run = run_perfkit(file, *(f"--set={setting}" for setting in settings))
+    code = f"exit code {run.exit_code}"
+    if run.result is None:
+        return code, f"{code}: {run.stderr.strip()}"
+    requests = run.point["requests"]
+    counts = f"{requests['sent']:,} sent, {requests['sent'] - requests['ok']:,} failed"
+    if run.exit_code:
+        return counts, f"{code}: {run.result['status_reason']}"
+    return counts, "" if requests["sent"] == requests["ok"] > 0 else f"{requests}"
 
 
-def _read_result(file: pathlib.Path) -> dict[str, Any] | None:
-    """A result; None where nothing was measured, so that there is none."""
-    if not file.exists():
-        return None
-    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return document
-
-
-async def _ask(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[InferRequest, ...], list[InferResponse]]:
-    """The requests of a scenario, as `perfkit run` makes them, each sent once, and their answers."""
+async def _send(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[InferRequest, ...], list[InferResponse]]:
+    """Sends each request that `perfkit run` would make of a scenario once. Returns the requests and their answers."""
     loaded = read_scenario(file, settings)
     target = loaded.scenario.target
     async with contextlib.AsyncExitStack() as stack:
@@ -190,61 +171,59 @@ async def _ask(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[Infer
             reply = await transport.send(transport.prepare(request))
             if reply.outcome not in (Outcome.OK, Outcome.REJECTED):
                 raise PerfkitError(f"{address}: {reply.outcome.value}: {reply.error}")
-            responses.append(transport.decode(reply))  # raises, with the server's words, where it refused
+            responses.append(transport.decode(reply))  # raises the server's error message if it rejected the request
     return requests, responses
 
 
 def _ignore(_: str) -> None:
-    """What the bundled server says on stderr."""
+    """Ignores a line of the bundled server's stderr."""
 
 
 async def compare(cases: Sequence[Case], triton: Triton, seconds: float) -> list[Row]:
-    """All rows; each is printed when it is there."""
+    """All rows, each printed when it is complete."""
     rows = []
-    triton_urls: Urls = {"http": f"http://127.0.0.1:{triton.http_port}", "grpc": f"grpc://127.0.0.1:{triton.grpc_port}"}
+    triton_urls: Urls = {"http": triton.url("http"), "grpc": triton.url("grpc")}
     for case in cases:
         async with bundled_server(case.model, device="cpu", threads=1, cpus=(), on_line=_ignore) as ours:
             with tempfile.TemporaryDirectory() as folder:
-                for protocol, engine in WAYS:
+                for protocol, engine in ENGINES:
                     servers = {"Triton": triton_urls, "the bundled server": ours.urls}
-                    rows.append(await judge(case, protocol, engine, servers, seconds, pathlib.Path(folder)))
-                    print(rows[-1].line(), *(f"  {fault}" for fault in rows[-1].told_faults()), sep="\n", flush=True)
+                    rows.append(await check(case, protocol, engine, servers, seconds, pathlib.Path(folder)))
+                    print(rows[-1].line(), *(f"  {fault}" for fault in rows[-1].shown_faults()), sep="\n", flush=True)
     return rows
 
 
-def page(rows: Sequence[Row], head: Sequence[str], triton_version: str, seconds: float) -> str:
+def page(rows: Sequence[Row], head: Sequence[str], triton_version: str, seconds: float) -> list[str]:
     """The report."""
     text = [
-        f"# The bundled server beside Triton {triton_version}", "",
+        f"# The bundled server compared with Triton {triton_version}", "",
         f"Triton runs the same models on its Python backend. `perfkit run`: concurrency 4, {seconds:g} s. Then every request of",
-        "the scenario, and of scenarios with values at the edges of the datatype, is sent to both servers, at each batch size:",
-        "the outputs agree where name, datatype, shape and all bytes are equal.", "",
+        "the scenario, and of scenarios with extreme values of the datatype, is sent to both servers, at each batch size:",
+        "outputs agree if name, datatype, shape and all bytes are equal.", "",
         *head, *(row.line() for row in rows),
     ]  # fmt: skip
-    faults = [f"- {row.model}, {row.protocol}, {row.engine}: {fault}" for row in rows for fault in row.told_faults()]
-    return "\n".join([*text, *(["", "What differs:", "", *faults] if faults else []), ""])
+    faults = [f"- {row.model}, {row.protocol}, {row.engine}: {fault}" for row in rows for fault in row.shown_faults()]
+    return [*text, *(["", "Differences:", "", *faults] if faults else [])]
 
 
 def main() -> int:
-    """Prints the table; 1 where anything failed or differs."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    """Prints the table; the exit code is 1 if anything failed or differs."""
+    parser = option_parser(__doc__, out=ROOT / "reports" / "triton-agreement.md")
     known = [case.model for case in CASES]
     parser.add_argument("--models", nargs="+", choices=known, default=known, metavar="MODEL", help=f"default: {' '.join(known)}")
-    parser.add_argument("--seconds", type=float, default=2)
-    parser.add_argument("--peers", type=pathlib.Path, help="where the peers are installed")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "triton-agreement.md")
+    parser.add_argument("--seconds", type=float, default=2, help="window of each run (default %(default)s)")
+    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
     options = parser.parse_args()
-    os.chdir(ROOT)  # the bundled server is found from here, installed or not
-    head = ["| model | protocol | engine | run on Triton | run on the bundled server | requests compared | agreed |",
-            "|---|---|---|---|---|---:|---|"]  # fmt: skip
+    os.chdir(ROOT)  # the bundled server of this checkout is found from here, whether perfkit is installed or not
+    head = table_head("model", "protocol", "engine", "run on Triton", "run on the bundled server", ">requests compared", "answers agree")
     print("\n".join(head), flush=True)
     try:
         with running_triton(peers_folder(options.peers)) as triton:
             rows = asyncio.run(compare([case for case in CASES if case.model in options.models], triton, options.seconds))
-    except (TritonError, PerfkitError) as error:
+    except (PeerError, PerfkitError) as error:
         sys.stderr.write(f"triton_agreement: {error}\n")
         return 1
-    options.out.write_text(page(rows, head, triton.version, options.seconds), encoding="utf-8")
+    write_report(options.out, page(rows, head, triton.version, options.seconds))
     return 1 if any(row.faults for row in rows) else 0
 
 

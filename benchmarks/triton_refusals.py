@@ -1,12 +1,12 @@
-"""The bundled server's refusals beside real Triton's: the same broken requests to both, over HTTP and gRPC.
+"""Compares how the bundled server and a real Triton reject the same broken requests, over HTTP and gRPC.
 
     python -m benchmarks.triton_refusals [--peers FOLDER] [--out reports/triton-refusals.md]
 
-It compares status, content type and text. The servers name different inputs first where several are wrong, and parse JSON
-with different libraries, so a text that begins alike counts as alike. Differences that are meant are listed with why.
+It compares status, content type and message. Messages count as equal if they begin alike, because the servers parse JSON with
+different libraries and name different inputs first if several are wrong. Intended differences are listed with their reason; at
+any other the exit code is 1.
 """
 
-import argparse
 import asyncio
 import http.client
 import json
@@ -18,27 +18,29 @@ from typing import Any, NamedTuple
 import grpc
 
 from benchmarks.peers.install import peers_folder
-from benchmarks.peers.triton import Triton, TritonError, running_triton
+from benchmarks.peers.server_process import PeerError
+from benchmarks.peers.triton import Triton, running_triton
+from benchmarks.report import option_parser, table_head, table_row, write_report
 from perfkit.protocol import v2_pb2
 from perfkit.target.bundled_server import bundled_server
 
-# what differs on purpose, or from one release of Triton to the next
-_MEANT = {
-    "a value that does not fit": "Triton wraps it around; a wrong input is better told",
-    "ready of an unknown model": "2.51 answers 400, 2.73 answers 404, as here",
-    "ready of an unknown version": "2.51 answers 400, 2.73 answers 404, as here",
-    "ModelReady of an unknown model": "2.51 answers not ready, 2.73 NOT_FOUND, as here",
-    "a length that is no number": "Triton takes it for 0; both refuse",
-    "gzip that is none": "Triton goes on with an empty body; both refuse",
-    "batches that differ": "each names the other one of the two",
-    "bytes that are no message": "the same status, in the words of each protobuf library",
-    "id that is no UTF-8": "Triton passes the bytes on; here JSON must be UTF-8",
+# differences that are intended, or that exist between releases of Triton
+_INTENDED = {
+    "a value that does not fit": "Triton wraps the value around; an error is better",
+    "ready of an unknown model": "2.51 answers 400; 2.73 answers 404, as the bundled server does",
+    "ready of an unknown version": "2.51 answers 400; 2.73 answers 404, as the bundled server does",
+    "ModelReady of an unknown model": "2.51 answers not ready; 2.73 NOT_FOUND, as the bundled server does",
+    "a length that is not a number": "Triton reads 0; both reject",
+    "a body that is not gzip": "Triton continues with an empty body; both reject",
+    "different batch sizes": "each server names another of the two inputs",
+    "bytes that are not a message": "the same status with the message of each protobuf library",
+    "an id that is not UTF-8": "Triton returns the bytes; the bundled server requires UTF-8 in JSON",
 }
-_ALIKE = 20  # characters, behind the request's id
+_COMPARED_CHARACTERS = 20  # after the request's id
 
 
 class Answer(NamedTuple):
-    """What a server says: a status, a content type (none over gRPC) and a text."""
+    """A server's answer: status, content type (empty over gRPC) and message."""
 
     status: str
     content_type: str
@@ -54,22 +56,22 @@ SECOND = vector("INPUT1")
 HTTP_BODIES: dict[str, Any] = {
     "broken JSON": b"{",
     "an empty object": {},
-    "inputs that are no array": {"inputs": {}},
-    "an input that is no object": {"inputs": ["x"]},
+    "inputs that are not an array": {"inputs": {}},
+    "an input that is not an object": {"inputs": ["x"]},
     "no shape": {"inputs": [{key: value for key, value in vector().items() if key != "shape"}, SECOND]},
-    "a shape that is no array": {"inputs": [vector(shape="x"), SECOND]},
+    "a shape that is not an array": {"inputs": [vector(shape="x"), SECOND]},
     "a negative size": {"inputs": [vector(shape=[-1, 16]), SECOND]},
     "too few values": {"inputs": [vector(data=[1] * 15), SECOND]},
     "data and binary_data_size": {"inputs": [vector(parameters={"binary_data_size": 64}), SECOND]},
-    "neither": {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 16]}, SECOND]},
+    "neither data nor binary_data_size": {"inputs": [{"name": "INPUT0", "datatype": "INT32", "shape": [1, 16]}, SECOND]},
     "an input missing": {"inputs": [SECOND]},
-    "an input too many": {"inputs": [vector(), SECOND, vector("X")]},
+    "an extra input": {"inputs": [vector(), SECOND, vector("X")]},
     "an input twice": {"inputs": [vector(), vector()]},
     "another datatype": {"inputs": [vector(datatype="FP32", data=[1.0] * 16), SECOND]},
     "an unknown datatype": {"inputs": [vector(datatype="FOO"), SECOND]},
     "another shape": {"inputs": [vector(name, shape=[1, 15], data=[1] * 15) for name in ("INPUT0", "INPUT1")]},
     "too large a batch": {"inputs": [vector(name, shape=[9, 16], data=[1] * 144) for name in ("INPUT0", "INPUT1")]},
-    "batches that differ": {"inputs": [vector(shape=[2, 16], data=[1] * 32), SECOND]},
+    "different batch sizes": {"inputs": [vector(shape=[2, 16], data=[1] * 32), SECOND]},
     "a scalar": {"inputs": [vector(shape=[], data=[1]), SECOND]},
     "an unknown output": {"inputs": [vector(), SECOND], "outputs": [{"name": "Z"}]},
     "an output without a name": {"inputs": [vector(), SECOND], "outputs": [{}]},
@@ -87,17 +89,17 @@ HTTP_BODIES: dict[str, Any] = {
     "a negative timeout": {"inputs": [vector(), SECOND], "parameters": {"timeout": -1}},
     "a reserved parameter": {"inputs": [vector(), SECOND], "parameters": {"triton_x": 1}},
     "an id that is a number": {"inputs": [vector(), SECOND], "id": 5},
-    "id that is no UTF-8": b'{"id":"\xff","inputs":[]}',
+    "an id that is not UTF-8": b'{"id":"\xff","inputs":[]}',
     "the id in the text": {"inputs": [SECOND], "id": "abc"},
 }
 _GOOD = json.dumps({"inputs": [vector(), SECOND]}).encode()
 HTTP_HEADERS = {
     "a length beyond the body": {"Inference-Header-Content-Length": "99999"},
     "a negative length": {"Inference-Header-Content-Length": "-1"},
-    "a length that is no number": {"Inference-Header-Content-Length": "x"},
+    "a length that is not a number": {"Inference-Header-Content-Length": "x"},
     "a raw request for two inputs": {"Inference-Header-Content-Length": "0"},
     "an unknown encoding": {"Content-Encoding": "br"},
-    "gzip that is none": {"Content-Encoding": "gzip"},
+    "a body that is not gzip": {"Content-Encoding": "gzip"},
 }
 HTTP_PATHS = {
     "an unknown path": ("GET", "/v2/nope"),
@@ -106,7 +108,7 @@ HTTP_PATHS = {
     "an unknown version": ("GET", "/v2/models/simple/versions/9"),
     "ready of an unknown model": ("GET", "/v2/models/nope/ready"),
     "ready of an unknown version": ("GET", "/v2/models/simple/versions/9/ready"),
-    "a version that is no number": ("GET", "/v2/models/simple/versions/x"),
+    "a version that is not a number": ("GET", "/v2/models/simple/versions/x"),
     "statistics of an unknown model": ("GET", "/v2/models/nope/stats"),
     "statistics of an unknown version": ("GET", "/v2/models/simple/versions/9/stats"),
     "an inference on an unknown model": ("POST", "/v2/models/nope/infer"),
@@ -115,7 +117,7 @@ HTTP_PATHS = {
 
 
 def message(change: Callable[[v2_pb2.ModelInferRequest], object]) -> bytes:
-    """A `ModelInferRequest` for `simple`, changed."""
+    """A `ModelInferRequest` for `simple` with a change."""
     request = v2_pb2.ModelInferRequest(model_name="simple", raw_input_contents=[bytes(64)] * 2)
     for name in ("INPUT0", "INPUT1"):
         request.inputs.add(name=name, datatype="INT32", shape=[1, 16])
@@ -149,12 +151,12 @@ GRPC_CALLS: dict[str, tuple[str, bytes]] = {
         "classification as text": _classes("string_param", "1"),
         "a reserved parameter": _parameter("triton_x", "bool_param", True),
         "the key of the C++ client": _parameter("triton_enable_empty_final_response", "bool_param", True),
-        "that key with a number": _parameter("triton_enable_empty_final_response", "int64_param", 1),
+        "the key of the C++ client with a number": _parameter("triton_enable_empty_final_response", "int64_param", 1),
         "a priority that is text": _parameter("priority", "string_param", "x"),
         "a negative priority": _parameter("priority", "int64_param", -1),
         "a timeout that is unsigned": _parameter("timeout", "uint64_param", 1),
         "a sequence_id that is a fraction": _parameter("sequence_id", "double_param", 1.0),
-        "bytes that are no message": b"\xff\xff",
+        "bytes that are not a message": b"\xff\xff",
     }.items()
 } | {
     "ModelReady of an unknown model": ("ModelReady", v2_pb2.ModelReadyRequest(name="nope").SerializeToString()),
@@ -163,7 +165,7 @@ GRPC_CALLS: dict[str, tuple[str, bytes]] = {
 }
 
 
-def ask_http(port: int, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
+def request_http(port: int, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Answer:
     """One request on a connection of its own."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
@@ -176,7 +178,7 @@ def ask_http(port: int, method: str, path: str, body: bytes | None = None, heade
         connection.close()
 
 
-def ask_grpc(port: int, rpc: str, encoded: bytes) -> Answer:
+def call_grpc(port: int, rpc: str, encoded: bytes) -> Answer:
     """One call on a channel of its own."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as opened:
         channel: Any = opened
@@ -188,68 +190,65 @@ def ask_grpc(port: int, rpc: str, encoded: bytes) -> Answer:
         return Answer("OK", "", "")
 
 
-def ask_all(http_port: int, grpc_port: int) -> dict[tuple[str, str], Answer]:
-    """Every answer of one server, by protocol and case."""
+def request_all(http_port: int, grpc_port: int) -> dict[tuple[str, str], Answer]:
+    """All answers of one server, by protocol and case."""
     infer = ("POST", "/v2/models/simple/infer")
     answers = {}
     for name, body in HTTP_BODIES.items():
-        answers["http", name] = ask_http(http_port, *infer, body if isinstance(body, bytes) else json.dumps(body).encode())
+        answers["http", name] = request_http(http_port, *infer, body if isinstance(body, bytes) else json.dumps(body).encode())
     for name, headers in HTTP_HEADERS.items():
-        answers["http", name] = ask_http(http_port, *infer, _GOOD, headers)
+        answers["http", name] = request_http(http_port, *infer, _GOOD, headers)
     for name, (method, path) in HTTP_PATHS.items():
-        answers["http", name] = ask_http(http_port, method, path)
+        answers["http", name] = request_http(http_port, method, path)
     for name, (rpc, encoded) in GRPC_CALLS.items():
-        answers["grpc", name] = ask_grpc(grpc_port, rpc, encoded)
+        answers["grpc", name] = call_grpc(grpc_port, rpc, encoded)
     return answers
 
 
-def is_alike(theirs: Answer, ours: Answer) -> bool:
-    """Whether status and content type are the same, and of failures the texts' beginnings."""
+def is_equal(theirs: Answer, ours: Answer) -> bool:
+    """Whether status, content type and, for errors, the beginnings of the messages are equal."""
     if theirs[:2] != ours[:2]:
         return False
     beginnings = [answer.text.rpartition("] ")[2] if answer.text.startswith("[request id") else answer.text for answer in (theirs, ours)]
     if theirs.status in ("200", "OK"):
         return True
-    return beginnings[0][:_ALIKE].lower() == beginnings[1][:_ALIKE].lower()
+    return beginnings[0][:_COMPARED_CHARACTERS].lower() == beginnings[1][:_COMPARED_CHARACTERS].lower()
 
 
 async def compare(triton: Triton) -> tuple[list[str], int]:
-    """The page's lines on what differs, and how many differences are not meant."""
+    """The report's lines, and the number of unintended differences."""
     async with bundled_server("simple", device="cpu", threads=1, cpus=(), on_line=lambda _: None) as server:
         ports = [int(url.rpartition(":")[2]) for url in (server.urls["http"], server.urls["grpc"])]
-        ours = await asyncio.to_thread(ask_all, *ports)
-    theirs = await asyncio.to_thread(ask_all, triton.http_port, triton.grpc_port)
-    different = {key: (theirs[key], answer) for key, answer in ours.items() if not is_alike(theirs[key], answer)}
-    unmeant = [name for _, name in different if name not in _MEANT]
+        ours = await asyncio.to_thread(request_all, *ports)
+    theirs = await asyncio.to_thread(request_all, triton.http_port, triton.grpc_port)
+    different = {key: (theirs[key], answer) for key, answer in ours.items() if not is_equal(theirs[key], answer)}
+    unintended = [name for _, name in different if name not in _INTENDED]
     lines = [
-        f"{len(ours)} requests: {len(ours) - len(different)} answered alike, {len(different) - len(unmeant)} otherwise for a reason.",
+        f"{len(ours)} requests: {len(ours) - len(different)} answered equally, {len(different) - len(unintended)} differently with a reason.",
         "",
-        "| protocol | request | Triton | the bundled server | why |",
-        "|---|---|---|---|---|",
+        *table_head("protocol", "request", "Triton", "the bundled server", "reason"),
     ]
     for (protocol, name), pair in different.items():
-        shown = [f"{one.status} {one.content_type} {one.text[:90]}".replace("|", "\\|").replace("\n", " ") for one in pair]
-        lines.append(f"| {protocol} | {name} | {shown[0]} | {shown[1]} | {_MEANT.get(name, '**not meant**')} |")
-    return lines, len(unmeant)
+        shown = [f"{answer.status} {answer.content_type} {answer.text[:90]}".replace("|", "\\|").replace("\n", " ") for answer in pair]
+        lines.append(table_row(protocol, name, *shown, _INTENDED.get(name, "**not intended**")))
+    return lines, len(unintended)
 
 
 def main() -> int:
-    """Prints the page; the exit code is 1 where an answer differs without a reason."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--peers", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path)
+    """Prints the report; the exit code is 1 at an unintended difference."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
     options = parser.parse_args()
     try:
         with running_triton(peers_folder(options.peers)) as triton:
-            lines, unmeant = asyncio.run(compare(triton))
-            head = [f"# Refusals of the bundled server beside Triton {triton.version}", ""]
-    except TritonError as error:
+            lines, unintended = asyncio.run(compare(triton))
+            head = [f"# Errors of the bundled server compared with Triton {triton.version}", ""]
+    except PeerError as error:
         print(error, file=sys.stderr)
         return 1
     print("\n".join(lines))
-    if options.out:
-        options.out.write_text("\n".join([*head, *lines, ""]), encoding="utf-8")
-    return 1 if unmeant else 0
+    write_report(options.out, [*head, *lines])
+    return 1 if unintended else 0
 
 
 if __name__ == "__main__":

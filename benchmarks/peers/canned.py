@@ -1,32 +1,29 @@
-"""Canned v2 servers: nginx (HTTP/1.1) and nghttpd (gRPC) answer every call from a file, so that the client is what is measured.
+"""Canned v2 servers for measuring clients: nginx (HTTP/1.1) and nghttpd (gRPC) answer every call from a file.
 
     python -m benchmarks.peers.canned [--http-port 8900] [--grpc-port 8901]
 
-They run on the loopback until Ctrl-C, or for the length of a `with` block. Models: `simple`, and over HTTP `large`, both
-with INPUT0 and INPUT1 INT32 [1, -1] and, whatever was sent, OUTPUT0 and OUTPUT1 INT32 [1, 16]. nginx answers `simple` as
-soon as it has read the head of a request, which for a small one is all of it; for `large` it reads the whole body first,
-as nghttpd does always.
+They run on the loopback until Ctrl-C, or for the length of a `with` block. Models: `simple`, and over HTTP also `large`, with
+the inputs INPUT0 and INPUT1, INT32 [1, -1], and the constant outputs OUTPUT0 and OUTPUT1, INT32 [1, 16]. nginx answers `simple`
+as soon as it has read the head of a request; for `large` it reads the whole body first, as nghttpd always does.
 """
 
 import argparse
 import contextlib
-import dataclasses
+import functools
 import json
-import os
 import pathlib
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))  # the tree that this file is in, installed or not
 from benchmarks.peers.install import find_command
+from benchmarks.peers.server_process import PeerError, free_ports, ready_server
 from perfkit.protocol import protobuf, rest, v2_pb2
 from perfkit.protocol.message import InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Datatype, tensor_from_array
@@ -35,10 +32,10 @@ MODEL, LARGE_MODEL, VERSION = "simple", "large", "1"
 INPUTS, OUTPUTS = ("INPUT0", "INPUT1"), ("OUTPUT0", "OUTPUT1")
 WIDTH = 16
 _EXTENSIONS = ("binary_tensor_data", "model_configuration", "statistics")
-_START_WITHIN_S, _STOP_WITHIN_S = 10, 10
+_START_WITHIN_S = 10
 
-# a POST to a file is a 405, which becomes the file: nginx has no shorter way to answer one with binary data.
-# `mirror` makes it read the whole body first; what the body is mirrored to does nothing
+# nginx rejects a POST to a file with 405, which `error_page` turns into the file: there is no shorter way to answer a POST with
+# binary data. `mirror` makes nginx read the whole body first; the location that it mirrors to does nothing
 _NGINX = """
 worker_processes 1; daemon off; master_process off; pid {root}/nginx.pid; error_log {root}/nginx.log;
 events {{ worker_connections 4096; }}
@@ -65,61 +62,54 @@ http {{
 """
 
 
-class CannedError(Exception):
-    """A server is not installed, or did not start; the text is the sentence for the user."""
+class CannedPorts(NamedTuple):
+    """The ports of the running servers; None for a server that does not run."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Canned:
-    """The running servers' ports; None where one was not asked for."""
-
-    http_port: int | None
-    grpc_port: int | None
+    http: int | None
+    grpc: int | None
 
 
 @contextlib.contextmanager
 def serving(
     *, http_port: int | None = 0, grpc_port: int | None = None, prefix: Sequence[str] = (), cpus: Sequence[int] = ()
-) -> Iterator[Canned]:
-    """Runs nginx, nghttpd or both, ready; port 0 means a free one, None no server.
+) -> Iterator[CannedPorts]:
+    """Runs nginx, nghttpd or both for the length of the block; port 0 means a free port, None no server.
 
-    `prefix` is a command to start them with, such as `chrt -f 1`; `cpus` are the CPUs that they may use. Raises CannedError.
+    `prefix` is put before their commands, for instance `chrt -f 1`; `cpus` are the CPUs that they may use. Raises PeerError.
     """
     with tempfile.TemporaryDirectory(prefix="perfkit-canned-") as name, contextlib.ExitStack() as stack:
         root = pathlib.Path(name)
-        root.chmod(0o755)  # nginx's worker may be another user
+        root.chmod(0o755)  # nginx's worker may run as another user
+        http, grpc = (port if port is None else free_ports(port)[0] for port in (http_port, grpc_port))
         commands: dict[int, list[str]] = {}
-        ports = [None if port is None else port or _free_port() for port in (http_port, grpc_port)]
-        if ports[0] is not None:
-            commands[ports[0]] = [_found("nginx"), "-c", str(_write_http(root, ports[0]))]
-        if ports[1] is not None:
-            folder = _write_grpc(root)
-            commands[ports[1]] = [
-                _found("nghttpd"),
-                "--no-tls",
-                "-a",
-                "127.0.0.1",
-                "-d",
-                str(folder),
-                "--trailer=grpc-status: 0",
-                str(ports[1]),
-            ]
+        if http is not None:
+            commands[http] = [_installed("nginx"), "-c", str(_write_http(root, http))]
+        if grpc is not None:
+            options = ["--no-tls", "-a", "127.0.0.1", "-d", str(_write_grpc(root)), "--trailer=grpc-status: 0"]
+            commands[grpc] = [_installed("nghttpd"), *options, str(grpc)]
         for port, command in commands.items():
-            stack.enter_context(_running([*prefix, *command], port, cpus, root / f"{port}.log"))
-        yield Canned(*ports)
+            is_ready = functools.partial(_accepts_connections, port)
+            log = root / f"{port}.log"
+            stack.enter_context(ready_server([*prefix, *command], is_ready, log, within_s=_START_WITHIN_S, cpus=cpus))
+        yield CannedPorts(http, grpc)
+
+
+def _accepts_connections(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
 
 
 def http_answers() -> tuple[dict[str, bytes], dict[str, int]]:
-    """The files that nginx answers with, and by model the length of the JSON part of an inference's answer."""
+    """The files that nginx answers with, and by model the length of the JSON part of an inference response."""
     files = {"server.json": _document({"name": "canned", "version": "1", "extensions": _EXTENSIONS})}
     lengths = {}
     for model in (MODEL, LARGE_MODEL):
         described = {"name": model, "platform": "canned", "backend": "canned", "max_batch_size": 0}
         tensors = {
-            "input": [{"name": one, "data_type": "TYPE_INT32", "dims": [1, -1]} for one in INPUTS],
-            "output": [{"name": one, "data_type": "TYPE_INT32", "dims": [1, WIDTH]} for one in OUTPUTS],
+            "input": [{"name": name, "data_type": "TYPE_INT32", "dims": [1, -1]} for name in INPUTS],
+            "output": [{"name": name, "data_type": "TYPE_INT32", "dims": [1, WIDTH]} for name in OUTPUTS],
         }
-        times = {one.name: {"count": 0, "ns": 0} for one in v2_pb2.InferStatistics.DESCRIPTOR.fields}
+        times = {field.name: {"count": 0, "ns": 0} for field in v2_pb2.InferStatistics.DESCRIPTOR.fields}
         counts = {"name": model, "version": VERSION, "last_inference": 0, "inference_count": 0, "execution_count": 0}
         files[f"{model}.json"] = _document(rest.encode_model_metadata(_metadata(model)))
         files[f"{model}-config.json"] = _document({**described, **tensors})
@@ -130,13 +120,13 @@ def http_answers() -> tuple[dict[str, bytes], dict[str, int]]:
 
 
 def grpc_answers() -> dict[str, bytes]:
-    """The files that nghttpd answers with, by the names of the calls: one message each, framed as gRPC frames it."""
+    """The files that nghttpd answers with, by method: one framed message each."""
     tensors = {"input": (v2_pb2.ModelInput, INPUTS, -1), "output": (v2_pb2.ModelOutput, OUTPUTS, WIDTH)}
     config = v2_pb2.ModelConfig(name=MODEL, platform="canned", backend="canned")
     for field, (kind, names, width) in tensors.items():
-        getattr(config, field).extend(kind(name=one, data_type=v2_pb2.DataType.Value("TYPE_INT32"), dims=[1, width]) for one in names)
+        getattr(config, field).extend(kind(name=name, data_type=v2_pb2.DataType.Value("TYPE_INT32"), dims=[1, width]) for name in names)
     once = v2_pb2.StatisticDuration(count=1, ns=1)
-    times = v2_pb2.InferStatistics(**{one.name: once for one in v2_pb2.InferStatistics.DESCRIPTOR.fields})
+    times = v2_pb2.InferStatistics(**{field.name: once for field in v2_pb2.InferStatistics.DESCRIPTOR.fields})
     counts = v2_pb2.ModelStatistics(name=MODEL, version=VERSION, inference_count=1, execution_count=1, inference_stats=times)
     messages = {
         "ServerLive": v2_pb2.ServerLiveResponse(live=True),
@@ -153,7 +143,7 @@ def grpc_answers() -> dict[str, bytes]:
 
 
 def framed(message: bytes) -> bytes:
-    """A message as it travels in a gRPC stream: not compressed, its length, itself."""
+    """A message as gRPC frames it: the flag for no compression, the length, the message."""
     return struct.pack(">BI", 0, len(message)) + message
 
 
@@ -173,7 +163,7 @@ def _document(value: Mapping[str, object]) -> bytes:
 
 
 def _write_http(root: pathlib.Path, port: int) -> pathlib.Path:
-    """Writes nginx's answers and its configuration; returns the latter."""
+    """Writes nginx's answers and its configuration; returns the configuration file."""
     files, lengths = http_answers()
     _write(root / "http", files)
     configuration = root / "nginx.conf"
@@ -192,62 +182,25 @@ def _write(folder: pathlib.Path, files: Mapping[str, bytes]) -> None:
         (folder / name).write_bytes(content)
 
 
-def _found(name: str) -> str:
+def _installed(name: str) -> str:
     path = find_command(name)
     if path is None:
-        raise CannedError(f"{name} is not there: `python3 benchmarks/peers/install.py` installs it")
+        raise PeerError(f"{name} is not installed: `python3 benchmarks/peers/install.py` installs it")
     return path
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str], port: int, cpus: Sequence[int], log: pathlib.Path) -> Iterator[None]:
-    with log.open("wb") as stream:
-        # its own session: Ctrl-C is for the one who measures, who then stops it here
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
-    try:
-        if cpus:
-            os.sched_setaffinity(process.pid, cpus)
-        _wait_until_it_listens(process, port, log)
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait_until_it_listens(process: "subprocess.Popen[bytes]", port: int, log: pathlib.Path) -> None:
-    deadline_s = time.monotonic() + _START_WITHIN_S
-    while process.poll() is None and time.monotonic() < deadline_s:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        time.sleep(0.02)
-    how = f"ended with exit code {process.returncode}" if process.returncode is not None else f"was not ready in {_START_WITHIN_S} s"
-    said = log.read_text(encoding="utf-8", errors="replace").strip() or "nothing"
-    raise CannedError(f"the server for port {port} {how}; it said: {said}")
-
-
 def main() -> int:
-    """Serves until it is told to end."""
+    """Serves until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--http-port", type=int, default=8900)
     parser.add_argument("--grpc-port", type=int, default=8901)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end as on Ctrl-C, so that the servers end too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM stops the servers too, as Ctrl-C does
     try:
-        with contextlib.suppress(KeyboardInterrupt), serving(http_port=options.http_port, grpc_port=options.grpc_port) as canned:
-            print(f"http://127.0.0.1:{canned.http_port} and grpc://127.0.0.1:{canned.grpc_port}; Ctrl-C ends them", flush=True)
+        with contextlib.suppress(KeyboardInterrupt), serving(http_port=options.http_port, grpc_port=options.grpc_port) as ports:
+            print(f"http://127.0.0.1:{ports.http} and grpc://127.0.0.1:{ports.grpc}; Ctrl-C stops them", flush=True)
             signal.pause()
-    except CannedError as error:
+    except PeerError as error:
         sys.stderr.write(f"canned: {error}\n")
         return 1
     return 0

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks.gpu_energy import NotTriedError, Work, checks, measure
+from benchmarks.gpu_energy import NotMeasuredError, Work, checks, measure
 from perfkit.telemetry.figures import GpuFigures
 from tests.telemetry.fake_nvml.library import ROOT
 
@@ -17,7 +17,7 @@ LOADED = dataclasses.replace(
 
 
 @pytest.mark.parametrize(
-    ("rest", "loaded", "right"),
+    ("rest", "loaded", "expected"),
     [
         ({}, {}, [True, True, True]),
         ({"utilization_mean": 0.2}, {}, [False, True, True]),
@@ -27,23 +27,23 @@ LOADED = dataclasses.replace(
         ({}, {"utilization_mean": None, "power_mean_w": None}, [True, False, False]),
     ],
 )
-def test_each_figure_is_held_against_what_the_load_makes_it(rest, loaded, right):
-    found = checks(dataclasses.replace(REST, **rest), dataclasses.replace(LOADED, **loaded), WORK)
-    assert [one.is_right for one in found] == right
+def test_each_figure_is_compared_with_the_required_one(rest, loaded, expected):
+    results = checks(dataclasses.replace(REST, **rest), dataclasses.replace(LOADED, **loaded), WORK)
+    assert [check.is_met for check in results] == expected
 
 
-def test_without_a_gpu_it_says_that_it_was_not_tried(tmp_path):
+def test_without_a_gpu_the_report_says_that_nothing_was_measured(tmp_path):
     (tmp_path / "libnvidia-ml.so.1").touch()  # no library, and it hides the machine's own, if there is one
     command, environment = [sys.executable, "-m", "benchmarks.gpu_energy"], {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
     ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "**Not tried**: There is no NVIDIA driver on this machine" in ended.stdout
+    assert "**Not measured**: There is no NVIDIA driver on this machine" in ended.stdout
 
 
 @pytest.mark.gpu
-def test_a_gpu_is_read_as_a_known_load_and_rest_make_it():
+def test_readings_of_a_real_gpu_meet_the_requirements():
     try:
-        _, found, _, _ = measure(5.0, 8192)
-    except NotTriedError as error:
+        _, results, _, _ = measure(5.0, 8192)
+    except NotMeasuredError as error:
         pytest.skip(str(error))
-    assert [one for one in found if not one.is_right] == []
+    assert [check for check in results if not check.is_met] == []

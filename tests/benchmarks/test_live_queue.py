@@ -1,4 +1,4 @@
-"""What the live queue is held against: closed forms of M/M/c."""
+"""The closed forms of M/M/c that live queues are compared with."""
 
 import math
 import random
@@ -15,20 +15,16 @@ def test_with_one_server_response_times_are_exponential(quantile):
     assert quantile_ns(quantile, 1) == pytest.approx(-math.log(1 - quantile) * 2 * SERVICE_NS, rel=1e-9)
 
 
-def test_with_very_many_servers_nobody_waits():
+def test_with_many_servers_no_request_waits():
     assert quantile_ns(0.5, 40) == pytest.approx(math.log(2) * SERVICE_NS, rel=1e-3)
 
 
 @pytest.mark.parametrize("servers", [2, 4])
-def test_the_declared_queue_has_these_quantiles(servers):
-    source, queue, now_s, responses_ns = (
-        random.Random(3),
-        SimulatedQueue(ServiceModel(Exponential(round(SERVICE_NS)), servers=servers, seed=1)),
-        0.0,
-        [],
-    )
+def test_a_simulated_queue_has_the_quantiles_of_the_closed_form(servers):
+    rng, queue = random.Random(3), SimulatedQueue(ServiceModel(Exponential(round(SERVICE_NS)), servers=servers, seed=1))
+    now_s, responses_ns = 0.0, []
     for _ in range(100_000):
-        now_s += source.expovariate(50 * servers)
+        now_s += rng.expovariate(50 * servers)
         passage = queue.arrive(round(now_s * 1e9), 1)
         responses_ns.append(passage.departed_ns - passage.arrived_ns)
     responses_ns.sort()

@@ -22,7 +22,7 @@ LIBRARY = pathlib.Path("/usr/lib/libpython.so.1.0")
 @pytest.mark.parametrize(
     ("text", "version"), [("glibc 2.36", (2, 36)), ("glibc 2.4.1", (2, 4)), ("musl 1.2", None), ("glibc", None), ("", None), (None, None)]
 )
-def test_the_c_librarys_version_is_read(text, version):
+def test_the_c_librarys_version_is_parsed(text, version):
     assert parse_glibc(text) == version
 
 
@@ -30,13 +30,15 @@ def test_the_c_librarys_version_is_read(text, version):
     ("glibc", "distribution", "release"),
     [((2, 36), "debian", "trixie"), ((2, 4), "debian", "trixie"), ((2, 38), "debian", None), ((3, 0), "ubuntu", None)],
 )
-def test_a_newer_c_library_is_brought_only_where_the_systems_is_too_old(glibc, distribution, release):
+def test_a_newer_c_library_is_chosen_only_if_the_systems_is_too_old(glibc, distribution, release):
     assert choose_runtime(glibc, distribution) == release
 
 
-@pytest.mark.parametrize(("glibc", "distribution", "found"), [((2, 35), "ubuntu", "has glibc 2.35"), (None, "alpine", "another C library")])
-def test_where_no_newer_c_library_can_be_brought_it_is_said(glibc, distribution, found):
-    with pytest.raises(MissingError, match=found):
+@pytest.mark.parametrize(
+    ("glibc", "distribution", "message"), [((2, 35), "ubuntu", "has glibc 2.35"), (None, "alpine", "another C library")]
+)
+def test_without_a_usable_c_library_the_error_names_the_systems(glibc, distribution, message):
+    with pytest.raises(MissingError, match=message):
         choose_runtime(glibc, distribution)
 
 
@@ -55,29 +57,29 @@ def test_where_no_newer_c_library_can_be_brought_it_is_said(glibc, distribution,
         ([], None),
     ],
 )  # fmt: skip
-def test_the_archive_of_debian_is_found_in_apts_lists(texts, mirror):
+def test_the_debian_archive_is_found_in_apts_source_lists(texts, mirror):
     assert debian_mirror(texts) == mirror
 
 
-def test_only_what_is_missing_is_installed():
+def test_only_missing_packages_are_installed():
     assert missing_packages(lambda command: command != "nghttpd", has_venv=True) == ["nghttp2-server"]
     assert missing_packages(lambda _: None, has_venv=False) == [*PACKAGES.values(), "python3-venv"]
     assert missing_packages(lambda _: "/usr/bin/it", has_venv=True) == []
 
 
-def test_the_first_python_that_triton_can_use_is_taken():
+def test_the_first_python_that_triton_can_use_is_chosen():
     too_new, fixed = Interpreter("/opt/new", (3, 14), LIBRARY), Interpreter("/opt/fixed", (3, 11), None)
     good, better = Interpreter("/usr/bin/good", (3, 11), LIBRARY), Interpreter("/usr/bin/better", (3, 12), LIBRARY)
     assert choose_python([too_new, fixed, good, better]) is good
 
 
-def test_without_such_a_python_each_one_found_is_told():
+def test_without_a_usable_python_the_error_lists_each_candidate():
     with pytest.raises(MissingError) as caught:
         choose_python([Interpreter("/opt/new", (3, 14), LIBRARY), Interpreter("/opt/fixed", (3, 11), None)])
     assert "/opt/new is Python 3.14; /opt/fixed has no shared libpython (Debian has it as libpython3.11)" in str(caught.value)
 
 
-def test_the_folder_is_the_arguments_before_the_environments():
+def test_the_folder_argument_has_precedence_over_the_environment():
     assert peers_folder(pathlib.Path("/a"), {"PERFKIT_PEERS": "/b"}) == pathlib.Path("/a")
     assert peers_folder(None, {"PERFKIT_PEERS": "/b"}) == pathlib.Path("/b")
     assert peers_folder(None, {"PERFKIT_PEERS": ""}) == pathlib.Path.home() / ".cache" / "perfkit-peers"
@@ -91,13 +93,13 @@ def test_the_folder_is_the_arguments_before_the_environments():
         ("#!/no/such/interpreter\n", None),
     ],
 )
-def test_a_peer_answers_when_it_tells_its_version(tmp_path, script, version):
+def test_a_peer_answers_if_it_prints_its_version(tmp_path, script, version):
     program = tmp_path / "tool"
     program.write_text(script)
     program.chmod(0o755)
     assert check(Peer("tool", program, (str(program),), r"tool (\S+)")) == version
 
 
-def test_a_peer_that_is_not_there_does_not_answer(tmp_path):
+def test_a_missing_peer_does_not_answer(tmp_path):
     assert check(Peer("tool", tmp_path / "tool", ("true",), r"(.*)")) is None
     assert check(Peer("tool", None, ("true",), r"(.*)")) is None

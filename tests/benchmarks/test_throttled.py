@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks import throttled
-from benchmarks.throttled import Group, QuotaError, Run, group
+from benchmarks.throttled import ControlGroup, QuotaError, Run, control_group
 
 
 @pytest.mark.parametrize(
@@ -13,23 +13,22 @@ from benchmarks.throttled import Group, QuotaError, Run, group
         (2, None, {"cpu.max": "max 100000"}),
     ],
 )
-def test_a_quota_is_written_as_the_kernel_reads_it(tmp_path, version, share, files):
-    Group(tmp_path, version).set_quota(share)
+def test_a_quota_is_written_in_the_kernels_format(tmp_path, version, share, files):
+    ControlGroup(tmp_path, version).set_quota(share)
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == files
 
 
-def test_where_no_group_can_be_made_nothing_is_tried_and_nothing_passed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(throttled, "HIERARCHY", tmp_path / "none")
-    with pytest.raises(QuotaError, match="No such file"), group():
+def test_without_a_control_group_the_report_says_that_nothing_was_measured(tmp_path, monkeypatch, capsys):
+    with pytest.raises(QuotaError, match="No such file"), control_group(tmp_path / "none"):
         pass
-    monkeypatch.setattr("sys.argv", ["throttled.py", f"--out={tmp_path}/throttled.md"])
+    monkeypatch.setattr("sys.argv", ["throttled", f"--hierarchy={tmp_path}/none", f"--out={tmp_path}/throttled.md"])
     assert throttled.main() == 0
-    assert "**Not tried**" in (tmp_path / "throttled.md").read_text()
-    assert "passed" not in capsys.readouterr().out
+    assert "**Not measured**" in (tmp_path / "throttled.md").read_text()
+    assert "as expected" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("run", "has_quota", "is_as_wanted"),
+    ("run", "has_quota", "is_as_expected"),
     [
         (Run(5, False, 0.5, ("throttled", "late_starts")), True, True),
         (Run(5, False, 0.5, ("late_starts",)), True, False),
@@ -38,5 +37,5 @@ def test_where_no_group_can_be_made_nothing_is_tried_and_nothing_passed(tmp_path
         (Run(5, False, 0.0, ("late_starts",)), False, False),
     ],
 )
-def test_a_run_is_held_against_its_quota(run, has_quota, is_as_wanted):
-    assert run.is_as_wanted(has_quota=has_quota) is is_as_wanted
+def test_a_run_is_expected_to_be_invalid_only_under_a_quota(run, has_quota, is_as_expected):
+    assert run.is_as_expected(has_quota=has_quota) is is_as_expected
