@@ -71,20 +71,12 @@ class Log:
     def request(self, protocol: str, request: str, status: str, duration_ns: int) -> None:
         """Log an answered request, if `log_verbose_level` is above 0."""
         if self._settings.is_verbose:
-            message = f"{protocol} {request}: {status} in {duration_ns / 1e6:.3f} ms"
-            self._entry(
-                "verbose", "request", message, {"protocol": protocol, "request": request, "status": status, "duration_ns": duration_ns}
-            )
+            fields = {"protocol": protocol, "request": request, "status": status, "duration_ns": duration_ns}
+            self._entry("verbose", "request", f"{protocol} {request}: {status} in {duration_ns / 1e6:.3f} ms", fields)
 
     def _entry(self, level: str, event: str, message: str, fields: dict[str, object]) -> None:
         if self._is_json:
-            document = {
-                "time": self._now().isoformat(),
-                "level": level,
-                "event": event,
-                **({"message": message} if message else {}),
-                **fields,
-            }
-            self._write(json.dumps(document, default=str) + "\n")
+            document = {"time": self._now().isoformat(), "level": level, "event": event} | ({"message": message} if message else {})
+            self._write(json.dumps({**document, **fields}, default=str) + "\n")
         else:
             self._write(_CONTROL.sub(lambda character: repr(character[0])[1:-1], message) + "\n")

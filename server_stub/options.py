@@ -7,7 +7,7 @@ import os
 import pathlib
 import ssl
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from perfkit.errors import UsageError
 from server_stub.models import NAMES
@@ -66,22 +66,17 @@ _METRICS_PORT = 8002
 _INT32_MAX = 2**31 - 1
 
 
-class _LimitOption(NamedTuple):
-    metavar: str
-    maximum: int
-    help: str
-
-
+# by field: metavar, maximum and help of the option
 _LIMITS = {
-    "max_body_bytes": _LimitOption("BYTES", _INT32_MAX, "largest HTTP request body or gRPC message"),
-    "max_connections": _LimitOption("N", 2**20, "concurrent connections per port"),
-    "max_calls": _LimitOption("N", 2**20, "concurrent gRPC calls"),
-    "max_queue": _LimitOption("N", 2**30, "requests per model, waiting or being executed"),
-    "head_timeout_s": _LimitOption("S", 86_400, "seconds to receive a request head or complete a handshake"),
-    "body_timeout_s": _LimitOption("S", 86_400, "seconds to receive an HTTP request body"),
-    "write_timeout_s": _LimitOption("S", 86_400, "seconds to wait for a client that does not read its HTTP response"),
-    "idle_timeout_s": _LimitOption("S", 864_000, "seconds until an idle connection is closed"),
-    "stop_timeout_s": _LimitOption("S", 86_400, "seconds that requests in flight get to finish when the server is stopped"),
+    "max_body_bytes": ("BYTES", _INT32_MAX, "largest HTTP request body or gRPC message"),
+    "max_connections": ("N", 2**20, "concurrent connections per port"),
+    "max_calls": ("N", 2**20, "concurrent gRPC calls"),
+    "max_queue": ("N", 2**30, "requests per model, waiting or being executed"),
+    "head_timeout_s": ("S", 86_400, "seconds to receive a request head or complete a handshake"),
+    "body_timeout_s": ("S", 86_400, "seconds to receive an HTTP request body"),
+    "write_timeout_s": ("S", 86_400, "seconds to wait for a client that does not read its HTTP response"),
+    "idle_timeout_s": ("S", 864_000, "seconds until an idle connection is closed"),
+    "stop_timeout_s": ("S", 86_400, "seconds that requests in flight get to finish when the server is stopped"),
 }
 
 
@@ -143,32 +138,21 @@ def parse_options(arguments: Sequence[str]) -> Options:
         raise UsageError(f"--densenet {given.densenet}: there is no such file.")
     if (given.tls_cert is None) != (given.tls_key is None):
         raise UsageError("--tls-cert and --tls-key require each other: give both or neither.")
-    return Options(
-        host=given.host,
-        http_port=given.http_port,
-        grpc_port=given.grpc_port,
-        metrics_port=given.metrics_port,
-        device=given.device,
-        threads=given.threads,
-        cpus=None if given.cpus is None else parse_cpus(given.cpus),
-        exit_with_stdin=given.exit_with_stdin,
-        allow_client_shm=given.allow_client_shm,
-        models=tuple(dict.fromkeys(given.model or ())),
-        model_repository=given.model_repository,
-        is_explicit=given.model_control_mode == "explicit",
-        densenet=given.densenet,
-        synthetic=ServiceModel() if given.synthetic is None else parse_service_model(given.synthetic),
-        limits=_limits(given),
-        tls_cert=given.tls_cert,
-        tls_key=given.tls_key,
-        log_format=given.log_format,
-    )
+    converted = {
+        "cpus": None if given.cpus is None else parse_cpus(given.cpus),
+        "models": tuple(dict.fromkeys(given.model or ())),
+        "is_explicit": given.model_control_mode == "explicit",
+        "synthetic": ServiceModel() if given.synthetic is None else parse_service_model(given.synthetic),
+        "limits": _limits(given),
+    }
+    plain: dict[str, Any] = {name: value for name, value in vars(given).items() if name in Options.__slots__}
+    return Options(**{**plain, **converted})
 
 
 def _limits(given: argparse.Namespace) -> Limits:
     values = {field: getattr(given, field) for field in _LIMITS}
     for field, value in values.items():
-        maximum = _LIMITS[field].maximum
+        _, maximum, _ = _LIMITS[field]
         if not 0 < value <= maximum:
             raise UsageError(f"{_option(field)} {value}: must be above 0 and at most {maximum}.")
     return Limits(**values)
@@ -259,15 +243,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tls-key", type=pathlib.Path, metavar="FILE", help="PEM key of the certificate, unencrypted")
     parser.add_argument("--log-format", choices=("text", "json"), default="text", help="json: one object per line (default %(default)s)")
     defaults = Limits()
-    for field, limit in _LIMITS.items():
+    for field, (metavar, _, text) in _LIMITS.items():
         default = getattr(defaults, field)
-        parser.add_argument(
-            _option(field),
-            type=type(default),
-            default=default,
-            dest=field,
-            metavar=limit.metavar,
-            help=f"{limit.help} (default %(default)s)",
-        )
+        keys = {"type": type(default), "default": default, "dest": field, "metavar": metavar}
+        parser.add_argument(_option(field), help=f"{text} (default %(default)s)", **keys)
     parser.add_argument("--exit-with-stdin", action="store_true", help="stop at the end of stdin, such as when the parent process dies")
     return parser

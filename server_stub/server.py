@@ -41,10 +41,8 @@ async def serve(options: Options) -> None:
     grpc = GrpcFrontEnd(repository, regions, settings, limits=options.limits, log=log)
     metrics = MetricsFrontEnd(repository, find_gpus(), limits=options.limits)
     try:
-        host = options.host
-        http_port = await _listen(
-            http.start(host, options.http_port, None if tls is None else tls.context), "HTTP", host, options.http_port
-        )
+        host, context = options.host, None if tls is None else tls.context
+        http_port = await _listen(http.start(host, options.http_port, context), "HTTP", host, options.http_port)
         grpc_port = await _listen(grpc.start(host, options.grpc_port, tls), "gRPC", host, options.grpc_port)
         metrics_port = await _listen(metrics.start(host, options.metrics_port), "metrics", host, options.metrics_port)
         # the ports are open already, so that clients learn that the server is not ready
@@ -53,14 +51,8 @@ async def serve(options: Options) -> None:
         listening = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port, "pid": os.getpid()}
         ports = f"HTTP {http_port}, gRPC {grpc_port}, metrics {metrics_port}"
         models = repository.names
-        log.info(
-            "ready",
-            f"serving {', '.join(models)} on {host}: {ports}; models run on {device.reason}",
-            models=models,
-            host=host,
-            device=device.kind,
-            **listening,
-        )
+        message = f"serving {', '.join(models)} on {host}: {ports}; models run on {device.reason}"
+        log.info("ready", message, models=models, host=host, device=device.kind, **listening)
         sys.stdout.write(json.dumps({"event": "ready", **listening, "device": device.kind, "threads": threads, "cpus": cpus}) + "\n")
         sys.stdout.flush()
         await stopped.wait()

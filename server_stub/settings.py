@@ -9,19 +9,9 @@ from perfkit.protocol.message import ServerMetadata
 
 _NAME = "triton"  # tritonclient's examples require this name
 _EXTENSIONS = (
-    "classification",
-    "sequence",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "schedule_policy",
-    "model_configuration",
-    "system_shared_memory",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-    "trace",
-    "logging",
-)
+    "classification", "sequence", "model_repository", "model_repository(unload_dependents)", "schedule_policy", "model_configuration",
+    "system_shared_memory", "binary_tensor_data", "parameters", "statistics", "trace", "logging",
+)  # fmt: skip
 
 
 def server_metadata(*, is_shared_memory_allowed: bool) -> ServerMetadata:
@@ -31,22 +21,12 @@ def server_metadata(*, is_shared_memory_allowed: bool) -> ServerMetadata:
 
 
 _TRACE: dict[str, Any] = {
-    "trace_level": ["OFF"],
-    "trace_rate": "1000",
-    "trace_count": "-1",
-    "log_frequency": "0",
-    "trace_file": "",
-    "trace_mode": "triton",
-}
+    "trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": "", "trace_mode": "triton",
+}  # fmt: skip
 _MINIMUM = {"trace_rate": 1, "trace_count": -1, "log_frequency": 0}
 _LOG: dict[str, Any] = {
-    "log_file": "",
-    "log_info": True,
-    "log_warning": True,
-    "log_error": True,
-    "log_verbose_level": 0,
-    "log_format": "default",
-}
+    "log_file": "", "log_info": True, "log_warning": True, "log_error": True, "log_verbose_level": 0, "log_format": "default",
+}  # fmt: skip
 
 
 class Settings:
@@ -100,14 +80,14 @@ class Settings:
 def _levels(value: object) -> list[str]:
     if not isinstance(value, list):
         raise ProtocolError("attempt to access JSON non-array as array", ErrorKind.INTERNAL)
-    levels = [_text(level) for level in value]
+    levels = [read_text(level) for level in value]
     if any(level in ("TIMESTAMPS", "TENSORS") for level in levels):
         raise ProtocolError("Attempting to set invalid trace setting :trace file name is not given")
     return ["OFF"]
 
 
 def _number(key: str, value: object) -> str:
-    text = _text(value)
+    text = read_text(value)
     try:
         number = int(text)
     except ValueError:
@@ -117,7 +97,8 @@ def _number(key: str, value: object) -> str:
     return str(number)
 
 
-def _text(value: object) -> str:
+def read_text(value: object) -> str:
+    """A JSON value that must be a string. Raises ProtocolError with Triton's message, as `read_unsigned` does."""
     if not isinstance(value, str):
         raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
     return value
@@ -129,10 +110,11 @@ def _boolean(value: object) -> bool:
     return value
 
 
-def _unsigned(value: object) -> int:
+def read_unsigned(value: object) -> int:
+    """A JSON value that must be a whole number from 0 on."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ProtocolError("attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
     return value
 
 
-_LOG_READERS: Mapping[type, Callable[[object], Any]] = {str: _text, bool: _boolean, int: _unsigned}
+_LOG_READERS: Mapping[type, Callable[[object], Any]] = {str: read_text, bool: _boolean, int: read_unsigned}

@@ -18,7 +18,6 @@ class Executor(Protocol):
 
     def execute(self, inputs: Arrays) -> Arrays:
         """Compute all outputs from all inputs, by name. Inputs may be read-only and unaligned."""
-        ...
 
 
 class ArrayNamespace(Protocol):
@@ -26,11 +25,9 @@ class ArrayNamespace(Protocol):
 
     def asarray(self, array: Any) -> Any:
         """Copy a NumPy array to this library."""
-        ...
 
     def asnumpy(self, array: Any) -> Any:
         """Copy an array of this library to NumPy."""
-        ...
 
 
 def cupy_namespace() -> ArrayNamespace:

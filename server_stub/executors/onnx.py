@@ -12,19 +12,9 @@ from server_stub.devices.device import Kind
 from server_stub.executors.array import Arrays
 
 _DATATYPES = {
-    "tensor(bool)": Datatype.BOOL,
-    "tensor(uint8)": Datatype.UINT8,
-    "tensor(uint16)": Datatype.UINT16,
-    "tensor(uint32)": Datatype.UINT32,
-    "tensor(uint64)": Datatype.UINT64,
-    "tensor(int8)": Datatype.INT8,
-    "tensor(int16)": Datatype.INT16,
-    "tensor(int32)": Datatype.INT32,
-    "tensor(int64)": Datatype.INT64,
-    "tensor(float16)": Datatype.FP16,
-    "tensor(float)": Datatype.FP32,
-    "tensor(double)": Datatype.FP64,
-}
+    "tensor(bool)": Datatype.BOOL, "tensor(float16)": Datatype.FP16, "tensor(float)": Datatype.FP32, "tensor(double)": Datatype.FP64,
+    **{f"tensor({kind}{bits})": Datatype(f"{kind.upper()}{bits}") for kind in ("uint", "int") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
 _PROVIDERS: dict[Kind, str] = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 

@@ -3,6 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import v2_pb2
 from server_stub.repository.repository import Repository
@@ -57,12 +60,8 @@ class GrpcAdministration:
         return b""
 
     async def _system_status(self, encoded: bytes) -> bytes:
-        request = v2_pb2.SystemSharedMemoryStatusRequest.FromString(encoded)
-        message = v2_pb2.SystemSharedMemoryStatusResponse()
-        for entry in self._regions.status(request.name):
-            region = message.regions[entry["name"]]
-            region.name, region.key, region.offset, region.byte_size = entry["name"], entry["key"], entry["offset"], entry["byte_size"]
-        return message.SerializeToString()
+        entries = self._regions.status(v2_pb2.SystemSharedMemoryStatusRequest.FromString(encoded).name)
+        return _encoded({"regions": {entry["name"]: entry for entry in entries}}, v2_pb2.SystemSharedMemoryStatusResponse())
 
     async def _system_register(self, encoded: bytes) -> bytes:
         request = v2_pb2.SystemSharedMemoryRegisterRequest.FromString(encoded)
@@ -74,12 +73,8 @@ class GrpcAdministration:
         return b""
 
     async def _cuda_status(self, encoded: bytes) -> bytes:
-        request = v2_pb2.CudaSharedMemoryStatusRequest.FromString(encoded)
-        message = v2_pb2.CudaSharedMemoryStatusResponse()
-        for entry in self._regions.cuda_status(request.name):
-            region = message.regions[entry["name"]]
-            region.name, region.device_id, region.byte_size = entry["name"], entry["device_id"], entry["byte_size"]
-        return message.SerializeToString()
+        entries = self._regions.cuda_status(v2_pb2.CudaSharedMemoryStatusRequest.FromString(encoded).name)
+        return _encoded({"regions": {entry["name"]: entry for entry in entries}}, v2_pb2.CudaSharedMemoryStatusResponse())
 
     async def _cuda_register(self, encoded: bytes) -> bytes:
         request = v2_pb2.CudaSharedMemoryRegisterRequest.FromString(encoded)
@@ -113,3 +108,8 @@ class GrpcAdministration:
             field = "bool_param" if isinstance(value, bool) else "uint32_param" if isinstance(value, int) else "string_param"
             setattr(message.settings[key], field, value)
         return message.SerializeToString()
+
+
+def _encoded(document: dict[str, Any], message: Message) -> bytes:
+    json_format.ParseDict(document, message)
+    return message.SerializeToString()

@@ -20,17 +20,11 @@ from server_stub.log import Log
 from server_stub.options import Limits, TlsIdentity
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
-from server_stub.shared_memory.regions import RegionSlice, SharedMemoryRegions, write_shared_outputs
+from server_stub.shared_memory.regions import SharedMemoryRegions, write_shared_outputs
 from server_stub.shared_memory.shared_tensors import resolve_grpc_request
 
-_STATUS = {
-    ErrorKind.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
-    ErrorKind.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
-    ErrorKind.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
-    ErrorKind.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-    ErrorKind.UNSUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
-    ErrorKind.INTERNAL: grpc.StatusCode.INTERNAL,
-}
+# the kinds are named as gRPC's statuses, but for one
+_STATUS = {kind: grpc.StatusCode["UNIMPLEMENTED" if kind is ErrorKind.UNSUPPORTED else kind.name] for kind in ErrorKind}
 _MAX_DETAILS = 2000  # clients accept only a few KiB of trailers
 _HEALTH_SERVICE = "grpc.health.v1.Health"
 # encoded grpc.health.v1.HealthCheckResponse: field 1, status, is SERVING (1) or NOT_SERVING (2)
@@ -127,29 +121,22 @@ class GrpcFrontEnd:
 
     async def _infer(self, encoded: bytes) -> bytes:
         arrived_ns = time.monotonic_ns()
-        request, model, slices = self._read(encoded)
+        request, model, finish = self._read(encoded)
         if model.definition.is_decoupled:
             raise ProtocolError("ModelInfer RPC doesn't support models with decoupled transaction policy", ErrorKind.UNSUPPORTED)
-        return await model.infer(
-            request, arrived_ns, lambda response: protobuf.encode_infer_response(write_shared_outputs(response, slices))
-        )
+        return await model.infer(request, arrived_ns, lambda response: protobuf.encode_infer_response(finish(response)))
 
-    def _read(self, encoded: bytes) -> tuple[InferRequest, Model, Mapping[str, RegionSlice]]:
+    def _read(self, encoded: bytes) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
         encoded, slices = resolve_grpc_request(encoded, self._regions)
         request = protobuf.decode_infer_request(encoded)
-        return request, self._repository.find(request.model, request.version), slices
-
-    def _read_for_stream(self, encoded: bytes) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
-        request, model, slices = self._read(encoded)
+        model = self._repository.find(request.model, request.version)
         return request, model, lambda response: write_shared_outputs(response, slices)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: _Context) -> None:
         if self._calls >= self._limits.max_calls:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, self._too_many_calls)
         metadata: Any = context.invocation_metadata() or ()
-        stream = Stream(
-            self._read_for_stream, context.write, self._log, ends_with_errors=_GRPC_ERRORS in {(key, value) for key, value in metadata}
-        )
+        stream = Stream(self._read, context.write, self._log, ends_with_errors=_GRPC_ERRORS in {(key, value) for key, value in metadata})
         self._calls += 1
         try:
             await stream.serve(requests)

@@ -10,7 +10,7 @@ from perfkit.protocol import rest
 from server_stub.http.connections import MODEL_PATHS, json_response
 from server_stub.http.inference import check_json_size
 from server_stub.repository.repository import Repository
-from server_stub.settings import Settings
+from server_stub.settings import Settings, read_text, read_unsigned
 from server_stub.shared_memory.regions import SharedMemoryRegions
 
 _FILE_PREFIX = "file:"
@@ -53,9 +53,7 @@ class HttpAdministration:
             elif key != "config":
                 raise ProtocolError(f"load parameter '{key}' is not supported: config, and file:PATH are", ErrorKind.UNSUPPORTED)
         config = parameters.get("config")
-        if config is not None and not isinstance(config, str):
-            raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
-        await self._repository.load_model(request.match_info["model"], config, files)
+        await self._repository.load_model(request.match_info["model"], None if config is None else read_text(config), files)
         return json_response(None)
 
     async def _unload(self, request: web.Request) -> web.Response:
@@ -67,18 +65,9 @@ class HttpAdministration:
         return json_response(self._regions.status(request.match_info.get("region", "")))
 
     async def _system_register(self, request: web.Request) -> web.Response:
-        name = _region(request, "system")
-        document = await _document(request)
-        for key in ("key", "byte_size"):
-            if key not in document:
-                raise ProtocolError(f"Shared memory register request has no '{key}' field")
-        key = document["key"]
-        if not isinstance(key, str):
-            raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
-        sizes = [document.get("offset", 0), document["byte_size"]]
-        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
-            raise ProtocolError("attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
-        self._regions.register(name, key, *sizes)
+        name, document = await _registration(request, "system", ("key", "byte_size"))
+        key = read_text(document["key"])
+        self._regions.register(name, key, read_unsigned(document.get("offset", 0)), read_unsigned(document["byte_size"]))
         return json_response(None)
 
     async def _system_unregister(self, request: web.Request) -> web.Response:
@@ -89,17 +78,10 @@ class HttpAdministration:
         return json_response(self._regions.cuda_status(request.match_info.get("region", "")))
 
     async def _cuda_register(self, request: web.Request) -> web.Response:
-        name = _region(request, "cuda")
-        document = await _document(request)
-        for key in ("raw_handle", "device_id", "byte_size"):
-            if key not in document:
-                raise ProtocolError(f"Shared memory register request has no '{key}' field")
-        raw, sizes = document["raw_handle"], [document["device_id"], document["byte_size"]]
-        encoded = raw.get("b64") if isinstance(raw, dict) else None
-        if not isinstance(encoded, str):
-            raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
-        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
-            raise ProtocolError("attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
+        name, document = await _registration(request, "cuda", ("raw_handle", "device_id", "byte_size"))
+        raw = document["raw_handle"]
+        encoded = read_text(raw.get("b64") if isinstance(raw, dict) else None)
+        sizes = [read_unsigned(document[key]) for key in ("device_id", "byte_size")]
         try:
             handle = base64.b64decode(encoded)
         except ValueError as error:
@@ -131,18 +113,21 @@ class HttpAdministration:
 
 
 def _file(key: str, value: object) -> bytes:
-    if not isinstance(value, str):
-        raise ProtocolError("attempt to access JSON non-string as string", ErrorKind.INTERNAL)
     try:
-        return base64.b64decode(value, validate=True)
+        return base64.b64decode(read_text(value), validate=True)
     except ValueError:
         raise ProtocolError(f"the load parameter '{key}' is not base64") from None
 
 
-def _region(request: web.Request, kind: str) -> str:
+async def _registration(request: web.Request, kind: str, required: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """The region's name and the document of a register request."""
     if "region" not in request.match_info:
         raise ProtocolError(f"'region name' is necessary to register {kind} shared memory region")
-    return request.match_info["region"]
+    document = await _document(request)
+    for key in required:
+        if key not in document:
+            raise ProtocolError(f"Shared memory register request has no '{key}' field")
+    return request.match_info["region"], document
 
 
 async def _parameters(request: web.Request) -> dict[str, Any]:

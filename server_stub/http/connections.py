@@ -76,7 +76,6 @@ class _Connection(asyncio.Protocol):
         """The body of the current request on aiohttp, unless it was complete at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not of that class
         if not self._port.add(self):
             self._start_head_timer()
@@ -88,7 +87,6 @@ class _Connection(asyncio.Protocol):
             )
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         if self.fast_path is not None:
             self.fast_path.receive(data)
             return
@@ -100,12 +98,10 @@ class _Connection(asyncio.Protocol):
         self._aiohttp.data_received(data)
 
     def eof_received(self) -> None:
-        """See `asyncio.Protocol`."""
         if self._aiohttp is not None:
             self._aiohttp.eof_received()
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`: the client reads more slowly than it is sent to."""
         self._start_write_timer()
         if self.fast_path is not None:
             self.fast_path.pause()
@@ -113,7 +109,6 @@ class _Connection(asyncio.Protocol):
             self._aiohttp.pause_writing()
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         if self._write_timer is not None:
             self._write_timer.cancel()
         if self.fast_path is not None:
@@ -122,7 +117,6 @@ class _Connection(asyncio.Protocol):
             self._aiohttp.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         for timer in (self._read_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
@@ -146,7 +140,6 @@ class _Connection(asyncio.Protocol):
         self._is_responding, self.body = False, None
 
     def abort(self) -> None:
-        """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -215,12 +208,8 @@ class HttpPort:
             web.RouteDef(route.method, route.path, route.handler, {**route.kwargs, "expect_handler": self._expect}) for route in routes
         )
         self._step_timeout_s = limits.stop_timeout_s / 3  # three steps: bodies arrive, handlers finish, handlers are cancelled
-        self._runner = web.AppRunner(
-            application,
-            shutdown_timeout=self._step_timeout_s,
-            handle_signals=False,
-            handler_cancellation=True,  # a request is cancelled when its client disconnects
-        )
+        # a request is cancelled when its client disconnects
+        self._runner = web.AppRunner(application, shutdown_timeout=self._step_timeout_s, handle_signals=False, handler_cancellation=True)
         self._options: dict[str, Any] = {
             "access_log": None,
             "logger": _QUIET_LOGGER,

@@ -121,18 +121,12 @@ class HttpFrontEnd:
         return json_response(self._repository.statistics(request.match_info.get("model", ""), request.match_info.get("version", "")))
 
     async def _infer(self, request: web.Request) -> web.Response:
-        self._inference.find(request.match_info["model"], request.match_info.get("version", ""))  # before waiting for the body
+        model, version, headers = request.match_info["model"], request.match_info.get("version", ""), request.headers
+        self._inference.find(model, version)  # before waiting for the body
         if (request.content_length or 0) > self._limits.max_body_bytes:
             raise web.HTTPRequestEntityTooLarge(self._limits.max_body_bytes)
-        response = await self._inference.respond(
-            request.match_info["model"],
-            request.match_info.get("version", ""),
-            await request.read(),
-            request.headers.get(rest.HEADER_LENGTH),
-            request.headers.get("Content-Encoding", ""),
-            request.headers.get("Accept-Encoding", ""),
-        )
-        return _response(response)
+        encodings = headers.get("Content-Encoding", ""), headers.get("Accept-Encoding", "")
+        return _response(await self._inference.respond(model, version, await request.read(), headers.get(rest.HEADER_LENGTH), *encodings))
 
     async def _handle_fast_path(self, head: RequestHead, body: bytes) -> HttpResponse:
         arrived_ns = time.monotonic_ns()

@@ -48,12 +48,12 @@ def _duration_us(name: str) -> Callable[[dict[str, Any]], int]:
     return lambda entry: int(entry["inference_stats"][name]["ns"] // 1000)
 
 
+def _successes(entry: dict[str, Any]) -> int:
+    return int(entry["inference_stats"]["success"]["count"])
+
+
 _COUNTERS: tuple[tuple[str, str, Callable[[dict[str, Any]], int]], ...] = (
-    (
-        "request_success",
-        "Number of successful inference requests, all batch sizes",
-        lambda entry: int(entry["inference_stats"]["success"]["count"]),
-    ),
+    ("request_success", "Number of successful inference requests, all batch sizes", _successes),
     ("count", "Number of inferences performed, all batch sizes", lambda entry: int(entry["inference_count"])),
     ("exec_count", "Number of model executions performed", lambda entry: int(entry["execution_count"])),
     ("request_duration_us", "Cumulative inference request duration in microseconds", _duration_us("success")),

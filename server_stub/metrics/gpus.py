@@ -14,27 +14,17 @@ class _Metric(NamedTuple):
 
 _METRICS = (
     _Metric(
-        "utilization",
-        "GPU utilization rate [0.0 - 1.0)",
-        "gauge",
-        lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
+        "utilization", "GPU utilization rate [0.0 - 1.0)", "gauge", lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100
     ),
-    _Metric("memory_total_bytes", "GPU total memory, in bytes", "gauge", lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).total),
-    _Metric("memory_used_bytes", "GPU used memory, in bytes", "gauge", lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle).used),
-    _Metric("power_usage", "GPU power usage in watts", "gauge", lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3),
+    _Metric("memory_total_bytes", "GPU total memory, in bytes", "gauge", lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total),
+    _Metric("memory_used_bytes", "GPU used memory, in bytes", "gauge", lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used),
+    _Metric("power_usage", "GPU power usage in watts", "gauge", lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3),
     _Metric(
-        "power_limit",
-        "GPU power management limit in watts",
-        "gauge",
-        lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+        "power_limit", "GPU power management limit in watts", "gauge", lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3
     ),
 )
-_ENERGY = _Metric(
-    "nv_energy_consumption",
-    "GPU energy consumption in joules since the Triton Server started",
-    "counter",
-    lambda nvml, handle: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,
-)
+_ENERGY_TEXT = "GPU energy consumption in joules since the Triton Server started"
+_ENERGY = _Metric("energy", _ENERGY_TEXT, "counter", lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3)
 
 
 class GpuMetrics:
@@ -50,7 +40,9 @@ class GpuMetrics:
         for metric in _METRICS:
             values = {uuid: self._query(metric.read, self._nvml, handle) for uuid, handle in self._handles.items()}
             yield from _render(metric, f"nv_gpu_{metric.name}", values)
-        yield from _render(_ENERGY, _ENERGY.name, {uuid: self._used_energy_j(uuid, handle) for uuid, handle in self._handles.items()})
+        yield from _render(
+            _ENERGY, "nv_energy_consumption", {uuid: self._used_energy_j(uuid, handle) for uuid, handle in self._handles.items()}
+        )
 
     def _used_energy_j(self, uuid: str, handle: Any) -> float | None:
         before_j, now_j = self._initial_energy_j[uuid], self._query(_ENERGY.read, self._nvml, handle)

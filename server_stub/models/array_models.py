@@ -31,8 +31,8 @@ def _sum_and_difference(name: str) -> _Model:
     """`simple` and its variants: the sum and the difference of two vectors."""
     datatype = {"simple": Datatype.INT32, "simple_int8": Datatype.INT8, "simple_string": Datatype.BYTES}[name]
     inputs, outputs = (tuple(TensorDefinition(f"{kind}{number}", datatype, (16,)) for number in (0, 1)) for kind in ("INPUT", "OUTPUT"))
-    definition = ModelDefinition(name, platform="", backend="array", max_batch_size=_MAX_BATCH_SIZE, inputs=inputs, outputs=outputs)
-    return _add_decimal_strings if datatype is Datatype.BYTES else _add_numbers, datatype, definition
+    function = _add_decimal_strings if datatype is Datatype.BYTES else _add_numbers
+    return function, datatype, ModelDefinition(name, "", "array", _MAX_BATCH_SIZE, inputs, outputs)
 
 
 def _add_numbers(inputs: Arrays) -> Arrays:
@@ -68,15 +68,9 @@ _IDENTITIES = {"simple_identity": Datatype.BYTES, **{f"identity_{datatype.value.
 def _identity(name: str) -> _Model:
     """A model that returns its input unchanged."""
     datatype = _IDENTITIES[name]
-    definition = ModelDefinition(
-        name,
-        platform="",
-        backend="array",
-        max_batch_size=_MAX_BATCH_SIZE,
-        inputs=(TensorDefinition("INPUT0", datatype, (-1,)),),
-        outputs=(TensorDefinition("OUTPUT0", datatype, (-1,)),),
-    )
-    return lambda inputs: {"OUTPUT0": inputs["INPUT0"]}, datatype, definition
+    inputs, outputs = ((TensorDefinition(tensor, datatype, (-1,)),) for tensor in ("INPUT0", "OUTPUT0"))
+    definition = ModelDefinition(name, "", "array", _MAX_BATCH_SIZE, inputs, outputs)
+    return lambda arrays: {"OUTPUT0": arrays["INPUT0"]}, datatype, definition
 
 
 _START, _READY = Control("START", ControlKind.START), Control("READY", ControlKind.READY)
@@ -91,16 +85,8 @@ _SEQUENCE_POLICIES = {
 
 def _sequence(name: str) -> _Model:
     """A model that returns a request's position in its sequence. It keeps no state between requests."""
-    given, result = (TensorDefinition(tensor, Datatype.INT32, (1,)) for tensor in ("INPUT", "OUTPUT"))
-    definition = ModelDefinition(
-        name,
-        platform="",
-        backend="array",
-        max_batch_size=_MAX_BATCH_SIZE,
-        inputs=(given,),
-        outputs=(result,),
-        scheduling=_SEQUENCE_POLICIES[name],
-    )
+    inputs, outputs = ((TensorDefinition(tensor, Datatype.INT32, (1,)),) for tensor in ("INPUT", "OUTPUT"))
+    definition = ModelDefinition(name, "", "array", _MAX_BATCH_SIZE, inputs, outputs, scheduling=_SEQUENCE_POLICIES[name])
     return _add_start if name == "simple_sequence" else _add_start_and_end, Datatype.INT32, definition
 
 

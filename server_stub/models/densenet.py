@@ -44,18 +44,12 @@ def load_batched(threads: int, device: Kind = "cpu") -> tuple[ModelDefinition, O
     logits = TensorDefinition(
         "fc6_1", Datatype.FP32, (_CLASSES,), reshape=(_CLASSES, 1, 1), labels=neutral_labels(), label_filename=LABEL_FILENAME
     )
+    # a CPU core's caches hold the activations of two images; with eight, each takes an eighth longer
+    scheduling = BatchingPolicy() if device == "cuda" else BatchingPolicy((2,))
     definition = ModelDefinition(
-        BATCH_NAME,
-        "onnxruntime_onnx",
-        "onnxruntime",
-        max_batch_size=_MAX_BATCH_SIZE,
-        inputs=(image,),
-        outputs=(logits,),
-        default_model_filename="model.onnx",
-        # a CPU core's caches hold the activations of two images; with eight, each takes an eighth longer
-        scheduling=BatchingPolicy() if device == "cuda" else BatchingPolicy((2,)),
-        device=device,
-    )
+        BATCH_NAME, "onnxruntime_onnx", "onnxruntime", _MAX_BATCH_SIZE, (image,), (logits,),
+        default_model_filename="model.onnx", scheduling=scheduling, device=device,
+    )  # fmt: skip
     return definition, OnnxExecutor(seeded_file(BATCH_NAME), threads, device)
 
 

@@ -18,19 +18,9 @@ from server_stub.scheduling.model_statistics import FailureReason, Timing
 
 NAME = "repeat_int32"
 _Encoded = TypeVar("_Encoded")
-_DEFINITION = ModelDefinition(
-    NAME,
-    platform="",
-    backend="repeat",
-    max_batch_size=0,
-    inputs=(
-        TensorDefinition("IN", Datatype.INT32, (-1,)),
-        TensorDefinition("DELAY", Datatype.UINT32, (-1,)),
-        TensorDefinition("WAIT", Datatype.UINT32, (1,)),
-    ),
-    outputs=(TensorDefinition("OUT", Datatype.INT32, (1,)), TensorDefinition("IDX", Datatype.UINT32, (1,))),
-    is_decoupled=True,
-)
+_IN, _OUT = TensorDefinition("IN", Datatype.INT32, (-1,)), TensorDefinition("OUT", Datatype.INT32, (1,))
+_DELAY, _WAIT, _IDX = (TensorDefinition(name, Datatype.UINT32, dims) for name, dims in (("DELAY", (-1,)), ("WAIT", (1,)), ("IDX", (1,))))
+_DEFINITION = ModelDefinition(NAME, "", "repeat", 0, (_IN, _DELAY, _WAIT), (_OUT, _IDX), is_decoupled=True)
 
 
 class RepeatModel(Model):

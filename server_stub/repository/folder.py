@@ -126,18 +126,9 @@ def _definition(name: str, config: ParsedConfig, file: pathlib.Path, executor: O
         missing = sorted(set(graph_inputs) - {tensor.name for tensor in inputs})
         raise UsageError(f"{file} has the input '{missing[0]}', which is missing in its configuration.")
     return ModelDefinition(
-        name,
-        "onnxruntime_onnx",
-        "onnxruntime",
-        config.max_batch_size,
-        inputs,
-        outputs,
-        default_model_filename=file.name,
-        instances=config.instances,
-        scheduling=config.scheduling,
-        version_policy=config.versions,
-        device=config.device,
-    )
+        name, "onnxruntime_onnx", "onnxruntime", config.max_batch_size, inputs, outputs, default_model_filename=file.name,
+        instances=config.instances, scheduling=config.scheduling, version_policy=config.versions, device=config.device,
+    )  # fmt: skip
 
 
 def _tensors(

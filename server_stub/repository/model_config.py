@@ -56,12 +56,7 @@ def read_json(text: str, name: str, folder: pathlib.Path, device: Kind = "cpu") 
 def _parse(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.Path, device: Kind) -> ParsedConfig:
     if config.name not in ("", name):
         raise UsageError(f"{where}: name is '{config.name}', but the model's folder is named '{name}'.")
-    if (config.platform, config.backend) not in {
-        ("", ""),
-        ("", "onnxruntime"),
-        ("onnxruntime_onnx", ""),
-        ("onnxruntime_onnx", "onnxruntime"),
-    }:
+    if config.platform not in ("", "onnxruntime_onnx") or config.backend not in ("", "onnxruntime"):
         raise UsageError(f"{where}: platform '{config.platform}' with backend '{config.backend}' is not supported; only onnxruntime is.")
     if config.model_transaction_policy.decoupled:
         raise UsageError(f"{where}: model_transaction_policy.decoupled is not supported for models from files; remove it.")
@@ -212,15 +207,9 @@ def _control(name: str, control: v2_pb2.ModelSequenceBatching.Control, where: st
         if text not in ("UINT64", "INT64", "UINT32", "INT32", "STRING"):
             raise UsageError(f"{where}: the control_input '{name}' has data_type TYPE_{text}, which is not supported for ids.")
         return Control(name, kind, Datatype.BYTES if text == "STRING" else Datatype(text))
-    given = [
-        (datatype, tuple(values))
-        for datatype, values in (
-            (Datatype.INT32, control.int32_false_true),
-            (Datatype.FP32, control.fp32_false_true),
-            (Datatype.BOOL, control.bool_false_true),
-        )
-        if len(values)
-    ]
+    datatypes = (Datatype.INT32, Datatype.FP32, Datatype.BOOL)
+    values = {datatype: tuple(getattr(control, f"{datatype.value.lower()}_false_true")) for datatype in datatypes}
+    given = [(datatype, pair) for datatype, pair in values.items() if pair]
     if len(given) != 1 or len(given[0][1]) != 2:
         raise UsageError(f"{where}: the control_input '{name}' needs two values of one type, for false and for true.")
     datatype, (false, true) = given[0]

@@ -20,14 +20,12 @@ class Source(Protocol):
 
     def names(self) -> Sequence[str]:
         """The models available now."""
-        ...
 
     def load(self, name: str, config: str | None = None, files: Files = NO_FILES) -> Sequence[Model]:
         """Load all versions of a model. Raises UsageError if that fails.
 
         `config` replaces its configuration. `files`, by path in the model's folder, replace all its files.
         """
-        ...
 
 
 class Repository:

@@ -23,11 +23,9 @@ class Alarm(Protocol):
 
     def set(self, instant_ns: int) -> None:
         """Replace the previous instant. One in the past means now."""
-        ...
 
     def close(self) -> None:
         """Release the timer. It does not call back any more."""
-        ...
 
 
 MakeAlarm: TypeAlias = Callable[[asyncio.AbstractEventLoop, Callable[[], None]], Alarm]

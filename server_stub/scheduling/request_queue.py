@@ -44,23 +44,18 @@ class RequestQueue(Protocol):
 
     def add(self, queued: QueuedRequest, now_ns: int) -> None:
         """Add a request. Raises ProtocolError if the queue is full or does not accept it."""
-        ...
 
     def select(self, now_ns: int, instance: int) -> Selection:
         """Remove and return the next batch for an idle instance. The batch is empty if none is ready."""
-        ...
 
     def discard(self, queued: QueuedRequest) -> None:
         """Drop a request that is still in the queue."""
-        ...
 
     def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
         """Take note that a selected batch has been executed."""
-        ...
 
     def __len__(self) -> int:
         """The number of waiting requests."""
-        ...
 
 
 class FifoQueue:

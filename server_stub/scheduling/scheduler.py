@@ -37,11 +37,9 @@ class Instances(Protocol):
 
     def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
         """Start executing a batch. `on_finished` is called in the event loop with its result."""
-        ...
 
     def close(self) -> None:
         """Wait until nothing is being executed."""
-        ...
 
 
 class InlineInstance:

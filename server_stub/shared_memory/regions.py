@@ -132,27 +132,19 @@ class SharedMemoryRegions:
     def unregister(self, name: str = "") -> None:
         """Unregister a system region, or all if no name is given. Unknown names are ignored."""
         self._check_allowed()
-        self._remove(self._named(name, is_cuda=False))
+        self._remove(name, is_cuda=False)
 
     def unregister_cuda(self, name: str = "") -> None:
         """Unregister a GPU region, or all if no name is given. Unknown names are ignored."""
-        self._remove(self._named(name, is_cuda=True))
+        self._remove(name, is_cuda=True)
 
     def status(self, name: str = "") -> list[dict[str, Any]]:
         """The protocol's entries of all system regions, or of the named one. Raises ProtocolError if that is unknown."""
-        regions = self._named(name, is_cuda=False)
-        if name and not regions:
-            raise ProtocolError(f"Unable to find system shared memory region: '{name}'", ErrorKind.NOT_FOUND)
-        return [
-            {"name": name, "key": region.key, "offset": region.offset, "byte_size": region.byte_size} for name, region in regions.items()
-        ]
+        return self._status(name, ("key", "offset", "byte_size"), is_cuda=False)
 
     def cuda_status(self, name: str = "") -> list[dict[str, Any]]:
         """The protocol's entries of all GPU regions, or of the named one. Raises ProtocolError if that is unknown."""
-        regions = self._named(name, is_cuda=True)
-        if name and not regions:
-            raise ProtocolError(f"Unable to find cuda shared memory region: '{name}'", ErrorKind.NOT_FOUND)
-        return [{"name": name, "device_id": region.device_id, "byte_size": region.byte_size} for name, region in regions.items()]
+        return self._status(name, ("device_id", "byte_size"), is_cuda=True)
 
     def slice(self, name: str, offset: int, byte_size: int) -> RegionSlice:
         """A part of a region. Raises ProtocolError if the region is unknown or too small."""
@@ -169,12 +161,18 @@ class SharedMemoryRegions:
         """Unregister all regions."""
         self._regions.clear()
 
+    def _status(self, name: str, fields: tuple[str, ...], *, is_cuda: bool) -> list[dict[str, Any]]:
+        regions = self._named(name, is_cuda=is_cuda)
+        if name and not regions:
+            raise ProtocolError(f"Unable to find {'cuda' if is_cuda else 'system'} shared memory region: '{name}'", ErrorKind.NOT_FOUND)
+        return [{"name": key, **{field: getattr(region, field) for field in fields}} for key, region in regions.items()]
+
     def _named(self, name: str, *, is_cuda: bool) -> dict[str, _Region]:
         return {key: region for key, region in self._regions.items() if name in ("", key) and is_cuda is (region.device_id is not None)}
 
-    def _remove(self, regions: Mapping[str, _Region]) -> None:
-        for name in regions:
-            del self._regions[name]
+    def _remove(self, name: str, *, is_cuda: bool) -> None:
+        for key in self._named(name, is_cuda=is_cuda):
+            del self._regions[key]
 
     def _check_new(self, name: str) -> None:
         if name in self._regions:

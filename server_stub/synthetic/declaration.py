@@ -1,5 +1,6 @@
 """Parses a service model from text such as `service=exponential:10ms,servers=2,stall=1s/10s`."""
 
+import dataclasses
 import difflib
 import math
 import re
@@ -41,7 +42,7 @@ def parse_service_model(text: str) -> ServiceModel:
     if drains_at_once is not None:
         if "stall" not in read:
             raise UsageError(f"--synthetic drain={given['drain']}: drain needs a stall; add one such as stall=1s/10s.")
-        read["stall"] = Stall(read["stall"].duration_ns, read["stall"].period_ns, drains_at_once)
+        read["stall"] = dataclasses.replace(read["stall"], drains_at_once=drains_at_once)
     if "batch" in read and "stall" in read:
         raise UsageError(f"--synthetic stall={given['stall']}: stalls and batches cannot be combined; remove batch or stall.")
     return ServiceModel(**{_FIELDS.get(key, key): value for key, value in read.items()})
@@ -59,14 +60,6 @@ def _service(text: str) -> ServiceTime:
     if name not in _SERVICE_READERS:
         raise ValueError(f"there is no distribution {name!r}; use one such as {', '.join(SERVICE_EXAMPLES)}")
     return _SERVICE_READERS[name](rest)
-
-
-def _constant(text: str) -> Linear:
-    return Linear(_duration_ns(text))
-
-
-def _exponential(text: str) -> Exponential:
-    return Exponential(_duration_ns(text, positive=True))
 
 
 def _linear(text: str) -> Linear:
@@ -175,8 +168,8 @@ def _share(text: str) -> float:
 
 
 _SERVICE_READERS: Mapping[str, Callable[[str], ServiceTime]] = {
-    "constant": _constant,
-    "exponential": _exponential,
+    "constant": lambda text: Linear(_duration_ns(text)),
+    "exponential": lambda text: Exponential(_duration_ns(text, positive=True)),
     "lognormal": _lognormal,
     "linear": _linear,
 }

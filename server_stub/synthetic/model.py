@@ -16,14 +16,8 @@ from server_stub.synthetic.simulated_queue import ServedRequest, SimulatedQueue
 
 NAME = "synthetic"
 _Encoded = TypeVar("_Encoded")
-_DEFINITION = ModelDefinition(
-    NAME,
-    platform="",
-    backend="synthetic",
-    max_batch_size=64,
-    inputs=(TensorDefinition("INPUT0", Datatype.FP32, (-1,)),),
-    outputs=(TensorDefinition("OUTPUT0", Datatype.FP32, (-1,)),),
-)
+_INPUTS, _OUTPUTS = ((TensorDefinition(tensor, Datatype.FP32, (-1,)),) for tensor in ("INPUT0", "OUTPUT0"))
+_DEFINITION = ModelDefinition(NAME, "", "synthetic", 64, _INPUTS, _OUTPUTS)
 
 
 class SyntheticModel(Model):

@@ -17,11 +17,9 @@ class ServiceTime(Protocol):
 
     def quantile_ns(self, share: float, batch_size: int) -> float:
         """The quantile for a share above 0 and below 1. With a uniform random share, it is a random service time."""
-        ...
 
     def mean_ns(self, batch_size: int) -> float:
         """The mean service time."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

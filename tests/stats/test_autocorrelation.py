@@ -77,11 +77,9 @@ def test_the_variance_of_the_share_is_that_of_batch_means():
 
 
 @pytest.mark.parametrize("above", [[0, 0], [5, 5]])
-def test_the_time_is_one_if_all_or_no_values_are_above(above):
+def test_the_time_is_one_if_all_or_no_values_are_above_and_needs_two_batches(above):
     assert indicator_time(np.array(above), np.array([5, 5])) == 1
     assert indicator_time(np.array([0, 0]), np.array([0, 0])) == 1
 
-
-def test_one_batch_has_no_variance():
     with pytest.raises(ValueError, match="at least two batches, found 1"):
         indicator_time(np.array([1]), np.array([2]))

@@ -43,34 +43,33 @@ def test_short_and_constant_series_have_no_step(series):
 
 
 def test_false_alarms_are_no_more_frequent_than_the_significance():
-    # 300 series of 24 without a step, long-tailed, at 5 %: 15 expected
+    # 150 series of 24 without a step, long-tailed, at 5 %: 7.5 expected
     random = np.random.default_rng(5)
     alarms = sum(
-        bool(change_points(random.standard_t(3, 24).tolist(), seed=index, significance=0.05, permutations=99)) for index in range(300)
+        bool(change_points(random.standard_t(3, 24).tolist(), seed=index, significance=0.05, permutations=99)) for index in range(150)
     )
-    assert alarms <= 28  # more come with a chance of 0.1 %
-    assert alarms >= 4  # and the test is no sham: fewer come with a chance of 0.02 %
+    assert 1 <= alarms <= 16  # outside with a chance of 0.2 %
 
 
 def test_a_step_of_three_standard_deviations_is_located_exactly():
     random, found, near = np.random.default_rng(6), 0, 0
-    for index in range(60):
+    for index in range(30):
         series = np.concatenate([random.normal(0, 1, 20), random.normal(3, 1, 10)])
         steps = change_points(series.tolist(), seed=index, permutations=99)
         found += bool(steps)
         near += any(abs(one.index - 20) <= 1 for one in steps)
-    assert found >= 58
-    assert near >= 52
+    assert found >= 28
+    assert near >= 24
 
 
 def test_permutations_that_split_equally_well_count_despite_rounding():
     # of nine values in two groups, 4 and 5, there are C(9, 4) = 126 orders of groups, and two of them, one the other's reverse, split
     # best: p is 2/126 = 1.6 %, and of 999 permutations 15.9 +- 4.0 do as well
     rng = np.random.default_rng(7)
-    for _ in range(20):
+    for _ in range(5):
         values = [*rng.normal(0, 0.01, 4), *rng.normal(1, 0.01, 5)]
         (step,) = change_points(values, significance=0.05)
         assert step.index == 4
         assert 0.004 < step.p < 0.033
-    (many,) = change_points(values, significance=0.05, permutations=20_000)
-    assert many.p == pytest.approx(2 / 126, abs=0.004)
+    (many,) = change_points(values, significance=0.05, permutations=10_000)
+    assert many.p == pytest.approx(2 / 126, abs=0.005)  # four standard errors: a false alarm in 0.01 % of seeds

@@ -45,24 +45,18 @@ def test_a_queue_beyond_its_capacity_is_overloaded(load, seconds):
     assert sum(judge_overload(*counts_of(random, load, seconds)).is_overloaded for _ in range(100)) >= 94
 
 
-def test_a_backlog_of_less_than_two_percent_is_no_overload():
+def test_a_backlog_of_less_than_two_percent_and_an_early_stall_are_no_overload_but_drops_throughout_are():
     assert not judge_overload([100_000] * 10, [98_100] * 10).is_overloaded
     assert judge_overload([100_000] * 10, [97_900] * 10).is_overloaded
+    assert not judge_overload([100] * 60, [0] * 10 + [100] * 50).is_overloaded
+    # the queue is full after a second: from then on the rest is dropped, and answers keep to the capacity
+    assert judge_overload([200] * 30, [100] * 30).is_overloaded
 
 
 def test_a_smaller_dispersion_makes_the_verdict_stricter():
     scheduled, answered = counts_of(np.random.default_rng(54), 1.04, 20, constant=True)
     assert not judge_overload(scheduled, answered).is_overloaded
     assert judge_overload(scheduled, answered, dispersion=0.1).is_overloaded
-
-
-def test_an_early_stall_is_no_overload():
-    assert not judge_overload([100] * 60, [0] * 10 + [100] * 50).is_overloaded
-
-
-def test_dropped_arrivals_count_as_backlog():
-    """The queue is full after a second: from then on the rest is dropped, and answers keep to the capacity."""
-    assert judge_overload([200] * 30, [100] * 30).is_overloaded
 
 
 @pytest.mark.parametrize("intervals", [0, 1, 7])

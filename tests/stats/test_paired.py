@@ -38,13 +38,11 @@ def test_the_strongest_evidence_is_enough_at_every_look(metrics, quick):
         assert look(rule, bounds, pairs(*fine, 0.0, count=count)).passed.all()
 
 
-def test_the_standard_gate_looks_at_12_16_and_20_pairs_and_a_quick_one_at_10():
+def test_the_standard_gate_looks_at_12_16_and_20_pairs_at_one_per_cent_in_all_and_a_quick_one_at_10():
     assert rule_for(4).looks == (12, 16, 20)
     assert rule_for(4, quick=True).looks == (10,)
     assert rule_for(16).looks == (13, 17, 21)
 
-
-def test_all_significance_levels_add_up_to_one_per_cent():
     rule = rule_for(4)
     assert len(rule.looks) * (rule.time_alpha + rule.error_rate_alpha) == pytest.approx(0.01)
 

@@ -12,7 +12,7 @@ from perfkit.stats.percentile_interval import percentile_intervals
 from perfkit.stats.sample_size import minimum_samples
 
 MS = 1_000_000
-INTERVALS, REPLICATIONS = 60, 500
+INTERVALS, REPLICATIONS = 60, 150
 # twice the 1,000 effective samples of the p99 that are needed, so that nearly every replication's own figure has them
 COUNTS = {0.5: 19_800, 0.8: 163_800}
 
@@ -31,10 +31,11 @@ def bootstrapped(random, values, quantile):
 
 @pytest.mark.parametrize("load", COUNTS)
 def test_intervals_have_their_nominal_coverage(queue, load):
-    """The true coverage, over 2,000 and more replications of other seeds, is 95 % for the p50 and 93.5 to 94 % for the p99: of
-    500 replications 92 to 98 % would be missed by chance in 0.3 % of seeds for the former and in 4 to 8 % for the latter.
+    """The true coverage, over 2,000 and more replications of other seeds, is 95 % for the p50 and 93.5 to 94 % for the p99.
 
-    The bootstrap of independent samples covers 15 to 70 %; were it 92 %, this test would not bite."""  # fmt: skip
+    False alarms, for other seeds: fewer than 88 % or all of 150 are covered with a chance of 0.07 % for the former and at most 0.5 % for
+    the latter. The bootstrap of independent samples covers 15 to 70 %; if it covered 85 %, this test would show nothing.
+    """
     random = np.random.default_rng(21)
     quantiles = (0.5, 0.99)
     truth = {quantile: -math.log(1 - quantile) / (1 - load) * 10 * MS for quantile in quantiles}
@@ -46,14 +47,14 @@ def test_intervals_have_their_nominal_coverage(queue, load):
             covered[quantile] += found.low_ns <= truth[quantile] and (found.high_ns is None or truth[quantile] <= found.high_ns)
             covered[quantile, "open"] += found.high_ns is None
             effective[quantile].append(found.effective_samples)
-            if replication < 100:
+            if replication < 40:
                 low, high = bootstrapped(random, times, quantile)
                 covered[quantile, "bootstrap"] += low <= truth[quantile] <= high
     for quantile in quantiles:
         assert np.quantile(effective[quantile], 0.05) >= 1000
-        assert 0.92 <= covered[quantile] / REPLICATIONS <= 0.98
-        assert covered[quantile, "open"] <= 0.01 * REPLICATIONS
-        assert covered[quantile, "bootstrap"] < 85
+        assert 0.88 * REPLICATIONS <= covered[quantile] < REPLICATIONS
+        assert covered[quantile, "open"] <= 2
+        assert covered[quantile, "bootstrap"] < 34
 
 
 def test_sectioning_agrees_with_the_interval_where_every_batch_has_enough_samples():

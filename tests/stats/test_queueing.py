@@ -55,13 +55,10 @@ def equally_likely(random, scv):
 
 @pytest.mark.parametrize("servers", [1, 3, 20])
 @pytest.mark.parametrize("load", [0.3, 0.9])
-def test_erlang_c_equals_its_closed_form(servers, load):
+def test_erlang_c_equals_its_closed_form_and_is_stable_for_hundreds_of_servers(servers, load):
     offered = servers * load
     last = offered**servers / math.factorial(servers) / (1 - load)
     assert erlang_c(servers, offered) == pytest.approx(last / (sum(offered**k / math.factorial(k) for k in range(servers)) + last))
-
-
-def test_erlang_c_is_stable_for_hundreds_of_servers():
     assert 0 < erlang_c(500, 480.0) < 1
     assert erlang_c(1, 0.0) == 0
 

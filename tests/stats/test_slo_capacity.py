@@ -26,14 +26,15 @@ def searched(random, noise=0.1, runs=2):
 
 
 def test_the_interval_holds_the_truth_and_the_lower_limit_is_below_it():
-    """80 plans at 10 % noise: 90 % intervals, and 95 % lower limits; 5 % of 80 are 4, and more than 10 come with a chance of 0.2 %."""
+    """40 plans at 10 % noise, with 90 % intervals and 95 % lower limits. False alarms, for other seeds: fewer than 30 intervals hold the
+    truth with a chance of 0.15 %, and more than 6 lower limits are above it with one of 0.3 %."""  # fmt: skip
     random = np.random.default_rng(21)
     found = []
-    for _ in range(80):
+    for _ in range(40):
         curve, values = searched(random)
         found.append(capacity_under_limit(curve, RATES, values, [None] * len(RATES), 0.99, LIMIT_NS, random, replicates=40))
-    assert sum(one.low_per_s <= TRUTH <= one.high_per_s for one in found) >= 0.82 * 80
-    assert sum(one.low_per_s > TRUTH for one in found) <= 10
+    assert sum(one.low_per_s <= TRUTH <= one.high_per_s for one in found) >= 30
+    assert sum(one.low_per_s > TRUTH for one in found) <= 6
     assert abs(np.mean([one.per_s for one in found]) / TRUTH - 1) < 0.02
 
 
@@ -52,12 +53,10 @@ def test_batches_are_resampled(queue):
     drawn = [batches[3].resampled_percentile_ns(0.99, random) or 0.0 for _ in range(200)]
     assert 0.7 * values[3] < min(drawn) < values[3] < max(drawn) < 1.4 * values[3]
 
-
-def test_the_percentile_of_no_batches_is_none():
     assert BatchedTimes([]).resampled_percentile_ns(0.99, np.random.default_rng(0)) is None
 
 
-def test_a_rate_that_fails_limits_the_capacity():
+def test_a_rate_that_fails_limits_the_capacity_and_a_limit_below_the_whole_curve_leaves_none():
     random = np.random.default_rng(5)
     curve, values = searched(random, noise=0.001)
     found = capacity_under_limit(curve, RATES, values, [None] * 6, 0.99, LIMIT_NS, random, ceiling_per_s=0.7, replicates=200)
@@ -66,8 +65,4 @@ def test_a_rate_that_fails_limits_the_capacity():
     # two restarts of the same speed, weighed with 3 % that count as two: t of 3 degrees of freedom, whose 95 % point is 2.353
     assert found.low_per_s == pytest.approx(0.7 * math.exp(-2.353 * 0.03 * math.sqrt(2 / 3) / math.sqrt(2)), rel=0.01)
 
-
-def test_a_limit_below_the_whole_curve_has_no_capacity():
-    random = np.random.default_rng(5)
-    curve, values = searched(random, noise=0.001)
     assert capacity_under_limit(curve, RATES, values, [None] * 6, 0.99, 1.0, random, replicates=20).per_s == 0

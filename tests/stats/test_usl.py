@@ -22,9 +22,9 @@ def noisy(random, **parameters):
 
 
 def test_intervals_have_their_nominal_coverage():
-    """1,000 fits, 2 % noise. A true coverage of 95 % leaves 93 to 97 % with a chance of 0.4 % for each of the four; the seed is fixed.
-    N* is known as observed only where two points lie past it."""  # fmt: skip
-    random, number = np.random.default_rng(8), 1000
+    """300 fits, 2 % noise. False alarms, for other seeds: a true coverage of 95 % leaves 91 to 98.5 % with a chance of 0.2 % for each of
+    the four. N* is known as observed only where two points lie past it."""  # fmt: skip
+    random, number = np.random.default_rng(8), 300
     covered, near, peaks = dict.fromkeys([*TRUTH, "peak"], 0), 0, 0
     for _ in range(number):
         fit = fit_usl(CONCURRENCIES, noisy(random))
@@ -35,15 +35,15 @@ def test_intervals_have_their_nominal_coverage():
             peaks += 1
             covered["peak"] += fit.peak.low <= PEAK <= fit.peak.high
             near += abs(fit.peak.concurrency / PEAK - 1) <= 0.1
-    assert {name: 0.93 <= count / number <= 0.97 for name, count in covered.items() if name != "peak"} == dict.fromkeys(TRUTH, True)
-    assert 0.93 <= covered["peak"] / peaks <= 0.975
-    assert near >= 0.95 * number
+    assert {name: 0.91 <= count / number <= 0.985 for name, count in covered.items() if name != "peak"} == dict.fromkeys(TRUTH, True)
+    assert 0.91 <= covered["peak"] / peaks <= 0.985
+    assert near >= 0.94 * number
 
 
 def test_without_coherency_the_peak_is_not_observed():
     random = np.random.default_rng(9)
-    fits = [fit_usl(CONCURRENCIES, noisy(random, kappa=0.0)) for _ in range(300)]
-    assert sum(isinstance(fit, UslFit) and fit.peak is None for fit in fits) >= 285
+    fits = [fit_usl(CONCURRENCIES, noisy(random, kappa=0.0)) for _ in range(100)]
+    assert sum(isinstance(fit, UslFit) and fit.peak is None for fit in fits) >= 95
     assert fits[0].peak_sentence.startswith("Peak not observed, N* > ")
     bounds = [float(fit.peak_sentence.split("N* > ")[1].split(":")[0]) for fit in fits]
     assert min(bounds) > 64  # nothing measured lies past a peak there
@@ -55,6 +55,8 @@ def test_exact_data_give_back_the_parameters():
     assert fit.peak.concurrency == pytest.approx(PEAK, rel=1e-6)
     assert fit.peak.throughput_per_s == pytest.approx(law(PEAK), rel=1e-6)
     assert fit.throughput_per_s(10) == pytest.approx(law(10), rel=1e-6)
+    assert not fit.is_extrapolated(144)
+    assert fit.is_extrapolated(145)
 
 
 def test_the_knee_is_where_throughput_over_response_time_is_highest():
@@ -62,7 +64,6 @@ def test_the_knee_is_where_throughput_over_response_time_is_highest():
     n = np.linspace(1, 96, 200_001)
     assert fit.knee == pytest.approx(n[np.argmax(law(n) ** 2 / n)], abs=1e-3)  # X/R = X²/N
     straight = fit_usl(CONCURRENCIES, law(CONCURRENCIES, kappa=0.0))
-    n = np.linspace(1, 96, 200_001)
     assert straight.knee == pytest.approx(n[np.argmax(law(n, kappa=0.0) ** 2 / n)], rel=1e-3)
 
 
@@ -77,10 +78,8 @@ def test_if_throughput_hardly_rises_the_knee_is_at_one_request(sigma, kappa):
 def test_a_serial_server_has_no_peak():
     """Without think time its throughput is the same from one request in flight on."""
     falling = fit_usl(CONCURRENCIES, law(CONCURRENCIES, sigma=1.02, kappa=0.0))
-    assert (falling.peak, falling.peak_sentence) == (
-        None,
-        "There is no peak: the throughput does not rise with the requests in flight (σ = 1.02).",
-    )
+    assert falling.peak is None
+    assert falling.peak_sentence == "There is no peak: the throughput does not rise with the requests in flight (σ = 1.02)."
     level = fit_usl(CONCURRENCIES, noisy(np.random.default_rng(4), sigma=0.998, kappa=0.0))
     assert level.peak is None
     assert float(level.peak_sentence.removeprefix("Peak not observed, N* > ").split(":")[0]) < 4
@@ -110,18 +109,10 @@ def test_a_peak_with_one_point_past_it_is_not_observed():
     assert "1 of the points are past" in fit.peak_sentence
 
 
-@pytest.mark.parametrize(("number", "is_fitted"), [(7, False), (8, True)])
-def test_fewer_than_eight_points_are_refused(number, is_fitted):
-    fit = fit_usl(CONCURRENCIES[:number], law(CONCURRENCIES[:number]))
-    assert isinstance(fit, UslFit) is is_fitted
-    if not is_fitted:
-        assert (
-            fit.sentence
-            == "The universal scalability law needs at least 8 points of a closed loop at 4 or more concurrencies; there are 7."
-        )
-
-
-def test_two_concurrencies_are_too_few():
+def test_fewer_than_eight_points_or_four_concurrencies_are_refused():
+    refusal = fit_usl(CONCURRENCIES[:7], law(CONCURRENCIES[:7]))
+    assert isinstance(refusal, UslRefusal)
+    assert refusal.sentence.endswith("needs at least 8 points of a closed loop at 4 or more concurrencies; there are 7.")
     assert isinstance(fit_usl([1, 1, 1, 1, 2, 2, 2, 2], [10, 11, 10, 9, 18, 19, 18, 20]), UslRefusal)
 
 
@@ -136,12 +127,6 @@ def test_a_sigma_below_zero_by_chance_is_fixed_at_zero():
     fits = [fit_usl(CONCURRENCIES, noisy(np.random.default_rng(seed), sigma=0.0)) for seed in range(60)]
     assert all(fit.contention.value >= 0 for fit in fits if isinstance(fit, UslFit))
     assert sum(isinstance(fit, UslFit) and fit.contention.value == 0 for fit in fits) > 10
-
-
-def test_concurrencies_beyond_one_and_a_half_times_the_data_are_extrapolated():
-    fit = fit_usl(CONCURRENCIES, law(CONCURRENCIES))
-    assert not fit.is_extrapolated(144)
-    assert fit.is_extrapolated(145)
 
 
 def test_weights_draw_the_fit_to_the_points_with_less_noise():

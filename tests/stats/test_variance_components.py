@@ -16,11 +16,8 @@ def test_the_components_of_a_layout_worked_out_by_hand():
     assert found.between == pytest.approx(8.75)
 
 
-def test_machines_that_do_not_differ_have_no_variance_between_them():
+def test_equal_machines_have_no_variance_between_them_and_components_that_cannot_be_estimated_are_none():
     assert variance_components([[1.0, 3.0], [1.0, 3.0]]).between == 0.0
-
-
-def test_components_that_cannot_be_estimated_are_none():
     assert variance_components([[1.0, 2.0]]).between is None
     alone = variance_components([[1.0], [2.0]])
     assert (alone.within, alone.within_df, alone.between) == (None, 0, None)
