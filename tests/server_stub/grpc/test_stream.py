@@ -132,7 +132,7 @@ def test_bytes_that_are_not_a_message_fail_one_request(server):
         channel: Any = opened
         good = triton.ModelInferRequest(model_name="nope", id="x").SerializeToString()
         first, second = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(iter([b"\xff\xff", good]), timeout=30)
-    assert "no ModelInferRequest" in triton.ModelStreamInferResponse.FromString(first).error_message
+    assert "not a ModelInferRequest" in triton.ModelStreamInferResponse.FromString(first).error_message
     assert triton.ModelStreamInferResponse.FromString(second).infer_response.id == "x"
 
 
