@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TESTS ?= tests
-# test processes; all tests of a file run in one of them, since they share servers
+# test processes; a process without work takes the second half of another's, so that most files, which share servers, stay whole
 JOBS ?= 2
 
 .PHONY: run test test-one test-gpu check format proto constraints clean
@@ -12,7 +12,7 @@ run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, two to thre
 	$(BIN)/perfkit run scenarios/densenet.yaml
 
 test: check  ## everything that CI runs
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 test-one: .venv/dev.stamp  ## the tests whose names match K, without the checks: make test-one K=percentile
 	$(BIN)/python -m pytest -k '$(K)' $(TESTS)

@@ -14,6 +14,7 @@ from perfkit.plan.planner import plan_capacity
 from perfkit.report.plan import headline
 from perfkit.stats.usl import UslFit
 from perfkit.telemetry.figures import GpuFigures
+from tests.queue_results import Writer
 
 LIMIT_S = 0.3
 TRUTH = 100 - math.log(100) / LIMIT_S  # 84.6/s
@@ -23,14 +24,45 @@ def inputs(**changes):
     return dataclasses.replace(PlanInputs(parse_slo(["p99<300ms"]), (1000.0,)), **changes)
 
 
+def evidence_of(results):
+    return gather_evidence(read_sources([str(one) for one in results]))
+
+
+def planned_from(evidence, plan_inputs=None):
+    return plan_capacity(evidence, plan_inputs or inputs())
+
+
 def planned(results, plan_inputs=None):
-    return plan_capacity(gather_evidence(read_sources([str(one) for one in results])), plan_inputs or inputs())
+    return planned_from(evidence_of(results), plan_inputs)
 
 
 @pytest.fixture(scope="module")
-def plan(mm1_results):
+def mm1_evidence(mm1_results):
+    return evidence_of(mm1_results)
+
+
+@pytest.fixture(scope="module")
+def plan(mm1_evidence):
     plan_inputs = inputs(prices=parse_prices(["$2.50/h"]), redundancy=1, zones=3, rates_per_s=(55.0, 200.0))
-    return planned(mm1_results, plan_inputs)
+    return plan_capacity(mm1_evidence, plan_inputs)
+
+
+@pytest.fixture(scope="module")
+def started_once(tmp_path_factory):
+    """A result of a server that was started once, up to an overload."""
+    return Writer(tmp_path_factory.mktemp("started_once"))((20, 35, 50, 60, 70, 110), overloaded_from=100)
+
+
+@pytest.fixture(scope="module")
+def source(started_once):
+    """The same result, as it is read."""
+    return read_sources([str(started_once)])[0]
+
+
+def changed_points(source, change):
+    """Evidence of the source with `change(point)` in place of each point's keys."""
+    points = tuple(point.model_copy(update=change(point)) for point in source.result.points)
+    return gather_evidence([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
 
 
 def test_the_capacity_is_that_of_the_queue(plan):
@@ -97,8 +129,8 @@ def test_the_document_is_json_without_infinite_numbers(plan):
     assert document["configurations"][0]["capacity"]["low_per_s"] == plan.chosen.capacity.low_per_s
 
 
-def test_the_same_inputs_give_the_same_plan(mm1_results, plan):
-    again = planned(mm1_results, plan.inputs)
+def test_the_same_inputs_give_the_same_plan(mm1_evidence, plan):
+    again = plan_capacity(mm1_evidence, plan.inputs)
     assert plan_document(again) == plan_document(plan)
 
 
@@ -112,23 +144,19 @@ def test_a_batched_request_counts_as_several_inferences(write):
     assert " requests/s of 4 inferences each (90 % interval " in sentences[1]
 
 
-def test_invalid_outputs_do_not_count_as_goodput(write):
-    folder = write((20, 35, 50, 60, 70, 110), overloaded_from=100)
-    (source,) = read_sources([str(folder)])
-    points = tuple(
-        point.model_copy(update={"requests": point.requests.model_copy(update={"ok": point.requests.ok - 100, "invalid_output": 100})})
-        for point in source.result.points
-    )
-    (right,) = gather_evidence([source])
-    (wrong,) = gather_evidence([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
+def test_invalid_outputs_do_not_count_as_goodput(source):
+    def with_invalid_outputs(point):
+        return {"requests": point.requests.model_copy(update={"ok": point.requests.ok - 100, "invalid_output": 100})}
+
+    (right,), (wrong,) = gather_evidence([source]), changed_points(source, with_invalid_outputs)
     (at_20, *_), (less_at_20, *_) = (plan_capacity([one], inputs()).chosen.points for one in (right, wrong))
     assert at_20.goodput_per_s is not None
     assert less_at_20.goodput_per_s == pytest.approx(at_20.goodput_per_s - 100 / 20)
 
 
-def test_a_falling_demand_exhausts_nothing(mm1_results):
+def test_a_falling_demand_exhausts_nothing(mm1_evidence):
     peaks = tuple((f"2026-03-{day:02d}", 700 * 0.99**day) for day in range(1, 31))
-    sentences = headline(planned(mm1_results, inputs(peaks=peaks, replicas_now=20)))
+    sentences = headline(plan_capacity(mm1_evidence, inputs(peaks=peaks, replicas_now=20)))
     assert sentences[-1].startswith("Demand is not expected to exceed 20 replicas less headroom (")
     assert sentences[-1].endswith("): not within 5 years (P50; P10 not within 5 years, P90 not within 5 years).")
 
@@ -136,18 +164,19 @@ def test_a_falling_demand_exhausts_nothing(mm1_results):
 def test_the_cheapest_configuration_is_chosen(mm1_results, write):
     slow = write((20, 35, 50, 60, 65, 110), model="n", restart=0.3, overloaded_from=100)
     named = [f"fast={folder}" for folder in mm1_results[:3]] + [f"slow={slow}"]
-    dear = planned(named, inputs(prices=parse_prices(["fast=$2.50/h", "slow=$2.40/h"])))
-    cheap = planned(named, inputs(prices=parse_prices(["fast=$2.50/h", "slow=$0.20/h"])))
-    unpriced = planned(named)
+    evidence = evidence_of(named)
+    dear = planned_from(evidence, inputs(prices=parse_prices(["fast=$2.50/h", "slow=$2.40/h"])))
+    cheap = planned_from(evidence, inputs(prices=parse_prices(["fast=$2.50/h", "slow=$0.20/h"])))
+    unpriced = planned_from(evidence)
     assert (dear.cheapest, cheap.cheapest, unpriced.cheapest) == ("fast", "slow", "fast")
     assert not unpriced.compares_costs
     costs = {(one.name, it.headroom): (it.cost_per_hour, it.slo_percentile_ns) for one in dear.configurations for it in one.operations}
     front = [costs[key] for key in dear.front]
     assert all(not (cost < a and time < b) for cost, time in costs.values() for a, b in front)
     with pytest.raises(UsageError, match="slow has no price, but others have one"):
-        planned(named, inputs(prices=parse_prices(["fast=$2.50/h"])))
+        planned_from(evidence, inputs(prices=parse_prices(["fast=$2.50/h"])))
     with pytest.raises(UsageError, match="there is no configuration 'medium'; the configurations are fast, slow"):
-        planned(named, inputs(prices=parse_prices(["medium=$2.50/h"])))
+        planned_from(evidence, inputs(prices=parse_prices(["medium=$2.50/h"])))
 
 
 def test_a_configuration_that_cannot_be_planned_is_left_out_with_a_reason(mm1_results, write):
@@ -157,55 +186,49 @@ def test_a_configuration_that_cannot_be_planned_is_left_out_with_a_reason(mm1_re
     assert plan.configurations[1].refusal.startswith("The SLO is never met, not even at the lowest rate, 20.0/s (p99 ")
 
 
-def test_a_growing_demand_exhausts_the_fleet(mm1_results):
+def test_a_growing_demand_exhausts_the_fleet(mm1_evidence):
     peaks = tuple((f"2026-03-{day:02d}", 700 * 1.01**day) for day in range(1, 31))
-    plan = planned(mm1_results, inputs(peaks=peaks, replicas_now=20))
+    plan = plan_capacity(mm1_evidence, inputs(peaks=peaks, replicas_now=20))
     capacity = 20 * plan.chosen.capacity.low_per_s * 0.7
     assert plan.exhaustion.capacity_per_s == pytest.approx(capacity)
     assert plan.exhaustion.p50_days == math.ceil(math.log(capacity / (700 * 1.01**30)) / math.log(1.01))
     with pytest.raises(UsageError, match="--peaks: a forecast needs at least 14 daily peaks, found 13"):
-        planned(mm1_results, inputs(peaks=peaks[:13]))
+        plan_capacity(mm1_evidence, inputs(peaks=peaks[:13]))
 
 
-def test_gpu_energy_is_reported_in_total_and_above_idle(write):
-    """200 W of two GPUs for 40 s, by their counters, at 50/s: 4 J an inference, 3.2 J above 40 W."""
-    folder = write((20, 35, 50, 60, 70, 110), seconds=40, overloaded_from=100)
-    (source,) = read_sources([str(folder)])
+def test_gpu_energy_is_reported_in_total_and_above_idle(source):
+    """200 W of two GPUs for 20 s, by their counters, at 50/s: 4 J an inference, 3.2 J above 40 W."""
     gpus = (
-        GpuFigures("a", "H", "nvml", utilization_mean=0.5, energy_j=3000.0, power_mean_w=1.0),
-        GpuFigures("b", "H", "nvml", utilization_mean=0.7, energy_j=5000.0, power_mean_w=1.0),
-        GpuFigures("c", "H", "nvml", utilization_mean=1.0, energy_j=9000.0, used_by_server=False),
+        GpuFigures("a", "H", "nvml", utilization_mean=0.5, energy_j=1500.0, power_mean_w=1.0),
+        GpuFigures("b", "H", "nvml", utilization_mean=0.7, energy_j=2500.0, power_mean_w=1.0),
+        GpuFigures("c", "H", "nvml", utilization_mean=1.0, energy_j=4500.0, used_by_server=False),
     )
-    points = tuple(point.model_copy(update={"gpus": gpus}) for point in source.result.points)
-    (one,) = gather_evidence([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
-    plan = plan_capacity([one], inputs(idle_power_w=40.0))
+    evidence = changed_points(source, lambda _: {"gpus": gpus})
+    plan = plan_capacity(evidence, inputs(idle_power_w=40.0))
     at_50 = next(point for point in plan.chosen.points if point.rate_per_s == 50)
     assert (at_50.gpu_utilization, at_50.power_w) == pytest.approx((0.6, 200.0))
     assert (at_50.energy.gross_j, at_50.energy.above_idle_j) == pytest.approx((4.0, 3.2))
     assert plan.chosen.energy.gross_j == pytest.approx(200 / plan.chosen.fleet.rate_per_replica_per_s)
 
 
-def test_without_energy_counters_the_mean_power_and_the_measured_idle_power_are_used(write):
-    folder = write((20, 35, 50, 60, 70, 110), overloaded_from=100)
-    (source,) = read_sources([str(folder)])
+def test_without_energy_counters_the_mean_power_and_the_measured_idle_power_are_used(source):
     gpus = (GpuFigures("a", "H", "nvml", power_mean_w=100.0, idle_power_w=25.0),)
-    points = tuple(point.model_copy(update={"gpus": gpus}) for point in source.result.points)
-    (one,) = gather_evidence([dataclasses.replace(source, result=source.result.model_copy(update={"points": points}))])
-    at_50 = next(point for point in plan_capacity([one], inputs()).chosen.points if point.rate_per_s == 50)
+    evidence = changed_points(source, lambda _: {"gpus": gpus})
+    at_50 = next(point for point in plan_capacity(evidence, inputs()).chosen.points if point.rate_per_s == 50)
     assert (at_50.gpu_utilization, at_50.power_w) == (None, 100.0)
     assert (at_50.energy.gross_j, at_50.energy.above_idle_j) == pytest.approx((2.0, 1.5))
 
 
 def test_a_result_without_its_log_can_be_planned_with_a_note(write):
-    folder = write((20, 35, 50, 60, 70, 110), seconds=40, overloaded_from=100)
+    folder = write((20, 35, 50, 60, 70, 110), overloaded_from=100)
     (folder / "latency.hlog").unlink()
     plan = planned([folder])
     assert plan.chosen.capacity.low_per_s < plan.chosen.capacity.per_s
     assert any("no latency.hlog" in note for note in plan.chosen.notes)
 
 
-def test_a_single_start_of_the_server_has_a_note(write):
-    plan = planned([write((20, 35, 50, 60, 70, 110), overloaded_from=100)])
+def test_a_single_start_of_the_server_has_a_note(source):
+    plan = plan_capacity(gather_evidence([source]), inputs())
     assert plan.chosen.notes[0].startswith("The server was started once")
     assert any("fewer independent samples than it needs" in note for note in plan.chosen.notes)
 
