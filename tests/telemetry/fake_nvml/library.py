@@ -26,6 +26,15 @@ def compile_into(folder: pathlib.Path) -> pathlib.Path:
     return library
 
 
+def play(order: dict[str, Any], environment: dict[str, str], folder: pathlib.Path) -> dict[str, Any]:
+    """What player.py reports of an order."""
+    command = [sys.executable, str(FOLDER / "player.py")]
+    played = subprocess.run(command, input=json.dumps(order), env=environment, capture_output=True, text=True, check=False, cwd=folder)
+    assert played.returncode == 0, played.stderr
+    report: dict[str, Any] = json.loads(played.stdout)
+    return report
+
+
 @dataclasses.dataclass(frozen=True)
 class FakeNvml:
     """Runs programs on the fake library in a folder."""
@@ -49,10 +58,4 @@ class FakeNvml:
         path = self.folder / "script.txt"
         path.write_text(EPOCH + script)
         order = {"windows": windows, "rate_per_s": rate_per_s, "idle_s": idle_s, "server_pids": server_pids, "count_calls": count_calls}
-        command = [sys.executable, str(FOLDER / "player.py")]
-        played = subprocess.run(
-            command, input=json.dumps(order), env=self.environment(path), capture_output=True, text=True, check=False, cwd=self.folder
-        )
-        assert played.returncode == 0, played.stderr
-        report: dict[str, Any] = json.loads(played.stdout)
-        return report
+        return play(order, self.environment(path), self.folder)

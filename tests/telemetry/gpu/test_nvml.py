@@ -1,30 +1,19 @@
 """A driver that is absent, refuses access, or loses a GPU: each is one note, and the rest is still sampled."""
 
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.telemetry.fake_nvml.library import FOLDER, ROOT
+from tests.telemetry.fake_nvml.library import ROOT, play
 
 HEALTHY = "gpu\nname Fake A100\nuuid GPU-a\npower_mw 100000\nutilization 50\n"
-FAILING = "fail {} {}\n" + HEALTHY
-
-
-def play_without_gpus(environment):
-    order = {"windows": [[1.0, 2.0]], "rate_per_s": 20, "idle_s": 1, "server_pids": [], "count_calls": []}
-    command = [sys.executable, str(FOLDER / "player.py")]
-    played = subprocess.run(command, input=json.dumps(order), env=environment, capture_output=True, text=True, check=False)
-    assert played.returncode == 0, played.stderr
-    return json.loads(played.stdout)
 
 
 def test_a_missing_driver_is_noted_and_nothing_is_sampled(tmp_path):
     (tmp_path / "libnvidia-ml.so.1").touch()  # not a library, and it hides the machine's own, if any
     environment = {name: value for name, value in os.environ.items() if name != "FAKE_NVML_SCRIPT"}
-    played = play_without_gpus({**environment, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)})
+    order = {"windows": [[1.0, 2.0]], "rate_per_s": 20, "idle_s": 1, "server_pids": [], "count_calls": []}
+    played = play(order, {**environment, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}, tmp_path)
     assert not played["started"]
     assert played["notes"] == ["There is no NVIDIA driver on this machine (libnvidia-ml.so.1 was not found): no GPU is sampled."]
     assert played["windows"] == [{"figures": [], "warnings": [], "series": {}}]
@@ -33,26 +22,24 @@ def test_a_missing_driver_is_noted_and_nothing_is_sampled(tmp_path):
 @pytest.mark.parametrize(
     ("script", "note"),
     [
-        (FAILING.format("nvmlInitWithFlags", 9), "The NVIDIA driver is installed but not loaded: no GPU is sampled."),
-        (FAILING.format("nvmlInitWithFlags", 4), "The NVIDIA driver denies access to this user: no GPU is sampled."),
-        (
-            FAILING.format("nvmlInitWithFlags", 18),
-            "The NVIDIA driver and its library have different versions, as after an update without reboot: no GPU is sampled.",
-        ),
-        (FAILING.format("nvmlInitWithFlags", 999), "NVML cannot be opened (Unknown Error): no GPU is sampled."),
-        (FAILING.format("nvmlDeviceGetCount_v2", 999), "NVML cannot list the GPUs (Unknown Error): no GPU is sampled."),
-        ("driver 550\n", "The NVIDIA driver reports no GPU: no GPU is sampled."),
-        (
-            FAILING.format("nvmlDeviceGetHandleByIndex_v2", 4),
-            "The NVIDIA driver reports no GPU: no GPU is sampled. GPU 0 cannot be opened (Insufficient Permissions), and is not sampled.",
-        ),
+        ("fail nvmlInitWithFlags 9", "The NVIDIA driver is installed but not loaded"),
+        ("fail nvmlInitWithFlags 4", "The NVIDIA driver denies access to this user"),
+        ("fail nvmlInitWithFlags 18", "The NVIDIA driver and its library have different versions, as after an update without reboot"),
+        ("fail nvmlInitWithFlags 999", "NVML cannot be opened (Unknown Error)"),
+        ("fail nvmlDeviceGetCount_v2 999", "NVML cannot list the GPUs (Unknown Error)"),
+        ("fail nvmlDeviceGetHandleByIndex_v2 4", "The NVIDIA driver reports no GPU"),
     ],
 )
 def test_an_unusable_driver_is_noted_and_nothing_is_sampled(fake_nvml, script, note):
-    played = fake_nvml.play(script)
+    played = fake_nvml.play(f"{script}\n{HEALTHY}")
     assert not played["started"]
-    assert played["notes"] == [note]
+    refused = " GPU 0 cannot be opened (Insufficient Permissions), and is not sampled." if "Handle" in script else ""
+    assert played["notes"] == [f"{note}: no GPU is sampled.{refused}"]
     assert played["windows"][0]["figures"] == []
+
+
+def test_a_driver_without_a_gpu_is_noted(fake_nvml):
+    assert fake_nvml.play("driver 550\n")["notes"] == ["The NVIDIA driver reports no GPU: no GPU is sampled."]
 
 
 def test_a_gpu_that_cannot_be_opened_is_noted_and_left_out(fake_nvml):
@@ -150,12 +137,8 @@ def test_other_processes_on_the_servers_gpu_are_a_warning(fake_nvml):
     played = fake_nvml.play(script, server_pids=[4242, 4243])
     (window,) = played["windows"]
     assert [entry["used_by_server"] for entry in window["figures"]] == [True, False, False]
-    assert window["warnings"] == [
-        {
-            "code": "gpu_shared",
-            "message": "GPU 0 (Fake A100) was shared: besides the server, 2 processes (PID 77, 78) held 3 MiB of its memory.",
-        }
-    ]
+    message = "GPU 0 (Fake A100) was shared: besides the server, 2 processes (PID 77, 78) held 3 MiB of its memory."
+    assert window["warnings"] == [{"code": "gpu_shared", "message": message}]
 
 
 def test_the_servers_processes_may_be_unknown(fake_nvml):

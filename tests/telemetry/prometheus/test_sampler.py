@@ -73,18 +73,8 @@ def test_tritons_gpus_and_metrics_of_the_targets_model(make_sampler, page, clock
 def test_only_listed_names_are_kept_besides_the_known_ones(make_sampler, page, clock):
     text = "queue_depth 3\nqueue_age 1\nother 2\n# TYPE requests_total counter\nrequests_total 8\n"
     report = sampled(make_sampler("queue_*", "requests_total"), page, clock, text, text.replace("total 8", "total 18"))
-    assert {(metric.name, metric.kind) for metric in report.summary.metrics} == {
-        ("queue_depth", "gauge"),
-        ("queue_age", "gauge"),
-        ("requests_total", "counter"),
-    }
-    assert [metric.rise for metric in report.summary.metrics if metric.kind == "counter"] == [10]
-
-
-def test_a_counter_that_falls_is_a_warning_and_has_no_rise(make_sampler, page, clock):
-    text = "# TYPE nv_inference_count counter\nnv_inference_count 5\n"
-    report = sampled(make_sampler(), page, clock, text, text.replace("5", "2"))
-    assert ([warning.code for warning in report.warnings], report.summary.metrics[0].rise) == (["metrics_reset"], None)
+    found = {(metric.name, metric.kind, metric.rise) for metric in report.summary.metrics}
+    assert found == {("queue_depth", "gauge", None), ("queue_age", "gauge", None), ("requests_total", "counter", 10)}
 
 
 def test_an_unreadable_page_is_noted_once_and_read_again(make_sampler, page, clock):
@@ -99,24 +89,19 @@ def test_an_unreadable_page_is_noted_once_and_read_again(make_sampler, page, clo
     assert sampler.notes[1:] == [f"1 line of the metrics at {page.url} could not be parsed, and are ignored."]
 
 
-def test_the_number_of_kept_metrics_is_limited(make_sampler, page, clock):
+def test_the_number_of_metrics_and_the_size_of_a_page_are_limited(make_sampler, page, clock):
     sampler = make_sampler("x*")
-    report = sampled(sampler, page, clock, "".join(f"x{number} 1\n" for number in range(501)))
+    report = sampled(sampler, page, clock, "".join(f"x{number} 1\n" for number in range(501)), "#" * (2**24 + 1))
     assert len(report.summary.metrics) == 500
-    assert sampler.notes == [f"The metrics at {page.url} have more than 500 series: only the first 500 are kept."]
-
-
-def test_a_page_that_is_too_large_is_noted(make_sampler, page, clock):
-    sampler = make_sampler()
-    sampled(sampler, page, clock, "#" * (2**24 + 1))
-    assert sampler.notes == [f"The metrics at {page.url} could not be read (more than 16,777,216 bytes); perfkit keeps trying."]
+    assert sampler.notes == [
+        f"The metrics at {page.url} have more than 500 series: only the first 500 are kept.",
+        f"The metrics at {page.url} could not be read (more than 16,777,216 bytes); perfkit keeps trying.",
+    ]
 
 
 def test_the_newest_samples_of_gpus_and_metrics_are_available(make_sampler, page, clock):
-    sampler = make_sampler("queue")
-    sampled(
-        sampler, page, clock, f'queue 1\nnv_gpu_power_usage{{gpu_uuid="{A}"}} 70\n', f'queue 2\nnv_gpu_power_usage{{gpu_uuid="{A}"}} 71\n'
-    )
+    sampler, text = make_sampler("queue"), f'queue {{}}\nnv_gpu_power_usage{{{{gpu_uuid="{A}"}}}} {{}}\n'
+    sampled(sampler, page, clock, text.format(1, 70), text.format(2, 71))
     assert [(series.name, series.values) for series in sampler.latest()] == [("queue", (2,)), ("gpu_power", (71,))]
 
 
@@ -134,32 +119,32 @@ def test_a_refused_connection_is_noted(clock):
 COUNTER = "# TYPE nv_inference_count counter\nnv_inference_count {}\n"
 
 
-def test_a_counters_rise_extends_to_the_end_of_the_window(make_sampler, page, clock):
+@pytest.fixture
+def counting(make_sampler, page, clock):
+    """A sampler that has read the counter at 0 s and 1 s."""
     sampler = make_sampler()
     for second, value in ((0, 100), (1, 200)):
         clock.ns, page.text = second * S, COUNTER.format(value)
         sampler.sample()
+    return sampler
+
+
+def test_a_counters_rise_extends_to_the_end_of_the_window(counting, page, clock):
     clock.ns, page.text = 2 * S, COUNTER.format(300)  # the page when the window is requested
-    (counter,) = sampler.window(S // 2, 19 * S // 10).summary.metrics
+    (counter,) = counting.window(S // 2, 19 * S // 10).summary.metrics
     assert (counter.rise, counter.per_s) == (pytest.approx(140), pytest.approx(100))
 
 
-def test_a_counter_whose_page_became_unreadable_has_no_rise(make_sampler, page, clock):
-    sampler = make_sampler()
-    for second, value in ((0, 100), (1, 200)):
-        clock.ns, page.text = second * S, COUNTER.format(value)
-        sampler.sample()
+def test_a_counter_whose_page_became_unreadable_has_no_rise(counting, page, clock):
     clock.ns, page.status = 9 * S, 503
-    (counter,) = sampler.window(0, 9 * S).summary.metrics
+    (counter,) = counting.window(0, 9 * S).summary.metrics
     assert (counter.kind, counter.rise, counter.per_s) == ("counter", None, None)
 
 
-def test_a_counter_that_falls_after_the_windows_last_sample_has_no_rise(make_sampler, page, clock):
-    sampler = make_sampler()
-    clock.ns, page.text = S, COUNTER.format(900)
-    sampler.sample()
+@pytest.mark.parametrize("end_ns", [3 * S // 2, 2 * S], ids=["after the window's last sample", "within the window"])
+def test_a_counter_that_falls_is_a_warning_and_has_no_rise(counting, page, clock, end_ns):
     clock.ns, page.text = 2 * S, COUNTER.format(3)
-    report = sampler.window(S // 2, 3 * S // 2)
+    report = counting.window(S // 2, end_ns)
     assert ([warning.code for warning in report.warnings], report.summary.metrics[0].rise) == (["metrics_reset"], None)
 
 
