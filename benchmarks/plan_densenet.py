@@ -1,17 +1,16 @@
-"""A plan for DenseNet-121, and whether what it predicts at a rate that it has not seen is then measured there.
+"""A capacity plan for DenseNet-121, and whether its prediction at a rate held out agrees with a later measurement.
 
     python -m benchmarks.plan_densenet [--restarts 3] [--window-requests 130] [--work build/plan-densenet] [--out reports/plan-densenet.md]
 
 `densenet_onnx` and `densenet_batch` on the bundled server, with one thread and with two, planned for 1,000/s at p99 < 500 ms. For
-each of the four: a closed loop finds the saturated throughput X; open loops at shares of X, the server restarted for each
-series, are what the plan is made from; the plan predicts p50, p95 and p99 at 0.66·X, which is none of those rates; then that
-rate is measured, after another restart. Prices are an assumption: $0.05 for a core and an hour, a thread a core.
+each of the four setups, a closed loop gives the saturated throughput X. Open loops at shares of X, each series on a restarted
+server, give the data of the plan. The plan predicts p50, p95 and p99 at 0.66·X, a rate that is not in the data; then that rate is
+measured, after another restart. Assumed price: $0.05 per core and hour, one core per thread.
 
-Some 25 minutes on two cores. What is in the work folder already is not measured again, so an interrupted run goes on where it
-stopped; another work folder begins anew. The exit code is 1 where a measured p99 lies outside its 90 % interval.
+It takes about 25 minutes on two cores. Results in the work folder are not measured again, so an interrupted run continues;
+another work folder starts from the beginning. The exit code is 1 if a measured p99 lies outside its 90 % interval.
 """
 
-import argparse
 import dataclasses
 import json
 import os
@@ -21,15 +20,17 @@ import subprocess
 import sys
 from typing import Any
 
-ROOT = pathlib.Path(__file__).parents[1]
-SLO, DEMAND, DOLLARS_A_CORE_HOUR = "p99<500ms", "1000/s", 0.05
+from benchmarks.processes import ROOT, run_perfkit
+from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+
+SLO, DEMAND, DOLLARS_PER_CORE_HOUR = "p99<500ms", "1000/s", 0.05
 SHARES, HELD_OUT_SHARE = (0.55, 0.62, 0.7, 0.78, 0.88), 0.66
-ONCE_SHARES = (0.2, 0.35, 1.4)  # in the first series alone: little to learn of a percentile, and an overload
-LONGEST_WINDOW_S, PERCENTILES = 40.0, ("p50", "p95", "p99")
+FIRST_SERIES_SHARES = (0.2, 0.35, 1.4)  # in the first series only: low rates, which say little about percentiles, and an overload
+MAX_WINDOW_S, PERCENTILES = 40.0, ("p50", "p95", "p99")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Setting:
+class ServerSetup:
     """One way to serve the model."""
 
     model: str
@@ -38,18 +39,18 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """`batch-2`, for instance."""
+        """A label such as `batch-2`."""
         return f"{self.model.removeprefix('densenet_')}-{self.threads}"
 
     @property
     def price(self) -> str:
-        """For `--price`."""
-        return f"{self.label}=${DOLLARS_A_CORE_HOUR * self.threads:.2f}/h"
+        """The value for `--price`."""
+        return f"{self.label}=${DOLLARS_PER_CORE_HOUR * self.threads:.2f}/h"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Held:
-    """A percentile at the rate held out: what the plan said, and what was measured then."""
+class HeldOutPercentile:
+    """A percentile at the rate held out: the prediction with its 90 % interval, and the measured value if there are enough samples."""
 
     label: str
     rate_per_s: float
@@ -57,175 +58,172 @@ class Held:
     expected_ns: float
     low_ns: float
     high_ns: float
-    half_width: float
     measured_ns: float | None
     samples: int
     is_valid: bool
+
+    @property
+    def half_width(self) -> float:
+        """The larger distance between the prediction and a bound of its interval, relative to the prediction."""
+        return max(self.high_ns - self.expected_ns, self.expected_ns - self.low_ns) / self.expected_ns
 
     @property
     def is_inside(self) -> bool:
         """Whether the measured value lies in the interval."""
         return self.measured_ns is not None and self.low_ns <= self.measured_ns <= self.high_ns
 
+    def row(self) -> str:
+        """The line of the table."""
+        expected, low, high = (f"{value_ns / 1e6:.0f}" for value_ns in (self.expected_ns, self.low_ns, self.high_ns))
+        measured = "–" if self.measured_ns is None else f"{self.measured_ns / 1e6:.0f} ms"
+        cells = (f"{expected} ms", f"{low} to {high} ms", f"{self.half_width:.0%}", measured, self.samples)
+        return table_row(self.label, f"{self.rate_per_s:g}/s", self.percentile, *cells, yes_no(self.is_inside), yes_no(self.is_valid))
+
 
 class NoPlanError(Exception):
-    """What `perfkit plan` said in place of a plan."""
+    """`perfkit plan` made no plan; the message is its error."""
 
 
 def measure(
-    folder: pathlib.Path, setting: Setting, load: dict[str, Any], seed: int, window_s: float, repetitions: int = 1
+    folder: pathlib.Path, setup: ServerSetup, load: dict[str, Any], seed: int, window_s: float, repetitions: int = 1
 ) -> dict[str, Any]:
-    """The result in a folder, measured unless it is there already."""
-    if not (folder / "result.json").exists():
-        scenario = {
-            "name": f"{setting.label}-{folder.name}",
-            "target": {"model": setting.model},
-            "server": {"threads": setting.threads, "cpus": setting.cpus},
-            "workload": {"seed": seed},
-            "load": load,
-            "measure": {"warmup": "1s", "duration": f"{window_s:.3f}s", "repetitions": repetitions},
-        }
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        file = folder.with_suffix(".yaml")
-        file.write_text(json.dumps(scenario, indent=1), encoding="utf-8")  # JSON is YAML
-        print(f"{setting.label}: {folder.name}, windows of {window_s:.1f} s", flush=True)
-        command = [sys.executable, "-m", "perfkit", "run", str(file), "--quiet", "--out", str(folder)]
-        subprocess.run(
-            command, stdout=subprocess.DEVNULL, cwd=ROOT, check=False
-        )  # an invalid point has an exit code of its own, and is written
-    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    assert isinstance(result, dict)
-    return result
+    """The result stored in a folder; measures it if there is none. An invalid point has a result too."""
+    if (folder / "result.json").exists():
+        document: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        return document
+    print(f"{setup.label}: {folder.name}, windows of {window_s:.1f} s", flush=True)
+    scenario = {
+        "name": f"{setup.label}-{folder.name}",
+        "target": {"model": setup.model},
+        "server": {"threads": setup.threads, "cpus": setup.cpus},
+        "workload": {"seed": seed},
+        "load": load,
+        "measure": {"warmup": "1s", "duration": f"{window_s:.3f}s", "repetitions": repetitions},
+    }
+    run = run_perfkit(scenario, out=folder)
+    if run.result is None:
+        sys.exit(f"plan_densenet: perfkit run ended with exit code {run.exit_code}: {run.stderr}")
+    return run.result
 
 
 def rates(saturated_per_s: float, shares: tuple[float, ...]) -> list[float]:
-    """Arrival rates at shares of the saturated throughput, as people would write them."""
+    """Arrival rates at shares of the saturated throughput, rounded to two decimals."""
     return [round(share * saturated_per_s, 2) for share in shares]
 
 
 def plan(results: list[str], slo: str, out: pathlib.Path, *options: str) -> dict[str, Any]:
-    """`perfkit plan` of results, and what it found."""
-    # relative to where it runs: the plan names them, and is kept
+    """Runs `perfkit plan` on results, and returns the plan; raises NoPlanError."""
+    # relative paths, because the plan names them and is stored
     relative = [f"{label}={os.path.relpath(folder, ROOT)}" for label, _, folder in (result.partition("=") for result in results)]
     command = [sys.executable, "-m", "perfkit", "plan", *relative, "--slo", slo, "--demand", DEMAND, "--redundancy", "1", "--out", str(out)]
-    done = subprocess.run(
-        [*command, "--quiet", *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False
-    )
-    if done.returncode:
-        raise NoPlanError(done.stderr.strip())
-    found = json.loads((out / "plan.json").read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    ended = subprocess.run([*command, "--quiet", *options], capture_output=True, text=True, cwd=ROOT, check=False)
+    if ended.returncode:
+        raise NoPlanError(ended.stderr.strip())
+    document: dict[str, Any] = json.loads((out / "plan.json").read_text(encoding="utf-8"))
+    return document
 
 
-def measure_setting(setting: Setting, work: pathlib.Path, restarts: int, window_requests: int, slo: str) -> tuple[list[str], list[Held]]:
-    """The results of one setting, each with its label, and the predictions beside what was measured."""
-    folder = work / setting.label
-    closed = measure(folder / "closed", setting, {"closed": {"concurrency": [1, 8]}}, 0, 5.0)
+def measure_setup(
+    setup: ServerSetup, work: pathlib.Path, restarts: int, window_requests: int, slo: str
+) -> tuple[list[str], list[HeldOutPercentile]]:
+    """The results of one setup, each with its label, and the predictions with the measured values."""
+    folder = work / setup.label
+    closed = measure(folder / "closed", setup, {"closed": {"concurrency": [1, 8]}}, 0, 5.0)
     saturated = max(point["throughput_per_s"] for point in closed["summary"])
-    window_s = min(window_requests / (SHARES[0] * saturated), LONGEST_WINDOW_S)
+    window_s = min(window_requests / (SHARES[0] * saturated), MAX_WINDOW_S)
     for restart in range(restarts):
-        shares = (*ONCE_SHARES, *SHARES) if restart == 0 else SHARES
-        measure(folder / f"open-{restart}", setting, _open(rates(saturated, shares)), 100 + restart, window_s)
-    results = [f"{setting.label}={folder / name}" for name in ("closed", *(f"open-{restart}" for restart in range(restarts)))]
+        shares = (*FIRST_SERIES_SHARES, *SHARES) if restart == 0 else SHARES
+        measure(folder / f"open-{restart}", setup, _open(rates(saturated, shares)), 100 + restart, window_s)
+    results = [f"{setup.label}={folder / name}" for name in ("closed", *(f"open-{restart}" for restart in range(restarts)))]
     (rate,) = rates(saturated, (HELD_OUT_SHARE,))
     predicted = plan(results, slo, folder / "plan", "--at", f"{rate}/s")
-    measured = measure(folder / "held-out", setting, _open([rate]), 999, window_s, repetitions=2)
-    return results, compare(setting.label, predicted, measured)
+    measured = measure(folder / "held-out", setup, _open([rate]), 999, window_s, repetitions=2)
+    return results, compare(setup.label, predicted, measured)
 
 
 def _open(rates_per_s: list[float]) -> dict[str, Any]:
     return {"open": {"rate": rates_per_s, "arrivals": "poisson"}}
 
 
-def compare(label: str, predicted: dict[str, Any], measured: dict[str, Any]) -> list[Held]:
-    """Each percentile's prediction beside the measured value."""
+def compare(label: str, predicted: dict[str, Any], measured: dict[str, Any]) -> list[HeldOutPercentile]:
+    """Each percentile's prediction with the measured value."""
     (configuration,), (point,) = predicted["configurations"], measured["summary"]
-    held = []
-    for one in configuration["predictions"]:
-        if one["percentile"] in PERCENTILES:
-            expected, times = one["expected"], point["response_time_ns"]
-            low, high = expected["low"], expected["high"]
-            half_width = max(high - expected["value"], expected["value"] - low) / expected["value"]
-            held.append(
-                Held(
-                    label,
-                    expected["rate_per_s"],
-                    one["percentile"],
-                    expected["value"],
-                    low,
-                    high,
-                    half_width,
-                    times[one["percentile"]],
-                    times["count"],
-                    point["valid"],
-                )
-            )
-    return held
-
-
-def report(plan_text: str, held: list[Held], without: list[str], slo: str = SLO) -> str:
-    """The page under `reports/`."""
-    inside, of_p99 = sum(one.is_inside for one in held), [one for one in held if one.percentile == "p99"]
-    lines = [
-        "# A plan for DenseNet-121, and its prediction measured afterwards",
-        "",
-        (
-            f"`python -m benchmarks.plan_densenet`: {slo}, {DEMAND}. The rate below is none of those that the plan was made from; it was measured after the plan, "
-            "with the server started anew, in two windows together, each as long as those that the intervals are for; a single one would scatter more."
-        ),
-        "",
-        "| setting | rate | percentile | expected | 90 % interval | half-width | measured | samples | inside | valid |",
-        "|---|---:|---|---:|---|---:|---:|---:|---|---|",
-    ]
-    for one in held:
-        measured = "–" if one.measured_ns is None else f"{one.measured_ns / 1e6:.0f} ms"
-        lines.append(
-            f"| {one.label} | {one.rate_per_s:g}/s | {one.percentile} | {one.expected_ns / 1e6:.0f} ms | {one.low_ns / 1e6:.0f} to {one.high_ns / 1e6:.0f} ms "
-            f"| {one.half_width:.0%} | {measured} | {one.samples} | {'yes' if one.is_inside else 'no'} | {'yes' if one.is_valid else 'no'} |"
+    times = point["response_time_ns"]
+    return [
+        HeldOutPercentile(
+            label,
+            prediction["expected"]["rate_per_s"],
+            prediction["percentile"],
+            prediction["expected"]["value"],
+            prediction["expected"]["low"],
+            prediction["expected"]["high"],
+            times[prediction["percentile"]],
+            times["count"],
+            point["valid"],
         )
-    lines += [
-        "",
-        f"Inside their intervals: {inside} of {len(held)}; of the p99 {sum(one.is_inside for one in of_p99)} of {len(of_p99)}.",
-        "",
+        for prediction in configuration["predictions"]
+        if prediction["percentile"] in PERCENTILES
     ]
-    lines += [f"No plan for {sentence}" for sentence in without]
-    return "\n".join(lines) + "\n" + plan_text.replace("\n## ", "\n### ").replace("# Capacity plan", "## The plan", 1)
+
+
+def report(plan_text: str, percentiles: list[HeldOutPercentile], without_plan: list[str], slo: str = SLO) -> list[str]:
+    """The report's lines, with the plan at the end."""
+    p99s = [percentile for percentile in percentiles if percentile.percentile == "p99"]
+    counts = [f"{sum(one.is_inside for one in group)} of {len(group)}" for group in (percentiles, p99s)]
+    plan_section = plan_text.replace("\n## ", "\n### ").replace("# Capacity plan", "## The plan", 1)
+    return [
+        "# A capacity plan for DenseNet-121, and its predictions compared with a later measurement",
+        "",
+        f"`python -m benchmarks.plan_densenet`: {slo}, {DEMAND}. The plan is not made from the rate below; it was measured after the plan, on",
+        "a restarted server, in two windows, each as long as those that the intervals are for. A single window would vary more.",
+        "",
+        *table_head(
+            "setup", ">rate", ">percentile", ">expected", "90 % interval", ">half-width", ">measured", ">samples", "inside", "valid"
+        ),
+        *(percentile.row() for percentile in percentiles),
+        "",
+        f"Inside their intervals: {counts[0]}; of the p99: {counts[1]}.",
+        "",
+        *(f"No plan for {sentence}" for sentence in without_plan),
+        plan_section,
+    ]
 
 
 def main() -> int:
-    """Measures, plans, writes the report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--restarts", type=int, default=3)
-    parser.add_argument("--window-requests", type=int, default=130, help="arrivals that a window holds at the lowest rate of every series")
-    parser.add_argument("--slo", default=SLO, help="another one, where a machine cannot meet it")
-    parser.add_argument("--settings", help="of these labels alone, such as onnx-1,batch-2")
-    parser.add_argument("--cpus", default="0;0,1", help="the server's CPUs with one thread; and with two")
-    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "plan-densenet")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "reports" / "plan-densenet.md")
+    """Measures, plans, and writes the report."""
+    parser = option_parser(__doc__, out=ROOT / "reports" / "plan-densenet.md")
+    parser.add_argument("--restarts", type=int, default=3, help="series of open loops, each on a restarted server (default %(default)s)")
+    parser.add_argument("--window-requests", type=int, default=130, help="arrivals per window at the lowest rate (default %(default)s)")
+    parser.add_argument("--slo", default=SLO, help="the SLO, if this machine cannot meet the default (default %(default)s)")
+    parser.add_argument("--setups", help="labels of the setups to measure, such as onnx-1,batch-2 (default: all)")
+    parser.add_argument("--cpus", default="0;0,1", help="the server's CPUs with one thread, and with two (default %(default)s)")
+    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "plan-densenet", help="folder of the results")
     options = parser.parse_args()
     cpus = options.cpus.split(";")
-    settings = [Setting(model, threads, cpus[threads - 1]) for model in ("densenet_onnx", "densenet_batch") for threads in (1, 2)]
-    chosen = [setting for setting in settings if not options.settings or setting.label in options.settings.split(",")]
-    results, held, without = [], [], []
-    for setting in chosen:
-        try:
-            its_results, its_held = measure_setting(setting, options.work, options.restarts, options.window_requests, options.slo)
-        except NoPlanError as error:
-            without.append(f"{setting.label}: {error}")
-            print(without[-1], flush=True)
+    setups = [ServerSetup(model, threads, cpus[threads - 1]) for model in ("densenet_onnx", "densenet_batch") for threads in (1, 2)]
+    results: list[str] = []
+    percentiles: list[HeldOutPercentile] = []
+    without_plan, prices = [], []
+    for setup in setups:
+        if options.setups and setup.label not in options.setups.split(","):
             continue
-        results += its_results
-        held += its_held
+        try:
+            of_setup, predictions = measure_setup(setup, options.work, options.restarts, options.window_requests, options.slo)
+        except NoPlanError as error:
+            without_plan.append(f"{setup.label}: {error}")
+            print(without_plan[-1], flush=True)
+            continue
+        results += of_setup
+        percentiles += predictions
+        prices += ["--price", setup.price]
     if not results:
         return 1
-    prices = [part for setting in chosen if any(one.label == setting.label for one in held) for part in ("--price", setting.price)]
     plan(results, options.slo, options.work / "plan", *prices)
-    text = report((options.work / "plan" / "plan.md").read_text(encoding="utf-8"), held, without, options.slo)
-    options.out.write_text(text, encoding="utf-8")
+    lines = report((options.work / "plan" / "plan.md").read_text(encoding="utf-8"), percentiles, without_plan, options.slo)
+    write_report(options.out, lines)
     shutil.copy(options.work / "plan" / "plan.html", options.out.with_suffix(".html"))
-    print(text[: text.index("## The plan")])
-    return 0 if not without and all(one.is_inside for one in held if one.percentile == "p99") else 1
+    print("\n".join(lines[:-1]))
+    return 0 if not without_plan and all(one.is_inside for one in percentiles if one.percentile == "p99") else 1
 
 
 if __name__ == "__main__":

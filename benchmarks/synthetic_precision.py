@@ -1,25 +1,23 @@
-"""How well the model `synthetic` keeps to its law, as a client sees it: mean and p99 over HTTP beside what is declared.
+"""Precision of the model `synthetic`: mean and p99 that a client measures over HTTP, compared with the declared ones.
 
-    python benchmarks/synthetic_precision.py [--rounds 3] [--seconds 5] [--lead 200us] [--realtime] [--out reports/synthetic-precision.md]
+    python -m benchmarks.synthetic_precision [--rounds 3] [--seconds 5] [--lead 200us] [--realtime]
+                                             [--out reports/synthetic-precision.md]
 
-Every law has a server of its own, on one CPU; the client is a loop over bare sockets that never sleeps, on another. What
-is declared comes from the queue itself, fed with the instants at which the client sent: the very draws that the server
-made, so that no sampling error stands between the two. What front and kernel add on the way is measured first, and made
-up for by the laws' `lead`. One after the other it is the service time, at Poisson arrivals the response time. Everything
-else on the machine shows, so the differences are medians over the rounds; --realtime keeps other programs off the
-server's CPU while it has work.
+Each declared queue has a server of its own on one CPU; the client, a busy loop over plain sockets, uses another. The declared
+times come from the simulated queue, given the instants at which the client sent: it draws the same random numbers as the server,
+so there is no sampling error. The time that the server's front end and the kernel add is measured first; the declared `lead`
+compensates for it. Sequential requests are compared by service time, Poisson arrivals by response time. Other programs disturb
+the measurement, so the differences are medians of the rounds; --realtime keeps other programs off the server's CPU. The exit code
+is 1 if a queue deviates by more than allowed.
 """
 
-import argparse
 import itertools
 import json
 import os
-import pathlib
 import random
 import select
 import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,25 +25,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
+from benchmarks.processes import on_cpus, running_server
+from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
 from server_stub.synthetic.declaration import parse_service_model
 from server_stub.synthetic.simulated_queue import SimulatedQueue
 
-ROOT = pathlib.Path(__file__).parents[1]
 WARMUP = 50
 ALLOWED_SHARE, ALLOWED_MEAN_US, ALLOWED_P99_US = 0.01, 100, 500
 CONNECTIONS = 128
 
 
 class Case(NamedTuple):
-    """A law and the load on it: one request after the other where no rate is given."""
+    """A declared queue and its load: sequential requests unless there is a rate."""
 
-    law: str
+    declaration: str
     rate_per_s: float | None = None
     batch_size: int = 1
 
 
-UNLED = Case("service=constant:10ms,lead=0s")
+WITHOUT_LEAD = Case("service=constant:10ms,lead=0s")
 CASES = (
     Case("service=constant:5ms"),
     Case("service=constant:20ms"),
@@ -61,7 +59,7 @@ CASES = (
 
 
 def request_bytes(batch_size: int) -> bytes:
-    """A whole request, binary data behind its JSON part."""
+    """An HTTP request with binary data."""
     values = np.zeros((batch_size, 4), np.float32).tobytes()
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [batch_size, 4], "parameters": {"binary_data_size": len(values)}}
     document = json.dumps({"inputs": [tensor], "outputs": [{"name": "OUTPUT0", "parameters": {"binary_data": True}}]}).encode()
@@ -69,8 +67,8 @@ def request_bytes(batch_size: int) -> bytes:
     return head.encode() + b"Content-Length: %d\r\n\r\n" % (len(document) + len(values)) + document + values
 
 
-def is_whole(answer: bytes) -> bool:
-    """Whether all of an answer is there; ends the program at one that is not 200."""
+def is_complete(answer: bytes) -> bool:
+    """Whether an answer is complete; ends the program if its status is not 200."""
     head, blank, body = answer.partition(b"\r\n\r\n")
     if not blank:
         return False
@@ -80,23 +78,23 @@ def is_whole(answer: bytes) -> bool:
 
 
 class Client:
-    """Sends at given instants, and notes when each request was sent and when its answer was there."""
+    """Sends requests at given instants, and records when each was sent and answered."""
 
     def __init__(self, port: int, connections: int) -> None:
         self._free = [socket.create_connection(("127.0.0.1", port)) for _ in range(connections)]
         self._busy: dict[int, tuple[socket.socket, int, bytes]] = {}
         self._epoll = select.epoll()
-        for one in self._free:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            one.setblocking(False)
-            self._epoll.register(one, select.EPOLLIN)
+        for connection in self._free:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setblocking(False)
+            self._epoll.register(connection, select.EPOLLIN)
 
-    def run(self, request: bytes, count: int, due: Callable[[int, int], bool]) -> list[tuple[int, int]]:
-        """(sent, answered) of every request in the order of sending; `due` says of the n-th whether it is to go now."""
+    def run(self, request: bytes, count: int, is_due: Callable[[int, int], bool]) -> list[tuple[int, int]]:
+        """(sent, answered) of each request in the order of sending; `is_due(n, now_ns)` says whether to send the n-th now."""
         sent_ns, answered_ns = [0] * count, [0] * count
         sent = answered = 0
         while answered < count:
-            while sent < count and self._free and due(sent, time.monotonic_ns()):
+            while sent < count and self._free and is_due(sent, time.monotonic_ns()):
                 connection = self._free.pop()
                 self._busy[connection.fileno()] = (connection, sent, b"")
                 sent_ns[sent] = time.monotonic_ns()
@@ -105,7 +103,7 @@ class Client:
             for number, _ in self._epoll.poll(0):
                 connection, index, answer = self._busy.pop(number)
                 answer += connection.recv(65536)
-                if is_whole(answer):
+                if is_complete(answer):
                     answered_ns[index] = time.monotonic_ns()
                     self._free.append(connection)
                     answered += 1
@@ -115,111 +113,89 @@ class Client:
 
     def close(self) -> None:
         """Closes all connections."""
-        for one in self._free:
-            one.close()
+        for connection in self._free:
+            connection.close()
 
 
 def measure(
     case: Case, seconds: float, cpus: Sequence[int], *, realtime: bool
 ) -> tuple["np.typing.NDArray[np.float64]", "np.typing.NDArray[np.float64]"]:
-    """Declared and measured times in microseconds, request by request, behind the warm-up."""
-    law = parse_service_model(case.law)
-    per_s = case.rate_per_s or 1e9 / law.service.mean_ns(case.batch_size)
+    """Declared and measured times in microseconds, per request after the warm-up."""
+    model = parse_service_model(case.declaration)
+    per_s = case.rate_per_s or 1e9 / model.service.mean_ns(case.batch_size)
     count = WARMUP + int(seconds * per_s)
-    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", "--model=synthetic"]
-    pipe = subprocess.PIPE
-    os.sched_setaffinity(0, cpus)  # which the server inherits, and then takes one of
-    with subprocess.Popen(
-        [*command, f"--cpus={cpus[0]}", "--synthetic", case.law], stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=ROOT
-    ) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        port = json.loads(server.stdout.readline())["http_port"]
-        if realtime:
-            os.sched_setscheduler(server.pid, os.SCHED_FIFO, os.sched_param(1))
-        os.sched_setaffinity(0, {cpus[-1]})
-        client = Client(port, CONNECTIONS if case.rate_per_s else 1)
-        source, begin_ns = random.Random(case.law), time.monotonic_ns()
-        arrivals_ns = [begin_ns + round(gap_s * 1e9) for gap_s in itertools.accumulate(source.expovariate(per_s) for _ in range(count))]
-        found = client.run(
-            request_bytes(case.batch_size), count, lambda index, now_ns: case.rate_per_s is None or now_ns >= arrivals_ns[index]
-        )
+    with (
+        on_cpus(cpus),
+        running_server("--model=synthetic", f"--cpus={cpus[0]}", "--synthetic", case.declaration, realtime=realtime) as server,
+    ):
+        os.sched_setaffinity(0, cpus[-1:])
+        client = Client(server.http_port, CONNECTIONS if case.rate_per_s else 1)
+        rng, begin_ns = random.Random(case.declaration), time.monotonic_ns()
+        arrivals_ns = [begin_ns + round(gap_s * 1e9) for gap_s in itertools.accumulate(rng.expovariate(per_s) for _ in range(count))]
+        request = request_bytes(case.batch_size)
+        instants = client.run(request, count, lambda number, now_ns: case.rate_per_s is None or now_ns >= arrivals_ns[number])
         client.close()
-        server.stdin.close()
-    queue = SimulatedQueue(law)
-    passages = [queue.arrive(sent_ns, case.batch_size) for sent_ns, _ in found]
-    since_ns = [one.arrived_ns if case.rate_per_s else one.started_ns for one in passages]
-    declared_ns = [one.departed_ns - from_ns for one, from_ns in zip(passages, since_ns, strict=True)]
-    measured_ns = [answered_ns - sent_ns for sent_ns, answered_ns in found]
+    queue = SimulatedQueue(model)
+    simulated = [queue.arrive(sent_ns, case.batch_size) for sent_ns, _ in instants]
+    from_ns = [passage.arrived_ns if case.rate_per_s else passage.started_ns for passage in simulated]
+    declared_ns = [passage.departed_ns - start_ns for passage, start_ns in zip(simulated, from_ns, strict=True)]
+    measured_ns = [answered_ns - sent_ns for sent_ns, answered_ns in instants]
     return np.array(declared_ns[WARMUP:]) / 1e3, np.array(measured_ns[WARMUP:]) / 1e3
 
 
 def row(case: Case, rounds: int, seconds: float, cpus: Sequence[int], *, realtime: bool) -> tuple[str, bool]:
-    """A line of the table, and whether the law is kept."""
+    """A line of the table, and whether the deviations are allowed."""
     figures = []
     for _ in range(rounds):
         declared_us, measured_us = measure(case, seconds, cpus, realtime=realtime)
         declared, measured = ((values.mean(), np.percentile(values, 99)) for values in (declared_us, measured_us))
         figures.append((*declared, measured[0] - declared[0], measured[1] - declared[1], np.median(measured_us - declared_us)))
-    mean_us, p99_us, mean_off_us, p99_off_us, typical_us = (statistics.median(column) for column in zip(*figures, strict=True))
+    mean_us, p99_us, mean_error_us, p99_error_us, median_error_us = (statistics.median(column) for column in zip(*figures, strict=True))
     allowed_us = (ALLOWED_SHARE * mean_us + ALLOWED_MEAN_US, ALLOWED_SHARE * p99_us + ALLOWED_P99_US)
-    is_kept = abs(mean_off_us) <= allowed_us[0] and abs(p99_off_us) <= allowed_us[1]
-    load = f"{case.rate_per_s:g}/s" if case.rate_per_s else "one by one" if case.batch_size == 1 else f"one by one, batch {case.batch_size}"
-    off = [f"{value:+.0f} us | {allowed:.0f} us" for value, allowed in zip((mean_off_us, p99_off_us), allowed_us, strict=True)]
-    cells = (
-        f"`{case.law}`",
-        load,
-        f"{mean_us / 1e3:.3f} ms",
-        off[0],
-        f"{p99_us / 1e3:.3f} ms",
-        off[1],
-        f"{typical_us:+.0f} us",
-        "yes" if is_kept else "no",
-    )
-    return f"| {' | '.join(cells)} |", is_kept
+    is_precise = abs(mean_error_us) <= allowed_us[0] and abs(p99_error_us) <= allowed_us[1]
+    load = f"{case.rate_per_s:g}/s" if case.rate_per_s else "sequential" if case.batch_size == 1 else f"sequential, batch {case.batch_size}"
+    errors = [(f"{value:+.0f} us", f"{allowed:.0f} us") for value, allowed in zip((mean_error_us, p99_error_us), allowed_us, strict=True)]
+    cells = (f"{mean_us / 1e3:.3f} ms", *errors[0], f"{p99_us / 1e3:.3f} ms", *errors[1], f"{median_error_us:+.0f} us")
+    return table_row(f"`{case.declaration}`", load, *cells, yes_no(is_precise)), is_precise
 
 
 def main() -> int:
-    """Prints the table; the exit code is 1 where a law is not kept."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    """Prints the table."""
+    parser = option_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="of requests for every law in every round")
-    parser.add_argument("--lead", help="as the law has it, such as 200us (default: what front and kernel take here, measured first)")
+    parser.add_argument("--seconds", type=float, default=5, help="length of the load per queue and round (default %(default)s)")
+    parser.add_argument("--lead", help="the declared lead, such as 200us (default: measured first)")
     parser.add_argument("--realtime", action="store_true", help="run the server's event loop at real-time priority")
-    parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        sys.exit("this measures with a client that never sleeps: it needs two CPUs, one for the server and one for itself")
-    load = os.getloadavg()[0]
-    lead = options.lead
+        sys.exit("synthetic_precision needs two CPUs: one for the server, one for the client, which never sleeps")
+    machine, lead = describe_machine(), options.lead
     if lead is None:
-        declared_us, measured_us = measure(UNLED, options.seconds, cpus, realtime=options.realtime)
+        declared_us, measured_us = measure(WITHOUT_LEAD, options.seconds, cpus, realtime=options.realtime)
         lead = f"{max(0.0, float(np.median(measured_us - declared_us))):.0f}us"
-    print(f"lead {lead}")
     lines = [
-        "| law | requests | declared mean | off by | allowed | declared p99 | off by | allowed | median request off by | kept |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---|",
-    ]
+        "# Precision of the model `synthetic`",
+        "",
+        (f"Measured − declared for a client over HTTP; medians of {options.rounds} rounds of {options.seconds:g} s. The server has one CPU"
+        f"{' at real-time priority' if options.realtime else ''}, the client another. {machine}"),
+        (f"The lead is {lead}, {'as given' if options.lead else 'the median error without one'}. Sequential requests: service time; "
+        "Poisson arrivals at a rate: response time."),
+        "Allowed: mean within 1 % + 100 us, p99 within 1 % + 500 us.",
+        "",
+        *table_head("declaration", "requests", ">declared mean", ">error", ">allowed", ">declared p99", ">error", ">allowed",
+                    ">median error per request", "within the limits"),
+    ]  # fmt: skip
     print("\n".join(lines))
-    is_kept = True
+    all_precise = True
     for case in CASES:
-        line, is_case_kept = row(
-            case._replace(law=f"{case.law},lead={lead}"), options.rounds, options.seconds, cpus, realtime=options.realtime
-        )
+        with_lead = case._replace(declaration=f"{case.declaration},lead={lead}")
+        line, is_precise = row(with_lead, options.rounds, options.seconds, cpus, realtime=options.realtime)
         print(line, flush=True)
         lines.append(line)
-        is_kept = is_kept and is_case_kept
-    if options.out:
-        setting = (
-            f"Measured − declared as a client over HTTP sees it; medians over {options.rounds} rounds of {options.seconds:g} s. "
-            f"{len(cpus)} CPUs, the server on one{' at real-time priority' if options.realtime else ''}, the client on another; load average {load:.1f} at the begin. "
-            f"The lead is {'as given' if options.lead else f'what a law without one was off by in the median, {lead}'}. One by one it is the "
-            "service time, at a rate (Poisson arrivals) the response time. Allowed: mean within 1 % + 100 us, p99 within 1 % + 500 us."
-        )
-        head = ["# How well the model `synthetic` keeps to its law", "", setting, ""]
-        options.out.write_text("\n".join([*head, *lines, ""]), encoding="utf-8")
-    return 0 if is_kept else 1
+        all_precise = all_precise and is_precise
+    write_report(options.out, lines)
+    return 0 if all_precise else 1
 
 
 if __name__ == "__main__":

@@ -1,20 +1,17 @@
-"""What telemetry costs: CPU time of the sampling, and what it does to the p99 of a run of which the law is known.
+"""The cost of telemetry: CPU time of sampling, and its effect on the p99 of a run with a known distribution.
 
     python -m benchmarks.telemetry_cost [--rounds 6] [--seconds 20] [--rate 20] [--out reports/telemetry-cost.md]
 
-The GPUs are those of the fake library in tests/telemetry/fake_nvml, whose calls are nearly free (but for PCIe throughput,
-which blocks for 20 ms a call): what a real driver's calls take comes on top. First the CPU time of the process that
-samples, with two GPUs at 20 samples a second, alone and with all that a run samples besides; wanted: under 1 % of a core.
+The GPUs are those of the fake library in tests/telemetry/fake_nvml, whose calls are nearly free, except for PCIe throughput,
+which blocks for 20 ms per call: the calls of a real driver come on top. First, the CPU time of the sampler process, with two GPUs
+at 20 samples per second, alone and with everything else that a run samples. Required: below 1 % of a core.
 
-Then `perfkit run` in alternation: without that process, with it but without GPUs, with it and two GPUs. The bundled
-server's `synthetic` answers as a declared queue does, with the same arrivals and services in all of a round; `simple` has
-nothing to wait for, and shows the least. Wanted: the median p99 with telemetry differs from that without by less than the
-95 % interval that perfkit gives for the p99 is wide. The exit code is 1 where a figure is not reached.
+Then `perfkit run` without telemetry, with telemetry but no GPUs, and with two GPUs, in turn. The bundled server's `synthetic`
+answers as a declared queue, with the same arrivals and service times within a round; `simple` has no queue, so it shows the
+smallest effects. Required: telemetry changes the median p99 by less than the width of the 95 % interval that perfkit gives for
+the p99. The exit code is 1 if a requirement is missed.
 """
 
-import argparse
-import contextlib
-import json
 import os
 import pathlib
 import statistics
@@ -22,22 +19,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import psutil
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # the tree that this file is in, installed or not
+from benchmarks.processes import ROOT, run_perfkit, running_server
+from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
 from perfkit.process.messages import load_message, message_bytes
 from perfkit.target.address import Address
 from perfkit.telemetry.messages import FollowWorkers, GpuConfig, StatisticsConfig, TelemetryConfig, WindowRequest
 from tests.telemetry.fake_nvml.library import compile_into
 
-ROOT = pathlib.Path(__file__).parents[1]
 ALLOWED_CPU_SHARE = 0.01
 _GPU = "gpu\nname Fake GPU\npower_mw sine 200000 80000 7\nutilization sine 60 40 3\nmemory_used sine 1000000000 500000000 5\nsm_clock sine 1400 100 2\n"
 SCRIPT = "pcie_blocks_s 0.02\n" + 2 * (_GPU + "temperature 60\nprocess 1 1000000\npcie_sent_kb_per_s 100\n")
-WITHOUT, NO_GPUS, WITH = "no telemetry", "without GPUs", "two GPUs"
+WITHOUT, NO_GPUS, WITH_GPUS = "no telemetry", "telemetry without GPUs", "telemetry with two GPUs"
 
 
 class Load(NamedTuple):
@@ -46,25 +43,25 @@ class Load(NamedTuple):
     title: str
     model: str
     rate: int
-    law: str = ""
+    declaration: str = ""
 
 
 LOADS = (
-    Load("`synthetic`, exponential services of 5 ms, Poisson arrivals at 100/s", "synthetic", 100, "service=exponential:5ms,seed={seed}"),
+    Load("`synthetic`, exponential service of 5 ms, Poisson arrivals at 100/s", "synthetic", 100, "service=exponential:5ms,seed={seed}"),
     Load("`simple`, Poisson arrivals at 500/s", "simple", 500),
 )
 
 
 class Percentile(NamedTuple):
-    """A p99 of one run with its interval, in microseconds."""
+    """The p99 of one run with its interval, in microseconds."""
 
     value: float
     low: float
     high: float
 
 
-class Machine:
-    """Where things run: with the fake library, or with one that cannot be loaded and hides a real one."""
+class FakeGpuEnvironment:
+    """Environments for child processes: with the fake library, or with one that cannot be loaded and hides a real one."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._script, self._libraries = folder / "script.txt", {True: folder / "fake", False: folder / "none"}
@@ -74,29 +71,16 @@ class Machine:
         (self._libraries[False] / "libnvidia-ml.so.1").touch()
         self._script.write_text(SCRIPT, encoding="ascii")
 
-    def environment(self, *, has_gpus: bool) -> Mapping[str, str]:
-        """Of a process on it."""
-        paths = {"LD_LIBRARY_PATH": str(self._libraries[has_gpus]), "FAKE_NVML_SCRIPT": str(self._script), "PYTHONPATH": str(ROOT)}
+    def variables(self, *, has_gpus: bool) -> Mapping[str, str]:
+        """The environment variables of a child process."""
+        paths = {"LD_LIBRARY_PATH": str(self._libraries[has_gpus]), "FAKE_NVML_SCRIPT": str(self._script)}
         return {**os.environ, **paths}
 
 
-@contextlib.contextmanager
-def serving(model: str, law: str) -> Iterator[int]:
-    """The HTTP port of the bundled server, for the length of the block."""
-    command = [sys.executable, "-m", "server_stub", "--http-port=0", "--grpc-port=0", "--exit-with-stdin", f"--model={model}"]
-    command += [f"--synthetic={law}"] if law else []
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=ROOT) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        yield int(json.loads(server.stdout.readline())["http_port"])
-        server.stdin.close()
-
-
-def cpu_share(machine: Machine, config: TelemetryConfig, seconds: float, *, has_gpus: bool) -> float:
-    """The share of a core that the sampling process takes, from its start on and with one window at the end."""
+def cpu_share(environment: Mapping[str, str], config: TelemetryConfig, seconds: float) -> float:
+    """The share of a core that the sampler process takes after its start, with one window at the end."""
     command, pipe = [sys.executable, "-m", "perfkit.telemetry.sampler_process"], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, env=machine.environment(has_gpus=has_gpus)) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, cwd=ROOT, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         for message in (config, FollowWorkers((os.getpid(),))):
@@ -114,101 +98,106 @@ def cpu_share(machine: Machine, config: TelemetryConfig, seconds: float, *, has_
     return max(after.user + after.system - before.user - before.system, 0.0) * 1e9 / (after_ns - before_ns)
 
 
-def cpu_table(machine: Machine, rate: float, seconds: float) -> tuple[list[str], bool]:
-    """The CPU share of what is sampled, and whether it is as wanted."""
-    with serving("simple", "") as port:
-        address = Address("http", "127.0.0.1", port)
+def cpu_table(environment: FakeGpuEnvironment, rate: float, seconds: float) -> tuple[list[str], bool]:
+    """The CPU share by what is sampled, and whether it meets the requirement."""
+    with running_server("--model=simple") as server:
+        address = Address("http", "127.0.0.1", server.http_port)
         gpus, counts = GpuConfig(rate, 0, (address,)), StatisticsConfig(address, "simple", "", 10**9)
-        rows = {
-            "the generator's own machine alone": (TelemetryConfig(), False),
-            f"and two GPUs, {rate:g} times a second": (TelemetryConfig(gpus=gpus), True),
+        configs = {
+            "the load generator's machine": (TelemetryConfig(), False),
+            f"and two GPUs, {rate:g} times per second": (TelemetryConfig(gpus=gpus), True),
             "and the server's statistics": (TelemetryConfig(gpus=gpus, statistics=counts), True),
         }
-        shares = {name: cpu_share(machine, config, seconds, has_gpus=has_gpus) for name, (config, has_gpus) in rows.items()}
+        shares = {
+            name: cpu_share(environment.variables(has_gpus=has_gpus), config, seconds) for name, (config, has_gpus) in configs.items()
+        }
     alone, with_gpus, whole = shares.values()
-    lines = ["| sampled | CPU, share of a core |", "|---|---:|", *(f"| {name} | {share:.2%} |" for name, share in shares.items()), ""]
-    of_gpus = max(with_gpus - alone, 0.0)
-    is_cheap = of_gpus < ALLOWED_CPU_SHARE
-    lines.append(
-        f"Two GPUs under {ALLOWED_CPU_SHARE:.0%} of a core: {'yes' if is_cheap else 'no'}, {of_gpus:.2%}; everything: {whole:.2%}."
-    )
-    return [*lines, ""], is_cheap
+    gpu_share = max(with_gpus - alone, 0.0)
+    is_met = gpu_share < ALLOWED_CPU_SHARE
+    return [
+        *table_head("sampled", ">CPU, share of a core"),
+        *(table_row(name, f"{share:.2%}") for name, share in shares.items()),
+        "",
+        f"Two GPUs below {ALLOWED_CPU_SHARE:.0%} of a core: {yes_no(is_met)}, {gpu_share:.2%}; everything: {whole:.2%}.",
+        "",
+    ], is_met
 
 
-def run(machine: Machine, load: Load, kind: str, seed: int, seconds: float) -> Percentile:
-    """One `perfkit run`, with a server of its own."""
-    with serving(load.model, load.law.format(seed=seed)) as port, tempfile.TemporaryDirectory() as folder:
+def run(environment: FakeGpuEnvironment, load: Load, kind: str, seed: int, seconds: float) -> Percentile:
+    """The p99 of one `perfkit run` on a server of its own."""
+    declaration = (f"--synthetic={load.declaration.format(seed=seed)}",) if load.declaration else ()
+    with running_server(f"--model={load.model}", *declaration) as server:
+        workload: dict[str, Any] = {"seed": seed}
+        if load.model == "synthetic":
+            workload["inputs"] = {"INPUT0": {"generate": "ones", "shape": [4]}}
         scenario = {
-            "target": {"url": f"http://127.0.0.1:{port}", "model": load.model},
-            "workload": {"seed": seed},
+            "target": {"url": server.url(), "model": load.model},
+            "workload": workload,
             "load": {"open": {"rate": load.rate, "arrivals": "poisson"}},
             "measure": {"warmup": "2s", "duration": f"{seconds}s", "repetitions": 1, "workers": 1},
             "telemetry": kind != WITHOUT,
         }
-        if load.model == "synthetic":
-            scenario["workload"]["inputs"] = {"INPUT0": {"generate": "ones", "shape": [4]}}  # type: ignore[index]
-        file = pathlib.Path(folder, "scenario.yaml")
-        file.write_text(json.dumps(scenario), encoding="utf-8")  # JSON is YAML
-        command = [sys.executable, "-m", "perfkit", "run", str(file), "--quiet", "--out", f"{folder}/out"]
-        environment = machine.environment(has_gpus=kind == WITH)
-        subprocess.run(command, check=False, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)  # an invalid point has figures, too
-        (point,) = json.loads(pathlib.Path(folder, "out", "result.json").read_text(encoding="utf-8"))["points"]
-    assert bool(point["gpus"]) == (kind == WITH)
+        point = run_perfkit(scenario, environment=environment.variables(has_gpus=kind == WITH_GPUS)).point
+    assert bool(point["gpus"]) == (kind == WITH_GPUS)
     value = point["response_time_ns"]["p99"]
     if value is None or "p99" not in point["intervals"]:
-        sys.exit(f"telemetry_cost: {point['requests']['ok']} requests are too few for a p99: give more --seconds")
+        sys.exit(f"telemetry_cost: {point['requests']['ok']} requests are too few for a p99; give more --seconds")
     low, high = point["intervals"]["p99"]
     return Percentile(value / 1e3, low / 1e3, (high or value) / 1e3)
 
 
-def percentile_table(machine: Machine, load: Load, rounds: int, seconds: float) -> tuple[list[str], bool]:
-    """The p99 in each round, and whether telemetry moves it by less than its interval is wide."""
-    found: dict[str, list[Percentile]] = {WITHOUT: [], NO_GPUS: [], WITH: []}
-    lines = [f"{load.title}:", "", f"| round | {' | '.join(f'p99, {kind}' for kind in found)} |", f"|---:{'|---:' * len(found)}|"]
+def percentile_table(environment: FakeGpuEnvironment, load: Load, rounds: int, seconds: float) -> tuple[list[str], bool]:
+    """The p99 in each round, and whether telemetry changes it by less than the width of its interval."""
+    p99s: dict[str, list[Percentile]] = {WITHOUT: [], NO_GPUS: [], WITH_GPUS: []}
+    lines = [f"{load.title}:", "", *table_head(">round", *(f">p99, {kind}" for kind in p99s))]
+    print("\n".join(lines))
     for number in range(rounds):
-        order = list(found) if number % 2 == 0 else list(found)[::-1]
-        for kind in order:
-            found[kind].append(run(machine, load, kind, number, seconds))
-        cells = (found[kind][-1] for kind in found)
-        lines.append(f"| {number + 1} | {' | '.join(f'{one.value:,.0f} us ({one.low:,.0f} to {one.high:,.0f})' for one in cells)} |")
+        for kind in list(p99s) if number % 2 == 0 else list(p99s)[::-1]:
+            p99s[kind].append(run(environment, load, kind, number, seconds))
+        latest = (values[-1] for values in p99s.values())
+        lines.append(table_row(number + 1, *(f"{p99.value:,.0f} us ({p99.low:,.0f} to {p99.high:,.0f})" for p99 in latest)))
         print(lines[-1], flush=True)
-    middle = {kind: statistics.median(one.value for one in some) for kind, some in found.items()}
-    width = statistics.fmean(one.high - one.low for some in found.values() for one in some)
-    moved = {kind: middle[kind] - middle[WITHOUT] for kind in (NO_GPUS, WITH)}
-    lines += [f"| median | {' | '.join(f'{p99:,.0f} us' for p99 in middle.values())} |", ""]
-    is_still = all(abs(by) < width for by in moved.values())
-    changes = ", ".join(f"{by:+,.0f} us {kind}" for kind, by in moved.items())
-    lines.append(f"Moved by less than the interval, {width:,.0f} us wide in the mean: {'yes' if is_still else 'no'}, {changes}.")
-    return [*lines, ""], is_still
+    medians = {kind: statistics.median(p99.value for p99 in values) for kind, values in p99s.items()}
+    width = statistics.fmean(p99.high - p99.low for values in p99s.values() for p99 in values)
+    changes = {kind: medians[kind] - medians[WITHOUT] for kind in (NO_GPUS, WITH_GPUS)}
+    is_met = all(abs(change) < width for change in changes.values())
+    texts = ", ".join(f"{change:+,.0f} us {kind}" for kind, change in changes.items())
+    summary = [
+        table_row("median", *(f"{median:,.0f} us" for median in medians.values())),
+        "",
+        f"Changed by less than the mean width of the intervals, {width:,.0f} us: {yes_no(is_met)}, {texts}.",
+        "",
+    ]
+    print("\n".join(summary))
+    return lines + summary, is_met
 
 
 def main() -> int:
-    """Prints the tables; 1 where a figure is not reached."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    """Prints the tables; the exit code is 1 if a requirement is missed."""
+    parser = option_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--rate", type=float, default=20)
-    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--seconds", type=float, default=20, help="length of each measurement (default %(default)s)")
+    parser.add_argument("--rate", type=float, default=20, help="GPU samples per second (default %(default)s)")
     options = parser.parse_args()
-    load_average = os.getloadavg()[0]
+    setting = f"{describe_machine()} {options.seconds:g} s per measurement, {options.rounds} rounds."
     with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(pathlib.Path(folder))
-        cpu, is_right = cpu_table(machine, options.rate, options.seconds)
-        print("\n".join(cpu), flush=True)
-        tables = list[str]()
+        environment = FakeGpuEnvironment(pathlib.Path(folder))
+        lines, all_met = cpu_table(environment, options.rate, options.seconds)
+        print("\n".join(lines), flush=True)
         for load in LOADS:
-            lines, is_still = percentile_table(machine, load, options.rounds, options.seconds)
-            print("\n".join(lines), flush=True)
-            tables += lines
-            is_right = is_right and is_still
-    if options.out:
-        setting = (
-            f"{os.cpu_count()} CPUs, load average {load_average:.1f} at the begin; {options.seconds:g} s a measurement, {options.rounds} rounds. "
-            "The GPUs are the fake library's, whose calls are nearly free, but for PCIe throughput, which blocks for 20 ms a call: "
-            "this is the cost of perfkit's own part, and a real driver's calls come on top. It has not run on a GPU."
-        )
-        options.out.write_text("\n".join(["# What telemetry costs", "", setting, "", *cpu, *tables]), encoding="utf-8")
-    return 0 if is_right else 1
+            table, is_met = percentile_table(environment, load, options.rounds, options.seconds)
+            lines += table
+            all_met = all_met and is_met
+    head = [
+        "# The cost of telemetry",
+        "",
+        setting,
+        "The GPUs are the fake library's, whose calls are nearly free, except for PCIe throughput, which blocks for 20 ms per call:",
+        "this is the cost of perfkit's own part, without a real driver's calls. It has not run on a GPU.",
+        "",
+    ]
+    write_report(options.out, [*head, *lines])
+    return 0 if all_met else 1
 
 
 if __name__ == "__main__":

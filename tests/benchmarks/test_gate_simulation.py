@@ -1,4 +1,4 @@
-"""The targets of reports/gate-simulation.md, under another seed."""
+"""The targets of reports/gate-simulation.md with another seed."""
 
 import dataclasses
 import math
@@ -6,29 +6,29 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.gate_simulation import FULL, METRICS, QUICK, Case, Noise, most_alarms, run, simulate_pairs
+from benchmarks.gate_simulation import FULL, METRICS, QUICK, Case, Noise, max_alarms, run, simulate_pairs
 from perfkit.stats.paired import rule_for
 
-GATES = 10_000  # with fewer, a rate of 0.6 % is too near to 1 % to be told from it
+GATES = 10_000  # with fewer, a rate of 0.6 % cannot be distinguished from 1 %
 
 
 @pytest.mark.parametrize("case", FULL, ids=lambda case: case.name)
-def test_the_gate_keeps_what_it_promises(case):
+def test_the_gate_meets_its_targets(case):
     outcome = run(case, rule_for(len(METRICS)), GATES, (1, 2))
     assert case.is_met(outcome), outcome
 
 
 @pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
-def test_a_quick_gate_alarms_as_seldom(case):
+def test_a_quick_gate_meets_its_targets(case):
     outcome = run(case, rule_for(len(METRICS), quick=True), GATES, (1, 3))
     assert case.is_met(outcome), outcome
 
 
-def test_the_numbers_of_alarms_that_prove_one_per_cent():
-    assert [most_alarms(gates) for gates in (100, 298, 299, 1000, 10_000)] == [-1, -1, 0, 4, 83]
+def test_the_number_of_alarms_that_proves_a_rate_below_one_per_cent():
+    assert [max_alarms(gates) for gates in (100, 298, 299, 1000, 10_000)] == [-1, -1, 0, 4, 83]
 
 
-def test_unshuffled_noise_is_as_large_as_it_says():
+def test_simulated_noise_has_the_declared_size():
     quiet = Noise(host=0.0, drift=0.0, restart=(0.0,) * 4, contaminated=0.0)
     rng = np.random.default_rng(7)
     assert simulate_pairs(rng, 2, 3, Case("", (1.1,) * 4, quiet)) == pytest.approx(math.log(1.1))

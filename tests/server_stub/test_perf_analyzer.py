@@ -2,7 +2,10 @@
 
 import pytest
 
-from benchmarks.perf_analyzer_on_server import PERF_ANALYZER, STREAM, Case, run
+from benchmarks.peers.install import perf_analyzer_path
+from benchmarks.perf_analyzer_on_server import STREAM, Case, run
+
+PERF_ANALYZER = perf_analyzer_path()
 
 pytestmark = pytest.mark.skipif(
     not PERF_ANALYZER.exists(), reason="perf_analyzer is not installed; benchmarks/peers/install.py installs it"
@@ -12,5 +15,5 @@ CASES = {"http": Case("simple", "http"), "grpc": Case("simple", "grpc"), "stream
 
 @pytest.mark.parametrize("case", CASES)
 def test_P1_perf_analyzer_succeeds_and_prints_its_server_section(server, tmp_path, case):
-    row, is_content = run(PERF_ANALYZER, CASES[case], server.ready, tmp_path / "unused")
-    assert is_content, row
+    row, is_met = run(PERF_ANALYZER, CASES[case], server.ready, tmp_path / "unused")
+    assert is_met, row
