@@ -1,13 +1,12 @@
-"""The conformance checklist of the v2 protocol, as the tests that carry its rows' ids find the bundled server.
+"""Runs the conformance checklist of the v2 protocol against the bundled server, as tests that carry the ids of its rows.
 
     python -m benchmarks.checklist [--out reports/v2-checklist.md]
 
-It runs those tests, which speak through sockets, the standard library, grpcio or tritonclient as released, and writes a row
-for each id: what is asked, what is expected, how many tests hold it, and what came of them. A test belongs to the rows whose
-ids stand in its name or in its parameters' ids, such as `test_H4_...` or `[E2_broken_json]`.
+The tests use sockets, the standard library, grpcio or released versions of tritonclient. The report has a row per id: the request
+and the expected answer, the tests and their result. A test belongs to the rows whose ids are in its name or in the ids of its
+parameters, such as `test_H4_...` or `[E2_broken_json]`. The exit code is 1 if a row failed or has no test.
 """
 
-import argparse
 import collections
 import dataclasses
 import importlib.metadata
@@ -18,9 +17,12 @@ import sys
 
 import pytest
 
-TESTS = pathlib.Path(__file__).parents[1] / "tests" / "server_stub"
+from benchmarks.processes import ROOT
+from benchmarks.report import option_parser, table_head, table_row, write_report
+
+TESTS = ROOT / "tests" / "server_stub"
 _ID = re.compile(r"(?<![A-Za-z0-9])[A-Z]\d{1,2}(?![A-Za-z0-9])")
-# the model is `simple` where none is named
+# the model is `simple` unless the row names another
 ROWS = {
     "H1": "GET health/live: 200, empty",
     "H2": "GET health/ready while a model loads: 400",
@@ -29,7 +31,7 @@ ROWS = {
     "H5": "POST health/live: 405",
     "H6": "GET /v2/nope: 404 Not Found",
     "H7": "GET /v2: name, version, extensions with statistics",
-    "H8": "GET a model: shapes [-1,16], versions are texts",
+    "H8": "GET a model: shapes [-1,16], versions are strings",
     "H9": "GET densenet's metadata: [3,224,224], no -1",
     "H10": "GET config: max_batch_size 8 as a number, data_type TYPE_INT32",
     "H11": "GET densenet's config: format FORMAT_NCHW",
@@ -37,30 +39,30 @@ ROWS = {
     "H13": "GET versions/x: 404",
     "H14": "POST index without a body: 200, an array",
     "I1": "JSON: sums and differences",
-    "I2": "nested JSON data: as flat",
-    "I3": "binary: octet-stream, the header is the JSON part's length",
+    "I2": "nested JSON data: the same as flat data",
+    "I3": "binary: octet-stream, the header gives the length of the JSON part",
     "I4": "one JSON and one binary input: 200",
-    "I5": "one JSON and one binary output: each as asked",
+    "I5": "one JSON and one binary output: each as requested",
     "I6": "binary_data_output without outputs: all binary",
     "I7": "binary_data_output, and a listed output without binary_data: JSON",
-    "I8": "OUTPUT1 alone asked for: OUTPUT1 alone",
-    "I9": 'id "42": echoed; "": left out',
-    "I10": "header 0, densenet: the raw request works, a binary reply",
+    "I8": "only OUTPUT1 requested: only OUTPUT1",
+    "I9": 'id "42": echoed; "": omitted',
+    "I10": "header 0, densenet: the raw request works, with a binary response",
     "I11": "gzip and deflate requests: 200",
-    "I12": "Accept-Encoding gzip: gzip, the header is the unpacked JSON part's length",
+    "I12": "Accept-Encoding gzip: gzip, the header gives the length of the decompressed JSON part",
     "I13": "Content-Encoding br: 501 with Accept-Encoding",
     "I14": "two inferences on one socket: both 200",
     "I15": "binary without Content-Type: 200",
-    "I16": "simple_identity, a NUL and an empty element: back as they went",
+    "I16": "simple_identity, a NUL and an empty element: returned unchanged",
     "I17": "simple_identity [1,0]: binary_data_size 0, no header",
-    "E1": "an unknown model: 404, the exact text",
+    "E1": "an unknown model: 404, the exact message",
     "E2": "broken JSON: 500",
     "E3": "one input missing: 400",
     "E4": "another datatype: 400",
     "E5": "shape [1,15]: 400",
     "E6": "batch 9: 400",
     "E7": "32 bytes for [1,16]: 400, byte size mismatch",
-    "E8": "bytes left over: 400, additional input",
+    "E8": "surplus bytes: 400, additional input",
     "E9": "a header length beyond the body: 400",
     "E10": "an unknown output: 400",
     "E11": "FP16 as JSON: 400",
@@ -68,17 +70,17 @@ ROWS = {
     "E13": "a negative dimension: 500",
     "E14": "the server survives E1 to E13: I1 passes after each",
     "C1": "classification 3, densenet: BYTES [3], descending, with labels",
-    "C2": "classification 1000000: as many as there are",
+    "C2": "classification 1000000: all classes",
     "C3": "batch 2, 2 classes: [2,2]",
     "S1": "statistics after n inferences of batch b: success n, inference_count n·b",
     "S2": "statistics as JSON: eight durations, a count and ns each",
     "S3": "statistics of an unknown model: 400",
-    "S4": "queue.count rises with each request",
-    "S5": "a dynamically batched pair: one execution more",
-    "M1": "/metrics against perf_analyzer's pattern: its four names match (a played NVML stands for the GPU)",
+    "S4": "queue.count increases with each request",
+    "S5": "a dynamically batched pair: one additional execution",
+    "M1": "/metrics against perf_analyzer's pattern: its four names match (a fake NVML library stands for the GPU)",
     "M2": "metrics without a GPU: 200",
     "G1": "ServerLive, ServerReady, Health/Check: true, SERVING",
-    "G2": "ModelInfer, raw: raw outputs, one an output",
+    "G2": "ModelInfer, raw: one raw output each",
     "G3": "typed contents: raw outputs",
     "G4": "both forms: INVALID_ARGUMENT",
     "G5": "an unknown model: NOT_FOUND",
@@ -91,9 +93,9 @@ ROWS = {
     "G12": "repeat_int32 unary: UNIMPLEMENTED; over HTTP 501",
     "Q1": "a sequence without an id, or without a start: 400",
     "Q2": "[0,11,7] from start to end: 1, 11, 7 (dyna: the last one with the id added)",
-    "X1": "shared memory registered, inferred with, told, let go: the results are in the region",
+    "X1": "shared memory registered, used, reported, unregistered: the results are in the region",
     "X2": "registered twice: 400; gRPC ALREADY_EXISTS",
-    "X3": "all unregistered where nothing is, without Content-Length: 200",
+    "X3": "all unregistered while nothing is registered, without Content-Length: 200",
     "X4": "CUDA memory registered without a GPU: 400, GPUs not supported",
     "T1": "POST trace/setting {}: 200",
     "T2": "GET logging: six keys",
@@ -104,7 +106,7 @@ ROWS = {
 
 @dataclasses.dataclass
 class Row:
-    """What came of a row's tests: their names without parameters, and counts of outcomes."""
+    """The tests of a row, without their parameters, their outcomes, and the reasons of skips."""
 
     tests: dict[str, None] = dataclasses.field(default_factory=dict)
     outcomes: "collections.Counter[str]" = dataclasses.field(default_factory=collections.Counter)
@@ -112,7 +114,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """`passed` where all tests passed, and there is one; otherwise what is missing."""
+        """`passed` if there are tests and all passed; otherwise what is missing."""
         if not self.tests:
             return "**missing**: no test"
         if self.outcomes["failed"]:
@@ -123,25 +125,25 @@ class Row:
 
 
 def ids(nodeid: str) -> set[str]:
-    """The rows that a test belongs to."""
-    return {one for one in _ID.findall(nodeid.partition("::")[2].replace("_", " ")) if one in ROWS}
+    """The ids of the rows that a test belongs to."""
+    return ROWS.keys() & set(_ID.findall(nodeid.partition("::")[2].replace("_", " ")))
 
 
 class Recorder:
-    """A pytest plugin: it leaves out tests without rows, and keeps what came of the others."""
+    """A pytest plugin that deselects tests without rows and records the outcomes of the others."""
 
     def __init__(self) -> None:
         self.rows = {name: Row() for name in ROWS}
         self._ended: dict[str, str] = {}
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Pytest's hook."""
+        """Called by pytest."""
         chosen = [item for item in items if ids(item.nodeid)]
         config.hook.pytest_deselected(items=[item for item in items if not ids(item.nodeid)])
         items[:] = chosen
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Pytest's hook, for a test's set-up, its call and its tear-down."""
+        """Called by pytest for a test's set-up, its call and its tear-down."""
         before = self._ended.get(report.nodeid, "passed")
         self._ended[report.nodeid] = before if before != "passed" else report.outcome
         if report.when != "teardown":
@@ -155,43 +157,38 @@ class Recorder:
             self.rows[name].outcomes[self._ended[report.nodeid]] += 1
 
 
-def write(rows: dict[str, Row]) -> str:
-    """The report."""
+def report(rows: dict[str, Row]) -> list[str]:
+    """The report's lines."""
     verdicts = {name: row.verdict for name, row in rows.items()}
     passed = sum(verdict.startswith("passed") for verdict in verdicts.values())
     clients = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("tritonclient", "grpcio"))
-    lines = [
-        "# The v2 conformance checklist on the bundled server",
+    return [
+        "# The v2 conformance checklist for the bundled server",
         "",
-        f"{passed} of {len(rows)} rows passed, in {sum(row.outcomes.total() for row in rows.values())} runs of tests.",
+        f"{passed} of {len(rows)} rows passed in {sum(row.outcomes.total() for row in rows.values())} test runs.",
         f"{clients}, Python {platform.python_version()}.",
-        "Made by `python -m benchmarks.checklist` from a run of the tests that carry the rows' ids.",
+        "`python -m benchmarks.checklist` runs the tests that carry the ids of the rows.",
         "",
         *(f"- {name}: {verdict}" for name, verdict in verdicts.items() if verdict != "passed"),
         "",
-        "| id | asked and expected | tests | runs | came to |",
-        "|---|---|---|---:|---|",
+        *table_head("id", "request and expected answer", "tests", ">runs", "result"),
         *(
-            f"| {name} | {ROWS[name]} | {'<br>'.join(f'`{test}`' for test in row.tests)} | {row.outcomes.total()} | {verdicts[name]} |"
+            table_row(name, ROWS[name], "<br>".join(f"`{test}`" for test in row.tests), row.outcomes.total(), verdicts[name])
             for name, row in rows.items()
         ),
-        "",
     ]
-    return "\n".join(lines)
 
 
 def main() -> int:
-    """Runs the tests and writes the report; the exit code is 1 where a row failed or has no test."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path)
-    options = parser.parse_args()
+    """Runs the tests and writes the report."""
+    options = option_parser(__doc__).parse_args()
     recorder = Recorder()
     code = pytest.main([str(TESTS), "-q", "-p", "no:cacheprovider", "-p", "no:randomly"], plugins=[recorder])
-    text = write(recorder.rows)
-    print(text)
-    if options.out:
-        options.out.write_text(text, encoding="utf-8")
-    return 1 if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) or "**" in text else 0
+    lines = report(recorder.rows)
+    print("\n".join(lines))
+    write_report(options.out, lines)
+    is_bad = any(row.verdict.startswith("**") for row in recorder.rows.values())
+    return 1 if is_bad or code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.slo_search_simulation import Law, figures, measure, search, simulate_noise
+from benchmarks.slo_search_simulation import Queue, figures, measure, search, simulate_noise
 from perfkit.search.decision import NextProbe, Probe, SearchSettings, decide
 
 QUIET = 0.02
@@ -41,7 +41,7 @@ def test_the_search_keeps_its_error_bounds_over_500_curves_with_ten_per_cent_noi
 @pytest.mark.parametrize(("kind", "p99_s"), [("M/M/1", math.log(100) / 0.2), ("M/D/1", 11.356)])
 def test_the_interval_covers_the_true_capacity_of_simulated_queues(kind, p99_s):
     # the long form is benchmarks/slo_search_simulation.py; these seeds are fixed, so that chance has no part in it
-    probe = functools.partial(measure, Law(kind, kind, 0.8, p99_s), requests=12_000)
+    probe = functools.partial(measure, Queue(kind, kind, 0.8, p99_s), requests=12_000)
     found = figures([search(probe, 0.8, seed) for seed in range(20)])
     assert found.coverage >= 0.75
     assert found.probes <= 14
