@@ -272,17 +272,8 @@ class Search(Part):
     """The confidence of the interval if a line was fitted; otherwise the interval lies between a rate that met the SLO and one that missed it."""
     precision: float
     stopped_because: Literal[
-        "precision",
-        "cliff",
-        "non_monotone",
-        "not_confirmed",
-        "never_met",
-        "never_missed",
-        "generator",
-        "max_probes",
-        "budget",
-        "interrupted",
-    ]
+        "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "max_probes", "budget", "interrupted"
+    ]  # fmt: skip
     reason: str
     """The result in one sentence."""
     confirmation: Literal["passed", "not_steady", "too_few_samples", "missed"] | None = None

@@ -11,7 +11,7 @@ import pydantic
 
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.result.atomic_write import write_whole
-from perfkit.result.file import RESULT_FILE, read_result
+from perfkit.result.file import RESULT_FILE, parse_document, read_result
 from perfkit.result.model import Part
 
 SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"
@@ -35,8 +35,6 @@ class SweepDocument(Part):
     schema_version: str = pydantic.Field(default=SCHEMA, alias="schema")
     name: str
     cases: tuple[SweepCase, ...]
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
 def scenario_sha256(document: Mapping[str, Any]) -> str:
@@ -122,12 +120,9 @@ def read_sweep(folder: pathlib.Path) -> SweepDocument:
     file = folder / SWEEP_FILE
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
-        schema = document.get("schema") if isinstance(document, dict) else None
-        if schema != SCHEMA:
-            raise ResultError(f"{file}: this perfkit reads {SCHEMA}, found {schema!r}: a newer perfkit may read it")
-        return SweepDocument.model_validate(document)
     except (OSError, ValueError, RecursionError) as error:
         raise ResultError(f"{file}: cannot be read: {error}") from None
+    return parse_document(file, document, SweepDocument, SCHEMA)
 
 
 def result_folders(path: pathlib.Path) -> list[pathlib.Path]:

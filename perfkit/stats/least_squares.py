@@ -53,14 +53,7 @@ def minimise(model: Model, start: _Numbers) -> Minimum:
         return evaluate(parameters)[1]
 
     parameters, *_ = leastsq(
-        residuals,
-        start.tolist(),
-        (),
-        derivatives,
-        full_output=True,
-        ftol=_TOLERANCE,
-        xtol=_TOLERANCE,
-        gtol=0.0,
-        maxfev=_MAXIMUM_EVALUATIONS,
-    )
+        residuals, start.tolist(), (), derivatives,
+        full_output=True, ftol=_TOLERANCE, xtol=_TOLERANCE, gtol=0.0, maxfev=_MAXIMUM_EVALUATIONS,
+    )  # fmt: skip
     return Minimum(parameters, *model(parameters))

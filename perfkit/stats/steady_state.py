@@ -166,11 +166,8 @@ def judge_steady_state(series_by_name: Mapping[str, Series], confidence: float =
     unknown = [name for name, measured in drifts.items() if not measured.is_steady]
     verdict: Verdict
     if drifting:
-        first = drifts[drifting[0]]
-        verdict, reason = (
-            "not_steady",
-            f"{drifting[0]} drifts by {first.total:+.1%} over the window ({first.low:+.1%} to {first.high:+.1%})",
-        )
+        verdict, first = "not_steady", drifts[drifting[0]]
+        reason = f"{drifting[0]} drifts by {first.total:+.1%} over the window ({first.low:+.1%} to {first.high:+.1%})"
     elif warming:
         verdict, reason = "not_steady", f"the warm-up of {_listed(warming)} takes more than a third of the window"
     elif unknown:

@@ -114,7 +114,7 @@ def fit_usl(
     minimum = _fit(n, x, root, (True, True))
     degrees = n.size - 3
     t = student_t_quantile((1 + confidence) / 2, degrees)
-    spread = _spread(minimum, degrees)
+    spread = np.sqrt(np.maximum(np.diag(minimum.unscaled_covariance), 0) * minimum.sum_of_squares / degrees)  # standard errors
     if minimum.parameters[1] + t * spread[1] < 0:
         return UslRefusal(
             "The universal scalability law is inapplicable: σ is below zero "
@@ -167,12 +167,6 @@ def _fit(n: _Numbers, x: _Numbers, root: _Numbers, free: tuple[bool, bool]) -> M
     parameters = np.zeros(3)
     parameters[columns] = minimum.parameters
     return Minimum(parameters, minimum.residuals, minimum.jacobian)
-
-
-def _spread(minimum: Minimum, degrees: int) -> _Numbers:
-    """Standard errors."""
-    variance = minimum.sum_of_squares / degrees
-    return np.sqrt(np.maximum(np.diag(minimum.unscaled_covariance), 0) * variance)
 
 
 def _peak(n: _Numbers, x: _Numbers, root: _Numbers, minimum: Minimum, t: float, residual_sd: float) -> tuple[UslPeak | None, str]:

@@ -1,15 +1,17 @@
 """The server in a process of its own, once per session, and clients for it."""
 
+import asyncio
 import contextlib
 import dataclasses
 import http.client
+import inspect
 import json
 import os
 import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import tritonclient.grpc
@@ -45,6 +47,14 @@ class StartedServer:
     @property
     def metrics_port(self) -> int:
         return int(self.ready["metrics_port"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """End the server, which must not have failed."""
+        code, _, stderr = self.end()
+        assert error is not None or (code == 0 and "Traceback" not in stderr), stderr
 
     def end(self) -> tuple[int, str, str]:
         """Close its stdin and wait: the exit code, the rest of stdout, and stderr."""
@@ -92,6 +102,15 @@ class Wire:
         self._connection.close()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}))
+    return True
+
+
 @pytest.fixture(scope="session")
 def compiled_nvml(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A fake of NVIDIA's management library, with the GPUs of a script."""
@@ -110,11 +129,8 @@ def start_server(environment: dict[str, str]):
 
 @pytest.fixture(scope="session")
 def server(start_server) -> Iterator[StartedServer]:
-    started = start_server()
-    yield started
-    code, _, stderr = started.end()
-    assert code == 0, stderr
-    assert "Traceback" not in stderr
+    with start_server() as started:
+        yield started
 
 
 @pytest.fixture

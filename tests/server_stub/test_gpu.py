@@ -17,11 +17,8 @@ IMAGES = np.random.default_rng(3).random((2, 3, 224, 224), dtype=np.float32)
 def servers(start_server):
     """One server on each device."""
     models = ("--model", "simple", "simple_dyna_sequence", "identity_bf16", "densenet_onnx", "densenet_batch", "--allow-client-shm")
-    started = {device: start_server("--device", device, *models) for device in ("cpu", "cuda")}
-    yield started
-    for server in started.values():
-        code, _, stderr = server.end()
-        assert code == 0, stderr
+    with start_server("--device", "cpu", *models) as on_cpu, start_server("--device", "cuda", *models) as on_gpu:
+        yield {"cpu": on_cpu, "cuda": on_gpu}
 
 
 def infer(server, library, model, arrays):

@@ -130,17 +130,6 @@ def test_I17_an_empty_tensor_has_no_binary_part(wire):
     assert answer.json["outputs"] == [{"name": "OUTPUT0", "datatype": "BYTES", "shape": [1, 0], "parameters": {"binary_data_size": 0}}]
 
 
-def test_C1_densenet_returns_its_top_five_classes(flavour):
-    image = np.random.Generator(np.random.Philox(2)).random((3, 224, 224), np.float32)
-    asked = flavour.library.InferRequestedOutput("fc6_1", class_count=5)
-    classes = flavour.call("infer", "densenet_onnx", [flavour.input("data_0", image, "FP32")], outputs=[asked]).as_numpy("fc6_1")
-    parsed_classes = [text.decode().split(":") for text in classes]
-    values = [float(value) for value, _, _ in parsed_classes]
-    assert len(parsed_classes) == 5
-    assert values == sorted(values, reverse=True)
-    assert all(label == f"CLASS {index}" for _, index, label in parsed_classes)
-
-
 def test_the_curl_example_on_simple(server):
     """JSON sent as `curl -d` does, with curl's content type for forms."""
     numbers = list(range(1, 17))

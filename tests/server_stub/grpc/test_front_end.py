@@ -5,8 +5,6 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-import tritonclient.grpc
-from tritonclient.grpc import InferInput, InferRequestedOutput
 from tritonclient.grpc import service_pb2 as triton
 
 FIRST, SECOND = np.arange(16, dtype=np.int32), np.full(16, 10, np.int32)
@@ -131,18 +129,3 @@ def test_the_config_of_densenet(triton_grpc):
     assert (config.name, config.platform, config.max_batch_size) == ("densenet_onnx", "onnxruntime_onnx", 0)
     assert (given.name, list(given.dims), list(given.reshape.shape)) == ("data_0", [3, 224, 224], [1, 3, 224, 224])
     assert (given.format, given.data_type) == (2, 11)  # FORMAT_NCHW, TYPE_FP32 in Triton's model_config.proto
-
-
-def test_tritonclient_gets_sums_and_differences(triton_grpc):
-    inputs = [InferInput("INPUT0", [1, 16], "INT32"), InferInput("INPUT1", [1, 16], "INT32")]
-    inputs[0].set_data_from_numpy(FIRST[None])
-    inputs[1].set_data_from_numpy(SECOND[None])
-    result = triton_grpc.infer("simple", inputs, outputs=[InferRequestedOutput("OUTPUT1")], request_id="7")
-    assert result.get_response().id == "7"
-    assert result.as_numpy("OUTPUT0") is None
-    np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), (FIRST - SECOND)[None])
-
-
-def test_tritonclient_reports_the_error(triton_grpc):
-    with pytest.raises(tritonclient.grpc.InferenceServerException, match="Request for unknown model: 'nope' is not found"):
-        triton_grpc.infer("nope", [])

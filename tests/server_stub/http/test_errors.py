@@ -43,12 +43,7 @@ REFUSALS = {
         404,
         "Unable to find shared memory region: 'r'",
     ),
-    "E12_data_and_a_region": (
-        request(tensor(parameters={"shared_memory_region": "r"})),
-        b"",
-        400,
-        "But set 'data' 'shared_memory_region'",
-    ),
+    "E12_data_and_a_region": (request(tensor(parameters={"shared_memory_region": "r"})), b"", 400, "But set 'data' 'shared_memory_region'"),
     "E4_another_datatype": (
         request(tensor(datatype="FP32")),
         b"",

@@ -205,113 +205,91 @@ def asked(body):
     return START + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-def test_a_pipelining_client_is_not_read_from_until_its_request_is_answered():
-    async def main():
-        harness = Harness()
-        harness.connection.receive(asked(b"a"))
-        await until(lambda: harness.asked == [b"a"])
-        assert harness.transport.reads
-        harness.connection.receive(asked(b"b"))
-        assert not harness.transport.reads
-        harness.released.release()
-        await until(lambda: harness.asked == [b"a", b"b"])
-        assert harness.transport.reads
-        harness.released.release()
-        await until(lambda: harness.transport.written == written(b"a", b"b"))
-        harness.connection.close()
-
-    asyncio.run(main())
+async def test_a_pipelining_client_is_not_read_from_until_its_request_is_answered():
+    harness = Harness()
+    harness.connection.receive(asked(b"a"))
+    await until(lambda: harness.asked == [b"a"])
+    assert harness.transport.reads
+    harness.connection.receive(asked(b"b"))
+    assert not harness.transport.reads
+    harness.released.release()
+    await until(lambda: harness.asked == [b"a", b"b"])
+    assert harness.transport.reads
+    harness.released.release()
+    await until(lambda: harness.transport.written == written(b"a", b"b"))
+    harness.connection.close()
 
 
-def test_a_client_that_does_not_read_is_not_read_from():
-    async def main():
-        harness = Harness()
-        harness.connection.pause()
-        harness.connection.receive(asked(b"a"))
-        assert not harness.transport.reads
-        harness.connection.resume()
-        await until(lambda: harness.asked == [b"a"])
-        assert harness.transport.reads
-        harness.connection.close()
-
-    asyncio.run(main())
+async def test_a_client_that_does_not_read_is_not_read_from():
+    harness = Harness()
+    harness.connection.pause()
+    harness.connection.receive(asked(b"a"))
+    assert not harness.transport.reads
+    harness.connection.resume()
+    await until(lambda: harness.asked == [b"a"])
+    assert harness.transport.reads
+    harness.connection.close()
 
 
-def test_any_other_request_is_handed_over_whole_after_earlier_ones_are_answered():
-    async def main():
-        harness = Harness()
-        harness.connection.receive(asked(b"a"))
-        harness.connection.receive(b"GET / ")
-        await until(lambda: harness.asked == [b"a"])
-        assert harness.handed_over == []
-        harness.released.release()
-        await until(lambda: harness.handed_over == [b"GET / "])
-        assert harness.transport.written == written(b"a")
-
-    asyncio.run(main())
+async def test_any_other_request_is_handed_over_whole_after_earlier_ones_are_answered():
+    harness = Harness()
+    harness.connection.receive(asked(b"a"))
+    harness.connection.receive(b"GET / ")
+    await until(lambda: harness.asked == [b"a"])
+    assert harness.handed_over == []
+    harness.released.release()
+    await until(lambda: harness.handed_over == [b"GET / "])
+    assert harness.transport.written == written(b"a")
 
 
-def test_the_body_timeout_starts_with_the_head():
-    async def main():
-        harness = Harness(body_timeout_s=0.01)
-        harness.connection.receive(asked(b"abc")[:-1])
-        await until(lambda: not harness.transport.is_open)
-        assert harness.transport.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert (
-            json.loads(harness.transport.written.partition(b"\r\n\r\n")[2])["error"]
-            == "the body of the request did not arrive within 0.01 s"
-        )
-        harness.connection.close()
-
-    asyncio.run(main())
+async def test_the_body_timeout_starts_with_the_head():
+    harness = Harness(body_timeout_s=0.01)
+    harness.connection.receive(asked(b"abc")[:-1])
+    await until(lambda: not harness.transport.is_open)
+    assert harness.transport.written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert (
+        json.loads(harness.transport.written.partition(b"\r\n\r\n")[2])["error"] == "the body of the request did not arrive within 0.01 s"
+    )
+    harness.connection.close()
 
 
 @pytest.mark.parametrize("limit", ["head_timeout_s", "idle_timeout_s"])
-def test_an_idle_connection_is_closed(limit):
-    async def main():
-        harness = Harness(**{limit: 0.01})
-        await until(lambda: not harness.transport.is_open)
-        harness.connection.close()
-
-    asyncio.run(main())
+async def test_an_idle_connection_is_closed(limit):
+    harness = Harness(**{limit: 0.01})
+    await until(lambda: not harness.transport.is_open)
+    harness.connection.close()
 
 
-def test_a_connection_with_a_request_in_flight_is_not_idle(monkeypatch):
-    async def main():
-        loop, passed_s = asyncio.get_running_loop(), 0
-        time_s = loop.time
-        monkeypatch.setattr(loop, "time", lambda: time_s() + passed_s)
-        harness = Harness(idle_timeout_s=60)
-        harness.connection.receive(asked(b"a"))
-        passed_s += 3600
-        await passes(9)
-        assert harness.transport.is_open
-        harness.released.release()
-        await until(lambda: harness.transport.written == written(b"a"))
-        assert harness.transport.is_open
-        passed_s += 3600
-        await until(lambda: not harness.transport.is_open)
-        harness.connection.close()
-
-    asyncio.run(main())
+async def test_a_connection_with_a_request_in_flight_is_not_idle(monkeypatch):
+    loop, passed_s = asyncio.get_running_loop(), 0
+    time_s = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time_s() + passed_s)
+    harness = Harness(idle_timeout_s=60)
+    harness.connection.receive(asked(b"a"))
+    passed_s += 3600
+    await passes(9)
+    assert harness.transport.is_open
+    harness.released.release()
+    await until(lambda: harness.transport.written == written(b"a"))
+    assert harness.transport.is_open
+    passed_s += 3600
+    await until(lambda: not harness.transport.is_open)
+    harness.connection.close()
 
 
 @pytest.mark.parametrize("part", [asked(b"a"), asked(b"a")[:-1]])
-def test_stopping_waits_for_the_request_that_has_begun(part):
-    async def main():
-        harness = Harness()
-        harness.connection.receive(part)
-        ending = asyncio.ensure_future(harness.connection.stop())
-        await passes(1)
-        harness.connection.receive(asked(b"a")[len(part) :])
-        await until(lambda: harness.asked == [b"a"])
-        assert harness.transport.is_open
-        harness.released.release()
-        await ending
-        assert (harness.transport.written, harness.transport.is_open) == (written(b"a"), False)
-        idle = Harness()
-        await idle.connection.stop()
-        assert not idle.transport.is_open
-        idle.connection.close()
-
-    asyncio.run(main())
+async def test_stopping_waits_for_the_request_that_has_begun(part):
+    harness = Harness()
+    harness.connection.receive(part)
+    ending = asyncio.ensure_future(harness.connection.stop())
+    await passes(1)
+    harness.connection.receive(asked(b"a")[len(part) :])
+    await until(lambda: harness.asked == [b"a"])
+    assert harness.transport.is_open
+    harness.released.release()
+    await ending
+    assert (harness.transport.written, harness.transport.is_open) == (written(b"a"), False)
+    idle = Harness()
+    await idle.connection.stop()
+    assert not idle.transport.is_open
+    idle.connection.close()

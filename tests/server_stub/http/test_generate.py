@@ -25,11 +25,7 @@ def events(answer):
 
 
 GENERATED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "vectors": (
-        "simple",
-        {"INPUT0": VALUES, "INPUT1": VALUES},
-        {"OUTPUT0": [2 * value for value in VALUES], "OUTPUT1": [0] * 16},
-    ),
+    "vectors": ("simple", {"INPUT0": VALUES, "INPUT1": VALUES}, {"OUTPUT0": [2 * value for value in VALUES], "OUTPUT1": [0] * 16}),
     "a scalar": ("identity_int64", {"INPUT0": 5}, {"OUTPUT0": 5}),
     "a text": ("simple_identity", {"INPUT0": "hi"}, {"OUTPUT0": "hi"}),
     "texts and an id": ("identity_bytes", {"INPUT0": ["hi", "ho"], "id": "42"}, {"OUTPUT0": ["hi", "ho"], "id": "42"}),

@@ -7,7 +7,6 @@ import zlib
 
 import numpy as np
 import pytest
-import tritonclient.http
 from tritonclient.http import InferInput, InferRequestedOutput
 
 from perfkit.errors import ProtocolError
@@ -279,16 +278,3 @@ def test_tritonclient_gets_sums_and_differences(triton_http, binary):
     np.testing.assert_array_equal(result.as_numpy("OUTPUT1"), first - second)
     unasked = triton_http.infer("simple", inputs)
     np.testing.assert_array_equal(unasked.as_numpy("OUTPUT1"), first - second)
-
-
-def test_tritonclient_gets_gzip_requests_answered(triton_http):
-    inputs = [InferInput(name, [1, 16], "INT32") for name in ("INPUT0", "INPUT1")]
-    for one in inputs:
-        one.set_data_from_numpy(np.ones((1, 16), np.int32))
-    result = triton_http.infer("simple", inputs, request_compression_algorithm="gzip")
-    assert result.as_numpy("OUTPUT0").tolist() == [[2] * 16]
-
-
-def test_tritonclient_reports_the_error(triton_http):
-    with pytest.raises(tritonclient.http.InferenceServerException, match="Request for unknown model: 'nope' is not found"):
-        triton_http.infer("nope", [])

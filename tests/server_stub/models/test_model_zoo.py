@@ -51,10 +51,8 @@ def repository(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def zoo(start_server, repository):
-    started = start_server("--model-repository", str(repository), "--threads", "1", "--device", "cpu")
-    yield started
-    code, _, stderr = started.end()
-    assert code == 0, stderr
+    with start_server("--model-repository", str(repository), "--threads", "1", "--device", "cpu") as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -59,154 +59,127 @@ async def send(instances, scheduler, name, **parameters):
     return task
 
 
-def test_each_idle_instance_takes_one_request_and_the_others_wait():
-    async def main():
-        instances = ManualInstances(count=2)
-        scheduler = instances.scheduler(FifoQueue())
-        tasks = [await send(instances, scheduler, name) for name in "abcd"]
-        assert (instances.log, scheduler.pending) == (["a", "b"], 2)
-        instances.now_ns = 10
+async def test_each_idle_instance_takes_one_request_and_the_others_wait():
+    instances = ManualInstances(count=2)
+    scheduler = instances.scheduler(FifoQueue())
+    tasks = [await send(instances, scheduler, name) for name in "abcd"]
+    assert (instances.log, scheduler.pending) == (["a", "b"], 2)
+    instances.now_ns = 10
+    instances.finish()
+    assert (instances.log, scheduler.pending) == (["a", "b", "c"], 1)
+    while instances.running:
         instances.finish()
-        assert (instances.log, scheduler.pending) == (["a", "b", "c"], 1)
-        while instances.running:
-            instances.finish()
-        assert [(await task).id for task in tasks] == list("abcd")
-        # a and b started at once; c and d waited 10 ns each
-        assert instances.counts() == ({"success": (4, 40), "queue": (4, 20), "compute_input": (4, 0), "compute_infer": (4, 20), "compute_output": (4, 0)}, 4, 4)  # fmt: skip
-
-    asyncio.run(main())
+    assert [(await task).id for task in tasks] == list("abcd")
+    # a and b started at once; c and d waited 10 ns each
+    assert instances.counts() == ({"success": (4, 40), "queue": (4, 20), "compute_input": (4, 0), "compute_infer": (4, 20), "compute_output": (4, 0)}, 4, 4)  # fmt: skip
 
 
-def test_prefetched_requests_are_still_pending():
-    async def main():
-        instances = ManualInstances(count=1, prefetch_count=1)
-        scheduler = instances.scheduler(FifoQueue())
-        for name in "abc":
-            await send(instances, scheduler, name)
-        assert (instances.log, scheduler.pending) == (["a", "b"], 2)
-        instances.finish()
-        instances.finish()
-        instances.finish()
-        assert (instances.log, scheduler.pending) == (["a", "b", "c"], 0)
-
-    asyncio.run(main())
+async def test_prefetched_requests_are_still_pending():
+    instances = ManualInstances(count=1, prefetch_count=1)
+    scheduler = instances.scheduler(FifoQueue())
+    for name in "abc":
+        await send(instances, scheduler, name)
+    assert (instances.log, scheduler.pending) == (["a", "b"], 2)
+    instances.finish()
+    instances.finish()
+    instances.finish()
+    assert (instances.log, scheduler.pending) == (["a", "b", "c"], 0)
 
 
-def test_requests_that_arrive_while_an_instance_is_busy_become_one_batch():
-    async def main():
-        instances = ManualInstances()
-        scheduler = instances.scheduler(BatchingQueue(BatchingPolicy(), 8))
-        tasks = [await send(instances, scheduler, name) for name in "abc"]
-        instances.now_ns = 100
-        instances.finish()
-        instances.now_ns = 130
-        instances.finish()
-        assert instances.log == ["a", "bc"]
-        assert [(await task).id for task in tasks] == ["a", "b", "c"]
-        durations, inferences, executions = instances.counts()
-        assert (inferences, executions) == (3, 2)
-        assert durations["compute_infer"] == (3, 100 + 30 + 30)
-        assert durations["queue"] == (3, 200)
-
-    asyncio.run(main())
+async def test_requests_that_arrive_while_an_instance_is_busy_become_one_batch():
+    instances = ManualInstances()
+    scheduler = instances.scheduler(BatchingQueue(BatchingPolicy(), 8))
+    tasks = [await send(instances, scheduler, name) for name in "abc"]
+    instances.now_ns = 100
+    instances.finish()
+    instances.now_ns = 130
+    instances.finish()
+    assert instances.log == ["a", "bc"]
+    assert [(await task).id for task in tasks] == ["a", "b", "c"]
+    durations, inferences, executions = instances.counts()
+    assert (inferences, executions) == (3, 2)
+    assert durations["compute_infer"] == (3, 100 + 30 + 30)
+    assert durations["queue"] == (3, 200)
 
 
-def test_a_waiting_batch_starts_when_the_alarm_rings():
-    async def main():
-        instances = ManualInstances()
-        scheduler = instances.scheduler(BatchingQueue(BatchingPolicy((4,), 1000), 8))
-        await send(instances, scheduler, "a")
-        await send(instances, scheduler, "b")
-        assert (instances.log, instances.alarms_ns[-1]) == ([], 1000)
-        instances.now_ns = 999
-        instances.ring()
-        assert instances.log == [], "it rang too early, and is set again"
-        instances.now_ns = 1000
-        instances.ring()
-        assert instances.log == ["ab"]
-        instances.finish()
-
-    asyncio.run(main())
+async def test_a_waiting_batch_starts_when_the_alarm_rings():
+    instances = ManualInstances()
+    scheduler = instances.scheduler(BatchingQueue(BatchingPolicy((4,), 1000), 8))
+    await send(instances, scheduler, "a")
+    await send(instances, scheduler, "b")
+    assert (instances.log, instances.alarms_ns[-1]) == ([], 1000)
+    instances.now_ns = 999
+    instances.ring()
+    assert instances.log == [], "it rang too early, and is set again"
+    instances.now_ns = 1000
+    instances.ring()
+    assert instances.log == ["ab"]
+    instances.finish()
 
 
-def test_a_timeout_is_a_failure_with_tritons_message():
-    async def main():
-        instances = ManualInstances()
-        scheduler = instances.scheduler(BatchingQueue(BatchingPolicy(default_queue=QueuePolicy(default_timeout_ns=50)), 1))
-        first, late = await send(instances, scheduler, "a"), await send(instances, scheduler, "b")
-        instances.now_ns = 60
-        instances.finish()
-        with pytest.raises(ProtocolError, match=r"^Request timeout expired$") as error:
-            await late
-        assert error.value.kind is ErrorKind.UNAVAILABLE
-        assert (await first).id == "a"
-        assert instances.counts()[0]["fail"] == (1, 60)
-        assert {reason.value: count for reason, count in instances.statistics.failures.items() if count} == {"REJECTED": 1}
-
-    asyncio.run(main())
+async def test_a_timeout_is_a_failure_with_tritons_message():
+    instances = ManualInstances()
+    scheduler = instances.scheduler(BatchingQueue(BatchingPolicy(default_queue=QueuePolicy(default_timeout_ns=50)), 1))
+    first, late = await send(instances, scheduler, "a"), await send(instances, scheduler, "b")
+    instances.now_ns = 60
+    instances.finish()
+    with pytest.raises(ProtocolError, match=r"^Request timeout expired$") as error:
+        await late
+    assert error.value.kind is ErrorKind.UNAVAILABLE
+    assert (await first).id == "a"
+    assert instances.counts()[0]["fail"] == (1, 60)
+    assert {reason.value: count for reason, count in instances.statistics.failures.items() if count} == {"REJECTED": 1}
 
 
-def test_a_full_queue_rejects_without_counting():
-    async def main():
-        instances = ManualInstances()
-        scheduler = instances.scheduler(BatchingQueue(BatchingPolicy(default_queue=QueuePolicy(max_size=1)), 1))
-        await send(instances, scheduler, "a")
-        await send(instances, scheduler, "b")
-        with pytest.raises(ProtocolError, match="Exceeds maximum queue size"):
-            await scheduler.submit(QueuedRequest(InferRequest("m", ()), 1, 0))
-        assert instances.counts()[0] == {}
-        instances.finish()
-        instances.finish()
-
-    asyncio.run(main())
+async def test_a_full_queue_rejects_without_counting():
+    instances = ManualInstances()
+    scheduler = instances.scheduler(BatchingQueue(BatchingPolicy(default_queue=QueuePolicy(max_size=1)), 1))
+    await send(instances, scheduler, "a")
+    await send(instances, scheduler, "b")
+    with pytest.raises(ProtocolError, match="Exceeds maximum queue size"):
+        await scheduler.submit(QueuedRequest(InferRequest("m", ()), 1, 0))
+    assert instances.counts()[0] == {}
+    instances.finish()
+    instances.finish()
 
 
-def test_a_request_cancelled_while_waiting_is_not_executed_and_counts_as_canceled():
-    async def main():
-        instances = ManualInstances()
-        scheduler = instances.scheduler(FifoQueue())
-        running, left, last = [await send(instances, scheduler, name) for name in "abc"]
-        instances.now_ns = 7
-        left.cancel()
-        running.cancel()
-        await until(lambda: left.cancelled() and running.cancelled())
-        instances.finish()
-        instances.finish()
-        assert instances.log == ["a", "c"]
-        assert (await last).id == "c"
-        assert {reason.value: count for reason, count in instances.statistics.failures.items() if count} == {"CANCELED": 1}
-        assert instances.counts()[2] == 2, "an execution counts even if its request was cancelled"
-
-    asyncio.run(main())
+async def test_a_request_cancelled_while_waiting_is_not_executed_and_counts_as_canceled():
+    instances = ManualInstances()
+    scheduler = instances.scheduler(FifoQueue())
+    running, left, last = [await send(instances, scheduler, name) for name in "abc"]
+    instances.now_ns = 7
+    left.cancel()
+    running.cancel()
+    await until(lambda: left.cancelled() and running.cancelled())
+    instances.finish()
+    instances.finish()
+    assert instances.log == ["a", "c"]
+    assert (await last).id == "c"
+    assert {reason.value: count for reason, count in instances.statistics.failures.items() if count} == {"CANCELED": 1}
+    assert instances.counts()[2] == 2, "an execution counts even if its request was cancelled"
 
 
-def test_a_failed_batch_fails_all_of_its_requests():
-    async def main():
-        instances = ManualInstances()
-        scheduler = instances.scheduler(BatchingQueue(BatchingPolicy((2,), 1000), 2))
-        tasks = [await send(instances, scheduler, name) for name in "ab"]
-        instances.finish(ProtocolError("no", ErrorKind.INTERNAL))
-        for task in tasks:
-            with pytest.raises(ProtocolError, match="no"):
-                await task
-        durations, inferences, executions = instances.counts()
-        assert (durations["fail"][0], inferences, executions) == (2, 0, 0)
-        await send(instances, scheduler, "c")
-
-    asyncio.run(main())
+async def test_a_failed_batch_fails_all_of_its_requests():
+    instances = ManualInstances()
+    scheduler = instances.scheduler(BatchingQueue(BatchingPolicy((2,), 1000), 2))
+    tasks = [await send(instances, scheduler, name) for name in "ab"]
+    instances.finish(ProtocolError("no", ErrorKind.INTERNAL))
+    for task in tasks:
+        with pytest.raises(ProtocolError, match="no"):
+            await task
+    durations, inferences, executions = instances.counts()
+    assert (durations["fail"][0], inferences, executions) == (2, 0, 0)
+    await send(instances, scheduler, "c")
 
 
-def test_closing_fails_the_waiting_requests():
-    async def main():
-        instances = ManualInstances()
-        scheduler = instances.scheduler(FifoQueue())
-        tasks = [await send(instances, scheduler, name) for name in "ab"]
-        scheduler.close()
-        assert instances.is_closed
-        instances.finish()
-        assert instances.log == ["a"], "nothing is started after closing"
-        for task in tasks:
-            with pytest.raises(ProtocolError, match="shutting down"):
-                await task
-
-    asyncio.run(main())
+async def test_closing_fails_the_waiting_requests():
+    instances = ManualInstances()
+    scheduler = instances.scheduler(FifoQueue())
+    tasks = [await send(instances, scheduler, name) for name in "ab"]
+    scheduler.close()
+    assert instances.is_closed
+    instances.finish()
+    assert instances.log == ["a"], "nothing is started after closing"
+    for task in tasks:
+        with pytest.raises(ProtocolError, match="shutting down"):
+            await task

@@ -52,59 +52,50 @@ async def until_waiting(departures, count):
     await until(lambda: len(departures._waiting) == count)
 
 
-def test_the_alarm_is_set_to_the_next_departure_and_wakes_only_due_requests():
-    async def main():
-        clockwork, gone = Clockwork(), []
-        departures = DepartureTimer(clockwork.read, clockwork.make_alarm)
+async def test_the_alarm_is_set_to_the_next_departure_and_wakes_only_due_requests():
+    clockwork, gone = Clockwork(), []
+    departures = DepartureTimer(clockwork.read, clockwork.make_alarm)
 
-        async def wait(name, instant_ns):
-            await departures.wait(instant_ns)
-            gone.append((name, clockwork.now_ns))
+    async def wait(name, instant_ns):
+        await departures.wait(instant_ns)
+        gone.append((name, clockwork.now_ns))
 
-        tasks = [asyncio.ensure_future(wait(*one)) for one in (("b", 20 * MS), ("c", 30 * MS), ("a", 10 * MS), ("b2", 20 * MS))]
-        await until_waiting(departures, 4)
-        assert clockwork.set_to_ns == [20 * MS - SPIN_NS, 10 * MS - SPIN_NS]
-        clockwork.ring()  # too early: it is set again, and no request departs
-        assert [future.done() for _, _, future in departures._waiting] == [False] * 4
-        for instant_ns, left in ((10 * MS, 1), (20 * MS, 3), (30 * MS, 4)):
-            clockwork.now_ns = instant_ns - SPIN_NS
-            clockwork.ring()
-            assert len(departures._waiting) == 4 - left
-            await until(lambda left=left: len(gone) == left)
-        assert gone == [("a", 10 * MS), ("b", 20 * MS), ("b2", 20 * MS), ("c", 30 * MS)]
-        assert clockwork.set_to_ns[2:] == [10 * MS - SPIN_NS, 20 * MS - SPIN_NS, 30 * MS - SPIN_NS]
-        await asyncio.gather(*tasks)
-
-    asyncio.run(main())
-
-
-def test_cancelled_requests_are_skipped():
-    async def main():
-        clockwork = Clockwork()
-        departures = DepartureTimer(clockwork.read, clockwork.make_alarm)
-        left, stays = (asyncio.ensure_future(departures.wait(MS)) for _ in range(2))
-        await until_waiting(departures, 2)
-        left.cancel()
-        clockwork.now_ns = MS
+    tasks = [asyncio.ensure_future(wait(*one)) for one in (("b", 20 * MS), ("c", 30 * MS), ("a", 10 * MS), ("b2", 20 * MS))]
+    await until_waiting(departures, 4)
+    assert clockwork.set_to_ns == [20 * MS - SPIN_NS, 10 * MS - SPIN_NS]
+    clockwork.ring()  # too early: it is set again, and no request departs
+    assert [future.done() for _, _, future in departures._waiting] == [False] * 4
+    for instant_ns, left in ((10 * MS, 1), (20 * MS, 3), (30 * MS, 4)):
+        clockwork.now_ns = instant_ns - SPIN_NS
         clockwork.ring()
-        await stays
-        assert left.cancelled()
+        assert len(departures._waiting) == 4 - left
+        await until(lambda left=left: len(gone) == left)
+    assert gone == [("a", 10 * MS), ("b", 20 * MS), ("b2", 20 * MS), ("c", 30 * MS)]
+    assert clockwork.set_to_ns[2:] == [10 * MS - SPIN_NS, 20 * MS - SPIN_NS, 30 * MS - SPIN_NS]
+    await asyncio.gather(*tasks)
 
-    asyncio.run(main())
+
+async def test_cancelled_requests_are_skipped():
+    clockwork = Clockwork()
+    departures = DepartureTimer(clockwork.read, clockwork.make_alarm)
+    left, stays = (asyncio.ensure_future(departures.wait(MS)) for _ in range(2))
+    await until_waiting(departures, 2)
+    left.cancel()
+    clockwork.now_ns = MS
+    clockwork.ring()
+    await stays
+    assert left.cancelled()
 
 
-def test_closing_releases_the_alarm_and_cancels_waiting_requests():
-    async def main():
-        clockwork = Clockwork()
-        departures = DepartureTimer(clockwork.read, clockwork.make_alarm)
-        waiting = asyncio.ensure_future(departures.wait(MS))
-        await until_waiting(departures, 1)
-        departures.close()
-        assert clockwork.closed
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    asyncio.run(main())
+async def test_closing_releases_the_alarm_and_cancels_waiting_requests():
+    clockwork = Clockwork()
+    departures = DepartureTimer(clockwork.read, clockwork.make_alarm)
+    waiting = asyncio.ensure_future(departures.wait(MS))
+    await until_waiting(departures, 1)
+    departures.close()
+    assert clockwork.closed
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 @pytest.mark.parametrize("alarm", ALARMS)

@@ -1,6 +1,8 @@
 """The model `synthetic`, directly and through both front ends: its responses, times and statistics."""
 
 import asyncio
+import contextlib
+import functools
 import time
 
 import numpy as np
@@ -116,18 +118,8 @@ def test_a_simulated_failure_is_counted_with_its_time():
 @pytest.fixture(scope="module")
 def synthetic(start_server):
     """Servers by service model, each started once."""
-    started = {}
-
-    def start(declaration):
-        if declaration not in started:
-            started[declaration] = start_server("--model", "synthetic", "--synthetic", declaration)
-        return started[declaration]
-
-    yield start
-    for server in started.values():
-        code, _, stderr = server.end()
-        assert code == 0, stderr
-        assert "Traceback" not in stderr
+    with contextlib.ExitStack() as running:
+        yield functools.cache(lambda declaration: running.enter_context(start_server("--model", "synthetic", "--synthetic", declaration)))
 
 
 def document(values):
