@@ -19,24 +19,11 @@ if TYPE_CHECKING:
     from perfkit.scenario.file import Case, LoadedScenario
 
 
-_EXIT_CODE_OF_SEARCH = {
-    "precision": ExitCode.DONE,
-    "cliff": ExitCode.DONE,
-    "never_missed": ExitCode.DONE,
-    "never_met": ExitCode.VIOLATED,
-    "generator": ExitCode.INVALID,
-}
+_EXIT_CODE_OF_SEARCH = {"never_met": ExitCode.VIOLATED, "generator": ExitCode.INVALID}
+_EXIT_CODE_OF_SEARCH |= dict.fromkeys(("precision", "cliff", "never_missed"), ExitCode.DONE)
 # the exit code of a sweep is the first of these that one of its cases has
-_BY_SEVERITY = (
-    ExitCode.TERMINATED,
-    ExitCode.INTERRUPTED,
-    ExitCode.TARGET,
-    ExitCode.INVALID,
-    ExitCode.USAGE,
-    ExitCode.VIOLATED,
-    ExitCode.INCONCLUSIVE,
-    ExitCode.DONE,
-)
+_NAMES_BY_SEVERITY = ("TERMINATED", "INTERRUPTED", "TARGET", "INVALID", "USAGE", "VIOLATED", "INCONCLUSIVE", "DONE")
+_BY_SEVERITY = tuple(ExitCode[name] for name in _NAMES_BY_SEVERITY)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,6 @@ from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.cpu_placement import place
 
-_SERVER_LOG = "server.log"
 _SCRIPTS = {".jar", ".py", ".so"}
 _READINESS_TIMEOUT_NS = 5 * NS_PER_S
 
@@ -121,7 +120,7 @@ async def running_target(arm: Arm, context: GateContext) -> AsyncIterator[Runnin
     address = resolve_address(scenario.target, url, context.loaded.folder)
     context.folder.mkdir(parents=True, exist_ok=True)
     check = functools.partial(_why_not_ready, scenario.target, address, context.clock)
-    async with command_server(command, check, cpus=placement.server, log=context.folder / _SERVER_LOG, clock=context.clock):
+    async with command_server(command, check, cpus=placement.server, log=context.folder / "server.log", clock=context.clock):
         yield RunningTarget(url, placement.driver, placement.conflict)
 
 

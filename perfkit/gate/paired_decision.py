@@ -157,7 +157,6 @@ def _missing_metric(pairs: Sequence[Pair], choice: MetricChoice) -> str:
 
 
 def _why_invalid(pairs: Sequence[Pair], usable: Sequence[Pair], choice: MetricChoice) -> str:
-    """Why the gate is invalid, as a sentence; empty if it is not."""
     discarded = [pair.invalid for pair in pairs if pair.invalid is not None]
     if len(discarded) > MAXIMUM_DISCARDED + len(usable) // 3:
         return f"The load generator could not keep up in {len(discarded)} of {len(pairs)} pairs; in the last one: {discarded[-1].message}"
@@ -190,7 +189,6 @@ def _warning_in_most(runs: Sequence[ArmRun], code: str) -> str:
 
 
 def _reasons(kind: str, comparisons: Sequence[Comparison], pairs: int) -> tuple[str, ...]:
-    """A summary, then the reason of each metric that decided."""
     gated = [comparison for comparison in comparisons if comparison.gated]
     deciding = [comparison.reason for comparison in gated if kind in {"pass", comparison.verdict}]
     if kind == "pass":

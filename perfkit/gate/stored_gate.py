@@ -232,7 +232,6 @@ def _reasons(kind: VerdictKind, gated: Sequence[Comparison]) -> list[str]:
 
 
 def _request_counts(runs: Sequence[BaselineRun], title: str) -> tuple[tuple[int, int], ...]:
-    """Failed and scheduled requests at a load point, per run."""
     return tuple((point.scheduled - point.ok, point.scheduled) for run in runs for point in run.points if point.title == title)
 
 

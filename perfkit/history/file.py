@@ -89,8 +89,7 @@ def open_history(path: pathlib.Path, *, create: bool = False) -> Iterator[Histor
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if version > _VERSION:
-                expected = f"this perfkit reads histories of version {_VERSION}"
-                raise ResultError(f"{path}: {expected}, found {version}: a newer perfkit may read it")
+                raise ResultError(f"{path}: this perfkit reads version {_VERSION}, found {version}: a newer perfkit may read it")
             if version == 0 and tables:
                 raise ResultError(f"{path}: this database is not a perfkit history; give another file")
             if version == 0:

@@ -64,8 +64,7 @@ class Step:
 def find_steps(trend: Trend, *, seed: int = 0) -> list[Step]:
     """Find the steps among a trend's last 500 values, ascending; see `change_points` for the method and its error rate."""
     skipped = max(0, len(trend.values) - MAXIMUM_RESULTS)
-    logarithms = [math.log(value) for value in trend.values[skipped:]]
-    changes = change_points(logarithms, seed=seed)
+    changes = change_points([math.log(value) for value in trend.values[skipped:]], seed=seed)
     return [_step(trend, skipped + change.index, change.after - change.before, change.p) for change in changes]
 
 

@@ -212,7 +212,6 @@ class _Run:
             observation.point_finished(number, self._points[-1])
 
     def _add_notes(self, observation: Observation) -> None:
-        """Puts telemetry's notes into the result, and passes new ones to the observer."""
         notes = list(observation.notes)
         known: list[str] = self._environment.get("telemetry", {}).get("notes", [])
         for note in notes[len(known) :]:

@@ -40,8 +40,6 @@ from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording
 
-_STATISTICS_EVERY_NS = NS_PER_S
-
 Connect = Callable[[Address], AbstractAsyncContextManager[Transport]]
 """Opens a transport to an address for the length of a block."""
 
@@ -176,7 +174,7 @@ def telemetry_config(scenario: Scenario, target: Target, listen: tuple[str, int]
             MetricsPageConfig(url, authorization, model, scenario.metrics.names, scenario.metrics.interval_ns)
             for url, authorization in resolved
         ),
-        statistics=StatisticsConfig(addresses[0], model, scenario.target.version, _STATISTICS_EVERY_NS),
+        statistics=StatisticsConfig(addresses[0], model, scenario.target.version, NS_PER_S),
         listen=listen,
     )
 

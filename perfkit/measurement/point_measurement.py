@@ -56,9 +56,7 @@ def make_point_measurement(
         repetition=load_point.repetition,
         window=window,
         warmup_ns=window.start_ns - recorded.start_ns,
-        connections=Connections(
-            opened=recorded.connections.opened, reconnects=recorded.connections.reconnects, retried=recorded.connections.retried
-        ),
+        connections=Connections.model_validate(recorded.connections, from_attributes=True),
         generator=Generator(
             workers=workers, cpu_share=recorded.shares.cpu, steal_share=recorded.shares.steal, throttled_share=recorded.shares.throttled
         ),

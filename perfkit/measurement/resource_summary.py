@@ -56,9 +56,7 @@ def generator_figures(windows: Windows) -> dict[str, Any]:
         ),
         "machine_cpu_share": _mean([(machine.cpu_share, length_ns) for machine, length_ns in machines]),
         "gc_pauses": GcPauses(count=len(pauses_ns), total_ns=sum(pauses_ns), max_ns=max(pauses_ns, default=0)) if known_pauses else None,
-        "context_switches": None
-        if voluntary is None or involuntary is None
-        else ContextSwitches(voluntary=voluntary, involuntary=involuntary),
+        "context_switches": None if None in (voluntary, involuntary) else ContextSwitches(voluntary=voluntary, involuntary=involuntary),
         "tcp": None if segments is None or retransmits is None else Tcp(segments_sent=segments, retransmits=retransmits),
         **{name: _maximum(values(name)) for name in ("sockets_max", "open_files_max", "open_files_limit")},
     }

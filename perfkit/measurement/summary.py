@@ -104,8 +104,6 @@ class LoadSummary:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Pool:
-    """Repetitions of one load, with the costly sums over them."""
-
     parts: tuple[PointMeasurement, ...]
     times: Mapping[str, BucketCounts]
     batches: tuple[BucketCounts, ...]

@@ -49,9 +49,6 @@ def test_differences_of_the_settings_come_before_the_figures():
     assert "! generator.kernel: 6.1.0 → 6.2.0" in text
     assert "  scenario.workload.seed: 0 → 3" in text
     assert text.index("6.2.0") < text.index("scenario.workload.seed") < text.index("throughput")
-
-
-def test_results_with_equal_settings_say_so():
     assert "No recorded settings differ." in comparison_text(compare_results([("a", result()), ("b", result())]))
 
 
@@ -81,17 +78,13 @@ def test_incomplete_and_invalid_results_have_notes():
     assert notes == ("b is interrupted.", "Not valid in b: http concurrency 4; its figures may be those of the load generator.")
 
 
-def test_every_form_says_what_the_intervals_leave_out():
+def test_every_form_says_what_the_intervals_leave_out_and_escapes_labels():
     compared = compare_results([("a<b", result()), ("c|d", result(**SLOWER))])
     read = json.loads(comparison_json(compared))
     assert read["schema"] == "perfkit.comparison/1"
     assert [row["metric"] for row in read["rows"]] == ["throughput", "p50", "p90", "p95", "p99", "error rate"]
     for form in (comparison_text, comparison_markdown, comparison_html, comparison_json):
         assert "leave out the variation between restarts" in form(compared)
-
-
-def test_markdown_and_html_escape_labels():
-    compared = compare_results([("a<b", result()), ("c|d", result(**SLOWER))])
     assert "c\\|d" in comparison_markdown(compared)
     cells = []
 

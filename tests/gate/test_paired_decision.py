@@ -37,12 +37,8 @@ def test_the_standard_profile_gates_throughput_at_saturation_and_percentiles_bel
 
 
 def test_without_a_profile_all_metrics_are_gated_or_those_that_the_scenario_names():
-    assert [name for name, point in gated(decided(make_pairs(12), MetricChoice())) if point == CLOSED] == [
-        "throughput",
-        "p50",
-        "p95",
-        "p99",
-    ]
+    all_metrics = gated(decided(make_pairs(12), MetricChoice()))
+    assert [name for name, point in all_metrics if point == CLOSED] == ["throughput", "p50", "p95", "p99"]
     chosen = gated(decided(make_pairs(12), MetricChoice(names=("throughput", "p50"))))
     assert [name for name, _ in chosen] == ["throughput", "p50", "p50", "error_rate"]
 
@@ -51,9 +47,7 @@ def test_the_reasons_name_what_regressed_and_the_minimum_detectable_effect():
     decision = decided(make_pairs(12, 1.2))
     assert decision.kind == "regressed"
     summary, *reasons = decision.reasons
-    assert summary.startswith(
-        "After 12 pairs the candidate is worse by more than the noise band in 4 of 5 metrics. With this noise, 9 of 10"
-    )
+    assert summary.startswith("After 12 pairs the candidate is worse by more than the noise band in 4 of 5 metrics. With this noise, 9 of")
     assert [reason.split(",")[0] for reason in reasons] == ["throughput", "p50", "p95", "p99"]
     assert all("+20." in reason or "+19." in reason for reason in reasons[1:])
 
@@ -71,9 +65,8 @@ def test_a_gate_with_too_many_discarded_pairs_is_invalid():
     assert decided(bad[:4]) is None
     decision = decided(bad)
     assert decision.kind == "invalid"
-    assert decision.reasons == (
-        "The load generator could not keep up in 5 of 5 pairs; in the last one: http, concurrency 4: Said of late_starts.",
-    )
+    sentence = "The load generator could not keep up in 5 of 5 pairs; in the last one: http, concurrency 4: Said of late_starts."
+    assert decision.reasons == (sentence,)
     assert decided([*make_pairs(3), *bad]) is None
 
 
@@ -111,14 +104,11 @@ def test_an_overloaded_candidate_is_a_regression_but_an_overloaded_baseline_make
     assert "The baseline was overloaded in most of its runs" in decision.reasons[0]
 
 
-def test_more_failures_of_the_candidate_are_a_regression():
+def test_more_failures_of_the_candidate_are_a_regression_and_equal_ones_pass():
     decision = decided(make_pairs(12, failed=5))
     assert decision.kind == "regressed"
     (errors,) = [one for one in decision.comparisons if one.metric == "error_rate"]
     assert (errors.verdict, errors.estimate) == ("regressed", pytest.approx(0.005))
-
-
-def test_equal_failures_of_both_arms_pass():
     assert decided([pair.model_copy(update={"baseline": pair.candidate}) for pair in make_pairs(12, failed=5)]).kind == "pass"
 
 

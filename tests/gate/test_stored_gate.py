@@ -29,6 +29,10 @@ def gate(baseline, candidate, **options):
     return stored_verdict(baseline, candidate, labels=("baselines/smoke.json", "reports/new"), started_at=STARTED, **options)
 
 
+def baseline_of(document_):
+    return baseline_from_result(Result.model_validate(document_))
+
+
 STEADY = [1.0, 1.004, 0.996, 1.002, 0.998]
 
 
@@ -62,10 +66,17 @@ def test_the_interval_is_that_of_students_t():
     assert found.confidence == pytest.approx(0.9)
 
 
-def test_single_runs_cannot_be_gated_and_a_note_says_why():
-    verdict = gate(runs([1.0]), runs([1.5], hour=1))
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "sentence"),
+    [
+        (runs([1.0]), runs([1.5], hour=1), "The variation from run to run is unknown"),
+        (runs(STEADY), runs([1.5, 1.5], hosts=("host-b",), hour=1), "The variation between hosts is unknown"),
+    ],
+)
+def test_without_a_known_variation_nothing_can_be_gated_and_a_note_says_why(baseline, candidate, sentence):
+    verdict = gate(baseline, candidate)
     assert verdict.kind == "inconclusive"
-    assert any("The variation from run to run is unknown" in note for note in verdict.notes)
+    assert any(sentence in note for note in verdict.notes)
     assert all(one.interval is None and one.adjusted_p is None for one in verdict.comparisons if one.scale == "ratio")
 
 
@@ -77,12 +88,6 @@ def test_with_control_pairs_single_runs_can_be_gated():
     baseline = runs([1.0]).model_copy(update={"control": control})
     assert gate(baseline, runs([1.15], hour=1)).kind == "regressed"
     assert gate(baseline, runs([1.0], hour=1)).kind == "pass"
-
-
-def test_another_host_is_not_gated_if_the_variation_between_hosts_is_unknown():
-    verdict = gate(runs(STEADY), runs([1.5, 1.5], hosts=("host-b",), hour=1))
-    assert verdict.kind == "inconclusive"
-    assert any("The variation between hosts is unknown" in note for note in verdict.notes)
 
 
 def test_the_limit_includes_the_variation_between_several_hosts():
@@ -114,23 +119,14 @@ def test_the_notes_say_what_a_stored_gate_cannot_promise():
     assert "cannot tell a slower server from a machine that has changed in between" in notes
     assert "one host (host-a): 5 runs of the baseline, 1 run of the candidate" in notes
     assert "network" not in notes
-
-
-def test_a_target_over_a_network_has_a_note():
     remote = changed(document(), "environment.target.protocols.http.path", "network")
-    later = {**remote, "started_at": STARTED}
-    verdict = gate(baseline_from_result(Result.model_validate(remote)), baseline_from_result(Result.model_validate(later)))
-    assert any("not the server's" in note for note in verdict.notes)
+    assert any("not the server's" in note for note in gate(baseline_of(remote), baseline_of({**remote, "started_at": STARTED})).notes)
 
 
-def test_a_metric_that_the_candidate_lacks_is_incomparable():
-    lacking = changed(document(started_at=STARTED), "summary.0.service_time_ns.p99", None)
-    verdict = gate(runs(STEADY), baseline_from_result(Result.model_validate(lacking)))
+def test_a_metric_or_load_point_that_the_candidate_lacks_is_incomparable():
+    verdict = gate(runs(STEADY), without("p99", at=STARTED))
     assert verdict.kind == "incomparable"
     assert verdict.reasons == ("p99 of http, concurrency 4 is in the baseline and missing in the candidate, so it cannot be compared",)
-
-
-def test_a_load_point_that_the_candidate_lacks_is_incomparable():
     both = [point(), point(load={"kind": "closed", "concurrency": 8})]
     baseline = baseline_from_result(result(points=both))
     verdict = gate(baseline, baseline_from_result(result(points=both[:1], started_at=STARTED)))
@@ -138,29 +134,22 @@ def test_a_load_point_that_the_candidate_lacks_is_incomparable():
     assert "throughput of http, concurrency 8 is in the baseline and missing in the candidate" in verdict.reasons[0]
 
 
-def test_a_metric_that_a_baseline_run_lacks_is_noted_as_not_gated():
-    lacking = changed(document(), "summary.0.service_time_ns.p99", None)
-    baseline = merge_baselines([("a", baseline_from_result(Result.model_validate(lacking))), ("b", runs(STEADY[1:], hour=5))])
-    verdict = gate(baseline, runs([1.0], hour=7))
-    assert "p99" not in {one.metric for one in verdict.comparisons}
-    assert any("Not gated" in note and "p99 of http, concurrency 4" in note for note in verdict.notes)
-
-
-def without(*names, at):
-    lacking = document(started_at=at)
+def without(*names, at, **options):
+    lacking = document(started_at=at, **options)
     for name in names:
         lacking = changed(lacking, f"summary.0.service_time_ns.{name}", None)
-    return baseline_from_result(Result.model_validate(lacking))
+    return baseline_of(lacking)
 
 
 EARLIER = [f"2026-01-0{day}T00:00:00.000+00:00" for day in (1, 2)]
 
 
-def test_a_metric_that_no_run_has_is_noted_or_invalid_if_gate_metrics_names_it():
+def test_a_metric_that_some_or_all_runs_lack_is_noted_or_invalid_if_gate_metrics_names_it():
     baseline = merge_baselines([(at, without("p99", at=at)) for at in EARLIER])
-    verdict = gate(baseline, without("p99", at=STARTED))
-    assert "p99" not in {one.metric for one in verdict.comparisons}
-    assert any("Not gated" in note and "p99 of http, concurrency 4" in note for note in verdict.notes)
+    mixed = merge_baselines([("a", without("p99", at=EARLIER[0])), ("b", runs(STEADY[1:], hour=5))])
+    for verdict in (gate(baseline, without("p99", at=STARTED)), gate(mixed, runs([1.0], hour=7))):
+        assert "p99" not in {one.metric for one in verdict.comparisons}
+        assert any("Not gated" in note and "p99 of http, concurrency 4" in note for note in verdict.notes)
     verdict = gate(baseline.model_copy(update={"metrics": ("p50", "p99")}), without("p99", at=STARTED))
     assert verdict.kind == "invalid"
     assert verdict.reasons == ("gate.metrics names p99, which the baseline lacks at http, concurrency 4: too few requests; measure longer",)
@@ -168,9 +157,7 @@ def test_a_metric_that_no_run_has_is_noted_or_invalid_if_gate_metrics_names_it()
 
 def test_a_gate_without_any_metric_is_invalid():
     load = {"kind": "open", "rate_per_s": 100.0, "arrivals": "poisson"}
-    made = [without("p50", "p95", "p99", at=at) for at in (EARLIER[0], STARTED)]
-    made = [one.model_copy(update={"runs": (one.runs[0].model_copy(update={"points": (one.runs[0].points[0].model_copy(update={"load": baseline_from_result(result(load=load)).runs[0].points[0].load}),)}),)}) for one in made]  # fmt: skip
-    verdict = gate(*made)
+    verdict = gate(*(without("p50", "p95", "p99", at=at, load=load) for at in (EARLIER[0], STARTED)))
     assert verdict.kind == "invalid"
     assert "has no metric to gate" in verdict.reasons[0]
 
@@ -198,7 +185,7 @@ def test_an_excessive_variation_is_reported_as_unbounded():
     ],
 )
 def test_an_unreliable_run_makes_the_gate_invalid(path, value, sentence):
-    verdict = gate(runs(STEADY), baseline_from_result(Result.model_validate(changed(document(started_at=STARTED), path, value))))
+    verdict = gate(runs(STEADY), baseline_of(changed(document(started_at=STARTED), path, value)))
     assert verdict.kind == "invalid"
     assert sentence in verdict.reasons[0]
     assert "reports/new" in verdict.reasons[0]
@@ -206,13 +193,12 @@ def test_an_unreliable_run_makes_the_gate_invalid(path, value, sentence):
 
 def test_different_scenarios_are_incomparable_and_the_keys_are_named():
     other = changed(document(started_at=STARTED), "scenario.load.closed.concurrency", [4, 8])
-    verdict = gate(runs(STEADY), baseline_from_result(Result.model_validate(other)))
+    verdict = gate(runs(STEADY), baseline_of(other))
     assert (verdict.kind, verdict.reasons) == ("incomparable", ("scenario load.closed.concurrency differs: 4 against 4, 8",))
 
 
 def test_equal_builds_are_incomparable_unless_allowed():
-    built = [changed(document(started_at=at), "environment.target.build", "b1") for at in ("2026-01-01T00:00:00.000+00:00", STARTED)]
-    sides = [baseline_from_result(Result.model_validate(one)) for one in built]
+    sides = [baseline_of(changed(document(started_at=at), "environment.target.build", "b1")) for at in (EARLIER[0], STARTED)]
     assert gate(*sides).kind == "incomparable"
     assert gate(*sides, allow_same_build=True).kind == "inconclusive"
 
@@ -241,9 +227,7 @@ def test_only_the_metrics_that_the_scenario_names_are_gated():
 
 def test_the_throughput_of_an_open_loop_is_not_gated():
     load = {"kind": "open", "rate_per_s": 100.0, "arrivals": "poisson"}
-    verdict = gate(
-        *(merge_baselines([(at, baseline_from_result(result(started_at=f"2026-01-0{at}T00:00:00.000+00:00", load=load)))]) for at in "12")
-    )
+    verdict = gate(*(without(at=at, load=load) for at in EARLIER))
     assert {one.metric for one in verdict.gated} == {"p50", "p95", "p99", "error_rate"}
 
 

@@ -34,15 +34,9 @@ def test_both_arms_use_the_longer_warm_up(measure, warmup_ns):
     assert common_warmup_ns(scenario(**measure), {"baseline": result(1.0), "candidate": result(2.11)}) == warmup_ns
 
 
+# with a capacity of 3, four saturate it, and eight show that
 @pytest.mark.parametrize(
-    ("capacity", "maximum", "expected"),
-    [
-        (3, 1024, 8),  # four saturate it, and eight show that
-        (1, 1024, 2),
-        (1000, 1024, 1024),
-        (1000, 100, 64),
-        (1000, 1, 1),
-    ],
+    ("capacity", "maximum", "expected"), [(3, 1024, 8), (1, 1024, 2), (1000, 1024, 1024), (1000, 100, 64), (1000, 1, 1)]
 )
 def test_the_concurrency_doubles_until_the_throughput_no_longer_rises(capacity, maximum, expected):
     measured = []

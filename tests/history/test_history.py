@@ -32,10 +32,8 @@ def filled(path):
     with open_history(path, create=True) as history:
         for index in random.permutation(24):
             factor = noise[index] * (1.2 if index >= STEP_AT else 1.0)
-            history.add(
-                result(started_at=at(index), commit=f"{index:040d}", p50_ms=2 * factor, p99_ms=6.0, throughput_per_s=500 / factor),
-                f"r{index}",
-            )
+            figures = {"p50_ms": 2 * factor, "p99_ms": 6.0, "throughput_per_s": 500 / factor}
+            history.add(result(started_at=at(index), commit=f"{index:040d}", **figures), f"r{index}")
     return path
 
 
@@ -48,10 +46,8 @@ def test_results_are_stored_once_and_listed_by_time(path):
     with open_history(path, create=True) as history:
         assert [history.add(result(started_at=at(index)), f"r{index}") for index in (1, 0, 1)] == [True, True, False]
     with open_history(path) as history:  # results are still there after reopening
-        assert [(name, status, entry.source) for name, status, entry in history.entries()] == [
-            ("smoke", "complete", "r0"),
-            ("smoke", "complete", "r1"),
-        ]
+        listed = [(name, status, entry.source) for name, status, entry in history.entries()]
+        assert listed == [("smoke", "complete", "r0"), ("smoke", "complete", "r1")]
         assert history.entries("other") == []
 
 
@@ -75,12 +71,9 @@ def test_a_drop_of_throughput_is_worse_and_a_steady_metric_has_no_step(filled):
 def test_a_step_names_the_changes_of_the_environment(path):
     with open_history(path, create=True) as history:
         for index in range(16):
-            moved = document(
-                started_at=at(index),
-                p50_ms=2.0 + index / 1000 if index < 8 else 3.0 + index / 1000,
-                host="host-a" if index < 8 else "host-b",
-            )
-            history.add(Result.model_validate(changed(moved, "environment.generator.kernel", "6" if index < 8 else "7")), "r")
+            level, host, kernel = (2.0, "host-a", "6") if index < 8 else (3.0, "host-b", "7")
+            moved = document(started_at=at(index), p50_ms=level + index / 1000, host=host)
+            history.add(Result.model_validate(changed(moved, "environment.generator.kernel", kernel)), "r")
     (step,) = find_steps(trends(path, metrics=("p50",))[0])
     assert step.environment == ("the kernel differs: 6 against 7", "it was measured on another host")
     text = render_steps([(trends(path, metrics=("p50",))[0], [step])])
@@ -95,10 +88,8 @@ def test_invalid_points_are_left_out_of_trends(path):
 
 
 def test_trends_can_be_filtered_by_scenario_load_point_and_metric(filled):
-    assert [trend.metric for trend in trends(filled, load_point="http, concurrency 4", metrics=("p50", "throughput"))] == [
-        "p50",
-        "throughput",
-    ]
+    two = trends(filled, load_point="http, concurrency 4", metrics=("p50", "throughput"))
+    assert [trend.metric for trend in two] == ["p50", "throughput"]
     assert trends(filled, scenario="other") == trends(filled, load_point="grpc, concurrency 4") == []
     assert all(value > 0 for value in trends(filled)[0].values)
 

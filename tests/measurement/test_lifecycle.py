@@ -46,19 +46,14 @@ def measure(loaded, folder, interruption, observer, **options):
     return asyncio.run(measure_scenario(loaded, folder, observer, interruption, **options))
 
 
-def test_an_interrupted_run_stores_what_it_measured(load, tmp_path):
-    interruption = Interruption()
-    measured = measure(load(), tmp_path / "out", interruption, InterruptingObserver(interruption))
+@pytest.mark.parametrize("keep_incomplete", [True, False])
+def test_an_interrupted_run_stores_what_it_measured_unless_incomplete_results_are_not_kept(load, tmp_path, keep_incomplete):
+    interruption, folder = Interruption(), tmp_path / "out"
+    measured = measure(load(), folder, interruption, InterruptingObserver(interruption), keep_incomplete=keep_incomplete)
     assert (measured.result.status, len(measured.result.points)) == ("interrupted", 1)
-    assert measured.folder == tmp_path / "out"
-    assert (measured.folder / "result.json").exists()
-
-
-def test_an_interrupted_run_leaves_nothing_if_incomplete_results_are_not_kept(load, tmp_path):
-    interruption = Interruption()
-    measured = measure(load(), tmp_path / "out", interruption, InterruptingObserver(interruption), keep_incomplete=False)
-    assert (measured.result.status, measured.folder) == ("interrupted", None)
-    assert [path.name for path in tmp_path.iterdir()] == ["scenario.yaml"]
+    assert measured.folder == (folder if keep_incomplete else None)
+    assert {path.name for path in tmp_path.glob("**/*.*")} >= ({"result.json"} if keep_incomplete else set())
+    assert folder.exists() is keep_incomplete
 
 
 @pytest.mark.parametrize("keep_incomplete", [True, False])

@@ -32,11 +32,6 @@ def test_gpus_are_pooled_by_their_uuid():
     assert found[1] is other
 
 
-def test_energy_that_is_unknown_in_one_window_is_unknown():
-    found = pooled_gpus([(Resources(gpus=(gpu("a", energy_j=5.0),)), S), (Resources(gpus=(gpu("a"),)), S)])
-    assert found[0].energy_j is None
-
-
 @pytest.mark.parametrize(("energies", "expected"), [([10.0, 30.0], 4.0), ([10.0, None], None), ([], None)])
 def test_energy_per_inference_adds_all_gpus(energies, expected):
     gpus = [gpu(str(number), energy_j=energy, energy_above_idle_j=5.0) for number, energy in enumerate(energies)]
@@ -50,10 +45,10 @@ def test_energy_per_inference_leaves_out_unused_gpus_and_mig_instances():
     assert energy_per_inference_j(10.0, [mine, unknown, others, gpu("instance", mig=True)], "energy_j") == 2.0
 
 
-def test_facts_of_a_gpu_from_one_window_hold_for_all():
-    counted, integrated = gpu("a", energy_source="counter", used_by_server=None), gpu("a", energy_source="power", used_by_server=True)
+def test_facts_of_a_gpu_from_one_window_hold_for_all_but_an_energy_unknown_in_one_is_unknown():
+    counted, integrated = gpu("a", energy_source="counter", energy_j=5.0), gpu("a", energy_source="power", used_by_server=True)
     (found,) = pooled_gpus([(Resources(gpus=(counted,)), S), (Resources(gpus=(integrated,)), S)])
-    assert (found.energy_source, found.used_by_server) == ("power", True)
+    assert (found.energy_source, found.used_by_server, found.energy_j) == ("power", True, None)
 
 
 def test_metrics_are_pooled_by_name_and_labels():
@@ -80,11 +75,7 @@ def test_the_generators_figures_are_pooled():
     assert (generator.context_switches.voluntary, generator.context_switches.involuntary) == (300, 12)
     assert (generator.tcp.segments_sent, generator.tcp.retransmits) == (4000, 3)
     assert (generator.sockets_max, generator.open_files_max, generator.open_files_limit) == (30, 40, 1024)
-
-
-def test_without_telemetry_the_generators_figures_are_unknown():
-    found = generator_figures([(Resources(), S)])
-    assert {value for value in found.values() if value} == set()
+    assert not any(generator_figures([(Resources(), S)]).values())  # without telemetry they are unknown
 
 
 @pytest.mark.parametrize(("sent", "again", "warned"), [(1000, 9, False), (1000, 10, True), (100_000, 99, False), (100_000, 100, True)])

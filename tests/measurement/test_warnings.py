@@ -19,12 +19,10 @@ def texts(found):
     [
         (2, "p50", "11"),
         (10, "p90", "64"),
-        (63, "p95", "130"),
         (64, "p95", "130"),
         (100, "p99", "662"),
         (661, "p99", "662"),
         (1_000, "p99.9", "6,636"),
-        (5_000, "p99.9", "6,636"),
         (6_635, "p99.9", "6,636"),
         (10_000, "p99.99", f"{minimum_samples(0.9999):,}"),
         (minimum_samples(0.9999) - 1, "p99.99", f"{minimum_samples(0.9999):,}"),
@@ -37,8 +35,9 @@ def test_a_percentile_with_too_few_samples_is_named_with_the_number_needed(measu
 
 
 @pytest.mark.parametrize("count", [1, 662, 999, 6_636, 9_999, minimum_samples(0.9999)])
-def test_enough_samples_for_each_percentile_give_no_warning(measured, count):
-    assert texts(point(measured([MS] * count))) == {}
+def test_enough_samples_for_each_percentile_without_failures_give_no_warning(measured, count):
+    found = point(measured([MS] * count))
+    assert (found.warnings, found.errors) == ((), {})
 
 
 @pytest.mark.parametrize(
@@ -48,18 +47,13 @@ def test_enough_samples_for_each_percentile_give_no_warning(measured, count):
 @pytest.mark.parametrize("outcome", ["timed_out", "unfinished"])
 def test_a_percentile_among_unanswered_requests_is_reported_as_a_lower_bound(measured, outcome, ok, censored, first):
     found = texts(point(measured([MS] * ok, others={outcome: [900 * MS] * censored}))).get("censored")
-    expected = (
-        first
-        and f"{first} and higher percentiles are lower bounds: they fall among the {censored} requests that were not answered in time."
-    )
-    assert found == expected
+    unanswered = f"they fall among the {censored} requests that were not answered in time"
+    assert found == (first and f"{first} and higher percentiles are lower bounds: {unanswered}.")
 
 
 def test_timed_out_and_unfinished_requests_are_unanswered_together(measured):
     found = point(measured([MS] * 90, others={"timed_out": [MS] * 5, "unfinished": [MS] * 6}))
-    assert texts(found)["censored"] == (
-        "p90 and higher percentiles are lower bounds: they fall among the 11 requests that were not answered in time."
-    )
+    assert "among the 11 requests that were not answered in time" in texts(found)["censored"]
 
 
 def test_a_percentile_is_a_lower_bound_if_its_value_is_that_of_an_unanswered_request(measured):
@@ -75,13 +69,8 @@ def test_wrong_answers_are_not_lower_bounds(measured):
 
 
 def test_failures_are_listed_with_an_example(measured):
-    found = point(
-        measured(
-            [MS] * 700,
-            others={"timed_out": [MS], "connect_failed": [MS] * 2},
-            errors={"connect_failed": ["", "refused"], "timed_out": [""]},
-        )
-    )
+    errors = {"connect_failed": ["", "refused"], "timed_out": [""]}
+    found = point(measured([MS] * 700, others={"timed_out": [MS], "connect_failed": [MS] * 2}, errors=errors))
     assert texts(found) == {"failed_requests": "Some requests failed: 1 timed out, 2 connect failed."}
     assert found.errors == {"connect_failed": ("", "refused"), "timed_out": ("",)}
     found = point(measured([MS] * 700, others={"rejected": [MS]}, errors={"rejected": ["model busy", "no"]}))
@@ -99,12 +88,6 @@ def test_errors_of_the_warm_up_are_left_out(measured):
     found = point(measured([MS], others={"rejected": [MS]}, errors={"timed_out": ["too slow"], "rejected": ["no"]}))
     assert found.errors == {"rejected": ("no",)}
     assert texts(found)["failed_requests"].endswith("for example: no.")
-
-
-def test_a_run_without_failures_has_no_warning_of_them(measured):
-    found = point(measured([MS] * 700))
-    assert found.warnings == ()
-    assert found.errors == {}
 
 
 def test_a_point_without_ok_requests_has_a_warning(measured):
@@ -135,14 +118,11 @@ def test_one_busy_repetition_makes_the_pool_invalid_and_its_share_is_named(measu
 
 def test_times_above_one_hour_are_counted(measured):
     assert texts(point(measured([HOUR_NS] * 700))) == {}
-    assert texts(point(measured([MS] * 698 + [HOUR_NS + 1, 2 * HOUR_NS]))) == {
-        "clamped": "2 times are above one hour, and count as one hour."
-    }
+    found = point(measured([MS] * 698 + [HOUR_NS + 1, 2 * HOUR_NS]))
+    assert texts(found) == {"clamped": "2 times are above one hour, and count as one hour."}
 
 
 def test_a_warning_of_every_repetition_is_in_the_pool_once(measured):
     one, other = MeasurementWarning(code="shared_cpus", message="a"), MeasurementWarning(code="shared_cpus", message="b")
-    assert LoadSummary([measured([MS] * 400, warnings=(one,)), measured([MS] * 400, warnings=(one, other))]).pooled().warnings == (
-        one,
-        other,
-    )
+    pooled = LoadSummary([measured([MS] * 400, warnings=(one,)), measured([MS] * 400, warnings=(one, other))]).pooled()
+    assert pooled.warnings == (one, other)

@@ -7,11 +7,9 @@ from tests.queue_results import Writer, write_mm1_results
 
 @pytest.fixture(scope="session")
 def mm1_results(tmp_path_factory):
-    """See `write_mm1_results`."""
     return write_mm1_results(tmp_path_factory.mktemp("mm1"))
 
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a result folder; see `Writer`."""
     return Writer(tmp_path)

@@ -43,8 +43,7 @@ def mm1_evidence(mm1_results):
 
 @pytest.fixture(scope="module")
 def plan(mm1_evidence):
-    plan_inputs = inputs(prices=parse_prices(["$2.50/h"]), redundancy=1, zones=3, rates_per_s=(55.0, 200.0))
-    return plan_capacity(mm1_evidence, plan_inputs)
+    return plan_capacity(mm1_evidence, inputs(prices=parse_prices(["$2.50/h"]), redundancy=1, zones=3, rates_per_s=(55.0, 200.0)))
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +129,7 @@ def test_the_document_is_json_without_infinite_numbers(plan):
 
 
 def test_the_same_inputs_give_the_same_plan(mm1_evidence, plan):
-    again = plan_capacity(mm1_evidence, plan.inputs)
-    assert plan_document(again) == plan_document(plan)
+    assert plan_document(plan_capacity(mm1_evidence, plan.inputs)) == plan_document(plan)
 
 
 def test_a_batched_request_counts_as_several_inferences(write):
@@ -260,12 +258,7 @@ def test_an_invalid_rate_is_left_out_of_the_curves(write):
         ({"rates": (20, 35, 50, 60)}, "1ms", InconclusiveError, "The SLO is never met, not even at the lowest rate, 20.0/s (p99 "),
         ({"rates": (20, 35, 80)}, "100ms", InconclusiveError, "p99 is known at only 3 rates at which the target kept up, and 4 are needed"),
         ({"rates": (20, 35), "invalid": (20, 35)}, "300ms", InconclusiveError, "No measurement is valid (20.0/s, 35.0/s)"),
-        (
-            {"rates": (), "concurrencies": (1, 2), "throughputs": (100, 180)},
-            "300ms",
-            UsageError,
-            "these results hold only closed loops, which have no arrival rate",
-        ),
+        ({"rates": (), "concurrencies": (1, 2), "throughputs": (100, 180)}, "300ms", UsageError, "these results hold only closed loops"),
     ],
 )
 def test_measurements_that_give_no_capacity_are_refused(write, options, limit, error, message):
@@ -277,15 +270,9 @@ def test_measurements_that_give_no_capacity_are_refused(write, options, limit, e
 def test_different_configurations_need_labels(write):
     rates = (20, 35, 50, 60, 70, 110)
     one, other, threads = write(rates), write(rates, model="n"), write(rates, server={"threads": 2})
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=r"results without labels must be .* and these differ \(model m and n\); give .* such as a=.* b="):
         planned([one, other])
-    assert str(caught.value) == (
-        f"{one} and {other}: results without labels must be of one configuration, and these differ (model m and n); "
-        f"give each a label, such as a={one} b={other}"
-    )
-    with pytest.raises(
-        UsageError, match=r"the results labelled 'a' must be of one configuration, and these differ \(server threads \(default\) and 2\)"
-    ):
+    with pytest.raises(UsageError, match=r"the results labelled 'a' must be .* and these differ \(server threads \(default\) and 2\)"):
         planned([f"a={one}", f"a={threads}"])
     with pytest.raises(UsageError, match="this result has no label, but others have"):
         planned([f"a={one}", other])

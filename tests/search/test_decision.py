@@ -13,13 +13,14 @@ from perfkit.search.decision import NextProbe, Probe, SearchSettings, decide
 QUIET = 0.02
 
 
-def run(curve, *, start=10.0, seed=0, **given):
-    """Searches a curve that maps a rate to margins, or to None for an overload."""
+def run(curve, *, start=10.0, seed=0, outcome=lambda *_: {}, probe_length_s=None, **given):
+    """Searches a curve that maps a rate to margins, or to None for an overload; `outcome` gives other fields of a probe."""
     settings, probes = SearchSettings(start_per_s=start, **given), list[Probe]()
     random = np.random.default_rng(seed)
-    while isinstance(step := decide(probes, settings), NextProbe):
+    while isinstance(step := decide(probes, settings, probe_length_s), NextProbe):
         found = curve(step.rate_per_s, random)
-        probes.append(Probe(step.rate_per_s, step.stage, found or {}, is_overloaded=found is None, has_enough_samples=True, took_s=10.0))
+        fields = {"is_overloaded": found is None, "has_enough_samples": True, "took_s": 10.0, **outcome(step, len(probes))}
+        probes.append(Probe(step.rate_per_s, step.stage, found or {}, **fields))
         assert len(probes) <= 100
     return step, probes
 
@@ -133,32 +134,19 @@ def test_a_server_that_waits_for_batches_also_misses_the_slo_at_low_rates():
 
 
 def test_rates_that_the_generator_cannot_reach_bound_the_search():
-    settings, probes = SearchSettings(start_per_s=10.0), list[Probe]()
-    while isinstance(step := decide(probes, settings), NextProbe):
-        probes.append(Probe(step.rate_per_s, step.stage, {"p99": -1.0}, is_valid=step.rate_per_s < 100))
-    assert step.reason == "generator"
-    assert 80 < (step.estimate.low_per_s or 0) < 100
-    probes = []
-    while isinstance(step := decide(probes, settings), NextProbe):
-        probes.append(Probe(step.rate_per_s, step.stage, {"p99": 3.0}, is_valid=False))
-    assert (step.reason, step.estimate.capacity_per_s, len(probes)) == ("generator", None, 5)
-    settings, probes = SearchSettings(start_per_s=10.0, max_probes=3), []
-    while isinstance(step := decide(probes, settings), NextProbe):
-        probes.append(Probe(step.rate_per_s, step.stage, {"p99": 3.0}, is_valid=False))
-    assert (step.reason, len(probes)) == ("generator", 3), "no probe said anything of the target"
+    stop, _ = run(lambda *_: {"p99": -1.0}, outcome=lambda step, _: {"is_valid": step.rate_per_s < 100})
+    assert stop.reason == "generator"
+    assert 80 < (stop.estimate.low_per_s or 0) < 100
+    for max_probes, count in ((16, 5), (3, 3)):
+        stop, probes = run(lambda *_: {"p99": 3.0}, outcome=lambda *_: {"is_valid": False}, max_probes=max_probes)
+        assert (stop.reason, stop.estimate.capacity_per_s, len(probes)) == ("generator", None, count)
 
 
 def test_an_invalid_probe_is_repeated_and_bounds_nothing_if_the_second_is_valid():
-    settings, probes, random = SearchSettings(start_per_s=10.0, max_probes=20), list[Probe](), np.random.default_rng(1)
-    while isinstance(step := decide(probes, settings), NextProbe):
-        margins = queue(step.rate_per_s, random)
-        is_valid = len(probes) not in (0, 3, 7)
-        probes.append(
-            Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, is_valid=is_valid, has_enough_samples=True)
-        )
+    stop, probes = run(queue, seed=1, max_probes=20, outcome=lambda _, number: {"is_valid": number not in (0, 3, 7)})
     assert [probe.rate_per_s for probe in probes[:5]] == [10, 10, 20, 40, 40]
-    assert step.reason == "precision"
-    assert step.estimate.capacity_per_s == pytest.approx(80, rel=0.05)
+    assert stop.reason == "precision"
+    assert stop.estimate.capacity_per_s == pytest.approx(80, rel=0.05)
 
 
 def test_the_search_ends_at_max_probes_and_at_its_budget():
@@ -172,17 +160,10 @@ def test_the_search_ends_at_max_probes_and_at_its_budget():
 
 
 def test_no_probe_starts_that_would_exceed_the_budget():
-    settings, probes, random = SearchSettings(start_per_s=10.0, budget_s=200.0), list[Probe](), np.random.default_rng(0)
-
-    def takes_s(step):
-        return 190.0 if step.stage == "confirm" else 10.0
-
-    while isinstance(step := decide(probes, settings, takes_s), NextProbe):
-        margins = queue(step.rate_per_s, random)
-        probes.append(Probe(step.rate_per_s, step.stage, margins or {}, is_overloaded=margins is None, took_s=takes_s(step)))
-        assert sum(probe.took_s for probe in probes) <= 200
-    assert isinstance(decide(probes, settings), NextProbe)  # as long as the others it would have had room
-    assert (step.reason, step.confirmation, probes[-1].stage) == ("precision", None, "refine")
+    stop, probes = run(queue, budget_s=200.0, probe_length_s=lambda step: 190.0 if step.stage == "confirm" else 10.0)
+    next_step = decide(probes, SearchSettings(start_per_s=10.0, budget_s=200.0))
+    assert isinstance(next_step, NextProbe)  # as long as the others it would have had room
+    assert (stop.reason, stop.confirmation, probes[-1].stage) == ("precision", None, "refine")
 
 
 def search_with_missed_confirmations(limited_by=None):
@@ -216,14 +197,5 @@ def test_a_lower_end_that_three_confirming_probes_miss_is_not_confirmed():
     [(True, True, "passed"), (True, False, "too_few_samples"), (False, True, "not_steady"), (False, False, "not_steady")],
 )
 def test_the_confirmation_names_what_the_confirming_probe_lacks(is_steady, has_enough_samples, confirmation):
-    def measure(step, random):
-        margins = queue(step.rate_per_s, random)
-        return Probe(
-            step.rate_per_s, step.stage, margins or {},
-            is_overloaded=margins is None, is_steady=is_steady, has_enough_samples=has_enough_samples,
-        )  # fmt: skip
-
-    settings, probes, random = SearchSettings(start_per_s=10.0), list[Probe](), np.random.default_rng(3)
-    while isinstance(step := decide(probes, settings), NextProbe):
-        probes.append(measure(step, random))
-    assert (step.reason, step.confirmation) == ("precision", confirmation)
+    stop, _ = run(queue, seed=3, outcome=lambda *_: {"is_steady": is_steady, "has_enough_samples": has_enough_samples})
+    assert (stop.reason, stop.confirmation) == ("precision", confirmation)
