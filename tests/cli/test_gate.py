@@ -120,7 +120,7 @@ def test_incomparable_has_exit_code_four():
         ),
         (["{scenario}", "--baseline", "x://a", "--candidate", "http://b"], "--baseline: expected"),
         (["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate.profile=mine"], "gate.profile"),
-        (["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate.metrics=[p50,p50]"], "each metric stands once"),
+        (["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate.metrics=[p50,p50]"], "metrics must be unique"),
         (
             ["{scenario}", "--baseline", "http://a", "--candidate", "http://b", "--set", "gate={metrics: [throughput]}"],
             "gate.metrics: no load point of this gate has throughput",
