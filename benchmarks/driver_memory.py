@@ -2,8 +2,7 @@
 
     python -m benchmarks.driver_memory [--seconds 10 120] [--out reports/driver-memory.md]
 
-The peak is the kernel's VmHWM for perfkit's own process, without the bundled server and the process that draws the report.
-Linux only.
+The peak is the kernel's VmHWM for perfkit's own process, without the bundled server. Linux only.
 """
 
 import subprocess

@@ -65,14 +65,14 @@ def multiply(seconds: float, size: int) -> Work:
     product: Callable[[], object]
     finish: Callable[[], object]
     if library == "torch":
-        import torch  # type: ignore[import-not-found, unused-ignore] # it is installed only where there is a GPU
+        import torch  # type: ignore[import-not-found, unused-ignore] # installed only on machines with a GPU
 
         if not torch.cuda.is_available():
             raise NotMeasuredError("PyTorch finds no CUDA device")
         left, right = (torch.rand((size, size), device="cuda") for _ in range(2))
         product, finish = (lambda: torch.mm(left, right)), torch.cuda.synchronize
     else:
-        import cupy  # type: ignore[import-not-found, unused-ignore] # it is installed only where there is a GPU
+        import cupy  # type: ignore[import-not-found, unused-ignore] # installed only on machines with a GPU
 
         left, right = (cupy.random.rand(size, size, dtype=cupy.float32) for _ in range(2))
         product, finish = (lambda: cupy.matmul(left, right)), cupy.cuda.Device().synchronize

@@ -3,7 +3,7 @@
     python -m benchmarks.perf_analyzer_on_server [--perf-analyzer FILE] [--out reports/perf-analyzer-on-server.md]
 
 Required: perf_analyzer ends with exit code 0 and prints its server section, which it computes from the server's statistics; the
-exit code is 1 otherwise. The figures beside that are of this machine under load; they cannot be compared with others.
+exit code is 1 otherwise. The other figures are those of this machine under load; they cannot be compared with others.
 """
 
 import json

@@ -80,14 +80,14 @@ def run_perfkit(
     out: pathlib.Path | None = None,
     during: Callable[["subprocess.Popen[bytes]"], None] = lambda _: None,
 ) -> PerfkitRun:
-    """Runs `perfkit run` on a scenario.
+    """Runs `perfkit run` on a scenario, without a report.
 
     `prefix` is put before the command, `during` is called with the running process, and `out` keeps the result's folder.
     """
     with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name, tempfile.TemporaryFile() as stderr:
         folder = out or pathlib.Path(name, "out")
         file = scenario if isinstance(scenario, pathlib.Path) else write_scenario(pathlib.Path(name), scenario)
-        command = [*prefix, sys.executable, "-m", "perfkit", "run", str(file), "--quiet", "--out", str(folder), *options]
+        command = [*prefix, sys.executable, "-m", "perfkit", "run", str(file), "--quiet", "--no-report", "--out", str(folder), *options]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=ROOT, env=environment) as process:
             during(process)
         stderr.seek(0)

@@ -48,7 +48,7 @@ def write_report(out: pathlib.Path | None, lines: Iterable[str]) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratio:
-    """A figure divided by another one, per round; the median must lie between `low` and `high`, where they are given."""
+    """A figure divided by another one, per round; the median must lie between `low` and `high`, if given."""
 
     name: str
     values: tuple[float, ...]

@@ -119,7 +119,7 @@ def measure(port: int, load: Mapping[str, Any], seconds: float, group: ControlGr
         group.set_quota(share)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(WARMUP_S + seconds)
-        group.set_quota(None)  # the report need not be slow
+        group.set_quota(None)  # the rest of the run need not be slow
 
     run = run_perfkit(scenario, prefix=("/bin/sh", "-c", _JOIN, "sh", str(group.members)), during=limit)
     if run.exit_code not in {0, INVALID}:

@@ -123,12 +123,16 @@ def differences(first: InferResponse, second: InferResponse) -> list[str]:
     outputs = [{output.name: output for output in response.outputs} for response in (first, second)]
     differing = []
     for name in sorted({*outputs[0], *outputs[1]}):
-        one, other = outputs[0].get(name), outputs[1].get(name)
-        if one is None or other is None:
+        first_output, second_output = outputs[0].get(name), outputs[1].get(name)
+        if first_output is None or second_output is None:
             differing.append(f"only one server returns {name}")
-        elif (one.datatype, one.shape) != (other.datatype, other.shape):
-            differing.append(f"{name} is {one.datatype.value} {list(one.shape)} and {other.datatype.value} {list(other.shape)}")
-        elif bytes(one.raw) != bytes(other.raw):
+            continue
+        (datatype, shape, raw), (other_datatype, other_shape, other_raw) = (
+            (output.datatype, list(output.shape), bytes(output.raw)) for output in (first_output, second_output)
+        )
+        if (datatype, shape) != (other_datatype, other_shape):
+            differing.append(f"{name} is {datatype.value} {shape} and {other_datatype.value} {other_shape}")
+        elif raw != other_raw:
             differing.append(f"the bytes of {name} differ")
     return differing
 

@@ -1,15 +1,15 @@
 """The sum and the difference of two vectors of 32-bit integers, which wrap around as in C."""
 
-from __future__ import annotations  # while Triton completes configurations, its module has no InferenceRequest to name
+from __future__ import annotations  # while Triton completes configurations, its module has no InferenceRequest
 
 import triton_python_backend_utils as triton
 
 
 class TritonPythonModel:
-    """What Triton's Python backend makes of each instance of the model."""
+    """The class that Triton's Python backend instantiates for each instance of the model."""
 
     def execute(self, requests: list[triton.InferenceRequest]) -> list[triton.InferenceResponse]:
-        """One response a request, in their order."""
+        """One response per request, in order."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: triton.InferenceRequest) -> triton.InferenceResponse:

@@ -1,16 +1,16 @@
-"""The sum and the difference of two vectors of integers, written and answered as decimal text."""
+"""The sum and the difference of two vectors of integers, which travel as decimal text."""
 
-from __future__ import annotations  # while Triton completes configurations, its module has no InferenceRequest to name
+from __future__ import annotations  # while Triton completes configurations, its module has no InferenceRequest
 
 import numpy as np
 import triton_python_backend_utils as triton
 
 
 class TritonPythonModel:
-    """What Triton's Python backend makes of each instance of the model."""
+    """The class that Triton's Python backend instantiates for each instance of the model."""
 
     def execute(self, requests: list[triton.InferenceRequest]) -> list[triton.InferenceResponse]:
-        """One response a request, in their order; text that is no integer fails its own request alone."""
+        """One response per request, in order; text that is not an integer fails only its own request."""
         return [self._answer(request) for request in requests]
 
     def _answer(self, request: triton.InferenceRequest) -> triton.InferenceResponse:
@@ -24,7 +24,7 @@ class TritonPythonModel:
 
 
 def _integers(texts: np.ndarray) -> np.ndarray:
-    """Python's own integers, which do not overflow."""
+    """Python integers, which do not overflow."""
     return np.array([int(text) for text in texts.flat], dtype=object).reshape(texts.shape)
 
 
