@@ -68,6 +68,8 @@ def row(number: int, point: Mapping[str, Any], servers: int) -> tuple[str, dict[
     covered = {}
     for name, quantile in QUANTILES.items():
         true_ns = quantile_ns(quantile, servers)
+        if name not in point["intervals"]:
+            sys.exit(f"live_queue: {point['requests']['ok']} requests are too few for an interval of {name}; give more --seconds")
         low_ns, high_ns = point["intervals"][name]
         covered[name] = low_ns <= true_ns and (high_ns is None or true_ns <= high_ns)
         high = "open" if high_ns is None else f"{high_ns / 1e6:.1f}"
