@@ -29,6 +29,7 @@ class Prepared:
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Reply:
     """The outcome of a request and its times. `started_ns` is when its bytes were passed to a ready connection.
 
@@ -37,18 +38,15 @@ class Reply:
     ones, and an open loop also `intended_ns`, the scheduled start, and `paced_ns`, when it was due in the loop.
     """
 
-    __slots__ = ("error", "finished_ns", "intended_ns", "outcome", "paced_ns", "payload", "started_ns", "status", "variant")
-
-    def __init__(
-        self, outcome: Outcome, started_ns: int, finished_ns: int, payload: Any = None, error: str = "", status: str | int = ""
-    ) -> None:
-        self.outcome = outcome
-        self.started_ns = started_ns
-        self.finished_ns = finished_ns
-        self.payload = payload
-        self.error = error
-        self.status = status
-        self.intended_ns = self.paced_ns = self.variant = 0
+    outcome: Outcome
+    started_ns: int
+    finished_ns: int
+    payload: Any = None
+    error: str = ""
+    status: str | int = ""
+    intended_ns: int = 0
+    paced_ns: int = 0
+    variant: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -70,51 +68,39 @@ class Transport(Protocol):
     @property
     def counts(self) -> ConnectionCounts:
         """Counts of connections and resent requests."""
-        ...
 
     async def open(self, connections: int) -> None:
         """Opens that many connections ahead of time; raises TargetError if the target cannot be reached."""
-        ...
 
     def prepare(self, request: InferRequest) -> Prepared:
         """The bytes of a request; does no I/O."""
-        ...
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
         """Sends a request; the time-out starts with this call. Failures of the target are outcomes, never exceptions."""
-        ...
 
     def decode(self, reply: Reply) -> InferResponse:
         """Decodes an answer, outside the timed span; raises ProtocolError if it is invalid."""
-        ...
 
     def abandon(self) -> None:
         """Ends all requests in flight as unfinished; nothing is sent from then on."""
-        ...
 
     async def server_metadata(self) -> ServerMetadata:
         """The server's name and version; raises TargetError."""
-        ...
 
     async def is_ready(self, model: str, version: str) -> bool:
         """Whether server and model are ready; raises TargetError if the target cannot be reached."""
-        ...
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
         """The model's metadata; raises TargetError, also if the server does not know the model."""
-        ...
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
         """The model's configuration; an empty one if the server does not offer it."""
-        ...
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """The statistics of the model's versions, or of the given one; empty if the server does not offer them.
 
         Raises TargetError if the target cannot be reached or its answer is invalid.
         """
-        ...
 
     async def aclose(self) -> None:
         """Closes all connections."""
-        ...

@@ -8,6 +8,7 @@ import abc
 import asyncio
 import bisect
 import collections
+import dataclasses
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
@@ -20,25 +21,9 @@ from perfkit.transport.options import TransportOptions
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.01, 1.0
 
 
-class Backoff:
-    """The pause before the next attempt to connect: 10 ms after the first failure, doubled by each further one, at most 1 s."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-
-    @property
-    def is_failing(self) -> bool:
-        """Whether the last attempt failed."""
-        return self._failures > 0
-
-    def record_failure(self) -> float:
-        """Counts a failure; the pause after it in seconds."""
-        self._failures += 1
-        return min(_FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE_S)
-
-    def record_success(self) -> None:
-        """Starts over with the shortest pause."""
-        self._failures = 0
+def pause_s(failures: int) -> float:
+    """The pause after that many failed attempts to connect in a row: 10 ms after the first, then doubled up to 1 s."""
+    return min(_FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10), _LONGEST_PAUSE_S)
 
 
 class PooledConnection(asyncio.Protocol, abc.ABC):
@@ -75,16 +60,14 @@ class PooledConnection(asyncio.Protocol, abc.ABC):
 C = TypeVar("C", bound=PooledConnection)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class QueuedRequest:
     """A request that waits for a connection; `started_ns` is when a stale connection sent it, None if none did."""
 
-    __slots__ = ("buffers", "reply", "started_ns", "submitted_ns")
-
-    def __init__(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
-        self.buffers = buffers
-        self.reply = reply
-        self.submitted_ns = submitted_ns
-        self.started_ns = started_ns
+    buffers: Sequence[bytes]
+    reply: "asyncio.Future[Reply]"
+    submitted_ns: int
+    started_ns: int | None
 
     def resolve(self, outcome: Outcome, now_ns: int, error: str = "") -> None:
         """Ends the request without an answer."""
@@ -125,7 +108,7 @@ class ConnectionPool(Generic[C]):
         self._timeout_timer: asyncio.TimerHandle | None = None
         self._opening = 0
         self._connect_tasks: set[asyncio.Task[None]] = set()
-        self._backoff = Backoff()
+        self._failures = 0  # attempts to connect since the last success
         self._backoff_timer: asyncio.TimerHandle | None = None
         self._last_error: OSError = TimeoutError()
         self._lost = 0
@@ -148,7 +131,7 @@ class ConnectionPool(Generic[C]):
         if not connection.is_usable:
             raise ConnectionResetError("the server closed the connection at once")
         self._connections.add(connection)
-        self._backoff.record_success()
+        self._failures = 0
         self.counts.opened += 1
         if self._lost:
             self._lost -= 1
@@ -278,7 +261,7 @@ class ConnectionPool(Generic[C]):
         if self._backoff_timer is not None:
             return
         queued = len(self._queue)
-        wanted = min(1, queued) if self._backoff.is_failing else -(-queued // self._options.streams_per_connection)
+        wanted = min(1, queued) if self._failures else -(-queued // self._options.streams_per_connection)
         while self._opening < wanted and len(self._connections) + self._opening < self._options.max_connections:
             self._opening += 1
             task = self.loop.create_task(self._connect_and_add())
@@ -324,7 +307,8 @@ class ConnectionPool(Generic[C]):
     def _handle_connect_error(self, error: OSError) -> None:
         self._last_error = error
         if self._backoff_timer is None:  # concurrent attempts that fail together count once
-            self._backoff_timer = self.loop.call_later(self._backoff.record_failure(), self._retry)
+            self._failures += 1
+            self._backoff_timer = self.loop.call_later(pause_s(self._failures), self._retry)
         if self._connections or self._opening:
             return  # the queued requests may still get one of those
         message = str(unreachable(self.address, error))
@@ -347,15 +331,12 @@ class PooledTransport(Generic[C]):
 
     @property
     def counts(self) -> ConnectionCounts:
-        """See `Transport.counts`."""
         return self._pool.counts
 
     async def open(self, connections: int) -> None:
-        """See `Transport.open`."""
         await self._pool.open(connections)
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """See `Transport.send`."""
         reply: asyncio.Future[Reply] = self._pool.loop.create_future()
         connection = self._pool.take()
         if connection is None:
@@ -365,10 +346,8 @@ class PooledTransport(Generic[C]):
         return reply
 
     def abandon(self) -> None:
-        """See `Transport.abandon`."""
         self._pool.abandon()
 
     async def aclose(self) -> None:
-        """See `Transport.aclose`."""
         self._pool.close()
         await asyncio.sleep(0)  # lets the connections' last callbacks run

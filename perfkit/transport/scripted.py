@@ -24,50 +24,43 @@ class ScriptedTransport:
         self._in_flight: set[asyncio.Future[Outcome]] = set()
 
     async def open(self, connections: int) -> None:
-        """See `Transport.open`."""
         self.counts.opened += connections
 
     def prepare(self, request: InferRequest) -> Prepared:
-        """See `Transport.prepare`; the request has no bytes."""
+        """The request has no bytes."""
         return Prepared(())
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """See `Transport.send`."""
         index, self.sent = self.sent, self.sent + 1
         return self._answer(*self._script(index))
 
     def abandon(self) -> None:
-        """See `Transport.abandon`."""
         for ended in self._in_flight:
             if not ended.done():
                 ended.set_result(Outcome.UNFINISHED)
 
     def decode(self, reply: Reply) -> InferResponse:
-        """See `Transport.decode`; no answer has a body."""
+        """No answer has a body."""
         raise ProtocolError(reply.error)
 
     async def server_metadata(self) -> ServerMetadata:
-        """See `Transport.server_metadata`."""
         return ServerMetadata("scripted", "")
 
     async def is_ready(self, model: str, version: str) -> bool:
-        """See `Transport.is_ready`."""
         return True
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
-        """See `Transport.model_metadata`: a model without inputs or outputs."""
+        """A model without inputs or outputs."""
         return ModelMetadata(model, (version,), "scripted", (), ())
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
-        """See `Transport.model_config`."""
         return ModelConfig()
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        """See `Transport.model_statistics`: none."""
+        """Empty: the script has no statistics."""
         return ()
 
     async def aclose(self) -> None:
-        """See `Transport.aclose`."""
         self.abandon()
 
     async def _answer(self, service_time_ns: int, outcome: Outcome) -> Reply:

@@ -93,8 +93,7 @@ def test_a_key_without_a_value_means_the_default(read, text):
 
 
 @pytest.mark.parametrize(
-    ("file", "name"),
-    [("a b.yaml", "a-b"), ("_x.yaml", "x"), ("naïve.yaml", "naïve"), ("ü.yaml", "scenario"), ("v1.2.yaml", "v1.2")],
+    ("file", "name"), [("a b.yaml", "a-b"), ("_x.yaml", "x"), ("naïve.yaml", "naïve"), ("ü.yaml", "scenario"), ("v1.2.yaml", "v1.2")]
 )
 def test_a_scenario_without_a_name_is_called_as_its_file(read, file, name):
     assert read(HEAD, name=file).scenario.name == name

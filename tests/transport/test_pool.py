@@ -13,7 +13,7 @@ from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.http.connection import HttpConnection
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
-from perfkit.transport.pool import Backoff, ConnectionPool
+from perfkit.transport.pool import ConnectionPool, pause_s
 from tests.conditions import passes, until
 from tests.transport import servers
 from tests.transport.manual_time import ManualTime
@@ -402,15 +402,8 @@ def test_a_server_that_never_accepts_the_connection_fails_the_request_after_the_
 # targets that refuse connections
 
 
-def test_the_pause_doubles_up_to_a_second_and_starts_over_after_a_success():
-    backoff = Backoff()
-    assert not backoff.is_failing
-    assert [backoff.record_failure() for _ in range(9)] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
-    assert [backoff.record_failure() for _ in range(2000)][-1] == 1.0
-    assert backoff.is_failing
-    backoff.record_success()
-    assert not backoff.is_failing
-    assert backoff.record_failure() == 0.01
+def test_the_pause_doubles_up_to_a_second():
+    assert [pause_s(failures) for failures in (*range(1, 10), 2000)] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0]
 
 
 def test_one_failed_attempt_ends_all_queued_requests_and_the_next_one_follows_after_the_pause(run):
@@ -419,9 +412,9 @@ def test_one_failed_attempt_ends_all_queued_requests_and_the_next_one_follows_af
         first = [pool.request() for _ in range(100)]
         assert await outcomes(first) == [Outcome.CONNECT_FAILED] * 100
         assert pool.attempts == 4, "one for each connection, as long as the target is not known to refuse"
-        for attempt, pause_s in ((5, 0.01), (6, 0.02), (7, 0.04)):
+        for attempt, seconds in ((5, 0.01), (6, 0.02), (7, 0.04)):
             queued = [pool.request() for _ in range(50)]
-            pool.time.advance(round(pause_s * 1e9) - 1)
+            pool.time.advance(round(seconds * 1e9) - 1)
             await passes(5)
             assert not any(reply.done() for reply in queued)
             pool.time.advance(1)
@@ -433,6 +426,25 @@ def test_one_failed_attempt_ends_all_queued_requests_and_the_next_one_follows_af
         assert pool.attempts == 7, "no attempt without a queued request"
         assert await outcomes([pool.request()]) == [Outcome.CONNECT_FAILED]
         assert pool.attempts == 8, "no pause once it is over"
+        pool.close()
+
+    run(main())
+
+
+def test_the_pause_starts_over_after_a_success(run):
+    async def main():
+        address = await unused_address()
+        pool = Pool(address)
+        assert await outcomes([pool.request()]) == [Outcome.CONNECT_FAILED]
+        async with servers.scripted_server(servers.hanging(), port=address.port):
+            connection = await pool.connect()
+        await until(lambda: not connection.is_usable)
+        pool.time.advance(10_000_000)
+        assert await outcomes([pool.request()]) == [Outcome.CONNECT_FAILED]
+        queued = pool.request()
+        pool.time.advance(10_000_000)
+        async with asyncio.timeout(30):  # without the restart the pause would be longer, and end only when the clock is advanced
+            assert await outcomes([queued]) == [Outcome.CONNECT_FAILED]
         pool.close()
 
     run(main())
@@ -485,9 +497,9 @@ def test_queued_requests_do_not_fail_as_long_as_one_connection_is_open(run):
 def test_a_request_whose_time_out_passes_before_the_next_attempt_ends_as_connect_failed():
     async def main():
         pool = Pool(await unused_address())
-        for pause_s in (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64):
+        for seconds in (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64):
             await pool.request()
-            pool.time.advance(round(pause_s * 1e9))
+            pool.time.advance(round(seconds * 1e9))
         await pool.request()
         started_ns = pool.time.now_ns
         queued = pool.request()

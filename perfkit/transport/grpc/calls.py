@@ -29,12 +29,10 @@ class RpcTransport(abc.ABC):
         """Makes a call; raises RefusedError with status and message, or TargetError if there is no answer."""
 
     async def server_metadata(self) -> ServerMetadata:
-        """See `Transport.server_metadata`."""
         answer = await self._call("ServerMetadata", v2_pb2.ServerMetadataRequest(), v2_pb2.ServerMetadataResponse)
         return ServerMetadata(answer.name, answer.version, tuple(answer.extensions))
 
     async def is_ready(self, model: str, version: str) -> bool:
-        """See `Transport.is_ready`."""
         if not (await self._call("ServerReady", v2_pb2.ServerReadyRequest(), v2_pb2.ServerReadyResponse)).ready:
             return False
         try:
@@ -44,7 +42,6 @@ class RpcTransport(abc.ABC):
         return answer.ready
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
-        """See `Transport.model_metadata`."""
         request = v2_pb2.ModelMetadataRequest(name=model, version=version)
         try:
             return protobuf.model_metadata(await self._call("ModelMetadata", request, v2_pb2.ModelMetadataResponse))
@@ -52,7 +49,6 @@ class RpcTransport(abc.ABC):
             raise TargetError(f"{self._address}: the server does not offer model '{model}': {error}") from None
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
-        """See `Transport.model_config`."""
         try:
             answer = await self._call("ModelConfig", v2_pb2.ModelConfigRequest(name=model, version=version), v2_pb2.ModelConfigResponse)
         except RefusedError:
@@ -60,7 +56,6 @@ class RpcTransport(abc.ABC):
         return protobuf.model_config(answer)
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        """See `Transport.model_statistics`."""
         request = v2_pb2.ModelStatisticsRequest(name=model, version=version)
         try:
             return protobuf.model_statistics(await self._call("ModelStatistics", request, v2_pb2.ModelStatisticsResponse))

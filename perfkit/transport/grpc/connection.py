@@ -11,7 +11,7 @@ from typing import cast
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
 from perfkit.transport.base import Outcome, Reply
-from perfkit.transport.grpc.messages import AnswerHeaders, classify, is_complete, parse_headers
+from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify, is_complete, parse_headers
 from perfkit.transport.grpc.session import ClientSession
 from perfkit.transport.grpc.stream import SessionListener, Stream
 from perfkit.transport.pool import ConnectionPool, PooledConnection
@@ -19,8 +19,6 @@ from perfkit.units import format_duration_ns
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _LARGE_BYTES = 1 << 13
-# a deadline that passes before this share of the time-out is the server's own
-_OWN_DEADLINE_SHARE = 0.9
 _OK = Outcome.OK  # an enum's attribute lookup costs more than the rest of a reply
 
 
@@ -101,14 +99,12 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         await self._ready
 
     def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
-        """See `PooledConnection.send`."""
         if self._timer is None:
             self._set_timer(self._pool.timeout_ns)
         call = Call(buffers, reply, self._now_ns())
         self._session.send(call, buffers)
 
     def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
-        """See `PooledConnection.send_queued`."""
         call = Call(buffers, reply, self._now_ns())
         call.submitted_ns = submitted_ns
         if started_ns is not None:
@@ -117,7 +113,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         self._reset_timer(self._now_ns())  # it may fire after this request's deadline
 
     def abandon(self) -> None:
-        """See `PooledConnection.abandon`."""
         self.is_usable = False
         for call in tuple(self._session.streams.values()):
             self._session.cancel(call)
@@ -125,7 +120,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         self.close()
 
     def close(self) -> None:
-        """See `PooledConnection.close`."""
         self.is_usable = False
         if self._timer is not None:
             self._timer.cancel()
@@ -133,7 +127,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
             self._wire.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio's callback."""
         self._wire = wire = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
         wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
         writer = _JoiningWriter(wire) if wire.get_extra_info("ssl_object") else _PipelinedWriter(wire, self._pool)
@@ -141,21 +134,22 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         self._session.open()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio's callback."""
         self._wire = None
         reason = self._session.goaway_reason or str(exc or "")
         if not self._ready.done():
-            self._ready.set_exception(exc if isinstance(exc, ssl.SSLError) else ConnectionError(self._describe_early_close()))
+            tls = self._pool.address.tls
+            hint = "; it may require a client certificate (target.tls.cert)" if tls and not tls.cert else ""
+            early_close = ConnectionError(f"the server closed the connection at once{hint}")
+            self._ready.set_exception(exc if isinstance(exc, ssl.SSLError) else early_close)
         self._end_all(f"the connection was closed before the answer was complete{f': {reason}' if reason else ''}")
         self.close()
         self._pool.remove(self)
 
     def eof_received(self) -> None:
-        """Asyncio's callback: `connection_lost` follows."""
+        """`connection_lost` follows."""
         self.is_usable = False
 
     def data_received(self, data: bytes) -> None:
-        """Asyncio's callback."""
         self._received_ns = self._now_ns()  # before parsing, which is the client's time
         try:
             self._session.receive(data)
@@ -163,7 +157,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
             self._fail(error, data)
 
     def on_answer(self, stream: Call, trailers: AnswerHeaders | None) -> None:
-        """See `SessionListener.on_answer`."""
         if trailers is not None and trailers.is_ok and is_complete(stream.chunks):
             if not stream.reply.done():
                 started_ns, received_ns = stream.started_ns, self._received_ns
@@ -181,14 +174,12 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
             self._end(stream, outcome, error, status)
 
     def on_reset(self, stream: Call, code: int) -> None:
-        """See `SessionListener.on_reset`."""
         if code == http2.CANCEL and self._is_due(stream):
             self._end(stream, Outcome.TIMED_OUT, self._describe_time_out())
         else:
             self._end(stream, Outcome.BROKEN, f"the stream was reset before the answer was complete ({http2.error_name(code)})")
 
     def on_refused(self, stream: Call, reason: str) -> None:
-        """See `SessionListener.on_refused`."""
         if stream.is_resent:
             self._end(stream, Outcome.BROKEN, f"{reason}, for the second time")
             return
@@ -197,7 +188,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         self._release()
 
     def on_settings(self) -> None:
-        """See `SessionListener.on_settings`."""
         if self._ready.done() and not self.is_usable:
             return  # the connection is closing
         self._allowed_slots = min(self._max_streams, self._session.max_concurrent_streams)
@@ -214,7 +204,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
                 self._pool.release(self)
 
     def on_goaway(self) -> None:
-        """See `SessionListener.on_goaway`."""
         self.is_usable = False
         self._pool.retire(self)
         if not self._session.streams:
@@ -232,7 +221,7 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
 
     def _is_due(self, call: Call) -> bool:
         """Whether a server that ends the call enforces our time-out, which it knows and measures by its own clock."""
-        return self._now_ns() - call.submitted_ns >= _OWN_DEADLINE_SHARE * self._pool.timeout_ns
+        return self._now_ns() - call.submitted_ns >= OWN_DEADLINE_SHARE * self._pool.timeout_ns
 
     def _end(self, call: Call, outcome: Outcome, error: str, status: str = "") -> None:
         self._resolve(call, outcome, error, status)
@@ -259,11 +248,6 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         if self._wire is not None:
             self._wire.write(http2.goaway(error.code))
             self._wire.close()
-
-    def _describe_early_close(self) -> str:
-        tls = self._pool.address.tls
-        hint = "; it may require a client certificate (target.tls.cert)" if tls and not tls.cert else ""
-        return f"the server closed the connection at once{hint}"
 
     def _describe_time_out(self) -> str:
         return f"no complete answer within {format_duration_ns(self._pool.timeout_ns)}"

@@ -12,6 +12,8 @@ from perfkit.target.address import Address
 from perfkit.transport.base import Outcome
 from perfkit.transport.options import Compression
 
+# a deadline that passes before this share of the time-out is the server's own
+OWN_DEADLINE_SHARE = 0.9
 _PREFIX_BYTES = 5  # a flag that says whether the message is compressed, and its length
 _MAX_MESSAGE_BYTES = 2**31  # the limit of Triton's clients
 _QUOTED_BYTES = 200
@@ -42,7 +44,6 @@ class AnswerHeaders:
 
     @property
     def is_interim(self) -> bool:
-        """See `ParsedHeaders.is_interim`."""
         return 100 <= self.http_status < 200
 
 

@@ -14,10 +14,8 @@ from perfkit.target.address import Address, Tls
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.connect import client_context, describe_tls_error
 from perfkit.transport.grpc.calls import RefusedError, RpcTransport, refusal
+from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE
 from perfkit.transport.options import TransportOptions
-
-# a deadline that passes before this share of the time-out is the server's own
-_OWN_DEADLINE_SHARE = 0.9
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
@@ -57,7 +55,6 @@ class ReferenceGrpcTransport(RpcTransport):
         self._reconnect_counters: list[asyncio.Task[None]] = []
 
     async def open(self, connections: int) -> None:
-        """See `Transport.open`."""
         try:
             await asyncio.gather(*(self._add_channel() for _ in range(min(connections, self._limit) - len(self._channels))))
         except (TimeoutError, ConnectionError):
@@ -66,29 +63,24 @@ class ReferenceGrpcTransport(RpcTransport):
             raise TargetError(f"{self._address} cannot be reached{hint}") from None
 
     def prepare(self, request: InferRequest) -> Prepared:
-        """See `Transport.prepare`."""
         return Prepared((protobuf.encode_infer_request(request),))
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """See `Transport.send`."""
         task = asyncio.ensure_future(self._send(prepared.buffers[0]))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
         return task
 
     def decode(self, reply: Reply) -> InferResponse:
-        """See `Transport.decode`."""
         if not isinstance(reply.payload, bytes):
             raise refusal(reply.error)
         return protobuf.decode_infer_response(reply.payload)
 
     def abandon(self) -> None:
-        """See `Transport.abandon`."""
         for task in tuple(self._in_flight):
             task.cancel()
 
     async def aclose(self) -> None:
-        """See `Transport.aclose`."""
         for task in self._reconnect_counters:
             task.cancel()
         await asyncio.gather(*self._reconnect_counters, return_exceptions=True)
@@ -111,7 +103,7 @@ class ReferenceGrpcTransport(RpcTransport):
         await asyncio.wait_for(self._connected(channel), self._timeout_s)
         self.counts.opened += 1
         self._reconnect_counters.append(asyncio.ensure_future(self._count_reconnects(channel)))
-        self._idle.append(self._infer(channel))
+        self._idle.append(self._method(channel, "ModelInfer"))
 
     async def _describe_tls_fault(self) -> str:
         """Why Python's own TLS cannot connect, since grpcio does not say; empty if it can tell nothing."""
@@ -150,7 +142,8 @@ class ReferenceGrpcTransport(RpcTransport):
 
     async def _send(self, message: bytes) -> Reply:
         is_exclusive = bool(self._idle)  # otherwise requests share channels as HTTP/2 streams
-        call = self._idle.pop() if is_exclusive else self._infer(self._channels[len(self._in_flight) % len(self._channels)])
+        shared = self._channels[len(self._in_flight) % len(self._channels)]
+        call = self._idle.pop() if is_exclusive else self._method(shared, "ModelInfer")
         started_ns = self._now_ns()
         try:
             answer = await call(message, timeout=self._timeout_s, metadata=self._metadata, compression=self._compression)
@@ -161,7 +154,7 @@ class ReferenceGrpcTransport(RpcTransport):
             return Reply(Outcome.UNFINISHED, started_ns, self._now_ns())
         except grpc.aio.AioRpcError as error:
             finished_ns = self._now_ns()
-            is_deadline_ours = finished_ns - started_ns >= _OWN_DEADLINE_SHARE * self._timeout_s * 1e9
+            is_deadline_ours = finished_ns - started_ns >= OWN_DEADLINE_SHARE * self._timeout_s * 1e9
             outcome = _outcome(error, is_deadline_ours=is_deadline_ours)
             status = error.code().name if outcome is Outcome.REJECTED else ""
             return Reply(outcome, started_ns, finished_ns, None, _describe(error), status)
@@ -169,17 +162,14 @@ class ReferenceGrpcTransport(RpcTransport):
             if is_exclusive:
                 self._idle.append(call)
 
-    def _infer(self, channel: grpc.aio.Channel) -> Callable[..., Awaitable[bytes]]:
-        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(self._path("ModelInfer"))
+    def _method(self, channel: grpc.aio.Channel, rpc: str) -> Callable[..., Awaitable[bytes]]:
+        call: Callable[..., Awaitable[bytes]] = channel.unary_unary(self._address.base_path + protobuf.method_path(rpc))
         return call
-
-    def _path(self, rpc: str) -> str:
-        return self._address.base_path + protobuf.method_path(rpc)
 
     async def _exchange(self, rpc: str, message: bytes) -> bytes:
         if not self._channels:
             await self.open(1)
-        call: Callable[..., Awaitable[bytes]] = self._channels[0].unary_unary(self._path(rpc))
+        call = self._method(self._channels[0], rpc)
         try:
             return await call(message, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:

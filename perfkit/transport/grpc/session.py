@@ -1,5 +1,6 @@
 """The client side of an HTTP/2 connection without I/O: streams, flow control, and the server's control frames."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Generic
 
@@ -30,14 +31,12 @@ _CONNECTION_FRAMES = frozenset((http2.SETTINGS, http2.PING, http2.GOAWAY))
 _MAX_CONTINUATIONS = 64
 
 
+@dataclasses.dataclass(slots=True)
 class _UnsentData:
     """The rest of a request's data, and the stream's send window."""
 
-    __slots__ = ("data", "window_bytes")
-
-    def __init__(self, data: memoryview, window_bytes: int) -> None:
-        self.data = data
-        self.window_bytes = window_bytes
+    data: memoryview
+    window_bytes: int
 
 
 class ClientSession(Generic[S, H]):

@@ -33,11 +33,10 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
         self._pool = ConnectionPool(address, options, now_ns, context, make)
 
     def prepare(self, request: InferRequest) -> Prepared:
-        """See `Transport.prepare`; the buffers are those of `request_buffers`."""
+        """The buffers are those of `request_buffers`."""
         return self._prepare("ModelInfer", protobuf.encode_infer_request(request), self._options.compression)
 
     def decode(self, reply: Reply) -> InferResponse:
-        """See `Transport.decode`."""
         return protobuf.decode_infer_response(_message(reply))
 
     def _prepare(self, rpc: str, message: bytes, compression: Compression) -> Prepared:

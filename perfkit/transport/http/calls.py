@@ -3,7 +3,6 @@
 import abc
 import dataclasses
 import json
-from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import rest
@@ -43,7 +42,6 @@ class RestTransport(abc.ABC):
         """The response that a reply carries; raises ProtocolError if there is none or it is malformed."""
 
     def decode(self, reply: Reply) -> InferResponse:
-        """See `Transport.decode`."""
         response = self._response(reply)
         if reply.outcome is not Outcome.OK:
             kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
@@ -63,21 +61,24 @@ class RestTransport(abc.ABC):
         return headers, body
 
     async def server_metadata(self) -> ServerMetadata:
-        """See `Transport.server_metadata`."""
-        document = await self._document("/v2")
+        response = await self._get("/v2")
+        try:
+            document = json.loads(response.body) if response.status == 200 else None
+        except (ValueError, RecursionError):
+            document = None
+        if not isinstance(document, dict):
+            raise TargetError(f"{self._address}: not a v2 server: GET /v2 returned HTTP {response.status}")
         extensions = document.get("extensions")
         names = tuple(map(str, extensions)) if isinstance(extensions, list) else ()
         return ServerMetadata(str(document.get("name", "")), str(document.get("version", "")), names)
 
     async def is_ready(self, model: str, version: str) -> bool:
-        """See `Transport.is_ready`."""
         if (await self._get("/v2/health/ready")).status != 200:
             return False
         response = await self._get(rest.model_path(model, version, "ready"))
         return response.status == 200 and rest.decode_ready(response.body)
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
-        """See `Transport.model_metadata`."""
         response = await self._get(rest.model_path(model, version))
         if response.status != 200:
             raise TargetError(
@@ -89,7 +90,6 @@ class RestTransport(abc.ABC):
             raise TargetError(f"{self._address}: {error}") from None
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
-        """See `Transport.model_config`."""
         response = await self._get(rest.model_path(model, version, "config"))
         if response.status != 200:
             return ModelConfig()
@@ -99,7 +99,6 @@ class RestTransport(abc.ABC):
             raise TargetError(f"{self._address}: the configuration of model '{model}' is not valid v2") from None
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        """See `Transport.model_statistics`."""
         response = await self._get(rest.model_path(model, version, "stats"))
         if response.status != 200:
             return ()
@@ -107,16 +106,6 @@ class RestTransport(abc.ABC):
             return decode_model_statistics(_decompressed(response))
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
-
-    async def _document(self, path: str) -> dict[str, Any]:
-        response = await self._get(path)
-        try:
-            document = json.loads(response.body) if response.status == 200 else None
-        except (ValueError, RecursionError):
-            document = None
-        if not isinstance(document, dict):
-            raise TargetError(f"{self._address}: not a v2 server: GET {path} returned HTTP {response.status}")
-        return document
 
 
 def _decompressed(response: HttpResponse) -> bytes:

@@ -86,11 +86,9 @@ class HttpConnection(PooledConnection):
 
     @property
     def is_usable(self) -> bool:
-        """See `PooledConnection.is_usable`."""
         return self._wire is not None and self._reply is None and not self._wire.is_closing()
 
     def send(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]") -> None:
-        """See `PooledConnection.send`."""
         assert self._wire is not None
         self._reply = reply
         self._buffers = buffers
@@ -105,7 +103,6 @@ class HttpConnection(PooledConnection):
             self._wire.writelines(buffers)
 
     def send_queued(self, buffers: Sequence[bytes], reply: "asyncio.Future[Reply]", submitted_ns: int, started_ns: int | None) -> None:
-        """See `PooledConnection.send_queued`."""
         self.send(buffers, reply)
         left_ns = submitted_ns + self._pool.timeout_ns - self._started_ns
         self._submitted_ns = submitted_ns
@@ -116,18 +113,15 @@ class HttpConnection(PooledConnection):
         self._set_timer(max(left_ns, 0))
 
     def abandon(self) -> None:
-        """See `PooledConnection.abandon`."""
         self._fail(Outcome.UNFINISHED, "")
 
     def close(self) -> None:
-        """See `PooledConnection.close`."""
         if self._timer is not None:
             self._timer.cancel()
         if self._wire is not None:
             self._wire.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Asyncio's callback."""
         self._wire = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
         self._wire.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
 
@@ -143,7 +137,6 @@ class HttpConnection(PooledConnection):
         self._resolve(response.status)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Asyncio's callback."""
         self._wire = None
         if self._reply is not None and not self._chunks and self._has_answered and not self._is_resent:
             # the server closed an idle connection while the request was on its way, so it probably never read it
@@ -153,7 +146,6 @@ class HttpConnection(PooledConnection):
         self._pool.remove(self)
 
     def data_received(self, data: bytes) -> None:
-        """Asyncio's callback."""
         self._received_ns = self._now_ns()  # before parsing, which is the client's time
         if self._reply is None:
             self.close()  # unrequested bytes, which the next answer could not be told from

@@ -68,29 +68,25 @@ class ReferenceHttpTransport(RestTransport):
         )
 
     async def open(self, connections: int) -> None:
-        """See `Transport.open`; aiohttp opens connections only for requests."""
+        """Aiohttp opens connections only for requests."""
         await asyncio.gather(*(self._get("/v2/health/live") for _ in range(connections)))
 
     def prepare(self, request: InferRequest) -> Prepared:
-        """See `Transport.prepare`."""
         headers, body = self._encode(request)
         path = rest.model_path(request.model, request.version, "infer")
         return Prepared((path.encode(), b"".join(body)), headers)
 
     def send(self, prepared: Prepared) -> Awaitable[Reply]:
-        """See `Transport.send`."""
         task = asyncio.ensure_future(self._send(prepared))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
         return task
 
     def abandon(self) -> None:
-        """See `Transport.abandon`."""
         for task in tuple(self._in_flight):
             task.cancel()
 
     async def aclose(self) -> None:
-        """See `Transport.aclose`."""
         await self._session.close()
 
     async def _send(self, prepared: Prepared) -> Reply:
@@ -116,13 +112,7 @@ class ReferenceHttpTransport(RestTransport):
         data = io.BytesIO(body) if body is not None and len(body) > _MAX_WHOLE_BYTES else body
         try:
             async with self._session.request(
-                method,
-                url,
-                data=data,
-                headers=headers,
-                trace_request_ctx=trace,
-                allow_redirects=False,
-                server_hostname=self._server_name,
+                method, url, data=data, headers=headers, trace_request_ctx=trace, allow_redirects=False, server_hostname=self._server_name
             ) as response:
                 content = await response.read()
                 return HttpResponse(response.status, {name.lower(): value for name, value in response.headers.items()}, content)

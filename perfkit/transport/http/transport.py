@@ -27,7 +27,6 @@ class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
         self._pool = ConnectionPool(address, options, now_ns, context, HttpConnection)
 
     def prepare(self, request: InferRequest) -> Prepared:
-        """See `Transport.prepare`."""
         headers, body = self._encode(request)
         path = self._address.base_path + rest.model_path(request.model, request.version, "infer")
         length = sum(len(buffer) for buffer in body)
