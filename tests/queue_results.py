@@ -34,6 +34,33 @@ def bucket_counts(times_s):
     return BucketCounts.of(np.rint(np.asarray(times_s) * NS_PER_S))
 
 
+def measured_point(load, repetition, *, seconds, outcomes, times, ended, finished, batch_size=1, cpu_share=0.1, finished_per_s=(),
+                   statuses=(), errors=(), batches=(), **fields):  # fmt: skip
+    """A load point in one repetition, as a run measures it."""
+    nothing = np.zeros(0, dtype=np.int64)
+    window = Window(
+        start_ns=0, end_ns=seconds * NS_PER_S, outcomes={**dict.fromkeys(Outcome, 0), **outcomes}, times=times, statuses=dict(statuses),
+        dropped=0, unsent=0, checked=0, ended=ended, finished=finished, good=0, finished_per_s=finished_per_s, errors=dict(errors),
+        series=Series(0, 20_000_000, nothing, nothing, nothing, nothing), batches=tuple(batches),
+    )  # fmt: skip
+    return PointMeasurement(
+        load=load, repetition=repetition, batch_size=batch_size, window=window, warmup_ns=NS_PER_S,
+        connections=Connections(opened=1, reconnects=0), generator=Generator(cpu_share=cpu_share, steal_share=0.0), **fields,
+    )  # fmt: skip
+
+
+def write_result(writer, measured, **fields):
+    """Writes the result with its points, and their summary in the order of the load points."""
+    groups: dict[tuple[str, object], list[PointMeasurement]] = {}
+    for one in measured:
+        groups.setdefault((one.protocol, one.load), []).append(one)
+    points, summary = tuple(map(point, measured)), tuple(LoadSummary(group).pooled() for group in groups.values())
+    result = Result(started_at="2026-01-02T03:04:05.678+00:00", points=points, summary=summary, **fields)
+    writer.save(result)
+    writer.commit()
+    return result
+
+
 @dataclasses.dataclass
 class Writer:
     """Writes results; `restart` is the share by which this start of the server is slower than the mean."""
@@ -69,41 +96,23 @@ class Writer:
                 measured.append(
                     self._measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid)
                 )
-        groups: dict[tuple[str, object], list[PointMeasurement]] = {}
-        for one in measured:
-            groups.setdefault((one.protocol, one.load), []).append(one)
         scenario = {
-            "name": model,
-            "target": {"model": model},
-            "server": {"device": "auto", **dict(server)},
-            "workload": {"batch_size": batch_size},
-        }
-        result = Result(
-            scenario=scenario, environment={}, status="complete", started_at="2026-01-02T03:04:05.678+00:00",
-            points=tuple(point(one) for one in measured), summary=tuple(LoadSummary(group).pooled() for group in groups.values()),
-        )  # fmt: skip
-        writer.save(result)
-        writer.commit()
+            "name": model, "target": {"model": model}, "server": {"device": "auto", **dict(server)}, "workload": {"batch_size": batch_size},
+        }  # fmt: skip
+        write_result(writer, measured, scenario=scenario, environment={}, status="complete")
         return folder
 
     @staticmethod
     def _measured(load, times, finished, parts, repetition, codes, seconds, batch_size, protocol, rejected, invalid):
-        is_open = isinstance(load, OpenLoad)
-        whole, nothing = bucket_counts(times), np.zeros(0, dtype=np.int64)
-        quick = bucket_counts(np.full(len(times), 1e-5))
+        is_open, whole = isinstance(load, OpenLoad), bucket_counts(times)
         kinds = {"service_time": whole, "failure_time": bucket_counts([])}
         if is_open:
+            quick = bucket_counts(np.full(len(times), 1e-5))
             kinds |= {"response_time": whole, "start_delay": quick, "pacing_delay": quick}
-        ended = finished if is_open else round(load.level * seconds / float(np.mean(times)))
-        window = Window(
-            start_ns=0, end_ns=seconds * NS_PER_S,
-            outcomes={**dict.fromkeys(Outcome, 0), Outcome.OK: len(times), Outcome.REJECTED: rejected},
-            times=kinds, statuses={}, dropped=0, unsent=0, checked=0, ended=ended, finished=finished, good=0,
-            finished_per_s=(), errors={}, series=Series(0, 20_000_000, nothing, nothing, nothing, nothing), batches=tuple(parts),
-        )  # fmt: skip
-        return PointMeasurement(
-            protocol=protocol, load=load, batch_size=batch_size, repetition=repetition, window=window, warmup_ns=NS_PER_S,
-            connections=Connections(opened=1, reconnects=0), generator=Generator(cpu_share=0.1, steal_share=0.0),
+        return measured_point(
+            load, repetition, protocol=protocol, batch_size=batch_size, seconds=seconds, times=kinds, finished=finished, batches=parts,
+            outcomes={Outcome.OK: len(times), Outcome.REJECTED: rejected},
+            ended=finished if is_open else round(load.level * seconds / float(np.mean(times))),
             warnings=tuple(MeasurementWarning(code=code, message=f"It was {code}.") for code in codes),
             faults=tuple(MeasurementWarning(code="fault", message="It was not valid.") for level in invalid if level == load.level),
         )  # fmt: skip

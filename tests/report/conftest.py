@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.summary import LoadSummary, PointMeasurement, point
 from perfkit.recorder.recording import Interval
-from perfkit.recorder.series import Series
-from perfkit.recorder.window import Window
 from perfkit.result.file import ResultWriter
-from perfkit.result.model import ClosedLoad, Connections, Generator, Protocol, Result, Status
+from perfkit.result.model import ClosedLoad, Protocol, Status
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
+from tests.queue_results import NS_PER_S, measured_point, write_result
 
-CONCURRENCIES, NS_PER_S = (1, 2, 4, 8), 1_000_000_000
+CONCURRENCIES = (1, 2, 4, 8)
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
 
 
@@ -54,44 +52,28 @@ class Synthetic:
                     index = row * len(self.concurrencies) + column
                     measured.append(self._measured(writer, random, index, protocol, concurrency, repetition, elapsed_s))
                     elapsed_s += self.seconds + 1.2
-        groups: dict[tuple[str, int], list[PointMeasurement]] = {}
-        for one in measured:
-            groups.setdefault((one.protocol, one.load), []).append(one)
-        result = Result(
+        protocols, concurrencies = list(self.protocols), list(self.concurrencies)
+        return write_result(
+            writer, measured, status=self.status, status_reason=self.status_reason, overrides=("measure.repetitions=2",),
             scenario={
                 "schema": "perfkit.scenario/1",
                 "name": self.name,
-                "target": {"model": "densenet_onnx", "protocols": list(self.protocols), "timeout": "30s", "headers": {}},
+                "target": {"model": "densenet_onnx", "protocols": protocols, "timeout": "30s", "headers": {}},
                 "workload": {"seed": 0, "batch_size": 2},
-                "load": {"closed": {"concurrency": list(self.concurrencies), "think_time": "0s"}},
+                "load": {"closed": {"concurrency": concurrencies, "think_time": "0s"}},
                 "measure": {"warmup": "1s", "duration": f"{self.seconds}s", "repetitions": self.repetitions, "workers": "auto"},
             },
-            overrides=("measure.repetitions=2",),
             environment={
                 "generator": {
-                    "perfkit": "0.1.0",
-                    "libraries": {"numpy": "2.0.0", "grpcio": "1.70.0"},
-                    "cpu_model": "A machine of 8 cores",
-                    "usable_cpus": [0, 1, 2, 3, 7],
-                    "memory_bytes": 16 * 2**30,
+                    "perfkit": "0.1.0", "libraries": {"numpy": "2.0.0", "grpcio": "1.70.0"}, "cpu_model": "A machine of 8 cores",
+                    "usable_cpus": [0, 1, 2, 3, 7], "memory_bytes": 16 * 2**30,
                 },
                 "target": {
-                    "name": "server_stub",
-                    "version": "0.1.0",
-                    "url": "http://127.0.0.1:40001",
-                    "engine": "wire",
+                    "name": "server_stub", "version": "0.1.0", "url": "http://127.0.0.1:40001", "engine": "wire",
                     "bundled_server": {"event": "ready", "device": "cpu", "threads": 7, "http_port": 40001},
                 },
             },
-            status=self.status,
-            status_reason=self.status_reason,
-            started_at="2026-01-02T03:04:05.678+00:00",
-            points=tuple(point(one) for one in measured),
-            summary=tuple(LoadSummary(group).pooled() for group in groups.values()),
-        )
-        writer.save(result)
-        writer.commit()
-        return result
+        )  # fmt: skip
 
     def _measured(self, writer, random, index, protocol, concurrency, repetition, elapsed_s):
         service_ms = self.service_ms * max(1, concurrency / 2) * (1.0 if protocol == "http" else 0.94)
@@ -110,38 +92,15 @@ class Synthetic:
             finished[second] = max(0, per_s + int(random.integers(-1, 2)))
         if self.logs_window_starts:
             log.settle(0)
-        ok = per_s * (self.seconds - self.silent_s)
-        outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: ok, Outcome.REJECTED: self.failed}
-        errors = {Outcome.REJECTED: ("the queue is full <b>",)} if self.failed else {}
-        whole, nothing = BucketCounts.merged(parts), np.zeros(0, dtype=np.int64)
-        window = Window(
-            start_ns=0,
-            end_ns=self.seconds * NS_PER_S,
-            outcomes=outcomes,
-            times={"service_time": whole, "failure_time": EMPTY},
+        ok, whole = per_s * (self.seconds - self.silent_s), BucketCounts.merged(parts)
+        return measured_point(
+            ClosedLoad(concurrency=concurrency), repetition, protocol=protocol, batch_size=2, cpu_share=self.cpu_share, seconds=self.seconds,
+            outcomes={Outcome.OK: ok, Outcome.REJECTED: self.failed}, times={"service_time": whole, "failure_time": EMPTY},
             statuses={"503": self.failed} if self.failed else {},
-            dropped=0,
-            unsent=0,
-            checked=0,
-            ended=round(concurrency * self.seconds * NS_PER_S / whole.mean_and_stddev_ns()[0]) if ok else 0,
-            finished=sum(finished.values()),
-            good=0,
-            finished_per_s=tuple(finished.get(second, 0) for second in range(self.seconds)),
-            errors=errors,
-            series=Series(0, 20_000_000, nothing, nothing, nothing, nothing),
-            batches=(),
-        )
-        return PointMeasurement(
-            protocol=protocol,
-            load=ClosedLoad(concurrency=concurrency),
-            batch_size=2,
-            repetition=repetition,
-            window=window,
-            warmup_ns=NS_PER_S,
-            connections=Connections(opened=concurrency, reconnects=0),
-            generator=Generator(cpu_share=self.cpu_share, steal_share=0.0),
-            warnings=self.warnings,
-        )
+            errors={Outcome.REJECTED: ("the queue is full <b>",)} if self.failed else {},
+            ended=round(concurrency * self.seconds * NS_PER_S / whole.mean_and_stddev_ns()[0]) if ok else 0, finished=sum(finished.values()),
+            finished_per_s=tuple(finished.get(second, 0) for second in range(self.seconds)), warnings=self.warnings,
+        )  # fmt: skip
 
 
 @pytest.fixture

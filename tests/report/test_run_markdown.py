@@ -22,16 +22,9 @@ def test_the_table_has_a_row_per_load_point_with_all_figures(synthetic):
     assert {len(row) for row in (heading, rule, *rows)} == {13}
     assert all(re.fullmatch(r"---:?", cell) for cell in rule)
     for row, point in zip(rows, result.summary, strict=True):
-        times = point.service_time_ns
-        assert row[:4] == [
-            point.protocol,
-            str(point.load.concurrency),
-            format_rate_per_s(point.throughput_per_s),
-            format_rate_per_s(point.inferences_per_s),
-        ]
-        assert row[4:10] == [
-            format_duration_ns(value or 0) for value in (times.p50, times.p90, times.p95, times.p99, times.p99_9, times.max)
-        ]
+        rates = [format_rate_per_s(rate) for rate in (point.throughput_per_s, point.inferences_per_s)]
+        times = [getattr(point.service_time_ns, name) for name in ("p50", "p90", "p95", "p99", "p99_9", "max")]
+        assert row[:10] == [point.protocol, str(point.load.concurrency), *rates, *map(format_duration_ns, times)]
 
 
 def test_withheld_percentiles_are_dashes(synthetic):

@@ -23,9 +23,6 @@ def test_the_server_table_has_means_per_request_and_dashes_without_statistics(po
         "perfkit counted 1,201 answers, including the warm-up's",
         "the server reported no statistics for this load point: the warnings say why",
     ]
-
-
-def test_without_any_statistics_the_server_table_is_empty(points):
     assert server_table(points).rows == ()
 
 
@@ -40,16 +37,7 @@ def test_the_gpu_table_has_a_row_per_load_point_and_gpu(points):
     table = gpu_table([points[0].model_copy(update={"gpus": gpus, "energy_per_inference_j": 0.12345}), points[1]])
     assert table.texts == [
         [
-            "http, concurrency 1",
-            "H100 GPU-01234567",
-            "driver",
-            "88%",
-            "3.0 GiB",
-            "312 W",
-            "1,234 J (from power)",
-            "1,410 MHz",
-            "0%",
-            "0.123 J",
+            "http, concurrency 1", "H100 GPU-01234567", "driver", "88%", "3.0 GiB", "312 W", "1,234 J (from power)", "1,410 MHz", "0%", "0.123 J",
         ],
         ["http, concurrency 1", "GPU GPU-1", "metrics", *["–"] * 6, "0.123 J"],
-    ]
+    ]  # fmt: skip
