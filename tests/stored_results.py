@@ -48,23 +48,12 @@ def point(p50_ms: float = 2.0, p99_ms: float = 6.0, throughput_per_s: float = 50
     sound = {"scheduled": 5000, "dropped": 0, "sent": 5000, "ok": 5000}
     failed = dict.fromkeys(("rejected", "timed_out", "connect_failed", "broken", "invalid_output", "unfinished"), 0)
     return {
-        "protocol": "http",
-        "load": {"kind": "closed", "concurrency": 4},
-        "repetition": None,
-        "valid": True,
-        "warnings": [],
-        "duration_s": 10.0,
-        "requests": {**sound, **failed},
-        "error_rate": 0.0,
-        "throughput_per_s": throughput_per_s,
-        "inferences_per_s": throughput_per_s,
-        "service_time_ns": times,
-        "failure_time_ns": None,
+        "protocol": "http", "load": {"kind": "closed", "concurrency": 4}, "repetition": None, "valid": True, "warnings": [], "duration_s": 10.0,
+        "requests": {**sound, **failed}, "error_rate": 0.0, "throughput_per_s": throughput_per_s, "inferences_per_s": throughput_per_s,
+        "service_time_ns": times, "failure_time_ns": None,
         "intervals": {name: [times[name] * 0.98, times[name] * 1.02] for name in ("p50", "p90", "p95", "p99")},
-        "connections": {"opened": 4, "reconnects": 0},
-        "generator": {"cpu_share": 0.2, "steal_share": 0.0},
-        **changes,
-    }
+        "connections": {"opened": 4, "reconnects": 0}, "generator": {"cpu_share": 0.2, "steal_share": 0.0}, **changes,
+    }  # fmt: skip
 
 
 def document(
@@ -80,15 +69,11 @@ def document(
     environment = copy.deepcopy(ENVIRONMENT)
     environment["generator"]["host_id"] = host  # type: ignore[index]
     environment["source"]["commit"] = commit  # type: ignore[index]
+    points = [{**one, "repetition": number} for number in range(3) for one in summary]
     return {
-        "schema": "perfkit.result/1",
-        "scenario": copy.deepcopy(SCENARIO),
-        "environment": environment,
-        "status": "complete",
-        "started_at": started_at,
-        "points": [{**one, "repetition": number} for number in range(3) for one in summary],
-        "summary": summary,
-    }
+        "schema": "perfkit.result/1", "scenario": copy.deepcopy(SCENARIO), "environment": environment, "status": "complete",
+        "started_at": started_at, "points": points, "summary": summary,
+    }  # fmt: skip
 
 
 def result(**options: Any) -> Result:

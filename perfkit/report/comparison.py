@@ -2,17 +2,15 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, MetricRow, ResultComparison
-from perfkit.report.page import Bullets, Item, Page, Paragraph, Section
+from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
-from perfkit.result.fingerprint import Difference
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 SCHEMA = "perfkit.comparison/1"
-_TITLE = "Results side by side"
 _NO_DIFFERENCES = "No recorded settings differ."
 _LONGEST_VALUE = 60
 
@@ -57,13 +55,13 @@ def comparison_json(compared: ResultComparison) -> str:
 
 def _page(compared: ResultComparison) -> Page:
     differences = list(_differences(compared))
-    sections = (
-        Section("", (Bullets(tuple(Item(_side(side)) for side in compared.sides), is_numbered=True),)),
-        Section("Differences from [1]", (Bullets.of(differences) if differences else Paragraph(_NO_DIFFERENCES),)),
-        *([Section("Notes", (Bullets.of(compared.notes),))] if compared.notes else []),
-        Section("Figures", (comparison_table(compared), Paragraph(NOT_COVERED))),
-    )
-    return Page(_TITLE, sections)
+    blocks: dict[str, Sequence[Block]] = {
+        "": [Bullets(tuple(Item(_side(side)) for side in compared.sides), is_numbered=True)],
+        "Differences from [1]": [Bullets.of(differences) if differences else Paragraph(_NO_DIFFERENCES)],
+        "Notes": [Bullets.of(compared.notes)] if compared.notes else [],
+        "Figures": [comparison_table(compared), Paragraph(NOT_COVERED)],
+    }
+    return Page("Results side by side", sections_of(blocks))
 
 
 def _side(side: ComparedResult) -> str:
@@ -77,11 +75,7 @@ def _differences(compared: ResultComparison) -> Iterator[str]:
         for difference in sorted(side.differences, key=lambda difference: difference.severity):
             mark = "!" if difference.severity == "incomparable" else " "
             owner = f"[{number}] " if len(compared.sides) > 2 else ""
-            yield f"{mark} {owner}{difference.key}: {_values(difference)}"
-
-
-def _values(difference: Difference) -> str:
-    return f"{_shortened(difference.baseline)} → {_shortened(difference.candidate)}"
+            yield f"{mark} {owner}{difference.key}: {_shortened(difference.baseline)} → {_shortened(difference.candidate)}"
 
 
 def _shortened(value: object) -> str:

@@ -76,6 +76,11 @@ class Section:
     blocks: tuple[Block, ...]
 
 
+def sections_of(blocks_by_title: Mapping[str, Sequence[Block]]) -> tuple[Section, ...]:
+    """A section for each title that has blocks."""
+    return tuple(Section(title, tuple(blocks)) for title, blocks in blocks_by_title.items() if blocks)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page:
     """A page. The banner warns the reader before any figure; backticks in the footer mark code."""

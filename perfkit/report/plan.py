@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfkit.errors import ResultError
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, plan_document
-from perfkit.report.page import Bullets, Figure, Page, Section, write_files
+from perfkit.report.page import Block, Bullets, Figure, Page, sections_of, write_files
 from perfkit.report.plan_tables import exhaustion_date, plan_tables
 from perfkit.report.render import render_csv
 from perfkit.result.distribution import QUANTILES
@@ -89,17 +89,16 @@ def write_plan(plan: CapacityPlan, folder: pathlib.Path) -> list[pathlib.Path]:
 
 def plan_page(plan: CapacityPlan, plots: Mapping[str, str]) -> Page:
     """The answer, the caveats, the plots (SVG by name), every table, and what the plan is based on."""
-    remarks = {title: Section(title, (Bullets.of(sentences),)) for title, sentences in plan_remarks(plan)}
-    figures = tuple(Figure(*_PLOTS[name], svg) for name, svg in plots.items())
-    sections = (
-        Section("The answer", (Bullets.of(headline(plan)),)),
-        *(section for title, section in remarks.items() if title in CAVEATS),
-        *([Section("Plots", figures)] if figures else []),
-        *(Section(table.title, (table,)) for table in plan_tables(plan)),
-        *(section for title, section in remarks.items() if title not in CAVEATS),
-    )
+    remarks = {title: [Bullets.of(sentences)] for title, sentences in plan_remarks(plan)}
+    blocks: dict[str, Sequence[Block]] = {
+        "The answer": [Bullets.of(headline(plan))],
+        **{title: remarks[title] for title in CAVEATS if title in remarks},
+        "Plots": [Figure(*_PLOTS[name], svg) for name, svg in plots.items()],
+        **{table.title: [table] for table in plan_tables(plan)},
+        **remarks,
+    }
     footer = "Made by `perfkit plan`. `plan.json` and `tables/` beside this page hold every figure."
-    return Page("Capacity plan", sections, footer=footer)
+    return Page("Capacity plan", sections_of(blocks), footer=footer)
 
 
 def headline(plan: CapacityPlan) -> list[str]:

@@ -1,5 +1,6 @@
 """The report of a run: its page, its Markdown, and what the terminal shows."""
 
+import itertools
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration
-from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section, write_files
+from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.render import console, render_text
 from perfkit.report.run_tables import (
     failures_table,
@@ -76,7 +77,6 @@ _DEFINITIONS = (
     ("generator CPU", f"The share of one core that the load generator kept busy. Above {BUSY_CORE_SHARE:.0%} the figures may be limited by the generator, and the point is not valid."),
 )  # fmt: skip
 _ENVIRONMENT_TITLES = {"generator": "Load generator", "target": "Target", "bundled_server": "Bundled server", "telemetry": "Telemetry"}
-_SCHEMA_KEYS = ("schema", "schema_version")
 
 
 def write_reports(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -101,23 +101,21 @@ def run_page(result: Result, plots: Mapping[str, str]) -> Page:
     repetitions = sorted(result.points, key=lambda point: (order.index((point.protocol, point.load)), point.repetition or 0))
     environment = tuple(_environment(result.environment))
     tables = (warnings_table(points), failures_table(points), server_table(points), gpu_table(points))
-    sections = (
-        *_capacity_sections(result),
-        _summary_section(points),
-        *_slo_sections(points),
-        *(Section(table.title, (table,)) for table in tables if table.rows),
-        *([Section("Plots", tuple(_figure(name, svg, points[0]) for name, svg in plots.items()))] if plots else []),
-        *([Section("Repetitions", (repetitions_table(repetitions),))] if repetitions else []),
-        Section("Environment", (Facts(environment) if environment else Paragraph("No environment was recorded."),)),
-        Section("Scenario", (Code(_yaml(result.scenario)),)),
-        Section("How the figures are defined", (Facts((("", _DEFINITIONS),)),)),
-    )
+    blocks: dict[str, Sequence[Block]] = {
+        **_opening(result),
+        **{table.title: [table] for table in tables if table.rows},
+        "Plots": [_figure(name, svg, points[0]) for name, svg in plots.items()],
+        "Repetitions": [repetitions_table(repetitions)] if repetitions else [],
+        "Environment": [Facts(environment) if environment else Paragraph("No environment was recorded.")],
+        "Scenario": [Code(_yaml(result.scenario))],
+        "How the figures are defined": [Facts((("", _DEFINITIONS),))],
+    }
     overrides = [f"overrides: {', '.join(result.overrides)}"] if result.overrides else []
     return Page(
         title=_name(result),
         subtitle=", ".join([*_subject(result), f"started {result.started_at}", *overrides]),
         banner=_status_sentence(result),
-        sections=sections,
+        sections=sections_of(blocks),
         footer=f"Made from the files beside this page: `result.json` ({result.schema_version}), `latency.hlog`, and telemetry if there is any.",
     )
 
@@ -126,14 +124,9 @@ def run_summary_page(result: Result) -> Page:
     """The part of the report that Markdown holds: the summary, the warnings and the SLO."""
     calibration = stored_calibration(result.environment.get("generator"))
     warnings = tuple(Item(warning.message, warning.load_points, warning.code) for warning in grouped_warnings(result.summary))
-    sections = (
-        *_capacity_sections(result),
-        _summary_section(result.summary),
-        *([Section("Calibration", (Paragraph(ceilings_sentence(calibration)),))] if calibration else []),
-        *_slo_sections(result.summary),
-        *([Section("Warnings", (Bullets(warnings),))] if warnings else []),
-    )
-    return Page(_name(result), sections, banner=_status_sentence(result))
+    ceilings = [Paragraph(ceilings_sentence(calibration))] if calibration else []
+    blocks = {**_opening(result, ceilings), "Warnings": [Bullets(warnings)] if warnings else []}
+    return Page(_name(result), sections_of(blocks), banner=_status_sentence(result))
 
 
 def print_summary(result: Result) -> None:
@@ -166,31 +159,22 @@ def describe_point(point: Point) -> str:
     return f"{point.title}: {format_rate_per_s(point.throughput_per_s)}{percentiles}{failed}"
 
 
-def _capacity_sections(result: Result) -> list[Section]:
-    if result.search is None:
-        return []
-    return [Section("Capacity", (Paragraph(result.search.reason, is_strong=True), probes_table(result)))]
-
-
-def _summary_section(points: Sequence[Point]) -> Section:
-    block: Block = summary_table(points) if points else Paragraph("No load point was measured.")
-    return Section("Summary", (block,))
-
-
-def _slo_sections(points: Sequence[Point]) -> list[Section]:
-    items = tuple(Item(point.slo.reason, point.title) for point in points if point.slo is not None)
-    return [Section("SLO", (Bullets(items),))] if items else []
+def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequence[Block]]:
+    """What every form of the report begins with, by title."""
+    judged = tuple(Item(point.slo.reason, point.title) for point in result.summary if point.slo is not None)
+    return {
+        "Capacity": [Paragraph(result.search.reason, is_strong=True), probes_table(result)] if result.search else [],
+        "Summary": [summary_table(result.summary) if result.summary else Paragraph("No load point was measured.")],
+        "Calibration": ceilings,
+        "SLO": [Bullets(judged)] if judged else [],
+    }
 
 
 def _figure(name: str, svg: str, point: Point) -> Figure:
     """A plot as the page shows it; `resources-2` continues `resources`."""
-    words = {
-        "times": point.times_name,
-        "Times": point.times_name.capitalize(),
-        "load": "concurrency" if point.load.kind == "closed" else "arrival rate",
-    }
     kind, _, number = name.partition("-")
-    title, caption = (text.format(**words) for text in _PLOTS[kind])
+    load = "concurrency" if point.load.kind == "closed" else "arrival rate"
+    title, caption = (text.format(times=point.times_name, Times=point.times_name.capitalize(), load=load) for text in _PLOTS[kind])
     return Figure(f"{title}, continued", "", svg, f"{title}, {number}") if number else Figure(title, caption, svg)
 
 
@@ -246,12 +230,8 @@ def _fact(value: object) -> str:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """The numbers of CPUs in their order: `0–3, 8`."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
+    grouped = itertools.groupby(enumerate(numbers), lambda numbered: numbered[1] - numbered[0])
+    runs = [[number for _, number in group] for _, group in grouped]
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
 
 
@@ -263,5 +243,5 @@ def _yaml(scenario: Mapping[str, Any]) -> str:
         """Writes lists on one line."""
 
     Dumper.add_representer(list, lambda dumper, values: dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=True))
-    own = {key: value for key, value in scenario.items() if key not in _SCHEMA_KEYS}
+    own = {key: value for key, value in scenario.items() if key not in ("schema", "schema_version")}
     return yaml.dump(own, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)

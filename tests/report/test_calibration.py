@@ -11,22 +11,14 @@ SPREAD = {
     "count": 900, "min": 1, "mean": 2.0, "stddev": 1.0, "p50": 21_000, "p90": 3, "p95": 4, "p99": 150_000, "p99_9": None, "p99_99": None, "max": 1_200_000,
 }  # fmt: skip
 CALIBRATION = {
-    "schema": "perfkit.calibration/1",
-    "measured_at": "2026-01-02T03:04:05+00:00",
-    "host": {},
-    "server_cpus": [0],
-    "driver_cpus": [1],
-    "rounds": 3,
+    "schema": "perfkit.calibration/1", "measured_at": "2026-01-02T03:04:05+00:00", "host": {}, "server_cpus": [0], "driver_cpus": [1], "rounds": 3,
     "costs": [
         {
             "protocol": "grpc", "tensor_bytes": 602_112, "cpu_ns_per_request": 200_000.0, "ceiling_per_s": 4250.0,
             "service_time_p50_ns": 240_000, "bare_p50_ns": 230_000, "overhead_p50_ns": -10_000,
         }
     ],
-    "start_delay_rate_per_s": 1000.0,
-    "start_delay_ns": SPREAD,
-    "timer_late_ns": SPREAD,
-    "clock_resolution_ns": 1.0,
+    "start_delay_rate_per_s": 1000.0, "start_delay_ns": SPREAD, "timer_late_ns": SPREAD, "clock_resolution_ns": 1.0,
 }  # fmt: skip
 
 
@@ -37,9 +29,8 @@ def with_calibration(result, calibration):
 
 def test_ceilings_overhead_and_delays_are_shown(synthetic):
     result = with_calibration(synthetic().write(), CALIBRATION)
-    assert "\nCalibrated ceiling of one worker in a closed loop: grpc, 602,112 bytes: 4,250/s.\n" in render_markdown(
-        run_summary_page(result)
-    )
+    text = render_markdown(run_summary_page(result))
+    assert "\nCalibrated ceiling of one worker in a closed loop: grpc, 602,112 bytes: 4,250/s.\n" in text
     page = render_html(run_page(result, {}))
     assert "<h3>Calibration</h3>" in page
     assert "at most 4,250/s per worker: 200 µs of CPU time per request; overhead of p50 -10.0 µs" in page

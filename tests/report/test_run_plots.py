@@ -102,10 +102,8 @@ def test_the_timeline_shows_each_second_of_each_repetition(synthetic):
         values_ns = maker.values[1][1000 + 200 * number :][:200]
         assert round(value_ms * 1e6) == by_library(values_ns).get_value_at_percentile(99)
     rates = lines(figure, "throughput-")["throughput-http-2-r1"]
-    assert (
-        tuple(rates.get_ydata())
-        == next(one for one in result.points if one.repetition == 1 and one.load.concurrency == 2).throughput_series_per_s
-    )
+    (point,) = [point for point in result.points if (point.repetition, point.load.concurrency) == (1, 2)]
+    assert tuple(rates.get_ydata()) == point.throughput_series_per_s
 
 
 @pytest.mark.parametrize(("samples", "upper"), [(200, "p99"), (40, "p90"), (5, "max")])
@@ -153,15 +151,12 @@ def test_the_same_result_gives_the_same_bytes_whatever_the_users_matplotlib_sett
     assert not any("<dc:date>" in svg or "<metadata" in svg for svg in first.values())
 
 
-def test_no_two_plots_share_an_id(synthetic):
-    result, timeline, _ = written(synthetic, concurrencies=(1, 2), repetitions=1)
-    found = [name for svg in render_plots(result, timeline).values() for name in re.findall(r'\bid="([^"]+)"', svg)]
-    assert len(found) == len(set(found))
-
-
-def test_plots_stay_small(synthetic):
+def test_plots_stay_small_and_share_no_ids(synthetic):
     result, timeline, _ = written(synthetic, protocols=("http",), repetitions=1, seconds=60)
-    assert sum(map(len, render_plots(result, timeline).values())) < 125_000
+    plots = render_plots(result, timeline)
+    assert sum(map(len, plots.values())) < 125_000
+    ids = [name for svg in plots.values() for name in re.findall(r'\bid="([^"]+)"', svg)]
+    assert len(ids) == len(set(ids))
 
 
 def test_an_invalid_point_is_drawn_hollow_and_explained(synthetic):

@@ -4,6 +4,7 @@ import csv
 
 import pytest
 
+from perfkit.report.render import render_text
 from perfkit.report.sweep import print_sweep, sweep_table, write_sweep_report
 from perfkit.result.model import Search
 from perfkit.result.sweep import SweepFolder, read_sweep
@@ -25,7 +26,7 @@ def folder(tmp_path):
     return sweep.folder
 
 
-def test_the_table_has_a_row_per_load_point_and_the_reason_of_a_failed_case(folder):
+def test_the_table_has_a_row_per_load_point_and_the_reason_of_a_failed_case(folder, capsys):
     table = sweep_table(folder, read_sweep(folder))
     assert table.headings[:4] == ["workload.batch_size", "server.threads", "protocol", "load"]
     assert [row[:4] for row in table.texts] == [
@@ -36,6 +37,8 @@ def test_the_table_has_a_row_per_load_point_and_the_reason_of_a_failed_case(fold
     ]
     assert [row[-1] for row in table.texts] == ["–", "–", "the model has no batches", "not valid"]
     assert table.marks == ("", "", "", "invalid")
+    print_sweep(folder, read_sweep(folder))
+    assert capsys.readouterr().out == f"\n{render_text(table)}\n"
 
 
 def test_the_report_is_markdown_html_and_csv(folder):
@@ -45,11 +48,8 @@ def test_the_report_is_markdown_html_and_csv(folder):
     assert "the model has no batches" in page
     assert 'href="batch_size=1_threads=2/report.html"' in page
     rows = list(csv.DictReader((folder / "sweep.csv").read_text().splitlines()))
-    assert [(row["workload.batch_size"], row["level"], row["valid"]) for row in rows] == [
-        ("1", "1", "True"),
-        ("1", "2", "True"),
-        ("8", "4", "False"),
-    ]
+    figures = [(row["workload.batch_size"], row["level"], row["valid"]) for row in rows]
+    assert figures == [("1", "1", "True"), ("1", "2", "True"), ("8", "4", "False")]
 
 
 def test_a_search_has_one_row(folder, monkeypatch):
@@ -61,8 +61,3 @@ def test_a_search_has_one_row(folder, monkeypatch):
     monkeypatch.setattr("perfkit.report.sweep.read_result", lambda path: (result.model_copy(update={"search": search}), path))
     table = sweep_table(folder, read_sweep(folder))
     assert table.texts[0][2:] == ["http", "120/s", "110/s", "–", "0", "max probes"]
-
-
-def test_the_table_is_printed(folder, capsys):
-    print_sweep(folder, read_sweep(folder))
-    assert "the model has no batches" in capsys.readouterr().out
