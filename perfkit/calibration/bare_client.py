@@ -5,7 +5,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 
-from perfkit.calibration.canned_responses import data_frames, stream_pieces
+from perfkit.calibration.canned_responses import call_pieces, data_frames
 from perfkit.errors import MeasurementError
 from perfkit.protocol import http2
 from perfkit.target.address import Address
@@ -91,9 +91,7 @@ class BareGrpc(BareClient):
     def __init__(self, address: Address, buffers: Sequence[bytes]) -> None:
         super().__init__(address)
         _, block, _, data = buffers
-        frames = data_frames(data)
-        self._first_pieces = stream_pieces([(http2.HEADERS, http2.END_HEADERS, http2.NO_TABLE + block), *frames])
-        self._pieces = stream_pieces([(http2.HEADERS, http2.END_HEADERS, block), *frames])
+        self._pieces, self._first_pieces = call_pieces((http2.HEADERS, http2.END_HEADERS, block), data_frames(data))
         self._stream_id = 1
         self._unread = b""
         settings = {http2.HEADER_TABLE_SIZE: 0, http2.ENABLE_PUSH: 0, http2.INITIAL_WINDOW_SIZE: _WINDOW_BYTES}

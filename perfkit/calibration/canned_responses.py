@@ -88,16 +88,13 @@ def grpc_responses() -> dict[str, GrpcResponse]:
 def grpc_error(path: str) -> GrpcResponse:
     """The response for any other call: status 12, UNIMPLEMENTED."""
     trailers = [*_RESPONSE_HEADERS, ("grpc-status", "12"), ("grpc-message", f"there is no call {path}".replace("%", "%25"))]
-    block = http2.encode_headers(trailers)
-    return GrpcResponse(stream_pieces([(*_LAST_HEADERS, block)]), stream_pieces([(*_LAST_HEADERS, http2.NO_TABLE + block)]), 0)
+    return GrpcResponse(*call_pieces((*_LAST_HEADERS, http2.encode_headers(trailers)), []), 0)
 
 
 def _grpc_response(message: bytes) -> GrpcResponse:
     block, data = http2.encode_headers(_RESPONSE_HEADERS), b"\x00" + len(message).to_bytes(4) + message
     later_frames = [(http2.DATA, 0, data), (*_LAST_HEADERS, http2.encode_headers([("grpc-status", "0")]))]
-    return GrpcResponse(
-        stream_pieces([(*_HEADERS, block), *later_frames]), stream_pieces([(*_HEADERS, http2.NO_TABLE + block), *later_frames]), len(data)
-    )
+    return GrpcResponse(*call_pieces((*_HEADERS, block), later_frames), len(data))
 
 
 def _inference() -> bytes:
@@ -114,8 +111,16 @@ def _response(body: bytes, content_type: str = "text/plain", headers: Mapping[st
     return "\r\n".join((f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in lines.items()), "", "")).encode("latin-1") + body
 
 
-def stream_pieces(frames: Sequence[Frame]) -> tuple[bytes, ...]:
-    """The bytes of frames around their stream's number: `number.join(pieces)`, of four bytes, gives the frames of a stream."""
+def call_pieces(headers: Frame, later: Sequence[Frame]) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """The bytes of frames around their stream's number, and those for the first stream of a connection, which must announce `NO_TABLE`.
+
+    `number.join(pieces)`, of four bytes, gives the frames of a stream.
+    """
+    kind, flags, block = headers
+    return _stream_pieces([headers, *later]), _stream_pieces([(kind, flags, http2.NO_TABLE + block), *later])
+
+
+def _stream_pieces(frames: Sequence[Frame]) -> tuple[bytes, ...]:
     starts = [http2.frame_head(len(payload), kind, flags, 0)[:5] for kind, flags, payload in frames]
     payloads = [payload for _, _, payload in frames]
     return (starts[0], *(payload + start for payload, start in zip(payloads, starts[1:], strict=False)), payloads[-1])

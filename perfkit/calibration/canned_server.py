@@ -8,10 +8,11 @@ It finds where a request ends, and does not read it any further. It prints its p
 import argparse
 import asyncio
 import collections
+import functools
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from perfkit.calibration.canned_responses import GrpcResponse, grpc_error, grpc_responses, http_error, http_responses
@@ -178,12 +179,9 @@ async def serve(stdin: asyncio.StreamReader) -> None:
     """Serves on free ports of the loopback until `stdin` ends."""
     loop = asyncio.get_running_loop()
     http, grpc = http_responses(), grpc_responses()
-    heads: dict[bytes, tuple[int, bytes]] = {}
-    blocks: dict[bytes, GrpcResponse] = {}
-    servers = {
-        "http_port": await loop.create_server(lambda: CannedHttp(http, heads), "127.0.0.1", 0, backlog=4096),
-        "grpc_port": await loop.create_server(lambda: CannedGrpc(grpc, blocks), "127.0.0.1", 0, backlog=4096),
-    }
+    protocols: dict[str, Callable[[], asyncio.Protocol]]
+    protocols = {"http_port": functools.partial(CannedHttp, http, {}), "grpc_port": functools.partial(CannedGrpc, grpc, {})}
+    servers = {name: await loop.create_server(protocol, "127.0.0.1", 0, backlog=4096) for name, protocol in protocols.items()}
     sys.stdout.write(json.dumps({name: server.sockets[0].getsockname()[1] for name, server in servers.items()}) + "\n")
     sys.stdout.flush()
     await stdin.read()

@@ -8,10 +8,11 @@ import random
 import statistics
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from perfkit.calibration.bare_client import BareClient, BareGrpc, BareHttp
+from perfkit.calibration.bare_client import BareGrpc, BareHttp
 from perfkit.calibration.cache import identity
 from perfkit.calibration.canned_responses import INPUT, METADATA, MODEL
 from perfkit.calibration.model import Calibration, Cost
@@ -65,13 +66,8 @@ class Lengths:
     """The number of requests that ends each window, instead of its length."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Round:
-    """One round's figures for one protocol and tensor size."""
-
-    cpu_ns_per_request: float
-    service_time_p50_ns: int
-    bare_p50_ns: int
+Round: TypeAlias = tuple[float, int, float]
+"""CPU nanoseconds per request, the p50 of service times, and that of the bare client."""
 
 
 async def calibrate(lengths: Lengths, clock: Clock, on_progress: Callable[[str], None]) -> Calibration:
@@ -81,7 +77,8 @@ async def calibrate(lengths: Lengths, clock: Clock, on_progress: Callable[[str],
         with pinned(placement.driver):
             costs = await _costs(addresses, lengths, clock, on_progress)
             on_progress(f"start delays at {_RATE_PER_S:,.0f}/s")
-            window, _ = await _load(addresses["http"], _request(TENSOR_BYTES[0]), _open_plan(), lengths.open_ns, lengths, clock)
+            plan = OpenPlan(_RATE_PER_S, "constant", Schedule("constant", constant_rate(_RATE_PER_S)), None, None)
+            window, _ = await _load(addresses["http"], _request(TENSOR_BYTES[0]), plan, lengths.open_ns, lengths, clock)
             on_progress("the timer alone")
             late = await _timer_lateness(lengths.timer_waits, clock)
     return Calibration(
@@ -103,16 +100,16 @@ async def _costs(
     addresses: Mapping[WireProtocol, Address], lengths: Lengths, clock: Clock, on_progress: Callable[[str], None]
 ) -> tuple[Cost, ...]:
     kinds = [(protocol, size) for protocol in PROTOCOLS for size in TENSOR_BYTES]
-    rounds: dict[tuple[WireProtocol, int], list[_Round]] = {kind: [] for kind in kinds}
+    rounds: dict[tuple[WireProtocol, int], list[Round]] = {kind: [] for kind in kinds}
     for number in range(lengths.rounds):  # interleaved, so that a temporary slowdown affects all kinds alike
         for protocol, size in kinds:
             on_progress(f"round {number + 1} of {lengths.rounds}: {protocol}, tensors of {size:,} bytes")
             rounds[protocol, size].append(await _round(addresses[protocol], _request(size), lengths, clock))
-    return tuple(cost(protocol, size, [dataclasses.astuple(figures) for figures in rounds[protocol, size]]) for protocol, size in kinds)
+    return tuple(cost(protocol, size, rounds[protocol, size]) for protocol, size in kinds)
 
 
-def cost(protocol: WireProtocol, tensor_bytes: int, rounds: list[tuple[float, int, int]]) -> Cost:
-    """The medians of rounds; each is CPU nanoseconds per request, p50 of service times, and p50 of the bare client."""
+def cost(protocol: WireProtocol, tensor_bytes: int, rounds: Sequence[Round]) -> Cost:
+    """The medians of rounds."""
     cpu_ns = statistics.median(cpu for cpu, _, _ in rounds)
     return Cost(
         protocol=protocol,
@@ -125,18 +122,17 @@ def cost(protocol: WireProtocol, tensor_bytes: int, rounds: list[tuple[float, in
     )
 
 
-async def _round(address: Address, request: InferRequest, lengths: Lengths, clock: Clock) -> _Round:
+async def _round(address: Address, request: InferRequest, lengths: Lengths, clock: Clock) -> Round:
     busy, cpu_ns = await _load(address, request, ClosedPlan(_CONCURRENCY, 0), lengths.window_ns, lengths, clock)
-    bare = _bare_client(address, request, clock)
-    try:  # half of it before and half after, so that a temporary slowdown affects both alike
+    buffers = make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock).prepare(request).buffers  # never opened
+    # half of the bare client before and half after, so that a temporary slowdown affects both alike
+    with contextlib.closing((BareHttp if address.protocol == "http" else BareGrpc)(address, buffers)) as bare:
         bare.times_ns(clock.now_ns, lengths.warmup_ns)
         bare_ns = bare.times_ns(clock.now_ns, lengths.window_ns // 2)
         alone, _ = await _load(address, request, ClosedPlan(1, 0), lengths.window_ns, lengths, clock)
         bare_ns += bare.times_ns(clock.now_ns, lengths.window_ns // 2)
-    finally:
-        bare.close()
     (service_p50_ns,) = alone.times["service_time"].values_at([0.5])
-    return _Round(cpu_ns / busy.finished, service_p50_ns, round(statistics.median(bare_ns)))
+    return cpu_ns / busy.finished, service_p50_ns, round(statistics.median(bare_ns))
 
 
 async def _load(
@@ -144,16 +140,9 @@ async def _load(
 ) -> tuple[Window, float]:
     """The window of a load, and the CPU nanoseconds of this process in it."""
     connections = plan.concurrency if isinstance(plan, ClosedPlan) else _CONCURRENCY
-    point = PointSpec(
-        load=plan,
-        warmup_ns=lengths.warmup_ns,
-        window_ns=window_ns if lengths.requests is None else None,
-        requests=lengths.requests,
-        drain_ns=_TIMEOUT_NS,
-        connections=connections,
-    )
+    length_ns = window_ns if lengths.requests is None else None
     spec = WorkerSpec(
-        point=point,
+        point=PointSpec(plan, lengths.warmup_ns, length_ns, lengths.requests, _TIMEOUT_NS, connections),
         address=address,
         transport=TransportOptions(max_connections=64, timeout_ns=_TIMEOUT_NS),
         requests=(request,),
@@ -171,27 +160,15 @@ async def _load(
     return window, recorded.shares.cpu * window.length_ns
 
 
-def _bare_client(address: Address, request: InferRequest, clock: Clock) -> BareClient:
-    transport = make_transport(address, TransportOptions(timeout_ns=_TIMEOUT_NS), clock)  # never opened
-    buffers = transport.prepare(request).buffers
-    return BareHttp(address, buffers) if address.protocol == "http" else BareGrpc(address, buffers)
-
-
 async def _timer_lateness(waits: int, clock: Clock) -> Distribution:
     """How late the pacer returns from waits of random length."""
-    pacer, gaps, late_ns = make_pacer(clock), random.Random(0), []
-    try:
+    gaps, late_ns = random.Random(0), []
+    with contextlib.closing(make_pacer(clock)) as pacer:
         for _ in range(waits):
             instant_ns = clock.now_ns() + gaps.randint(*_TIMER_WAITS_NS)
             await pacer.wait_until_ns(instant_ns)
             late_ns.append(clock.now_ns() - instant_ns)
-    finally:
-        pacer.close()
     return distribution(BucketCounts.of(late_ns))
-
-
-def _open_plan() -> OpenPlan:
-    return OpenPlan(_RATE_PER_S, "constant", Schedule("constant", constant_rate(_RATE_PER_S)), None, None)
 
 
 def _request(tensor_bytes: int) -> InferRequest:

@@ -173,15 +173,10 @@ class _Rescaling:
     """Maps arrivals at rate 1 to instants: the inverse of the integrated rate, segment by segment."""
 
     def __init__(self, segments: Sequence[Segment]) -> None:
-        self._segments = segments
-        lengths_s = [segment.length_s for segment in segments[:-1]]
-        self._starts_s = np.concatenate([[0.0], np.cumsum(lengths_s)])
-        self._ticks = np.concatenate([[0.0], np.cumsum([segment.arrivals for segment in segments[:-1]])])
+        self._starts_s = np.cumsum([0.0, *(segment.length_s for segment in segments[:-1])])
+        self._ticks = np.cumsum([0.0, *(segment.arrivals for segment in segments[:-1])])
         self._from = np.array([segment.from_per_s for segment in segments])
-        slopes = [
-            0.0 if math.isinf(segment.length_s) else (segment.to_per_s - segment.from_per_s) / segment.length_s for segment in segments
-        ]
-        self._slopes = np.array(slopes)
+        self._slopes = np.array([(segment.to_per_s - segment.from_per_s) / segment.length_s for segment in segments])
 
     def instants(self, ticks: npt.NDArray[np.float64]) -> Instants:
         index = np.searchsorted(self._ticks, ticks, side="right") - 1

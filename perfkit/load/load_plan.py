@@ -2,9 +2,9 @@
 
 import dataclasses
 import itertools
-import math
 import pathlib
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
-from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoop, SearchLoadSpec, SearchOptions, Shape
+from perfkit.scenario.load import ClosedLoadSpec, OpenLoop, SearchLoadSpec, SearchOptions, Shape
 from perfkit.target.address import WireProtocol
 from perfkit.units import NS_PER_S
 
@@ -79,30 +79,21 @@ def load_points(loaded: "LoadedScenario") -> list[LoadPoint]:
     """
     scenario, points = loaded.scenario, list[LoadPoint]()
     for repetition in range(scenario.measure.repetitions):
-        plans = _plan_loads(
-            scenario.load,
-            seed=scenario.workload.seed,
-            repetition=repetition,
-            warmup_ns=scenario.warmup_ns,
-            window_ns=scenario.window_ns,
-            requests=scenario.measure.requests,
-            folder=loaded.folder,
-        )
-        pairs = itertools.product(scenario.target.load_protocols, plans)
+        pairs = itertools.product(scenario.target.load_protocols, _plan_loads(loaded, repetition))
         points += [LoadPoint(index, protocol, load, repetition, len(points) + index) for index, (protocol, load) in enumerate(pairs)]
     return points
 
 
-def _plan_loads(
-    load: LoadSpec, *, seed: int, repetition: int, warmup_ns: int, window_ns: int | None, requests: int | None, folder: pathlib.Path
-) -> tuple[LoadPlan, ...]:
+def _plan_loads(loaded: "LoadedScenario", repetition: int) -> Sequence[LoadPlan]:
+    scenario, load = loaded.scenario, loaded.scenario.load
+    window_ns, warmup_ns, requests = scenario.window_ns, scenario.warmup_ns, scenario.measure.requests
     if isinstance(load, ClosedLoadSpec):
-        return tuple(ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency)
+        return [ClosedPlan(concurrency, load.closed.think_time_ns) for concurrency in load.closed.concurrency]
     if isinstance(load, SearchLoadSpec):
-        return ()  # the rates depend on the measurements
+        return []  # the rates depend on the measurements
     given = load.open
     if given.trace is not None:
-        return (_plan_trace(given, folder / given.trace, warmup_ns, requests),)
+        return [_plan_trace(given, loaded.folder / given.trace, warmup_ns, requests)]
 
     def length_s(rate_per_s: float) -> float:
         """The window's length, or an upper bound if a number of requests ends it."""
@@ -110,14 +101,11 @@ def _plan_loads(
 
     plans = []
     for index, rate_per_s in enumerate(given.rates_per_s):
-        segments = (
-            arrivals.constant_rate(rate_per_s) if given.shape is None else _shape_segments(given.shape, rate_per_s, length_s(rate_per_s))
-        )
-        segments = arrivals.lead_in(segments, warmup_ns / NS_PER_S)
+        segments = arrivals.lead_in(_shape_segments(given.shape, rate_per_s, length_s(rate_per_s)), warmup_ns / NS_PER_S)
         law: arrivals.Law = "poisson" if given.arrivals == "trace" else given.arrivals
-        schedule = Schedule(law, segments, (seed, index, repetition), given.burstiness or 1.0)
+        schedule = Schedule(law, segments, (scenario.workload.seed, index, repetition), given.burstiness or 1.0)
         plans.append(OpenPlan(rate_per_s, given.arrivals, schedule, given.burstiness, given.max_in_flight))
-    return tuple(plans)
+    return plans
 
 
 def plan_probe(search: SearchOptions, rate_per_s: float, *, seed: int, number: int, warmup_ns: int) -> OpenPlan:
@@ -127,7 +115,9 @@ def plan_probe(search: SearchOptions, rate_per_s: float, *, seed: int, number: i
     return OpenPlan(rate_per_s, search.arrivals, schedule, search.burstiness, search.max_in_flight)
 
 
-def _shape_segments(shape: Shape, rate_per_s: float, length_s: float) -> tuple[Segment, ...]:
+def _shape_segments(shape: Shape | None, rate_per_s: float, length_s: float) -> tuple[Segment, ...]:
+    if shape is None:
+        return arrivals.constant_rate(rate_per_s)
     if shape.ramp is not None:
         return arrivals.ramp(rate_per_s, shape.ramp.to, shape.ramp.over_ns / NS_PER_S)
     if shape.steps is not None:
@@ -135,8 +125,7 @@ def _shape_segments(shape: Shape, rate_per_s: float, length_s: float) -> tuple[S
     if shape.spike is not None:
         return arrivals.spike(rate_per_s, shape.spike.to, shape.spike.at_ns / NS_PER_S, shape.spike.length_ns / NS_PER_S)
     assert shape.sine is not None
-    period_s = shape.sine.period_ns / NS_PER_S
-    return arrivals.sine(rate_per_s, shape.sine.amplitude, period_s, length_s)
+    return arrivals.sine(rate_per_s, shape.sine.amplitude, shape.sine.period_ns / NS_PER_S, length_s)
 
 
 def _plan_trace(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: int | None) -> OpenPlan:
@@ -158,5 +147,4 @@ def _plan_trace(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: i
     if requests is not None and requests > len(trace.instants_ns):
         raise ScenarioError(f"measure.requests: {requests} requests need as many arrivals, and {file} contains {len(trace.instants_ns)}")
     length_s = trace.instants_ns[-1] / NS_PER_S
-    rate_per_s = len(trace.instants_ns) / length_s if length_s else math.inf
-    return OpenPlan(rate_per_s if math.isfinite(rate_per_s) else 0.0, "trace", trace, None, given.max_in_flight)
+    return OpenPlan(len(trace.instants_ns) / length_s if length_s else 0.0, "trace", trace, None, given.max_in_flight)

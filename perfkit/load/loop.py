@@ -2,14 +2,14 @@
 
 import abc
 import asyncio
-import contextlib
 import dataclasses
 import enum
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfkit.clock import Clock
 from perfkit.load.tasks import any_of, run_with_side_tasks
-from perfkit.transport.base import Outcome, Reply, Transport
+from perfkit.transport.base import Outcome, Prepared, Reply, Transport
 from perfkit.units import NS_PER_S
 
 _LOST_AFTER_NS = 3 * NS_PER_S
@@ -65,14 +65,21 @@ class _Unreachable:
     attempts: int = 0
 
 
+@dataclasses.dataclass(eq=False)
 class Loop(abc.ABC):
-    """Sends the requests of one load point."""
+    """Sends the requests of one load point in turn; `on_reply` gets each reply. Worker k of n sends those i ≡ k (mod n)."""
 
-    def __init__(self, transport: Transport, phases: Phases, clock: Clock) -> None:
+    transport: Transport
+    requests: Sequence[Prepared]
+    on_reply: Callable[[Reply], None]
+    _: dataclasses.KW_ONLY
+    phases: Phases
+    clock: Clock
+    worker: int = 0
+    workers: int = 1
+
+    def __post_init__(self) -> None:
         self.ending = Ending()
-        self._transport = transport
-        self._phases = phases
-        self._clock = clock
         self._stopping = False
         self._draining = asyncio.Event()
         self._drain_cut_short = asyncio.Event()
@@ -101,13 +108,13 @@ class Loop(abc.ABC):
         await self._draining.wait()
 
     @abc.abstractmethod
-    def _sending(self) -> contextlib.AbstractAsyncContextManager["asyncio.Future[Any]"]:
-        """Sends for the length of the block; its value is done when sending has stopped and every request is answered."""
+    def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":
+        """The tasks that send, and a future that is done when sending has stopped and every request is answered."""
 
     def _stop_sending(self) -> None:
         if not self._stopping:
             self._stopping = True
-            self.ending.stopped_ns = self._clock.now_ns()
+            self.ending.stopped_ns = self.clock.now_ns()
         self._draining.set()
 
     def _note_contact(self, reply: Reply) -> bool:
@@ -119,7 +126,7 @@ class Loop(abc.ABC):
             self._unreachable = None
             return True
         if reply.outcome is Outcome.CONNECT_FAILED and not self._stopping:
-            now_ns = self._clock.now_ns()
+            now_ns = self.clock.now_ns()
             self._unreachable = lost = self._unreachable or _Unreachable(now_ns, reply.error)
             lost.attempts += 1
             if now_ns - lost.since_ns >= _LOST_AFTER_NS:
@@ -131,21 +138,26 @@ class Loop(abc.ABC):
 
         The window of a short load ends before the three seconds have passed.
         """
-        lost, load_ns = self._unreachable, self.ending.stopped_ns - self._phases.start_ns
+        lost, load_ns = self._unreachable, self.ending.stopped_ns - self.phases.start_ns
         if lost is None or lost.attempts < 2 or self.ending.stopped_ns - lost.since_ns < min(_LOST_AFTER_NS, load_ns // 10):
             return ""
         return lost.error
 
     async def _send_and_drain(self) -> None:
-        async with self._sending() as answered:
+        tasks, answered = self._start()
+        try:
             await self._draining.wait()
-            drained = self._clock.sleep_until_ns(self._clock.now_ns() + self._phases.drain_ns)
+            drained = self.clock.sleep_until_ns(self.clock.now_ns() + self.phases.drain_ns)
             await any_of(drained, self._drain_cut_short.wait(), also=answered)
             if not answered.done():
-                self._transport.abandon()
+                self.transport.abandon()
             await answered
+        finally:
+            answered.add_done_callback(lambda future: future.cancelled() or future.exception())  # or asyncio logs that nobody read it
+            for task in tasks:
+                task.cancel()
 
     async def _end_window(self) -> None:
-        if self._phases.window_end_ns is not None:
-            await self._clock.sleep_until_ns(self._phases.window_end_ns)
+        if self.phases.window_end_ns is not None:
+            await self.clock.sleep_until_ns(self.phases.window_end_ns)
             self._stop_sending()

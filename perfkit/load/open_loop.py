@@ -5,20 +5,19 @@ is held back to spare the server: an arrival that would exceed `max_in_flight` i
 """
 
 import asyncio
-import contextlib
+import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from perfkit.clock import Clock
 from perfkit.load.arrivals import Instants
-from perfkit.load.loop import Loop, Phases
+from perfkit.load.loop import Loop
 from perfkit.load.pacer import Pacer
-from perfkit.load.tasks import cancelled_at_the_end
-from perfkit.transport.base import Outcome, Prepared, Reply, Transport
+from perfkit.load.tasks import any_of
+from perfkit.transport.base import Outcome, Reply
 
 # a request in flight takes about 1 KiB of memory: a target that does not answer must not exhaust it
 MAX_IN_FLIGHT = 65_536
@@ -28,6 +27,7 @@ _GRACE_NS = 100_000_000
 _PIECE = 4096
 
 
+@dataclasses.dataclass(eq=False)
 class OpenLoop(Loop):
     """See `Loop`. `arrivals` are instants relative to `origin_ns`; worker k of n gets the arrivals i ≡ k (mod n) of a schedule.
 
@@ -35,58 +35,39 @@ class OpenLoop(Loop):
     generator: it was late, or reached `MAX_IN_FLIGHT` while no `max_in_flight` was set.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        requests: Sequence[Prepared],
-        on_reply: Callable[[Reply], None],
-        on_drop: Callable[[Instants, bool], None],
-        *,
-        arrivals: Iterator[Instants],
-        origin_ns: int,
-        phases: Phases,
-        clock: Clock,
-        pacer: Pacer,
-        max_in_flight: int | None = None,
-        worker: int = 0,
-        workers: int = 1,
-    ) -> None:
-        super().__init__(transport, phases, clock)
-        self._requests = requests
-        self._on_reply = on_reply
-        self._on_drop = on_drop
-        self._pieces = (chunk[at : at + _PIECE] + origin_ns for chunk in arrivals for at in range(0, chunk.size, _PIECE))
+    on_drop: Callable[[Instants, bool], None]
+    _: dataclasses.KW_ONLY
+    arrivals: Iterator[Instants]
+    origin_ns: int
+    pacer: Pacer
+    max_in_flight: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.in_flight = 0
+        """Requests that were sent and are not answered yet."""
+        self._limit = MAX_IN_FLIGHT if self.max_in_flight is None else self.max_in_flight
+        self._pieces = (chunk[at : at + _PIECE] + self.origin_ns for chunk in self.arrivals for at in range(0, chunk.size, _PIECE))
         self._piece: Instants = np.empty(0, dtype=np.int64)
         self._position = 0  # of the next arrival in the piece
         self._over_limit: list[int] = []
-        self._pacer = pacer
-        self._max_in_flight = MAX_IN_FLIGHT if max_in_flight is None else max_in_flight
-        self._is_own_limit = max_in_flight is None
-        self._worker, self._workers = worker, workers
-        self._in_flight = 0
         self._all_sent = False
         self._answered: asyncio.Future[None] | None = None
 
-    @property
-    def in_flight(self) -> int:
-        """Requests that were sent and are not answered yet."""
-        return self._in_flight
-
-    def _sending(self) -> contextlib.AbstractAsyncContextManager["asyncio.Future[Any]"]:
+    def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":
         self._answered = asyncio.get_running_loop().create_future()
-        return cancelled_at_the_end([asyncio.ensure_future(self._send_all())], self._answered)
+        return [asyncio.ensure_future(self._send_all())], self._answered
 
     async def _end_window(self) -> None:
         """Sending ends by itself with the last arrival; a loop that is late gets a short grace period."""
-        if self._phases.window_end_ns is not None:
-            await self._clock.sleep_until_ns(self._phases.window_end_ns + _GRACE_NS)
+        if self.phases.window_end_ns is not None:
+            await self.clock.sleep_until_ns(self.phases.window_end_ns + _GRACE_NS)
             self._stop_sending()
 
     async def _send_all(self) -> None:
         sending = asyncio.ensure_future(self._send_on_time())
-        stopped = asyncio.ensure_future(self._draining.wait())
         try:
-            await asyncio.wait((sending, stopped), return_when=asyncio.FIRST_COMPLETED)
+            await any_of(self._draining.wait(), also=sending)
             if sending.done():
                 await sending  # raises its error
             sending.cancel()
@@ -96,21 +77,20 @@ class OpenLoop(Loop):
             self._fail(error)
         finally:
             sending.cancel()
-            stopped.cancel()
             self._stop_sending()
             self._all_sent = True
             self._check_answered()
 
     async def _send_on_time(self) -> None:
-        end_ns, now_ns, wait = self._phases.window_end_ns, self._clock.now_ns, self._pacer.wait_until_ns
-        send, left, late_in_a_row, index = self._send, self._phases.requests, 0, self._worker
+        end_ns, now_ns, wait = self.phases.window_end_ns, self.clock.now_ns, self.pacer.wait_until_ns
+        send, left, late_in_a_row, index = self._send, self.phases.requests, 0, self.worker
         for piece in self._pieces:
             self._piece, self._position = piece, 0
             for instant_ns in piece.tolist():
                 if (end_ns is not None and instant_ns >= end_ns) or left == 0:
-                    await self._clock.sleep_until_ns(instant_ns if end_ns is None else end_ns)
+                    await self.clock.sleep_until_ns(instant_ns if end_ns is None else end_ns)
                     return
-                if left is not None and instant_ns >= self._phases.window_start_ns:
+                if left is not None and instant_ns >= self.phases.window_start_ns:
                     left -= 1
                 if instant_ns > now_ns():
                     await wait(instant_ns)
@@ -122,43 +102,43 @@ class OpenLoop(Loop):
                     return
                 self._position += 1
                 send(instant_ns, index)
-                index += self._workers
+                index += self.workers
         if end_ns is not None:  # a trace that ends before the window
-            await self._clock.sleep_until_ns(end_ns)
+            await self.clock.sleep_until_ns(end_ns)
 
     def _send(self, intended_ns: int, index: int) -> None:
-        if self._in_flight >= self._max_in_flight:
+        if self.in_flight >= self._limit:
             self._over_limit.append(intended_ns)
             if len(self._over_limit) >= _PIECE:
                 self._drop_over_limit()
             return
-        self._in_flight += 1
-        paced_ns = self._clock.now_ns()
-        variant = index % len(self._requests)
-        reply = asyncio.ensure_future(self._transport.send(self._requests[variant]))
+        self.in_flight += 1
+        paced_ns = self.clock.now_ns()
+        variant = index % len(self.requests)
+        reply = asyncio.ensure_future(self.transport.send(self.requests[variant]))
         reply.add_done_callback(functools.partial(self._take, intended_ns, paced_ns, variant))
 
     def _drop_over_limit(self) -> None:
         dropped, self._over_limit = self._over_limit, []
         if dropped:
-            self._on_drop(np.array(dropped, dtype=np.int64), self._is_own_limit)
+            self.on_drop(np.array(dropped, dtype=np.int64), self.max_in_flight is None)
 
     async def _drop_unsent(self) -> None:
         """Counts the arrivals of the window, perhaps millions, that a late loop did not reach."""
         self._drop_over_limit()
-        if self._phases.window_end_ns is None:
+        if self.phases.window_end_ns is None:
             return
-        end_ns = min(self._phases.window_end_ns, self.ending.stopped_ns)
+        end_ns = min(self.phases.window_end_ns, self.ending.stopped_ns)
         for piece in itertools.chain([self._piece[self._position :]], self._pieces):
             late = piece[: int(np.searchsorted(piece, end_ns))]
             if late.size:
-                self._on_drop(late, True)
+                self.on_drop(late, True)
             if late.size < piece.size:
                 return
             await asyncio.sleep(0)  # an interruption is handled in between
 
     def _take(self, intended_ns: int, paced_ns: int, variant: int, done: "asyncio.Future[Reply]") -> None:
-        self._in_flight -= 1
+        self.in_flight -= 1
         if done.cancelled():
             return
         if error := done.exception():
@@ -171,7 +151,7 @@ class OpenLoop(Loop):
         else:
             self._note_contact(reply)
         try:
-            self._on_reply(reply)
+            self.on_reply(reply)
         except Exception as error:  # noqa: BLE001 - raised in a callback it would be lost: `run` raises it
             self._fail(error)
         self._check_answered()
@@ -182,5 +162,5 @@ class OpenLoop(Loop):
         self._stop_sending()
 
     def _check_answered(self) -> None:
-        if self._all_sent and not self._in_flight and self._answered is not None and not self._answered.done():
+        if self._all_sent and not self.in_flight and self._answered is not None and not self._answered.done():
             self._answered.set_result(None)

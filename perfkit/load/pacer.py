@@ -5,9 +5,9 @@ the last microseconds are spent spinning, since waking up takes as long.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import os
-from typing import Protocol
 
 from perfkit.clock import Clock, MonotonicClock
 from perfkit.units import NS_PER_S
@@ -18,36 +18,25 @@ _NONBLOCK_CLOEXEC = os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
 SPIN_NS = 40_000
 
 
-class Pacer(Protocol):
-    """Waits for instants."""
-
-    async def wait_until_ns(self, instant_ns: int) -> None:
-        """Returns at the instant, or immediately if it has passed."""
-        ...
-
-    def close(self) -> None:
-        """Releases its resources."""
-        ...
-
-
-class ClockPacer:
-    """Waits with a clock's own means: for virtual time, and for systems without timer files."""
+class Pacer:
+    """Waits for instants with a clock's own means: for virtual time, and for systems without timer files."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     async def wait_until_ns(self, instant_ns: int) -> None:
-        """See `Pacer.wait_until_ns`."""
+        """Returns at the instant, or immediately if it has passed."""
         await self._clock.sleep_until_ns(instant_ns)
 
     def close(self) -> None:
-        """See `Pacer.close`."""
+        """Releases its resources."""
 
 
-class TimerPacer:
+class TimerPacer(Pacer):
     """Waits with a timer file of the kernel, and spins for the last 40 µs."""
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
         self._now_ns = clock.now_ns
         self._loop = asyncio.get_running_loop()
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -88,9 +77,7 @@ class TimerPacer:
 
 def make_pacer(clock: Clock) -> Pacer:
     """The most accurate pacer for a clock on this system."""
-    if not isinstance(clock, MonotonicClock):
-        return ClockPacer(clock)
-    try:
-        return TimerPacer(clock)
-    except (OSError, AttributeError, NotImplementedError):
-        return ClockPacer(clock)
+    if isinstance(clock, MonotonicClock):
+        with contextlib.suppress(OSError, AttributeError, NotImplementedError):
+            return TimerPacer(clock)
+    return Pacer(clock)

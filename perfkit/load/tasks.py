@@ -1,8 +1,7 @@
 """Tasks beside a main one: none outlives it, and none fails unnoticed."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
@@ -26,19 +25,6 @@ async def run_with_side_tasks(main: Coroutine[Any, Any, _T], *side: "Coroutine[A
         for task in (main_task, *side_tasks):
             task.cancel()
         await asyncio.gather(main_task, *side_tasks, return_exceptions=True)
-
-
-@contextlib.asynccontextmanager
-async def cancelled_at_the_end(tasks: "list[asyncio.Task[None]]", answered: "asyncio.Future[Any]") -> AsyncIterator["asyncio.Future[Any]"]:
-    """Gives `answered`, and cancels the tasks at the end of the block."""
-    try:
-        yield answered
-    finally:
-        answered.add_done_callback(
-            lambda future: future.cancelled() or future.exception()
-        )  # otherwise asyncio logs that it was never retrieved
-        for task in tasks:
-            task.cancel()
 
 
 async def any_of(*waits: Coroutine[Any, Any, object], also: "asyncio.Future[Any] | None" = None) -> None:

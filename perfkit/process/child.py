@@ -100,13 +100,13 @@ class Child:
         else:
             self._stderr.connection_lost(None)
 
-    async def _stop(self, patience: Sequence[tuple[float, signal.Signals]]) -> None:
-        """Closes its stdin, then sends each signal to its session after that many seconds; gives up on a child that survives SIGKILL."""
+    async def _stop(self, waits_s: tuple[float, float]) -> None:
+        """Closes its stdin, waits, sends SIGTERM, waits, sends SIGKILL; gives up on a child that survives it."""
         self.close_stdin()
         discarding = asyncio.ensure_future(self._discard_output())  # a child that blocks on a full pipe could not end
         try:
-            for seconds, number in patience:
-                await asyncio.wait([self.ended], timeout=seconds)
+            for wait_s, number in zip(waits_s, (signal.SIGTERM, signal.SIGKILL), strict=True):
+                await asyncio.wait([self.ended], timeout=wait_s)
                 self._signal(number)
             await asyncio.wait([self.ended], timeout=_KILLED_WITHIN_S)
         finally:
@@ -176,11 +176,7 @@ async def child_process(
     With `ends_with_stdin=False`, for programs that do not watch their stdin, it gets SIGTERM at once and SIGKILL after
     `stop_within_s`; a guard process does the same if perfkit is killed. Raises OSError if the command cannot be run.
     """
-    patience = (
-        [(stop_within_s, signal.SIGTERM), (1.0, signal.SIGKILL)]
-        if ends_with_stdin
-        else [(0.0, signal.SIGTERM), (stop_within_s, signal.SIGKILL)]
-    )
+    waits_s = (stop_within_s, 1.0) if ends_with_stdin else (0.0, stop_within_s)
     starting = asyncio.ensure_future(_start(command, output, on_line, None if ends_with_stdin else stop_within_s))
     try:
         await asyncio.wait([starting])  # not cancelled with this coroutine: a half-started process would never be ended
@@ -189,7 +185,7 @@ async def child_process(
         if not starting.done():  # an await here may raise a cancellation that is pending, and the child would go on running
             await asyncio.wait([starting])
         if starting.exception() is None:
-            await starting.result()._stop(patience)  # noqa: SLF001 - of this module
+            await starting.result()._stop(waits_s)  # noqa: SLF001 - of this module
 
 
 async def _start(command: Sequence[str], output: BinaryIO | None, on_line: Callable[[str], None] | None, guard_s: float | None) -> Child:

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +14,17 @@ from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.int64]
 _MIN_LENGTH_NS, _MAX_BATCHES, _MAX_OPEN = NS_PER_S // 64, 60, 3
-_OUTCOMES = tuple(Outcome)
 TIMES = ("service_time", "response_time", "start_delay", "pacing_delay", "failure_time")
+COUNTS = ("dropped", "unsent", "checked", "ended", "finished", "good")
 
 
 @dataclasses.dataclass(slots=True)
 class Batch:
     """The requests meant to start in one part of the load, and the counts of those that ended in it."""
 
-    outcomes: _Numbers
+    outcomes: _Numbers = dataclasses.field(default_factory=lambda: np.zeros(len(Outcome), dtype=np.int64))
     """The number of requests of each outcome, in the order of `Outcome`."""
-    times: Mapping[str, BucketCounts]
+    times: Mapping[str, BucketCounts] = dataclasses.field(default_factory=dict)
     """By the names of `TIMES`; only open loops have all of them."""
     statuses: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
     """The statuses of rejected requests."""
@@ -43,14 +43,10 @@ class Batch:
     @classmethod
     def merged(cls, parts: "list[Batch]") -> "Batch":
         """The sum of several batches."""
-        names = [name for name in TIMES if any(name in part.times for part in parts)]
-        whole = cls(
-            sum((part.outcomes for part in parts), start=np.zeros(len(_OUTCOMES), dtype=np.int64)),
-            {name: BucketCounts.merged(part.times[name] for part in parts if name in part.times) for name in names},
-        )
+        whole = cls(times=_merge_times([part.times for part in parts]))
         for part in parts:
             whole.statuses.update(part.statuses)
-            for name in ("dropped", "unsent", "checked", "ended", "finished", "good"):
+            for name in ("outcomes", *COUNTS):
                 setattr(whole, name, getattr(whole, name) + getattr(part, name))
         return whole
 
@@ -80,8 +76,8 @@ class BatchRecorder:
     def __init__(self, origin_ns: int, length_ns: int | None) -> None:
         self.batch_ns = batch_length_ns(length_ns)
         self._origin_ns = origin_ns
-        self._open: collections.OrderedDict[int, dict[str, Histogram]] = collections.OrderedDict()
-        self._batches: dict[int, Batch] = {}
+        self._open: dict[int, collections.defaultdict[str, Histogram]] = {}  # the last used one last
+        self._batches = collections.defaultdict[int, Batch](Batch)
 
     def add(
         self,
@@ -99,14 +95,12 @@ class BatchRecorder:
         numbers = self._numbers(np.where(inside, intended_ns, self._origin_ns))
         for number, _ in tally(numbers[inside]):
             chosen = inside & (numbers == number)
-            batch = self._batch(number)
-            batch.outcomes += np.bincount(codes[chosen], minlength=len(_OUTCOMES))
+            batch = self._batches[number]
+            batch.outcomes += np.bincount(codes[chosen], minlength=len(Outcome))
             batch.statuses.update(status for place, status in statuses.items() if chosen[place])
             yield
             histograms = self._histograms(number)
             for name, (places, values_ns) in times.items():
-                if name not in histograms:
-                    histograms[name] = Histogram()
                 histograms[name].record_many(values_ns[chosen[places]])
                 yield
 
@@ -115,14 +109,14 @@ class BatchRecorder:
         instants_ns = instants_ns[instants_ns >= self._origin_ns]
         if instants_ns.size:
             for number, count in tally(self._numbers(instants_ns)):
-                batch = self._batch(number)
+                batch = self._batches[number]
                 setattr(batch, name, getattr(batch, name) + count)
 
     def finish(self) -> dict[int, Batch]:
         """The batches that are not empty, by number."""
         while self._open:
             self._pack()
-        return self._batches
+        return dict(self._batches)
 
     def _numbers(self, instants_ns: _Numbers) -> _Numbers:
         numbers: _Numbers = (instants_ns - self._origin_ns) // self.batch_ns
@@ -134,32 +128,25 @@ class BatchRecorder:
     def _double(self) -> None:
         while self._open:
             self._pack()
-        pairs: dict[int, list[Batch]] = {}
+        pairs = collections.defaultdict[int, list[Batch]](list)
         for number, batch in self._batches.items():
-            pairs.setdefault(number >> 1, []).append(batch)
-        self._batches = {number: Batch.merged(pair) for number, pair in pairs.items()}
+            pairs[number >> 1].append(batch)
+        self._batches = collections.defaultdict(Batch, {number: Batch.merged(pair) for number, pair in pairs.items()})
         self.batch_ns *= 2
 
-    def _batch(self, number: int) -> Batch:
-        if number not in self._batches:
-            self._batches[number] = Batch(np.zeros(len(_OUTCOMES), dtype=np.int64), {})
-        return self._batches[number]
-
     def _histograms(self, number: int) -> dict[str, Histogram]:
-        if number not in self._open:
-            self._open[number] = {}
-            if len(self._open) > _MAX_OPEN:
-                self._pack()
-        self._open.move_to_end(number)
-        return self._open[number]
+        self._open[number] = histograms = self._open.pop(number, None) or collections.defaultdict(Histogram)
+        if len(self._open) > _MAX_OPEN:
+            self._pack()
+        return histograms
 
     def _pack(self) -> None:
-        number, histograms = self._open.popitem(last=False)
-        batch = self._batch(number)
-        new = {name: histogram.bucket_counts() for name, histogram in histograms.items()}
-        # late answers may have reopened it, so there may be a part already
-        batch.times = {
-            name: BucketCounts.merged(part[name] for part in (batch.times, new) if name in part)
-            for name in TIMES
-            if name in {*batch.times, *new}
-        }
+        number = next(iter(self._open))
+        new = {name: histogram.bucket_counts() for name, histogram in self._open.pop(number).items()}
+        batch = self._batches[number]
+        batch.times = _merge_times([batch.times, new])  # late answers may have reopened it, so there may be a part already
+
+
+def _merge_times(parts: Sequence[Mapping[str, BucketCounts]]) -> dict[str, BucketCounts]:
+    names = [name for name in TIMES if any(name in part for part in parts)]
+    return {name: BucketCounts.merged(part[name] for part in parts if name in part) for name in names}

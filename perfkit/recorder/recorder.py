@@ -67,8 +67,8 @@ class Recorder:
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
         self._batches = BatchRecorder(window_start_ns, None if window_end_ns is None else window_end_ns - window_start_ns)
         self._finished_per_s: collections.Counter[int] = collections.Counter()
-        self._errors: dict[Outcome, list[str]] = {}
-        self._open_intervals: collections.OrderedDict[int, tuple[Histogram, ...]] = collections.OrderedDict()
+        self._errors = collections.defaultdict[Outcome, list[str]](list)
+        self._open_intervals: dict[int, tuple[Histogram, ...]] = {}  # the last used one last
         self._last_finished_ns = 0
         self._answer_totals = AnswerTotals()
 
@@ -104,17 +104,14 @@ class Recorder:
         self._finish_work()
         for index in tuple(self._open_intervals):
             self._emit(index)
-        origin_ns = self._window_start_ns
-        end_ns = max(self._last_finished_ns, origin_ns) if window_end_ns is None else window_end_ns
-        batches = self._batches.finish()
         return Recording(
-            origin_ns=origin_ns,
-            end_ns=end_ns,
+            origin_ns=self._window_start_ns,
+            end_ns=max(self._last_finished_ns, self._window_start_ns) if window_end_ns is None else window_end_ns,
             batch_ns=self._batches.batch_ns,
-            batches=batches,
+            batches=self._batches.finish(),
             series=self._series.finish(),
             finished_per_s=dict(self._finished_per_s),
-            errors=self._errors,
+            errors=dict(self._errors),
             answer_totals=self._answer_totals,
         )
 
@@ -200,18 +197,17 @@ class Recorder:
                 yield
 
     def _interval(self, index: int) -> tuple[Histogram, ...]:
-        if index not in self._open_intervals:
-            self._open_intervals[index] = tuple(Histogram() for _ in range(3 if self._is_open else 1))
-        self._open_intervals.move_to_end(index)
+        histograms = self._open_intervals.pop(index, ()) or tuple(Histogram() for _ in range(3 if self._is_open else 1))
+        self._open_intervals[index] = histograms
         if len(self._open_intervals) > _MAX_OPEN_INTERVALS:
             self._emit(next(iter(self._open_intervals)))
-        return self._open_intervals[index]
+        return histograms
 
     def _emit(self, index: int) -> None:
         self._on_interval(Interval(index, *(histogram.bucket_counts() for histogram in self._open_intervals.pop(index))))
 
     def _note_failure(self, reply: Reply) -> None:
         self.failed += 1
-        texts = self._errors.setdefault(reply.outcome, [])
+        texts = self._errors[reply.outcome]
         if len(texts) < SAMPLED_ERRORS and reply.started_ns >= self._window_start_ns:
             texts.append(self._describe_failure(reply))

@@ -1,5 +1,6 @@
 """The recording of one load point: outcomes, distributions, series; those of several workers are merged."""
 
+import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
 
@@ -30,8 +31,7 @@ class AnswerTotals:
     @classmethod
     def added(cls, parts: "Iterable[AnswerTotals]") -> "AnswerTotals":
         """The sums over several workers."""
-        parts = list(parts)
-        return cls(*(sum(getattr(part, field.name) for part in parts) for field in dataclasses.fields(cls)))
+        return cls(*map(sum, zip(*map(dataclasses.astuple, parts), strict=True)))
 
     @classmethod
     def counted(cls, codes: Instants, service_ns: Instants) -> "AnswerTotals":
@@ -79,25 +79,23 @@ def merge(recordings: Sequence[Recording]) -> Recording:
     if len({recording.origin_ns for recording in recordings}) > 1:
         raise ValueError("the recordings of one load point must begin at the same instant")
     batch_ns = max(recording.batch_ns for recording in recordings)
-    batches: dict[int, list[Batch]] = {}
-    finished_per_s: dict[int, int] = {}
-    errors: dict[Outcome, list[str]] = {}
+    batches = collections.defaultdict[int, list[Batch]](list)
+    finished_per_s = collections.Counter[int]()
+    errors = collections.defaultdict[Outcome, list[str]](list)
     for recording in recordings:
         for number, batch in recording.batches.items():  # the lengths differ by powers of two
-            batches.setdefault(number * recording.batch_ns // batch_ns, []).append(batch)
-        for second, count in recording.finished_per_s.items():
-            finished_per_s[second] = finished_per_s.get(second, 0) + count
+            batches[number * recording.batch_ns // batch_ns].append(batch)
+        finished_per_s.update(recording.finished_per_s)
         for outcome, texts in recording.errors.items():
-            known = errors.setdefault(outcome, [])
-            known += [text for text in texts if text not in known]
+            errors[outcome] += texts
     return Recording(
         origin_ns=first.origin_ns,
         end_ns=max(recording.end_ns for recording in recordings),
         batch_ns=batch_ns,
         batches={number: Batch.merged(parts) for number, parts in batches.items()},
         series=_sum_series([recording.series for recording in recordings]),
-        finished_per_s=finished_per_s,
-        errors={outcome: texts[:SAMPLED_ERRORS] for outcome, texts in errors.items()},
+        finished_per_s=dict(finished_per_s),
+        errors={outcome: list(dict.fromkeys(texts))[:SAMPLED_ERRORS] for outcome, texts in errors.items()},
         answer_totals=AnswerTotals.added(recording.answer_totals for recording in recordings),
     )
 
@@ -106,12 +104,7 @@ def _sum_series(parts: Sequence[Series]) -> Series:
     """The sum of series that may differ in length."""
     longest_ns = max(part.interval_ns for part in parts)
     size = max(-(-part.timed.size * part.interval_ns // longest_ns) for part in parts)
-
-    def add(name: str) -> Instants:
-        total = np.zeros(size, dtype=np.int64)
-        for part in parts:
-            values = getattr(part, name)
-            np.add.at(total, np.arange(values.size) * part.interval_ns // longest_ns, values)
-        return total
-
-    return Series(parts[0].origin_ns, longest_ns, add("scheduled"), add("answered"), add("time_sum_ns"), add("timed"))
+    total = np.zeros((4, size), dtype=np.int64)
+    for part in parts:
+        np.add.at(total.T, np.arange(part.timed.size) * part.interval_ns // longest_ns, part.rows().T)
+    return Series(parts[0].origin_ns, longest_ns, *total)

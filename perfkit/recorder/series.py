@@ -24,12 +24,15 @@ class Series:
     timed: Instants
     """The number of times in that sum."""
 
+    def rows(self) -> Instants:
+        """The four arrays as the rows of one."""
+        return np.stack([self.scheduled, self.answered, self.time_sum_ns, self.timed])
+
     def between(self, start_ns: int, end_ns: int) -> "Series":
         """The intervals that lie wholly between two instants."""
         first = max(-((self.origin_ns - start_ns) // self.interval_ns), 0)
         last = max((end_ns - self.origin_ns) // self.interval_ns, first)
-        parts = (values[first:last] for values in (self.scheduled, self.answered, self.time_sum_ns, self.timed))
-        return Series(self.origin_ns + first * self.interval_ns, self.interval_ns, *parts)
+        return Series(self.origin_ns + first * self.interval_ns, self.interval_ns, *self.rows()[:, first:last])
 
     def offered(self) -> "Series":
         """The intervals up to the last one with a scheduled request."""
@@ -38,11 +41,8 @@ class Series:
 
     def coarser(self, factor: int) -> "Series":
         """Intervals `factor` times as long; an incomplete one at the end is left out."""
-        number = self.timed.size // factor
-        sums = (
-            _sum_neighbours(values[: number * factor], factor) for values in (self.scheduled, self.answered, self.time_sum_ns, self.timed)
-        )
-        return Series(self.origin_ns, self.interval_ns * factor, *sums)
+        whole = self.timed.size // factor * factor
+        return Series(self.origin_ns, self.interval_ns * factor, *_sum_neighbours(self.rows()[:, :whole], factor))
 
 
 class SeriesRecorder:

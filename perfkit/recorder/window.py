@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from perfkit.recorder.batches import TIMES, Batch
+from perfkit.recorder.batches import COUNTS, TIMES, Batch
 from perfkit.recorder.recording import Recording
 from perfkit.recorder.series import Series
 from perfkit.stats.buckets import EMPTY, BucketCounts
@@ -48,28 +48,22 @@ def cut_step_ns(batch_ns: int) -> int:
 def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
     """The window from `start_ns`, rounded up to a multiple of `cut_step_ns`, to the end of the recording."""
     step_ns = cut_step_ns(recording.batch_ns)
-    steps = max(-((recording.origin_ns - start_ns) // step_ns), 0)
-    first, skipped_s = steps * step_ns // recording.batch_ns, steps * step_ns // NS_PER_S
-    start_ns = recording.origin_ns + steps * step_ns
+    skipped_ns = max(-((recording.origin_ns - start_ns) // step_ns), 0) * step_ns
+    first, skipped_s = skipped_ns // recording.batch_ns, skipped_ns // NS_PER_S
+    start_ns = recording.origin_ns + skipped_ns
     whole = Batch.merged([batch for number, batch in recording.batches.items() if number >= first])
-    seconds = -(-max(recording.end_ns - start_ns, 0) // NS_PER_S)
+    length_ns = max(recording.end_ns - start_ns, 0)
     waited = "response_time" if is_open else "service_time"
-    number_of_batches = max(recording.end_ns - start_ns, 0) // recording.batch_ns
-    parts = (recording.batches.get(first + number) for number in range(number_of_batches))
+    parts = (recording.batches.get(first + number, Batch()) for number in range(length_ns // recording.batch_ns))
     return Window(
         start_ns=start_ns,
         end_ns=recording.end_ns,
         outcomes={outcome: int(count) for outcome, count in zip(Outcome, whole.outcomes, strict=True)},
         times={name: whole.times.get(name, EMPTY) for name in TIMES if is_open or name in ("service_time", "failure_time")},
         statuses=whole.statuses,
-        dropped=whole.dropped,
-        unsent=whole.unsent,
-        checked=whole.checked,
-        ended=whole.ended,
-        finished=whole.finished,
-        good=whole.good,
-        finished_per_s=tuple(recording.finished_per_s.get(skipped_s + second, 0) for second in range(seconds)),
+        **{name: getattr(whole, name) for name in COUNTS},
+        finished_per_s=tuple(recording.finished_per_s.get(skipped_s + second, 0) for second in range(-(-length_ns // NS_PER_S))),
         errors={outcome: tuple(texts) for outcome, texts in recording.errors.items()},
         series=recording.series.between(start_ns, recording.end_ns),
-        batches=tuple(EMPTY if part is None else part.times.get(waited, EMPTY) for part in parts),
+        batches=tuple(part.times.get(waited, EMPTY) for part in parts),
     )

@@ -1,6 +1,5 @@
 """A target that is started by a command which the user gave, as a child process."""
 
-import collections
 import contextlib
 import pathlib
 import shlex
@@ -53,16 +52,16 @@ async def command_server(
     if perfkit is killed. Raises TargetError if it does not start.
     """
     words = command_words(command)
-    with log.open("ab") as output:
-        async with contextlib.AsyncExitStack() as stack:
-            try:
-                with pinned(cpus):  # which the server inherits
-                    running = child_process(words, output=output, ends_with_stdin=False, stop_within_s=stop_within_s)
-                    server = await stack.enter_async_context(running)
-            except OSError as error:
-                raise TargetError(f"cmd:{command} cannot be started: {error.strerror}") from None
-            await _until_ready(command, server, why_not_ready, log, clock)
-            yield
+    async with contextlib.AsyncExitStack() as stack:
+        output = stack.enter_context(log.open("ab"))
+        running = child_process(words, output=output, ends_with_stdin=False, stop_within_s=stop_within_s)
+        try:
+            with pinned(cpus):  # which the server inherits
+                server = await stack.enter_async_context(running)
+        except OSError as error:
+            raise TargetError(f"cmd:{command} cannot be started: {error.strerror}") from None
+        await _until_ready(command, server, why_not_ready, log, clock)
+        yield
 
 
 async def _until_ready(command: str, server: Child, why_not_ready: Callable[[], Awaitable[str]], log: pathlib.Path, clock: Clock) -> None:
@@ -79,5 +78,5 @@ async def _until_ready(command: str, server: Child, why_not_ready: Callable[[], 
 
 
 def _last_lines(log: pathlib.Path) -> str:
-    lines = collections.deque(log.read_text(encoding="utf-8", errors="replace").splitlines(), _LAST_LINES)
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_LAST_LINES:]
     return f"; it said: {' / '.join(lines)}" if lines else ""

@@ -36,11 +36,5 @@ def place(scenario: Scenario, usable: Sequence[int]) -> Placement:
         driver = driver or free[-min(workers, limit) :] or tuple(usable[-1:])
         server = server or tuple(cpu for cpu in usable if cpu not in driver) or tuple(usable)
     shared = sorted(set(server) & set(driver)) if server and driver else list(usable)
-    if not shared:
-        return Placement(server, driver)
-    listed = ", ".join(map(str, shared))
-    return Placement(
-        server,
-        driver,
-        f"The bundled server and the load generator share CPU {listed}: separate them with server.cpus and measure.cpus.",
-    )
+    advice = f"share CPU {', '.join(map(str, shared))}: separate them with server.cpus and measure.cpus."
+    return Placement(server, driver, f"The bundled server and the load generator {advice}" if shared else "")

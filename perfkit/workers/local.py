@@ -13,7 +13,7 @@ from perfkit.load.tasks import run_with_side_tasks
 from perfkit.process.child import Child, child_process
 from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop
+from perfkit.workers.messages import Begin, Crashed, Logged, Ready, Stop
 from perfkit.workers.point_recording import PointRecording, merge_points
 from perfkit.workers.worker_spec import WorkerSpec
 
@@ -42,26 +42,20 @@ class _Worker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more is expected of it."""
         return bool(self.point or self.error or self.lost)
 
 
+@dataclasses.dataclass(eq=False)
 class LocalWorkers:
     """The running workers of one load point."""
 
-    def __init__(
-        self,
-        workers: Sequence[_Worker],
-        clock: Clock,
-        on_interval: Callable[[int, Interval], None],
-        on_lost_interval: Callable[[int, Interval], None],
-        on_received: Callable[[Interval], None],
-    ) -> None:
-        self._workers = workers
-        self._clock = clock
-        self._on_interval = on_interval
-        self._on_lost_interval = on_lost_interval
-        self._on_received = on_received
+    _workers: Sequence[_Worker]
+    _clock: Clock
+    _on_interval: Callable[[int, Interval], None]
+    _on_lost_interval: Callable[[int, Interval], None]
+    _on_received: Callable[[Interval], None]
+
+    def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._stopped: Stop | None = None
 
@@ -129,16 +123,14 @@ class LocalWorkers:
                 self._on_received(interval)
             case Ready():
                 worker.is_ready = True
-            case Done(point):
+            case PointRecording() as point:
                 worker.point = point
                 if point.ending.cause is not None:  # it holds for all: the target is gone, fails or is overloaded
                     self.stop(point.ending.reason, point.ending.cause)
-            case Failed(error):
+            case PerfkitError() as error:
                 worker.error = error
             case Crashed(traceback):
                 raise RuntimeError(f"{self._name(worker)} failed:\n{traceback}")
-            case Progress():
-                pass
 
     async def _detect_silence(self) -> None:
         """Kills workers that have sent nothing for too long."""

@@ -1,15 +1,13 @@
 """What crosses between perfkit and its worker processes.
 
 To the worker: a `WorkerSpec`, then `Begin`, and `Stop` where the point is ended early. From the worker: `Ready`, `Logged`
-intervals, `Progress` once a second, and finally `Done`, `Failed` or `Crashed`.
+intervals, `Progress` once a second, and finally its `PointRecording`, the PerfkitError for which it could not measure, or `Crashed`.
 """
 
 import dataclasses
 
-from perfkit.errors import PerfkitError
 from perfkit.load.loop import StopCause
 from perfkit.recorder.recording import Interval
-from perfkit.workers.point_recording import PointRecording
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,12 +26,10 @@ class Stop:
     drain: bool
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Ready:
     """From the worker: its connections are open."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Progress:
     """From the worker, once a second: it is alive."""
 
@@ -44,20 +40,6 @@ class Logged:
 
     window_start_ns: int
     interval: Interval
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Done:
-    """From the worker: its recording."""
-
-    point: PointRecording
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Failed:
-    """From the worker: it could not measure."""
-
-    error: PerfkitError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -33,16 +33,8 @@ def merge_points(points: Sequence[PointRecording], lost: Sequence[str] = ()) -> 
         recording=merge([point.recording for point in points]),
         start_ns=points[0].start_ns,
         ending=dataclasses.replace(early, stopped_ns=max(ending.stopped_ns for ending in endings)),
-        connections=ConnectionCounts(
-            opened=sum(point.connections.opened for point in points),
-            reconnects=sum(point.connections.reconnects for point in points),
-            retried=sum(point.connections.retried for point in points),
-        ),
-        shares=BusyShares(
-            cpu=max(point.shares.cpu for point in points),
-            steal=max(point.shares.steal for point in points),
-            throttled=max(point.shares.throttled for point in points),
-        ),
+        connections=ConnectionCounts(*map(sum, zip(*(dataclasses.astuple(point.connections) for point in points), strict=True))),
+        shares=BusyShares(*map(max, zip(*(dataclasses.astuple(point.shares) for point in points), strict=True))),
         series=tuple(series for point in points for series in point.series),
         lost=tuple(lost),
     )

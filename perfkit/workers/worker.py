@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import gc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
@@ -13,7 +14,7 @@ from perfkit.load.closed_loop import ClosedLoop
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
 from perfkit.load.loop import Ending, Loop, Phases
 from perfkit.load.open_loop import OpenLoop
-from perfkit.load.pacer import Pacer, make_pacer
+from perfkit.load.pacer import make_pacer
 from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.readings import BusyMeter, BusyShares
 from perfkit.recorder.recorder import Recorder
@@ -77,30 +78,32 @@ async def run_point(
     at, since workers that share a point begin together. Raises TargetError where the connections cannot be opened.
     """
     await transport.open(spec.connections)
+    load, lead_ns = spec.load, 0
     arrivals: Iterator[Instants] = iter(())
-    if isinstance(spec.load, OpenPlan):
-        arrivals = first_chunk_ready(worker_arrivals(spec.load.schedule.chunks(), spec.worker, spec.workers))
-    with _garbage_frozen(), EventLoopMonitor(clock) as event_loop:  # before the start is fixed: collecting takes tens of milliseconds
-        lead_ns = _OPEN_LEAD_NS if isinstance(spec.load, OpenPlan) else 0
-        phases = Phases.plan(
-            await begin_at() if begin_at else clock.now_ns() + lead_ns,
-            warmup_ns=spec.warmup_ns,
-            window_ns=spec.window_ns,
-            requests=spec.requests,
-            drain_ns=spec.drain_ns,
-        )
+    if isinstance(load, OpenPlan):
+        arrivals, lead_ns = first_chunk_ready(worker_arrivals(load.schedule.chunks(), spec.worker, spec.workers)), _OPEN_LEAD_NS
+    # frozen before the start is fixed: collecting takes tens of milliseconds
+    with _garbage_frozen(), EventLoopMonitor(clock) as event_loop, contextlib.closing(make_pacer(clock)) as pacer:
+        start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
+        phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
         recorder = Recorder(
             lambda interval: on_interval(phases.window_start_ns, interval),
             lambda reply: address.sanitize(_failure(transport, reply)),
             window_start_ns=phases.window_start_ns,
             window_end_ns=phases.window_end_ns,
             series_start_ns=phases.start_ns if spec.finds_warm_up else phases.window_start_ns,
-            is_open=isinstance(spec.load, OpenPlan),
+            is_open=isinstance(load, OpenPlan),
             check=check,
             good_within_ns=spec.good_within_ns,
         )
-        pacer = make_pacer(clock)
-        loop = _make_loop(spec, arrivals, transport, requests, recorder, phases, clock, pacer)
+        make_loop: Callable[..., Loop] = (
+            functools.partial(ClosedLoop, concurrency=load.concurrency, think_time_ns=load.think_time_ns)
+            if isinstance(load, ClosedPlan)
+            else functools.partial(
+                OpenLoop, on_drop=recorder.drop, arrivals=arrivals, origin_ns=phases.start_ns, pacer=pacer, max_in_flight=load.max_in_flight
+            )
+        )
+        loop = make_loop(transport, requests, recorder.add, phases=phases, clock=clock, worker=spec.worker, workers=spec.workers)
         on_loop(loop)
         busy_shares = asyncio.ensure_future(_busy_shares(loop, phases, clock))
 
@@ -109,59 +112,17 @@ async def run_point(
             ending = await loop.run()
             return ending, await busy_shares if clock.now_ns() >= phases.window_start_ns else BusyShares()
 
-        try:
-            ending, shares = await run_with_side_tasks(
-                send_load(),
-                busy_shares,
-                _end_window(loop, phases, recorder),
-                event_loop.measure_lag(phases.start_ns),
-                stop_on_errors(loop, recorder, clock, spec.abort_error_rate),
-                stop_on_overload(loop, recorder, phases, clock, spec.load, spec.overload_abort_after_ns),
-            )
-        finally:
-            pacer.close()
+        ending, shares = await run_with_side_tasks(
+            send_load(),
+            busy_shares,
+            _end_window(loop, phases, recorder),
+            event_loop.measure_lag(phases.start_ns),
+            stop_on_errors(loop, recorder, clock, spec.abort_error_rate),
+            stop_on_overload(loop, recorder, phases, clock, load, spec.overload_abort_after_ns),
+        )
         recording = recorder.finish(None if phases.window_end_ns is None else min(ending.stopped_ns, phases.window_end_ns))
     counts = dataclasses.replace(transport.counts)  # a copy: closing the transport changes them
     return PointRecording(recording, phases.start_ns, ending, counts, shares, event_loop.series(spec.worker))
-
-
-def _make_loop(
-    spec: PointSpec,
-    arrivals: Iterator[Instants],
-    transport: Transport,
-    requests: Sequence[Prepared],
-    recorder: Recorder,
-    phases: Phases,
-    clock: Clock,
-    pacer: Pacer,
-) -> Loop:
-    load = spec.load
-    if isinstance(load, ClosedPlan):
-        return ClosedLoop(
-            transport,
-            requests,
-            recorder.add,
-            concurrency=load.concurrency,
-            phases=phases,
-            clock=clock,
-            think_time_ns=load.think_time_ns,
-            worker=spec.worker,
-            workers=spec.workers,
-        )
-    return OpenLoop(
-        transport,
-        requests,
-        recorder.add,
-        recorder.drop,
-        arrivals=arrivals,
-        origin_ns=phases.start_ns,
-        phases=phases,
-        clock=clock,
-        pacer=pacer,
-        max_in_flight=load.max_in_flight,
-        worker=spec.worker,
-        workers=spec.workers,
-    )
 
 
 async def _busy_shares(loop: Loop, phases: Phases, clock: Clock) -> BusyShares:
@@ -180,7 +141,6 @@ async def _end_window(loop: Loop, phases: Phases, recorder: Recorder) -> None:
 
 
 def _failure(transport: Transport, reply: Reply) -> str:
-    """The message of a failed reply."""
     try:
         transport.decode(reply)
     except ProtocolError as error:

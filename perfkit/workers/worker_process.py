@@ -16,7 +16,7 @@ from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.cpus import pinned
 from perfkit.process.messages import claim_stdout, message_bytes, read_message
 from perfkit.units import NS_PER_S
-from perfkit.workers.messages import Begin, Crashed, Done, Failed, Logged, Progress, Ready, Stop
+from perfkit.workers.messages import Begin, Crashed, Logged, Progress, Ready, Stop
 from perfkit.workers.worker import execute
 from perfkit.workers.worker_spec import WorkerSpec
 
@@ -43,10 +43,9 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
     )
     with pinned(spec.cpus):
         try:
-            point = await run_with_side_tasks(measuring, control.listen(reader), _send_progress(send, clock))
-            send(Done(point))
+            send(await run_with_side_tasks(measuring, control.listen(reader), _send_progress(send, clock)))
         except PerfkitError as error:
-            send(Failed(error))
+            send(error)
         except EOFError:
             pass  # the recording is not wanted any more
         except Exception:  # noqa: BLE001 - whatever it is, the parent raises it with this traceback
@@ -64,8 +63,11 @@ class _Control:
     def set_loop(self, loop: Loop) -> None:
         """Names the loop to stop; an order to stop may have come right behind the one to begin."""
         self._loop = loop
-        if self._stop is not None:
-            loop.stop(self._stop.reason, self._stop.cause, drain=self._stop.drain)
+        self._pass_stop_on()
+
+    def _pass_stop_on(self) -> None:
+        if self._loop is not None and self._stop is not None:
+            self._loop.stop(self._stop.reason, self._stop.cause, drain=self._stop.drain)
 
     async def listen(self, reader: asyncio.StreamReader) -> None:
         """Takes orders; raises EOFError when there are no more, or the point is stopped before it has begun."""
@@ -75,8 +77,7 @@ class _Control:
                     self.begin.set_result(at_ns)
                 case Stop() as stop if self.begin.done():
                     self._stop = stop
-                    if self._loop is not None:
-                        self._loop.stop(stop.reason, stop.cause, drain=stop.drain)
+                    self._pass_stop_on()
                 case Stop():
                     raise EOFError
 

@@ -1,22 +1,16 @@
 """Both loops against a target that serves batches, in virtual time: statistics.md, acceptance test E3."""
 
 import asyncio
+import functools
 
 import numpy as np
 import pytest
 
-from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
-from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.loop import Phases
-from perfkit.load.open_loop import OpenLoop
-from perfkit.load.pacer import ClockPacer
-from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.scripted import ScriptedTransport
-
-MS, S = 1_000_000, 1_000_000_000
-POOL = [Prepared(())]
+from tests.load.loops import MS, Measured, S
 
 
 class BatchingTarget(ScriptedTransport):
@@ -53,14 +47,8 @@ class BatchingTarget(ScriptedTransport):
 @pytest.mark.parametrize(("size", "times"), [(1, 1), (4, 1), (4, 3), (8, 2), (32, 4)])
 def test_a_target_of_whole_batches_has_the_throughput_and_the_times_of_the_closed_form(size, times):
     """It waits for b requests and takes D: N = kb in flight give X = b/D and R = kD, within 1 %."""
-    clock, replies = ManualClock(), list[Reply]()
-
-    async def main():
-        target = BatchingTarget(clock, lambda _: 20 * MS, fewest=size, most=size)
-        phases = Phases.plan(0, warmup_ns=S, window_ns=30 * S, requests=None, drain_ns=S)
-        await ClosedLoop(target, POOL, replies.append, concurrency=times * size, phases=phases, clock=clock).run()
-
-    clock.run(main())
+    connect = functools.partial(BatchingTarget, service_ns=lambda _: 20 * MS, fewest=size, most=size)
+    replies = Measured(connect, concurrency=times * size, warmup_ns=S, window_ns=30 * S).replies
     window = [reply for reply in replies if reply.started_ns >= S and reply.outcome is Outcome.OK]
     finished = sum(S <= reply.finished_ns < 31 * S for reply in replies if reply.outcome is Outcome.OK)
     assert finished / 30 == pytest.approx(size / 0.02, rel=0.01)
@@ -79,18 +67,9 @@ def inoue_bound(rate, slope, constant):
 def test_linear_batches_have_the_mean_response_time_of_theory(rate, mean, count):
     """α = 1, τ₀ = 2, in units of 10 ms. The size of a batch is that of the one before with a correlation of λ: some 70 requests
     of autocorrelation at λ = 0.8, so that the mean's standard error is about 1 %; the seed is fixed."""  # fmt: skip
-    clock, replies = ManualClock(), list[Reply]()
     schedule = Schedule("poisson", arrivals.constant_rate(rate * 100), (11,))
-
-    async def main():
-        target = BatchingTarget(clock, lambda size: 10 * MS * (size + 2))
-        phases = Phases.plan(0, warmup_ns=10 * S, window_ns=None, requests=count, drain_ns=60 * S)
-        await OpenLoop(
-            target, POOL, replies.append, lambda *_: None, arrivals=schedule.chunks(), origin_ns=0, phases=phases, clock=clock,
-            pacer=ClockPacer(clock),
-        ).run()  # fmt: skip
-
-    clock.run(main())
+    connect = functools.partial(BatchingTarget, service_ns=lambda size: 10 * MS * (size + 2))
+    replies = Measured(connect, schedule, warmup_ns=10 * S, window_ns=None, count=count, drain_ns=60 * S).replies
     times = [reply.finished_ns - reply.intended_ns for reply in replies if reply.intended_ns >= 10 * S]
     assert len(times) == count
     found = float(np.mean(times)) / (10 * MS)

@@ -1,24 +1,18 @@
 """The open loop in virtual time, against queues whose answers are known."""
 
-import asyncio
-import collections
 import math
 
 import numpy as np
 import pytest
 
-from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Trace
-from perfkit.load.closed_loop import ClosedLoop
-from perfkit.load.loop import Phases, StopCause
-from perfkit.load.open_loop import OpenLoop
-from perfkit.load.pacer import ClockPacer
-from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.load.loop import StopCause
+from perfkit.load.pacer import Pacer
+from perfkit.transport.base import Outcome
 from perfkit.transport.scripted import ScriptedTransport
-
-MS, S = 1_000_000, 1_000_000_000
-POOL = [Prepared(())]
+from tests.load import loops
+from tests.load.loops import MS, Measured, S, opened
 
 
 class Queue:
@@ -44,40 +38,12 @@ class Stalling:
         return max(S - into_ns, 0) + MS, Outcome.OK
 
 
-class Measured:
-    """One loop run to its end: its replies, its drops, its ending, its transport."""
-
-    def __init__(self, schedule, make_script, *, warmup_ns=0, window_ns=10 * S, requests=None, drain_ns=S, max_in_flight=None, during=None):
-        self.clock = ManualClock()
-        self.replies: list[Reply] = []
-        self.drops: list[tuple[int, bool]] = []
-
-        async def main():
-            self.transport = ScriptedTransport(self.clock, make_script(self.clock))
-            self.phases = Phases.plan(self.clock.now_ns(), warmup_ns=warmup_ns, window_ns=window_ns, requests=requests, drain_ns=drain_ns)
-            loop = OpenLoop(
-                self.transport, POOL, self.replies.append, lambda *drop: self.drops.extend(each(*drop)), arrivals=schedule.chunks(),
-                origin_ns=self.phases.start_ns, phases=self.phases, clock=self.clock, pacer=ClockPacer(self.clock), max_in_flight=max_in_flight,
-            )  # fmt: skip
-            interference = asyncio.ensure_future(during(loop, self.clock)) if during else None
-            self.ending = await loop.run()
-            self.ended_ns = self.clock.now_ns()
-            if interference:
-                await interference
-
-        self.clock.run(main())
-
-    @property
-    def response_s(self):
-        return np.array([(reply.finished_ns - reply.intended_ns) / S for reply in sorted(self.replies, key=lambda one: one.intended_ns)])
-
-    @property
-    def outcomes(self):
-        return collections.Counter(reply.outcome for reply in self.replies)
+def response_s(measured):
+    return np.array([(reply.finished_ns - reply.intended_ns) / S for reply in sorted(measured.replies, key=lambda one: one.intended_ns)])
 
 
-def each(instants_ns, is_late):
-    return [(instant_ns, is_late) for instant_ns in instants_ns.tolist()]
+def every(rate):
+    return Schedule("constant", arrivals.constant_rate(rate))
 
 
 def poisson(rate, *seed):
@@ -85,7 +51,7 @@ def poisson(rate, *seed):
 
 
 def constant(service_ns):
-    return lambda _clock: lambda _index: (service_ns, Outcome.OK)
+    return lambda _clock: loops.constant(service_ns)
 
 
 def lindley(instants_ns, services_ns):
@@ -100,7 +66,7 @@ def lindley(instants_ns, services_ns):
 @pytest.mark.parametrize("law", ["constant", "poisson", "gamma"])
 def test_requests_start_exactly_when_their_schedule_says(law):
     schedule = Schedule(law, arrivals.constant_rate(500), (4,), 2.0)
-    measured = Measured(schedule, constant(3 * MS))
+    measured = opened(schedule, constant(3 * MS))
     expected = [int(one) for one in np.concatenate([next(schedule.chunks())]) if one < 10 * S][: len(measured.replies)]
     started = sorted(reply.started_ns for reply in measured.replies)
     assert started[: len(expected)] == expected
@@ -112,7 +78,7 @@ def test_response_times_are_those_of_the_queue_to_the_nanosecond(rate, seed):
     """M/M/1: the loop and Lindley's recursion see the same arrivals and services."""
     services = np.random.default_rng(seed).exponential(10 * MS, 20_000).astype(np.int64).tolist()
     schedule = poisson(rate, seed)
-    measured = Measured(schedule, lambda clock: Queue(clock, services), window_ns=30 * S, drain_ns=300 * S)
+    measured = opened(schedule, lambda clock: Queue(clock, services), window_ns=30 * S, drain_ns=300 * S)
     instants = [int(one) for one in next(schedule.chunks()) if one < 30 * S]
     assert len(measured.replies) == len(instants) > 1000
     by_arrival = sorted(measured.replies, key=lambda one: one.intended_ns)
@@ -121,25 +87,17 @@ def test_response_times_are_those_of_the_queue_to_the_nanosecond(rate, seed):
 
 def test_a_stall_is_seen_by_an_open_loop_as_its_users_see_it_and_not_by_a_closed_one():
     """Coordinated omission: 1 s of every 10 s is a stall, at 200/s; exact p95 is 0.5 s and p99 0.9 s."""
-    measured = Measured(Schedule("constant", arrivals.constant_rate(200)), Stalling, window_ns=20 * S, drain_ns=2 * S)
-    p95, p99 = np.quantile(measured.response_s, [0.95, 0.99])
+    measured = opened(every(200), Stalling, window_ns=20 * S, drain_ns=2 * S)
+    p95, p99 = np.quantile(response_s(measured), [0.95, 0.99])
     assert p95 == pytest.approx(0.5, rel=0.03)
     assert p99 == pytest.approx(0.9, rel=0.03)
 
-    clock = ManualClock()
-    replies: list[Reply] = []
-
-    async def main():
-        phases = Phases.plan(0, warmup_ns=0, window_ns=20 * S, requests=None, drain_ns=2 * S)
-        loop = ClosedLoop(ScriptedTransport(clock, Stalling(clock)), POOL, replies.append, concurrency=1, phases=phases, clock=clock)
-        await loop.run()
-
-    clock.run(main())
-    assert np.quantile([reply.finished_ns - reply.started_ns for reply in replies], 0.99) < 50 * MS
+    closed = Measured(lambda clock: ScriptedTransport(clock, Stalling(clock)), concurrency=1, window_ns=20 * S, drain_ns=2 * S)
+    assert np.quantile([reply.finished_ns - reply.started_ns for reply in closed.replies], 0.99) < 50 * MS
 
 
 def test_arrivals_beyond_the_limit_in_flight_are_dropped_and_the_others_on_time():
-    measured = Measured(Schedule("constant", arrivals.constant_rate(100)), constant(100 * MS), max_in_flight=4, window_ns=10 * S)
+    measured = opened(every(100), constant(100 * MS), max_in_flight=4, window_ns=10 * S)
     # one comes every 10 ms and stays for 100 ms: four of every ten find room
     assert len(measured.replies) + len(measured.drops) == 999
     assert len(measured.replies) == pytest.approx(400, abs=4)
@@ -150,29 +108,29 @@ def test_arrivals_beyond_the_limit_in_flight_are_dropped_and_the_others_on_time(
 
 def test_a_server_with_half_the_capacity_answers_at_its_own_pace_and_the_backlog_shows():
     services = [10 * MS] * 5000
-    measured = Measured(Schedule("constant", arrivals.constant_rate(200)), lambda clock: Queue(clock, services), drain_ns=60 * S)
+    measured = opened(every(200), lambda clock: Queue(clock, services), drain_ns=60 * S)
     assert len(measured.replies) == 1999
     finished = sum(reply.finished_ns < 10 * S for reply in measured.replies)
     assert finished / 10 == pytest.approx(100, rel=0.02)
-    assert measured.response_s[-1] == pytest.approx(10, rel=0.01), "the last one waits for a thousand others"
-    assert (np.diff(measured.response_s) > 0).all()
+    assert response_s(measured)[-1] == pytest.approx(10, rel=0.01), "the last one waits for a thousand others"
+    assert (np.diff(response_s(measured)) > 0).all()
 
 
 def test_what_is_not_answered_in_the_drain_is_unfinished_at_its_age():
-    measured = Measured(Schedule("constant", arrivals.constant_rate(1)), constant(100 * S), window_ns=5 * S, drain_ns=2 * S)
-    assert measured.outcomes == {Outcome.UNFINISHED: 4}
+    measured = opened(every(1), constant(100 * S), window_ns=5 * S, drain_ns=2 * S)
+    assert measured.outcomes() == [Outcome.UNFINISHED] * 4
     assert [reply.finished_ns for reply in measured.replies] == [7 * S] * 4
 
 
 def test_a_counted_window_sends_exactly_that_many_requests():
-    measured = Measured(poisson(100), constant(MS), warmup_ns=S, window_ns=None, requests=250)
+    measured = opened(poisson(100), constant(MS), warmup_ns=S, window_ns=None, count=250)
     in_window = [reply for reply in measured.replies if reply.intended_ns >= S]
     assert len(in_window) == 250
     assert len(measured.replies) > 250
 
 
 def test_a_trace_is_sent_as_it_is_and_the_window_goes_on_after_it():
-    measured = Measured(Trace((0, 5 * MS, 5 * MS, 2 * S)), constant(MS), window_ns=3 * S)
+    measured = opened(Trace((0, 5 * MS, 5 * MS, 2 * S)), constant(MS), window_ns=3 * S)
     assert [reply.intended_ns for reply in measured.replies] == [0, 5 * MS, 5 * MS, 2 * S]
     assert measured.ending.stopped_ns == 3 * S
 
@@ -182,94 +140,58 @@ def test_a_stopped_loop_sends_nothing_more_and_ends_when_all_is_answered():
         await clock.sleep_until_ns(2 * S)
         loop.stop("enough")
 
-    measured = Measured(Schedule("constant", arrivals.constant_rate(10)), constant(500 * MS), during=stop)
+    measured = opened(every(10), constant(500 * MS), during=stop)
     assert measured.ending.reason == "enough"
     assert max(reply.started_ns for reply in measured.replies) <= 2 * S
     assert measured.ended_ns == 2400 * MS
 
 
 def test_a_target_that_cannot_be_reached_for_a_while_is_lost():
-    measured = Measured(
-        Schedule("constant", arrivals.constant_rate(10)), lambda _clock: lambda _index: (0, Outcome.CONNECT_FAILED), window_ns=60 * S
-    )
+    measured = opened(every(10), lambda _clock: lambda _index: (0, Outcome.CONNECT_FAILED), window_ns=60 * S)
     assert measured.ending.cause is StopCause.TARGET_LOST
     assert measured.ending.stopped_ns == pytest.approx(3.1 * S, rel=0.05)
 
 
 def test_one_connection_that_is_refused_at_the_end_loses_nobody():
-    measured = Measured(
-        Schedule("constant", arrivals.constant_rate(10)),
+    measured = opened(
+        every(10),
         lambda _clock: lambda index: (0, Outcome.CONNECT_FAILED if index == 98 else Outcome.OK),
     )
-    assert measured.outcomes[Outcome.CONNECT_FAILED] == 1
+    assert measured.outcomes().count(Outcome.CONNECT_FAILED) == 1
     assert measured.ending.cause is None
 
 
 def test_a_loop_that_cannot_keep_up_counts_the_arrivals_it_did_not_reach():
     """The pacer wakes late: at the window's end most arrivals are still before it."""
 
-    class Slow(ClockPacer):
+    class Slow(Pacer):
         async def wait_until_ns(self, instant_ns):
             await super().wait_until_ns(instant_ns + 2 * S)
 
-    clock = ManualClock()
-    drops: list[tuple[int, bool]] = []
-    replies: list[Reply] = []
-
-    async def main():
-        transport = ScriptedTransport(clock, constant(MS)(clock))
-        phases = Phases.plan(0, warmup_ns=0, window_ns=10 * S, requests=None, drain_ns=S)
-        loop = OpenLoop(
-            transport, POOL, replies.append, lambda *drop: drops.extend(each(*drop)), arrivals=Trace(tuple(range(0, 20 * S, 3 * S))).chunks(),
-            origin_ns=0, phases=phases, clock=clock, pacer=Slow(clock),
-        )  # fmt: skip
-        await loop.run()
-
-    clock.run(main())
-    assert [reply.paced_ns - reply.intended_ns for reply in replies] == [0, 2 * S, 2 * S], "the last one's turn comes behind the window"
-    assert drops == [(9 * S, True)]
-
-
-def test_a_failure_of_the_transport_ends_the_loop():
-    class Failing(ScriptedTransport):
-        def send(self, prepared):
-            raise RuntimeError("broken")
-
-    clock = ManualClock()
-
-    async def main():
-        phases = Phases.plan(0, warmup_ns=0, window_ns=S, requests=None, drain_ns=S)
-        loop = OpenLoop(
-            Failing(clock, constant(MS)(clock)), POOL, lambda _: None, lambda *_: None, arrivals=poisson(100).chunks(), origin_ns=0,
-            phases=phases, clock=clock, pacer=ClockPacer(clock),
-        )  # fmt: skip
-        await loop.run()
-
-    with pytest.raises(RuntimeError, match="broken"):
-        clock.run(main())
+    measured = opened(Trace(tuple(range(0, 20 * S, 3 * S))), constant(MS), pacer=Slow)
+    assert [reply.paced_ns - reply.intended_ns for reply in measured.replies] == [0, 2 * S, 2 * S], (
+        "the last one's turn comes behind the window"
+    )
+    assert measured.drops == [(9 * S, True)]
 
 
 def test_the_mean_of_an_m_m_1_queue_is_that_of_the_closed_form():
     """E[R] = 1/(mu - lambda), within four standard errors of a mean with an autocorrelation time of 9.7 (rho = 0.5)."""
     services = np.random.default_rng(9).exponential(10 * MS, 60_000).astype(np.int64).tolist()
-    measured = Measured(poisson(50, 9), lambda clock: Queue(clock, services), window_ns=400 * S, drain_ns=10 * S)
+    measured = opened(poisson(50, 9), lambda clock: Queue(clock, services), window_ns=400 * S, drain_ns=10 * S)
     count = len(measured.replies)
-    assert measured.response_s.mean() == pytest.approx(0.02, rel=4 * math.sqrt(9.7 / count))
+    assert response_s(measured).mean() == pytest.approx(0.02, rel=4 * math.sqrt(9.7 / count))
 
 
-def test_a_failure_of_the_recorder_ends_the_loop():
-    clock = ManualClock()
+def test_a_failure_of_the_transport_or_the_recorder_ends_the_loop():
+    class Failing(ScriptedTransport):
+        def send(self, prepared):
+            raise RuntimeError("broken")
 
     def refuse(_reply):
         raise RuntimeError("the disk is full")
 
-    async def main():
-        phases = Phases.plan(0, warmup_ns=0, window_ns=S, requests=None, drain_ns=S)
-        loop = OpenLoop(
-            ScriptedTransport(clock, constant(900 * MS)(clock)), POOL, refuse, lambda *_: None, arrivals=poisson(20).chunks(), origin_ns=0,
-            phases=phases, clock=clock, pacer=ClockPacer(clock),
-        )  # fmt: skip
-        await loop.run()
-
+    with pytest.raises(RuntimeError, match="broken"):
+        Measured(lambda clock: Failing(clock, loops.constant(MS)), poisson(100), window_ns=S)
     with pytest.raises(RuntimeError, match="the disk is full"):
-        clock.run(main())
+        opened(poisson(20), constant(900 * MS), on_reply=refuse, window_ns=S)

@@ -4,16 +4,13 @@ import asyncio
 
 import numpy as np
 
-from perfkit.clock import ManualClock
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Trace
-from perfkit.load.loop import Phases
-from perfkit.load.open_loop import MAX_IN_FLIGHT, OpenLoop
-from perfkit.load.pacer import ClockPacer
-from perfkit.transport.base import Outcome, Prepared, Reply
+from perfkit.load.open_loop import MAX_IN_FLIGHT
+from perfkit.load.pacer import Pacer
+from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.scripted import ScriptedTransport
-
-MS, S = 1_000_000, 1_000_000_000
+from tests.load.loops import MS, Measured, S
 
 
 class SilentTransport(ScriptedTransport):
@@ -32,27 +29,15 @@ class SilentTransport(ScriptedTransport):
             reply.set_result(Reply(Outcome.UNFINISHED, 0, 0))
 
 
-class StuckPacer(ClockPacer):
+class StuckPacer(Pacer):
     """Wakes as the window is over."""
 
     async def wait_until_ns(self, instant_ns):
         await super().wait_until_ns(10 * S)
 
 
-def run(schedule, on_drop, *, pacer=ClockPacer, window_ns=S):
-    clock = ManualClock()
-    replies: list[Reply] = []
-
-    async def main():
-        phases = Phases.plan(0, warmup_ns=0, window_ns=window_ns, requests=None, drain_ns=S)
-        loop = OpenLoop(
-            SilentTransport(clock), [Prepared(())], replies.append, on_drop, arrivals=schedule.chunks(), origin_ns=0, phases=phases, clock=clock,
-            pacer=pacer(clock),
-        )  # fmt: skip
-        await loop.run()
-
-    clock.run(main())
-    return replies
+def run(schedule, on_drop, *, pacer=Pacer, window_ns=S):
+    return Measured(SilentTransport, schedule, on_drop=on_drop, pacer=pacer, window_ns=window_ns).replies
 
 
 def test_a_target_that_answers_nothing_is_sent_a_bounded_number_of_requests():

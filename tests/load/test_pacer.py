@@ -1,12 +1,13 @@
 """Pacers wait until the instant, never less, and leave nothing open."""
 
 import asyncio
-import os
+import contextlib
 
+import psutil
 import pytest
 
 from perfkit.clock import ManualClock, MonotonicClock
-from perfkit.load.pacer import ClockPacer, TimerPacer, make_pacer
+from perfkit.load.pacer import Pacer, TimerPacer, make_pacer
 
 MS = 1_000_000
 
@@ -16,12 +17,10 @@ def test_a_timer_never_wakes_before_its_instant(run, ahead_ns):
     clock = MonotonicClock()
 
     async def main():
-        pacer = TimerPacer(clock)
-        instant_ns = clock.now_ns() + ahead_ns
-        await pacer.wait_until_ns(instant_ns)
-        woken_ns = clock.now_ns()
-        pacer.close()
-        return woken_ns - instant_ns
+        with contextlib.closing(TimerPacer(clock)) as pacer:
+            instant_ns = clock.now_ns() + ahead_ns
+            await pacer.wait_until_ns(instant_ns)
+            return clock.now_ns() - instant_ns
 
     assert run(main()) >= 0
 
@@ -30,12 +29,11 @@ def test_instants_one_after_the_other_come_in_their_order(run):
     clock = MonotonicClock()
 
     async def main():
-        pacer, seen = TimerPacer(clock), []
-        begin_ns = clock.now_ns()
-        for number in range(50):
-            await pacer.wait_until_ns(begin_ns + number * 200_000)
-            seen.append(clock.now_ns() - begin_ns)
-        pacer.close()
+        seen, begin_ns = [], clock.now_ns()
+        with contextlib.closing(TimerPacer(clock)) as pacer:
+            for number in range(50):
+                await pacer.wait_until_ns(begin_ns + number * 200_000)
+                seen.append(clock.now_ns() - begin_ns)
         return seen
 
     seen = run(main())
@@ -47,10 +45,10 @@ def test_other_tasks_run_while_it_waits(run):
     clock = MonotonicClock()
 
     async def main():
-        pacer, ran = TimerPacer(clock), asyncio.Event()
+        ran = asyncio.Event()
         asyncio.get_running_loop().call_soon(ran.set)
-        await pacer.wait_until_ns(clock.now_ns() + 20 * MS)
-        pacer.close()
+        with contextlib.closing(TimerPacer(clock)) as pacer:
+            await pacer.wait_until_ns(clock.now_ns() + 20 * MS)
         return ran.is_set()
 
     assert run(main())
@@ -58,14 +56,14 @@ def test_other_tasks_run_while_it_waits(run):
 
 def test_its_file_is_closed(run):
     async def main():
-        pacer = TimerPacer(MonotonicClock())
-        number = pacer._file
-        os.fstat(number)
-        pacer.close()
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(number)
+        process, counts = psutil.Process(), []
+        counts.append(process.num_fds())
+        with contextlib.closing(TimerPacer(MonotonicClock())):
+            counts.append(process.num_fds())
+        return [*counts, process.num_fds()]
 
-    run(main())
+    before, opened, after = run(main())
+    assert (opened, after) == (before + 1, before)
 
 
 def test_virtual_time_paces_itself():
@@ -73,7 +71,7 @@ def test_virtual_time_paces_itself():
 
     async def main():
         pacer = make_pacer(clock)
-        assert isinstance(pacer, ClockPacer)
+        assert type(pacer) is Pacer
         await pacer.wait_until_ns(5 * MS)
         pacer.close()
         return clock.now_ns()
@@ -90,4 +88,4 @@ def test_a_system_without_timer_files_gets_plain_timers(monkeypatch):
     async def main():
         return make_pacer(MonotonicClock())
 
-    assert isinstance(asyncio.run(main()), ClockPacer)
+    assert type(asyncio.run(main())) is Pacer
