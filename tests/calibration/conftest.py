@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from perfkit.calibration.model import Calibration, Cost
+from perfkit.calibration.measurement import cost
+from perfkit.calibration.model import Calibration
 from perfkit.result.model import Distribution
 
 SPREAD = Distribution(count=1000, min=1, mean=2.0, stddev=1.0, p50=2, p90=3, p95=4, p99=5, p99_9=6, p99_99=None, max=7)
@@ -26,15 +27,6 @@ def canned_ports():
 @pytest.fixture
 def calibration():
     """One made by hand."""
-    cost = Cost(
-        protocol="http",
-        tensor_bytes=128,
-        cpu_ns_per_request=20_000.0,
-        ceiling_per_s=42_500.0,
-        service_time_p50_ns=70_000,
-        bare_p50_ns=50_000,
-        overhead_p50_ns=20_000,
-    )
     return Calibration(
         measured_at="2026-01-02T03:04:05+00:00",
         host={
@@ -44,7 +36,7 @@ def calibration():
         server_cpus=(0,),
         driver_cpus=(1,),
         rounds=3,
-        costs=(cost,),
+        costs=(cost("http", 128, [(20_000.0, 70_000, 50_000)]),),
         start_delay_rate_per_s=1000.0,
         start_delay_ns=SPREAD,
         timer_late_ns=SPREAD,

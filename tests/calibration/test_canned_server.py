@@ -20,6 +20,7 @@ from perfkit.calibration.canned_server import CannedGrpc, CannedHttp
 
 LIBRARIES = {"http": tritonclient.http, "grpc": tritonclient.grpc}
 ANSWER = np.arange(32, dtype=np.float32)
+INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
 @pytest.fixture(params=LIBRARIES)
@@ -39,8 +40,8 @@ def test_tritonclient_finds_server_and_model(triton):
     assert client.is_model_ready("canned", "1")
     assert client.get_server_metadata(**options)["name"] == "canned"
     metadata = client.get_model_metadata("canned", **options)
-    assert [(one["name"], one["datatype"], list(map(int, one["shape"]))) for one in metadata["inputs"]] == [("INPUT0", "FP32", [-1])]
-    assert [(one["name"], one["datatype"], list(map(int, one["shape"]))) for one in metadata["outputs"]] == [("OUTPUT0", "FP32", [32])]
+    tensors = [(one["name"], one["datatype"], list(map(int, one["shape"]))) for one in metadata["inputs"] + metadata["outputs"]]
+    assert tensors == [("INPUT0", "FP32", [-1]), ("OUTPUT0", "FP32", [32])]
     config = client.get_model_config("canned", **options)
     assert (config["config"] if library is tritonclient.grpc else config)["name"] == "canned"
     assert client.get_inference_statistics("canned", **options)["model_stats"][0]["name"] == "canned"
@@ -104,13 +105,17 @@ class MemoryTransport(asyncio.WriteTransport):
         self.is_closed = True
 
 
-def http_output(*pieces):
+def output(connection, *pieces):
     """What a connection that gets these pieces writes."""
-    written, connection = MemoryTransport(), CannedHttp({"/a": b"A", "/b": b"B"}, {})
+    written = MemoryTransport()
     connection.connection_made(written)
     for piece in pieces:
         connection.data_received(piece)
     return written
+
+
+def http_output(*pieces):
+    return output(CannedHttp({"/a": b"A", "/b": b"B"}, {}), *pieces)
 
 
 REQUESTS = (
@@ -124,9 +129,6 @@ REQUESTS = (
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 50, len(REQUESTS)])
 def test_requests_end_where_their_length_says_however_they_are_cut(size):
     assert http_output(*(REQUESTS[first : first + size] for first in range(0, len(REQUESTS), size))).data == b"ABBA"
-
-
-def test_nothing_is_answered_before_the_last_byte():
     assert http_output(REQUESTS[: REQUESTS.index(b"GET") - 1]).data == b""
 
 
@@ -154,9 +156,12 @@ class Peer:
             received, self.written.data = self.written.data, b""
             self.events += self.client.receive_data(received)
 
-    def call(self, stream_id, path, data):
+    def send_headers(self, stream_id, path=INFER):
         headers = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers")]
         self.client.send_headers(stream_id, headers)
+
+    def call(self, stream_id, data, path=INFER):
+        self.send_headers(stream_id, path)
         self.client.send_data(stream_id, data, end_stream=True)
 
     def answered(self):
@@ -171,8 +176,8 @@ class Peer:
 def test_h2_understands_every_frame(piece_bytes):
     peer = Peer(piece_bytes=piece_bytes)
     for stream_id in (1, 3, 5, 7):
-        peer.call(stream_id, "/inference.GRPCInferenceService/ModelInfer", bytes(2000))
-    peer.call(9, "/inference.GRPCInferenceService/Nothing", b"")
+        peer.call(stream_id, bytes(2000))
+    peer.call(9, b"", "/inference.GRPCInferenceService/Nothing")
     peer.client.ping(b"12345678")
     peer.exchange()
     assert peer.answered() == [1, 3, 5, 7, 9]
@@ -187,7 +192,7 @@ def test_h2_understands_every_frame(piece_bytes):
 def test_answers_wait_for_the_clients_window():
     peer = Peer(piece_bytes=1 << 20)
     for number in range(400):
-        peer.call(2 * number + 1, "/inference.GRPCInferenceService/ModelInfer", b"x")
+        peer.call(2 * number + 1, b"x")
     peer.exchange()  # h2 would raise where its window of 65,535 bytes is exceeded
     taken = len(peer.answered())
     size = len(peer.data(1))
@@ -198,9 +203,8 @@ def test_answers_wait_for_the_clients_window():
 
 
 def test_the_connections_window_is_renewed_before_it_is_used_up():
-    written, connection = MemoryTransport(), CannedGrpc(grpc_responses(), {})
-    connection.connection_made(written)
-    connection.data_received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+    connection = CannedGrpc(grpc_responses(), {})
+    written = output(connection, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
     written.data = b""
     mebibyte = (b"\x00\x40\x00\x00\x00\x00\x00\x00\x01" + bytes(16_384)) * 64
     for _ in range(511):
@@ -212,20 +216,16 @@ def test_the_connections_window_is_renewed_before_it_is_used_up():
 
 def test_a_stream_that_was_reset_is_not_answered():
     peer = Peer(piece_bytes=1 << 20)
-    headers = [(":method", "POST"), (":scheme", "http"), (":path", "/inference.GRPCInferenceService/ModelInfer"), (":authority", "x")]
-    peer.client.send_headers(1, headers)
+    peer.send_headers(1)
     peer.client.reset_stream(1)
-    peer.call(3, "/inference.GRPCInferenceService/ModelInfer", b"")
+    peer.call(3, b"")
     peer.exchange()
     assert peer.answered() == [3]
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x01\x01\x04\x00\x00\x00\x01\x80"])
 def test_bytes_that_are_not_http2_close_the_connection(data):
-    written, connection = MemoryTransport(), CannedGrpc(grpc_responses(), {})
-    connection.connection_made(written)
-    connection.data_received(data)
-    assert written.is_closed
+    assert output(CannedGrpc(grpc_responses(), {}), data).is_closed
 
 
 def test_every_http_answer_has_the_length_that_it_says():

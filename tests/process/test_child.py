@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import signal
 import sys
 
@@ -14,11 +15,7 @@ from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from tests.children import children_running
 from tests.conditions import passes, until_ended
 
-ECHO = """
-import sys
-from tests.process.test_child import echo
-echo()
-"""
+ECHO = "from tests.process.test_child import echo; echo()"
 UNTIL_STDIN_ENDS = "import sys; print('ready', flush=True); sys.stdin.read(); print('goodbye', file=sys.stderr)"
 DEAF_TO_STDIN = "import signal; print('ready', flush=True); signal.pause()"
 DEAF_TO_SIGTERM = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)\nwhile True: signal.pause()"
@@ -44,6 +41,12 @@ def run(request):
     assert children_running(MARK) == []
 
 
+async def run_to_its_end(source, **options):
+    """Runs a child until it ends by itself, and says how it ended."""
+    async with child_process(python(source), **options) as child:
+        return await child.wait_for_end()
+
+
 def test_messages_go_to_a_child_and_come_back(run):
     async def main():
         async with child_process(python(ECHO)) as child:
@@ -56,24 +59,21 @@ def test_messages_go_to_a_child_and_come_back(run):
 
 
 @pytest.mark.parametrize(
-    ("source", "status"), [(UNTIL_STDIN_ENDS, 0), (DEAF_TO_STDIN, -signal.SIGTERM), (DEAF_TO_SIGTERM, -signal.SIGKILL)]
+    ("source", "options", "status"),
+    [
+        (UNTIL_STDIN_ENDS, {}, 0),
+        (DEAF_TO_STDIN, {"stop_within_s": 0.05}, -signal.SIGTERM),
+        (DEAF_TO_SIGTERM, {"stop_within_s": 0.05}, -signal.SIGKILL),
+        (DEAF_TO_STDIN, {"ends_with_stdin": False, "stop_within_s": 600}, -signal.SIGTERM),  # at once
+    ],
 )
-def test_a_child_is_ended_by_the_mildest_means_that_it_obeys(run, source, status):
+def test_a_child_is_ended_by_the_mildest_means_that_it_obeys(run, source, options, status):
     async def main():
-        async with child_process(python(source), stop_within_s=5 if status == 0 else 0.05) as child:
+        async with child_process(python(source), **options) as child:
             assert await child.read_line(60) == b"ready\n"
         return child.ended.result()
 
     assert run(main()) == status
-
-
-def test_a_program_that_ignores_its_stdin_gets_sigterm_at_once(run):
-    async def main():
-        async with child_process(python(DEAF_TO_STDIN), ends_with_stdin=False, stop_within_s=600) as child:
-            await child.read_line(60)
-        return child.ended.result()
-
-    assert run(main()) == -signal.SIGTERM
 
 
 def test_a_child_that_fills_its_output_is_ended_all_the_same(run):
@@ -103,23 +103,15 @@ def test_everything_that_a_child_started_ends_with_it(run):
         ("import sys; sys.exit(3)", "ended with exit code 3"),
         ("import sys; print('no GPU', file=sys.stderr); sys.exit(3)", "ended with exit code 3: no GPU"),
         ("import os; os.kill(os.getpid(), 9)", "ended with signal 9"),
+        ("import sys; sys.stdin.read()", "was not ready within 0.05 s"),
     ],
 )
-def test_a_child_that_ends_before_it_is_ready_is_an_error_that_says_how(run, source, reason):
+def test_a_child_that_ends_or_is_silent_before_it_is_ready_is_an_error_that_says_so(run, source, reason):
     async def main():
         async with child_process(python(source), on_line=lambda _: None) as child:
-            await child.read_line(60)
+            await child.read_line(60 if "ended" in reason else 0.05)
 
-    with pytest.raises(NotReadyError, match=f"^{reason}$"):
-        run(main())
-
-
-def test_a_child_that_is_silent_for_too_long_is_an_error(run):
-    async def main():
-        async with child_process(python("import sys; sys.stdin.read()")) as child:
-            await child.read_line(0.05)
-
-    with pytest.raises(NotReadyError, match=r"^was not ready within 0\.05 s$"):
+    with pytest.raises(NotReadyError, match=f"^{re.escape(reason)}$"):
         run(main())
 
 
@@ -136,24 +128,15 @@ def test_waiting_for_a_child_that_has_closed_its_output_and_goes_on_is_bounded(r
 def test_what_a_child_writes_to_stderr_is_given_line_by_line(run):
     lines: list[str] = []
     source = "import sys; sys.stderr.write('one\\ntwo\\n\\n' + 'x' * 200_000 + '\\nunfinished')"
-
-    async def main():
-        async with child_process(python(source), on_line=lines.append) as child:
-            await child.wait_for_end()
-
-    run(main())
+    run(run_to_its_end(source, on_line=lines.append))
     assert lines[:3] == ["one", "two", ""]
     assert "".join(lines[3:-1]) == "x" * 200_000
     assert lines[-1] == "unfinished"
 
 
 def test_both_outputs_of_a_child_can_go_to_a_file(run, tmp_path):
-    async def main():
-        with (tmp_path / "log").open("wb") as log:
-            async with child_process(python("import os; os.write(1, b'out '); os.write(2, b'err')"), output=log) as child:
-                await child.wait_for_end()
-
-    run(main())
+    with (tmp_path / "log").open("wb") as log:
+        run(run_to_its_end("import os; os.write(1, b'out '); os.write(2, b'err')", output=log))
     assert (tmp_path / "log").read_text() == "out err"
 
 

@@ -46,24 +46,31 @@ def readiness_of(port):
     return why_not_ready
 
 
-def serve(tmp_path, source, body=None):
-    """Starts a program as the server, and gives what `body` makes of it."""
+def command_of(tmp_path, source):
+    """The command that runs a program as a server, and its port."""
     (tmp_path / "server.py").write_text(source)
-    port, log = free_port(), tmp_path / "server.log"
-    command = shlex.join([sys.executable, str(tmp_path / "server.py"), str(port)])
+    port = free_port()
+    return shlex.join([sys.executable, str(tmp_path / "server.py"), str(port)]), port
+
+
+def serve(tmp_path, command_and_port, body=None):
+    """Starts a server, and gives what `body` makes of it."""
+    command, port = command_and_port
 
     async def run():
-        async with command_server(command, readiness_of(port), cpus=(), log=log, clock=MonotonicClock()):
+        async with command_server(command, readiness_of(port), cpus=(), log=tmp_path / "server.log", clock=MonotonicClock()):
             return body() if body else None
 
     return asyncio.run(run())
 
 
-def test_a_server_runs_during_the_block_and_ends_with_everything_it_started(tmp_path):
-    def processes():
-        return [psutil.Process(int(pid)) for pid in (tmp_path / "server.log").read_text().split()[:2]]
+def processes(tmp_path):
+    """Those that the server printed."""
+    return [psutil.Process(int(pid)) for pid in (tmp_path / "server.log").read_text().split()[:2]]
 
-    server, child = serve(tmp_path, SERVER, processes)
+
+def test_a_server_runs_during_the_block_and_ends_with_everything_it_started(tmp_path):
+    server, child = serve(tmp_path, command_of(tmp_path, SERVER), lambda: processes(tmp_path))
     assert child.pid != server.pid
     until_ended([server, child])
 
@@ -72,11 +79,11 @@ def test_a_server_is_stopped_if_the_block_fails(tmp_path):
     seen: list[psutil.Process] = []
 
     def fail():
-        seen.extend(psutil.Process(int(pid)) for pid in (tmp_path / "server.log").read_text().split()[:2])
+        seen.extend(processes(tmp_path))
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        serve(tmp_path, SERVER, fail)
+        serve(tmp_path, command_of(tmp_path, SERVER), fail)
     until_ended(seen)
 
 
@@ -96,9 +103,7 @@ asyncio.run(run())
 
 
 def test_a_server_that_ignores_its_stdin_is_stopped_if_perfkit_is_killed(tmp_path):
-    (tmp_path / "server.py").write_text(SERVER)
-    port = free_port()
-    command = shlex.join([sys.executable, str(tmp_path / "server.py"), str(port)])
+    command, port = command_of(tmp_path, SERVER)
     arguments = [sys.executable, "-c", HOLDER, command, str(port), str(tmp_path / "server.log")]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as holder:
         try:
@@ -112,16 +117,12 @@ def test_a_server_that_ignores_its_stdin_is_stopped_if_perfkit_is_killed(tmp_pat
 
 def test_a_server_that_ends_before_it_is_ready_is_an_error_with_its_last_output(tmp_path):
     with pytest.raises(TargetError, match=r"ended with exit code 3 before it was ready; it said: no GPU$"):
-        serve(tmp_path, "import sys\nprint('no GPU', file=sys.stderr)\nsys.exit(3)")
+        serve(tmp_path, command_of(tmp_path, "import sys\nprint('no GPU', file=sys.stderr)\nsys.exit(3)"))
 
 
 def test_a_missing_program_is_an_error(tmp_path):
-    async def run():
-        async with command_server("/no/such/server", readiness_of(1), cpus=(), log=tmp_path / "log", clock=MonotonicClock()):
-            pass
-
     with pytest.raises(TargetError, match="cmd:/no/such/server cannot be started: No such file or directory"):
-        asyncio.run(run())
+        serve(tmp_path, ("/no/such/server", 1))
 
 
 def test_a_command_is_split_like_a_shell_does_without_running_one():

@@ -21,6 +21,7 @@ import uvloop
 from tritonclient.grpc import service_pb2
 
 from perfkit.clock import MonotonicClock
+from perfkit.errors import PerfkitError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
@@ -38,7 +39,6 @@ from perfkit.workers.answer_check import AnswerCheck
 from perfkit.workers.worker import run_point
 from perfkit.workers.worker_spec import PointSpec
 from perfkit.workload.expectation import Expectation
-from tests.conditions import until
 from tests.transport import grpc_servers, servers
 
 S = 1_000_000_000
@@ -46,10 +46,8 @@ SENT = 12
 FAULTY = SENT // 3
 HTTP_ENGINES = {"wire": WireHttpTransport, "reference": ReferenceHttpTransport}
 GRPC_ENGINES = {"wire": WireGrpcTransport, "reference": ReferenceGrpcTransport}
-LOADS = {
-    "closed": ClosedPlan(4, 0),
-    "open": OpenPlan(1000.0, "constant", Schedule("constant", arrivals.constant_rate(1000.0)), None, None),
-}
+SCHEDULE = Schedule("constant", arrivals.constant_rate(1000.0))
+LOADS = {"closed": ClosedPlan(4, 0), "open": OpenPlan(1000.0, "constant", SCHEDULE, None, None)}
 REQUEST = InferRequest("m", (tensor_from_array("x", Datatype.INT32, np.zeros(2, np.int32)),))
 
 JSON = b'{"model_name":"m","outputs":[{"name":"y","datatype":"INT32","shape":[2],"data":[3,4]}]}'
@@ -112,18 +110,8 @@ GRPC_FAULTS: dict[str, tuple[Callable[[grpc_servers.Call], Any], Outcome]] = {
     "reset before the answer": (lambda call: call.reset(2), Outcome.BROKEN),
     "cancelled by the server": (lambda call: call.reset(8), Outcome.BROKEN),
     "reset in the message": (lambda call: (call.send_head(), call.send_bytes(b"\0\0\0\0\x10abc"), call.reset(2)), Outcome.BROKEN),
-    "message cut": (
-        lambda call: (
-            call.send_head(),
-            call.send_bytes(b"\0\0\0\0\x10abc"),
-            call.end_well(),
-        ),
-        Outcome.BROKEN,
-    ),
-    "no message": (
-        lambda call: (call.send_head(), call.end_well()),
-        Outcome.BROKEN,
-    ),
+    "message cut": (lambda call: (call.send_head(), call.send_bytes(b"\0\0\0\0\x10abc"), call.end_well()), Outcome.BROKEN),
+    "no message": (lambda call: (call.send_head(), call.end_well()), Outcome.BROKEN),
     "no trailers": (lambda call: (call.send_head(), call.send_bytes(b"\0\0\0\0\0", ends=True)), Outcome.BROKEN),
     **{
         f"status {code}": (lambda call, code=code: call.end(code, "no"), Outcome.REJECTED)  # type: ignore[misc]  # the default is the loop's
@@ -244,25 +232,19 @@ def test_a_grpc_connection_that_ends_breaks_the_calls_on_it(engine, fault, load)
     assert point.connections.opened == 4 + point.connections.reconnects
 
 
-@pytest.mark.parametrize("fault", HTTP_SILENCES)
-@pytest.mark.parametrize("engine", HTTP_ENGINES)
-def test_an_http_answer_that_does_not_come_in_time_is_timed_out(engine, fault, load):
-    server = http_server(HTTP_SILENCES[fault], always=True)
-    counted, *_ = uvloop.run(outcomes_of(HTTP_ENGINES[engine], server, at_once(load), timeout_ns=S // 2))
+@pytest.mark.parametrize(
+    ("make", "serve", "fault"),
+    [
+        *((make, http_server, fault) for make in HTTP_ENGINES.values() for fault in HTTP_SILENCES.values()),
+        *((make, grpc_server, fault) for make in GRPC_ENGINES.values() for fault in GRPC_SILENCES.values()),
+    ],
+)
+def test_an_answer_that_does_not_come_in_time_is_timed_out(make, serve, fault, load):
+    together = ClosedPlan(SENT, 0) if isinstance(load, ClosedPlan) else load
+    counted, *_ = uvloop.run(
+        outcomes_of(make, serve(fault, always=True), together, timeout_ns=S // 2, connections=int(serve is grpc_server))
+    )
     assert counted == {Outcome.TIMED_OUT: SENT}
-
-
-@pytest.mark.parametrize("fault", GRPC_SILENCES)
-@pytest.mark.parametrize("engine", GRPC_ENGINES)
-def test_a_grpc_answer_that_does_not_come_in_time_is_timed_out(engine, fault, load):
-    server = grpc_server(GRPC_SILENCES[fault], always=True)
-    counted, *_ = uvloop.run(outcomes_of(GRPC_ENGINES[engine], server, at_once(load), timeout_ns=S // 2, connections=1))
-    assert counted == {Outcome.TIMED_OUT: SENT}
-
-
-def at_once(load):
-    """All requests together, so that they time out together."""
-    return ClosedPlan(SENT, 0) if isinstance(load, ClosedPlan) else load
 
 
 @pytest.mark.parametrize("engine", [*HTTP_ENGINES, "grpc"])
@@ -275,8 +257,9 @@ def test_a_target_that_refuses_connections_is_counted_as_that(engine, load):
             transport = make(address, TransportOptions(max_connections=64, timeout_ns=60 * S), time.monotonic_ns)
             if engine == "grpc":
                 await transport.open(1)
-        if engine == "grpc":
-            await until(lambda: transport._channels[0].get_state() is not grpc.ChannelConnectivity.READY)
+        if engine == "grpc":  # which notices that the connection is gone when it is used
+            with pytest.raises(PerfkitError):
+                await transport.server_metadata()
         point, window = await measure(transport, address, load, 0)
         await transport.aclose()
         return point, window

@@ -68,16 +68,10 @@ def measure(whole, workers, *, service_ns=20 * MS, variants=3):
 
 @pytest.mark.parametrize("workers", [2, 3, 5])
 @pytest.mark.parametrize(
-    "whole",
-    [
-        spec(poisson()),
-        spec(poisson(), window_ns=None, requests=777),
-        spec(ClosedPlan(7, 0)),
-        spec(ClosedPlan(7, 0), window_ns=None, requests=777),
-        spec(ClosedPlan(5, 30 * MS)),
-    ],
-)
-def test_several_workers_send_and_record_exactly_what_one_does(whole, workers):
+    ("load", "requests"), [(poisson(), None), (poisson(), 777), (ClosedPlan(7, 0), None), (ClosedPlan(7, 0), 777), (ClosedPlan(5, 30 * MS), None)]
+)  # fmt: skip
+def test_several_workers_send_and_record_exactly_what_one_does(load, requests, workers):
+    whole = spec(load, requests=requests, window_ns=None if requests else 10 * S)
     _, expected, sent_by_one = measure(whole, 1)
     point, found, sent = measure(whole, workers)
     assert sent == sent_by_one, "the same requests at the same instants"
