@@ -1,4 +1,4 @@
-"""Loopback gRPC servers: grpcio's own, and one of hand-made frames, where the `h2` package speaks HTTP/2."""
+"""Loopback gRPC servers: grpcio's, and a scripted one on the h2 package."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ HEAD = [(":status", "200"), ("content-type", "application/grpc")]
 
 @contextlib.asynccontextmanager
 async def grpcio_server(infer):
-    """A gRPC server with raw bytes whose `ModelInfer` is that coroutine function of (message, context)."""
+    """A gRPC server whose `ModelInfer` is `infer`, a coroutine function of (message as bytes, context)."""
     server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
     handlers: dict[str, Any] = {"ModelInfer": grpc.unary_unary_rpc_method_handler(infer)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", handlers),))
@@ -33,7 +33,7 @@ async def grpcio_server(infer):
 
 @dataclasses.dataclass
 class Call:
-    """One call whose request has arrived: what a script does with it. What is left open hangs."""
+    """A call whose request is complete, and the ways to answer it; without one it hangs."""
 
     connection: h2.connection.H2Connection
     stream: int
@@ -54,11 +54,11 @@ class Call:
         self.connection.send_headers(self.stream, [("grpc-status", "0")], end_stream=True)
 
     def end(self, status, text):
-        """A status in place of an answer."""
+        """Sends a status instead of an answer."""
         self.connection.send_headers(self.stream, [*HEAD, ("grpc-status", str(status)), ("grpc-message", text)], end_stream=True)
 
     def refuse(self, status):
-        """An HTTP status, as of something in between that speaks no gRPC."""
+        """Sends an HTTP error status without a gRPC status, as proxies do."""
         self.connection.send_headers(self.stream, [(":status", str(status)), ("content-type", "text/plain")])
         self.send_bytes(b"oops", ends=True)
 
@@ -74,12 +74,12 @@ class Call:
         self.writer.close()
 
     def send_raw(self, data):
-        """Bytes that are no frames."""
+        """Sends bytes that are not a frame."""
         self.writer.write(self.connection.data_to_send() + data)
 
 
 def scripted_grpc_server(script):
-    """A server, as of `servers.scripted_server`, that gives each `Call` to `script`."""
+    """A server that calls `script` with each `Call`."""
 
     async def serve(reader, writer):
         connection = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))

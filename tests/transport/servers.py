@@ -13,7 +13,7 @@ NOWHERE = Address("http", "127.0.0.1", 1)
 
 @contextlib.asynccontextmanager
 async def scripted_server(*handlers, port=0):
-    """A loopback server; the n-th connection is served by the n-th handler, the last one for all that follow.
+    """A loopback server; handler n serves connection n, and the last handler all further connections.
 
     A handler is a coroutine function of (reader, writer).
     """
@@ -40,14 +40,14 @@ async def scripted_server(*handlers, port=0):
 
 
 async def read_request(reader):
-    """The head and body of one request, as they came."""
+    """The head and body of one request as bytes."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
     return head, await reader.readexactly(length)
 
 
 def answering(*answers, seen=None):
-    """Answers the requests of a connection in turn with those bytes, then closes it; bytes in a list are sent one by one."""
+    """Answers request n of a connection with answer n, and then closes it; the parts of a list are sent one by one."""
 
     async def handle(reader, writer):
         for answer in answers:
@@ -61,29 +61,29 @@ def answering(*answers, seen=None):
     return handle
 
 
-def hanging(asked=None):
-    """Takes a request and never answers; `asked` is set when it came."""
+def hanging(received=None):
+    """Receives a request, sets `received`, and never answers."""
 
     async def handle(reader, _writer):
         await read_request(reader)
-        if asked is not None:
-            asked.set()
+        if received is not None:
+            received.set()
         await asyncio.get_running_loop().create_future()
 
     return handle
 
 
-def talking(text):
-    """Says that at once, and closes."""
+def sending(data):
+    """Sends bytes as soon as a client connects, and closes."""
 
     async def handle(_reader, writer):
-        writer.write(text)
+        writer.write(data)
         await writer.drain()
 
     return handle
 
 
 def reset(writer):
-    """Ends a connection with a reset in place of a goodbye."""
+    """Resets a connection instead of closing it."""
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()

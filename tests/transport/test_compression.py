@@ -1,4 +1,4 @@
-"""Requests and answers packed with gzip and deflate, unpacked by the standard library on the other side."""
+"""Compressed requests and answers; the standard library is the other side."""
 
 import asyncio
 import gzip
@@ -24,18 +24,18 @@ from tests.transport import servers
 
 ZEROS = tensor_from_array("x", Datatype.FP32, np.zeros((1, 10_000), np.float32))
 REQUEST = InferRequest("m", (ZEROS,))
-PACK: dict[str, Any] = {"gzip": gzip.compress, "deflate": zlib.compress}
-UNPACK: dict[str, Any] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
+COMPRESS: dict[str, Any] = {"gzip": gzip.compress, "deflate": zlib.compress}
+DECOMPRESS: dict[str, Any] = {"gzip": gzip.decompress, "deflate": zlib.decompress}
 
 
 def answer(encoding):
     headers, buffers = rest.encode_infer_response(InferResponse("m", "1", (ZEROS,)), {"x": True})
-    body = PACK[encoding](b"".join(buffers))
+    body = COMPRESS[encoding](b"".join(buffers))
     lines = [f"{name}: {value}" for name, value in {**headers, "Content-Encoding": encoding, "Content-Length": str(len(body))}.items()]
     return "\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode() + body
 
 
-@pytest.mark.parametrize("encoding", PACK)
+@pytest.mark.parametrize("encoding", COMPRESS)
 @pytest.mark.parametrize("engine", [WireHttpTransport, ReferenceHttpTransport])
 def test_http_bodies_are_compressed_in_both_directions(run, engine, encoding):
     seen: list[bytes] = []
@@ -49,17 +49,17 @@ def test_http_bodies_are_compressed_in_both_directions(run, engine, encoding):
 
     outcome, response = run(main())
     assert outcome is Outcome.OK
-    assert [bytes(one.raw) for one in response.outputs] == [bytes(ZEROS.raw)]
+    assert [bytes(output.raw) for output in response.outputs] == [bytes(ZEROS.raw)]
     head, _, body = seen[0].partition(b"\r\n\r\n")
     headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
     plain_headers, plain_body = rest.encode_infer_request(REQUEST)
     assert headers[b"content-encoding"] == headers[b"accept-encoding"] == encoding.encode()
     assert headers[b"inference-header-content-length"] == plain_headers["Inference-Header-Content-Length"].encode()
-    assert UNPACK[encoding](body) == b"".join(plain_body)
+    assert DECOMPRESS[encoding](body) == b"".join(plain_body)
     assert len(body) < len(ZEROS.raw) / 10
 
 
-@pytest.mark.parametrize("body", [PACK["gzip"](b'{"error":"too busy"}'), b'{"error":"too busy"}'], ids=["packed", "plain"])
+@pytest.mark.parametrize("body", [COMPRESS["gzip"](b'{"error":"too busy"}'), b'{"error":"too busy"}'], ids=["compressed", "plain"])
 def test_an_error_is_decoded_even_if_it_is_not_compressed_as_declared(body):
     async def main():
         transport = WireHttpTransport(servers.NOWHERE, TransportOptions(timeout_ns=10**10), time.monotonic_ns)
@@ -84,12 +84,12 @@ def test_an_answer_that_cannot_be_decompressed_is_an_error():
 @pytest.mark.parametrize("engine", [WireGrpcTransport, ReferenceGrpcTransport])
 @pytest.mark.parametrize("encoding", ["none", "gzip", "deflate"])
 def test_grpc_messages_are_compressed(engine, encoding):
-    """Read from the frames: gRPC puts a byte before each message, 1 where it is packed, and its length."""
+    """A message in the frames begins with a byte, 1 if it is compressed, and its length."""
     messages: list[bytes] = []
 
     async def read_message(reader, writer):
         await reader.readexactly(24)  # the connection's preface
-        writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # empty SETTINGS: the connection stands
+        writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # empty SETTINGS
         data = b""
         while True:
             head = await reader.readexactly(9)
@@ -109,6 +109,6 @@ def test_grpc_messages_are_compressed(engine, encoding):
     asyncio.run(main())
     plain = protobuf.encode_infer_request(REQUEST)
     ((flag, *_),) = messages
-    packed = messages[0][5:]
+    body = messages[0][5:]
     assert flag == (encoding != "none")
-    assert (packed if encoding == "none" else zlib.decompress(packed, 47)) == plain
+    assert (body if encoding == "none" else zlib.decompress(body, 47)) == plain

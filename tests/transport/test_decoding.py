@@ -1,4 +1,4 @@
-"""Answers that arrive whole and are none: the transport says so, in a sentence, when they are decoded."""
+"""Complete answers with invalid contents: decoding them raises an error that says what is wrong."""
 
 import time
 from typing import Any
@@ -27,24 +27,24 @@ def binary(size):
 
 
 BODIES = {
-    "nothing": (b"", b"", "failed to parse the response JSON buffer"),
-    "cut": (b'{"outputs":', b"", "failed to parse the response JSON buffer"),
-    "a page": (b"<html>", b"", "failed to parse the response JSON buffer"),
+    "an empty body": (b"", b"", "failed to parse the response JSON buffer"),
+    "truncated JSON": (b'{"outputs":', b"", "failed to parse the response JSON buffer"),
+    "HTML": (b"<html>", b"", "failed to parse the response JSON buffer"),
     "a list": (b"[]", b"", "failed to parse the response JSON buffer: not an object"),
-    "no text": (b"\xff\xfe", b"", "failed to parse the response JSON buffer"),
+    "not UTF-8": (b"\xff\xfe", b"", "failed to parse the response JSON buffer"),
     "fewer elements than the shape": (document(shape="[3]"), b"", r"tensor 'y' of shape \[3\] holds 2 elements"),
     "a negative shape": (document(shape="[-2]"), b"", "Unable to parse 'shape'"),
     "an unknown datatype": (document("INT31"), b"", "invalid datatype for output y"),
     "elements of another type": (document(rest=',"data":["a","b"]'), b"", "tensor 'y'"),
-    "less binary data than is announced": (binary(8), bytes(4), "unexpected size for output 'y', expecting 4 additional bytes"),
-    "more binary data than is announced": (binary(8), bytes(12), "4 bytes follow the last output"),
+    "less binary data than declared": (binary(8), bytes(4), "unexpected size for output 'y', expecting 4 additional bytes"),
+    "more binary data than declared": (binary(8), bytes(12), "4 bytes follow the last output"),
 }
 
 
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_body_that_is_no_answer_breaks_the_protocol(run, engine, body):
-    text, data, sentence = BODIES[body]
+def test_an_invalid_body_is_a_protocol_error(run, engine, body):
+    text, data, message_pattern = BODIES[body]
     headers = {"content-length": str(len(text + data)), **({"inference-header-content-length": str(len(text))} if data else {})}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
     chunks = [b"HTTP/1.1 200 OK\r\n", head, b"\r\n", text, data]
@@ -52,7 +52,7 @@ def test_a_body_that_is_no_answer_breaks_the_protocol(run, engine, body):
     async def main():
         transport = ENGINES[engine](Address("http", "127.0.0.1", 1), TransportOptions(timeout_ns=10**9), time.monotonic_ns)
         payload = [chunk for chunk in chunks if chunk] if engine == "wire" else HttpResponse(200, headers, text + data)
-        with pytest.raises(ProtocolError, match=sentence):
+        with pytest.raises(ProtocolError, match=message_pattern):
             transport.decode(Reply(Outcome.OK, 0, 1, payload))
         await transport.aclose()
 
@@ -60,13 +60,13 @@ def test_a_body_that_is_no_answer_breaks_the_protocol(run, engine, body):
 
 
 def message(raw, datatype="INT32"):
-    made = service_pb2.ModelInferResponse(model_name="m", raw_output_contents=raw)
-    made.outputs.add(name="y", datatype=datatype, shape=[2])
-    return made.SerializeToString()
+    response = service_pb2.ModelInferResponse(model_name="m", raw_output_contents=raw)
+    response.outputs.add(name="y", datatype=datatype, shape=[2])
+    return response.SerializeToString()
 
 
 @pytest.mark.parametrize(
-    ("answer", "sentence"),
+    ("answer", "message_pattern"),
     [
         (b"\xff", "the bytes are not a ModelInferResponse"),
         (message([bytes(8)])[:-3], "the bytes are not a ModelInferResponse"),
@@ -75,10 +75,10 @@ def message(raw, datatype="INT32"):
     ],
     ids=["garbage", "cut", "no data", "an unknown datatype"],
 )
-def test_a_message_that_is_no_answer_breaks_the_protocol(run, answer, sentence):
+def test_an_invalid_message_is_a_protocol_error(run, answer, message_pattern):
     async def main():
         transport = ReferenceGrpcTransport(Address("grpc", "127.0.0.1", 1), TransportOptions(timeout_ns=10**9), time.monotonic_ns)
-        with pytest.raises(ProtocolError, match=sentence):
+        with pytest.raises(ProtocolError, match=message_pattern):
             transport.decode(Reply(Outcome.OK, 0, 1, answer))
 
     run(main())

@@ -1,4 +1,4 @@
-"""The transport without a wire keeps the promises of the others."""
+"""The scripted transport: its answers, its times, and abandoned requests."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def _reply(transport):
     return await transport.send(transport.prepare(InferRequest("m", ())))
 
 
-def test_answers_come_by_the_script_in_the_clocks_time():
+def test_answers_follow_the_script_on_the_given_clock():
     clock = ManualClock(7)
     script = [(3 * MS, Outcome.OK), (MS, Outcome.REJECTED), (0, Outcome.CONNECT_FAILED)]
 
@@ -27,7 +27,9 @@ def test_answers_come_by_the_script_in_the_clocks_time():
         return await asyncio.gather(*(_reply(scripted) for _ in script)), scripted
 
     replies, scripted = clock.run(main())
-    assert [(reply.outcome, reply.started_ns, reply.finished_ns) for reply in replies] == [(what, 7, 7 + time) for time, what in script]
+    assert [(reply.outcome, reply.started_ns, reply.finished_ns) for reply in replies] == [
+        (outcome, 7, 7 + time_ns) for time_ns, outcome in script
+    ]
     assert [reply.error for reply in replies] == ["", "rejected", "connect_failed"]
     assert (scripted.sent, scripted.in_flight_max, scripted.counts.opened) == (3, 3, 2)
     with pytest.raises(ProtocolError, match="rejected"):
@@ -35,7 +37,7 @@ def test_answers_come_by_the_script_in_the_clocks_time():
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.REJECTED])
-def test_abandoned_requests_are_unfinished_at_their_age_whatever_the_script_had_in_mind(outcome):
+def test_abandoned_requests_are_unfinished_at_once_whatever_the_script_says(outcome):
     clock = ManualClock()
 
     async def main():

@@ -1,4 +1,4 @@
-"""The wire engine's gRPC calls, answered by the h2 package and by literal frames."""
+"""gRPC calls of the wire engine to servers of the h2 package and of literal frames."""
 
 import asyncio
 import dataclasses
@@ -41,7 +41,7 @@ def make(address, *, connections=4, timeout_ns=30 * SECOND_NS, **options):
 
 
 async def replies_of(*scripts, count=1, at_once=False, server=None, **options):
-    """The replies of so many requests, one after the other or all at once, and the transport."""
+    """The replies to `count` requests, sent one after the other or all at once, and the transport."""
     async with h2_server(*scripts, **(server or {})) as address:
         transport = make(address, **options)
         prepared = transport.prepare(REQUEST)
@@ -54,7 +54,7 @@ async def replies_of(*scripts, count=1, at_once=False, server=None, **options):
 
 
 def ending(headers=None, data=OK_DATA, trailers=None):
-    """Answers each request with those headers, data and trailers; trailers that are empty are none."""
+    """Answers each request with the given headers, data and trailers; sends no trailers if they are empty."""
 
     async def script(peer):
         while True:
@@ -70,13 +70,13 @@ def ending(headers=None, data=OK_DATA, trailers=None):
     return script
 
 
-def silent(asked=None):
-    """Reads requests and answers none."""
+def silent(received=None):
+    """Receives a request, sets `received`, and never answers."""
 
     async def script(peer):
         await peer.requests.get()
-        if asked is not None:
-            asked.set()
+        if received is not None:
+            received.set()
         await asyncio.get_running_loop().create_future()
 
     return script
@@ -85,16 +85,22 @@ def silent(asked=None):
 def test_a_call_has_the_headers_of_grpc_and_of_the_target(run):
     seen = []
 
-    async def noting(peer):
+    async def recording(peer):
         stream_id, headers, body = await peer.requests.get()
         seen.append((headers, body))
         peer.answer(stream_id, MESSAGE)
         await asyncio.get_running_loop().create_future()
 
     async def main():
-        async with h2_server(noting) as address:
-            own = {"Host": "models.example", "X-Tenant": "a", "Trace-Bin": "a\x00b", "Content-Type": "text/plain", "grpc-timeout": "1n"}
-            transport = make(dataclasses.replace(address, base_path="/team", headers=own), timeout_ns=2_500_000_000)
+        async with h2_server(recording) as address:
+            target_headers = {
+                "Host": "models.example",
+                "X-Tenant": "a",
+                "Trace-Bin": "a\x00b",
+                "Content-Type": "text/plain",
+                "grpc-timeout": "1n",
+            }
+            transport = make(dataclasses.replace(address, base_path="/team", headers=target_headers), timeout_ns=2_500_000_000)
             reply = await transport.send(transport.prepare(REQUEST))
             await transport.aclose()
             return reply, transport
@@ -125,7 +131,7 @@ def test_a_call_has_the_headers_of_grpc_and_of_the_target(run):
     [(1, "1n"), (99_999_999, "99999999n"), (100_000_000, "100000u"), (100_000_001, "100001u"), (30 * SECOND_NS, "30000000u"),
      (100 * SECOND_NS, "100000m"), (10**6 * SECOND_NS, "1000000S"), (10**9 * SECOND_NS, "16666667M"), (10**20, "27777778H"), (10**30, "99999999H")],
 )  # fmt: skip
-def test_time_outs_are_written_in_eight_digits_and_never_too_short(timeout_ns, text):
+def test_a_time_out_is_written_in_at_most_eight_digits_and_rounded_up(timeout_ns, text):
     assert format_timeout(timeout_ns) == text
 
 
@@ -142,7 +148,7 @@ REJECTIONS = {
 
 
 @pytest.mark.parametrize("text", REJECTIONS)
-def test_a_status_is_a_rejection_with_its_text(run, text):
+def test_an_error_status_is_a_rejection_with_its_message(run, text):
     (reply, again), transport = run(replies_of(REJECTIONS[text], count=2))
     assert (reply.outcome, reply.error) == (again.outcome, again.error) == (Outcome.REJECTED, text)
     with pytest.raises(ProtocolError) as caught:
@@ -189,7 +195,7 @@ def test_data_that_is_not_one_message_breaks_the_call(run, data):
 @pytest.mark.parametrize("data", [framed(b"\xff"), framed(b"x", 2), framed(b"x", 1)])
 def test_an_invalid_message_is_detected_when_it_is_decoded(run, data):
     (reply,), transport = run(replies_of(ending(data=data)))
-    assert reply.outcome is Outcome.OK, "only what is decoded is looked at"
+    assert reply.outcome is Outcome.OK, "an answer is only parsed when it is decoded"
     with pytest.raises(ProtocolError):
         transport.decode(reply)
 
@@ -202,7 +208,7 @@ def test_compressed_answers_are_decoded_even_if_unrequested(run, encoding, pack,
     assert transport.decode(reply).outputs == (TENSOR,)
 
 
-def test_the_connection_lost_breaks_the_call_and_is_opened_again_for_the_next(run):
+def test_a_lost_connection_breaks_the_call_and_is_opened_again_for_the_next(run):
     async def leaving(peer):
         await peer.requests.get()
 
@@ -215,17 +221,17 @@ def test_the_connection_lost_breaks_the_call_and_is_opened_again_for_the_next(ru
 def test_a_server_that_violates_http2_gets_goaway(run):
     async def breaking(reader, writer):
         writer.write(GREETING)
-        await reader.readexactly(80)  # what opens the connection, and something of the request
+        await reader.readexactly(80)  # the preface and part of the request
         writer.write(frame(http2.PING, 0, 1, bytes(8)))
-        said.put_nowait(await reader.read())
+        answers.put_nowait(await reader.read())
 
-    said: asyncio.Queue[bytes] = asyncio.Queue()
+    answers: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def main():
         async with servers.scripted_server(breaking) as address:
             transport = make(Address("grpc", address.host, address.port))
             reply = await transport.send(transport.prepare(REQUEST))
-            last = await said.get()
+            last = await answers.get()
             await transport.aclose()
             return reply, last
 
@@ -254,7 +260,7 @@ def test_a_refused_call_is_sent_again_once(run):
 
 def test_after_goaway_refused_calls_are_sent_again_and_the_others_complete(run):
     async def leaving_late(reader, writer):
-        """In literal frames: h2 answers nothing once it has said goodbye."""
+        """Uses literal frames, because h2 answers no request after its GOAWAY."""
         writer.write(GREETING)
         seen = b""
         while len(seen) < 1_000:  # both requests
@@ -337,7 +343,6 @@ def test_a_call_without_an_answer_times_out_and_costs_no_connection(run):
 
 
 def test_an_early_deadline_of_the_server_is_a_rejection_and_ours_a_time_out():
-    """By a clock in the test's hands."""
     now = [SECOND_NS]
 
     async def late(peer):
@@ -364,28 +369,28 @@ async def send(transport):
 
 
 @pytest.mark.parametrize("streams", [1, 2, 5])
-def test_streams_share_a_connection_and_further_requests_wait_in_order(run, streams):
-    most: list[int] = []
+def test_streams_share_a_connection_and_further_requests_are_queued_in_order(run, streams):
+    concurrent: list[int] = []
     order: list[int] = []
 
-    async def noting(peer):
+    async def recording(peer):
         while True:
-            waiting = [await peer.requests.get()]
-            while len(waiting) < streams and len(order) + len(waiting) < 10:
-                waiting.append(await peer.requests.get())
-            most.append(len(waiting) + peer.requests.qsize())
-            for stream_id, _, _ in waiting:
+            pending = [await peer.requests.get()]
+            while len(pending) < streams and len(order) + len(pending) < 10:
+                pending.append(await peer.requests.get())
+            concurrent.append(len(pending) + peer.requests.qsize())
+            for stream_id, _, _ in pending:
                 order.append(stream_id)
                 peer.answer(stream_id, MESSAGE)
 
-    replies, transport = run(replies_of(noting, count=10, at_once=True, connections=1, streams_per_connection=streams))
+    replies, transport = run(replies_of(recording, count=10, at_once=True, connections=1, streams_per_connection=streams))
     assert {reply.outcome for reply in replies} == {Outcome.OK}
-    assert max(most) == streams
+    assert max(concurrent) == streams
     assert order == [2 * index + 1 for index in range(10)]
     assert transport.counts.opened == 1
 
 
-def test_connections_are_opened_for_as_many_streams_as_wait(run):
+def test_connections_are_opened_for_the_queued_requests(run):
     replies, transport = run(replies_of(answering, count=12, at_once=True, connections=100, streams_per_connection=4))
     assert {reply.outcome for reply in replies} == {Outcome.OK}
     assert transport.counts.opened == 3
@@ -396,18 +401,18 @@ def test_the_servers_stream_limit_is_respected(run, allowed):
     replies, transport = run(
         replies_of(answering, count=30, at_once=True, connections=1, streams_per_connection=8, server={"max_concurrent_streams": allowed})
     )
-    assert {reply.outcome for reply in replies} == {Outcome.OK}, "h2 refuses a stream too many"
+    assert {reply.outcome for reply in replies} == {Outcome.OK}, "h2 refuses streams above its limit"
     assert transport.counts.opened == 1
 
 
-def test_the_limit_may_fall_and_rise_while_calls_are_in_flight(run):
+def test_the_stream_limit_may_fall_and_rise_while_calls_are_in_flight(run):
     async def moving(peer):
         for limit in (1, 3, 0, 4):
-            waiting = [await peer.requests.get()]
+            pending = [await peer.requests.get()]
             while not peer.requests.empty():
-                waiting.append(peer.requests.get_nowait())
+                pending.append(peer.requests.get_nowait())
             peer.writer.write(frame(http2.SETTINGS, 0, 0, b"\x00\x03" + limit.to_bytes(4)))
-            for stream_id, _, _ in waiting:
+            for stream_id, _, _ in pending:
                 peer.answer(stream_id, MESSAGE)
             if not limit:
                 peer.writer.write(frame(http2.SETTINGS, 0, 0, b"\x00\x03\x00\x00\x00\x02"))
@@ -429,17 +434,17 @@ def test_large_messages_wait_for_the_servers_windows(run):
             await transport.aclose()
             return [v2_pb2.ModelInferRequest.FromString(b"".join(reply.payload[1])[5:]).raw_input_contents[0] for reply in replies]
 
-    # what is given back is our own request: 2 MB each way, through windows of 64 KB
+    # the server sends each request back: 2 MB each way through windows of 64 KB
     assert run(main()) == [values.tobytes()] * 3
 
 
-def test_abandoned_calls_are_unfinished_also_those_that_wait(run):
+def test_abandoned_calls_are_unfinished_whether_sent_or_queued(run):
     async def main():
-        asked = asyncio.Event()
-        async with h2_server(silent(asked)) as address:
+        received = asyncio.Event()
+        async with h2_server(silent(received)) as address:
             transport = make(address, connections=1)
             sending = [asyncio.ensure_future(send(transport)) for _ in range(3)]
-            await asked.wait()
+            await received.wait()
             transport.abandon()
             replies = await asyncio.gather(*sending)
             after = await send(transport)
@@ -450,9 +455,9 @@ def test_abandoned_calls_are_unfinished_also_those_that_wait(run):
 
 
 OPENINGS = {
-    "the port speaks HTTP/1.1, not gRPC": servers.talking(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
-    "the port speaks a protocol other than HTTP/2": servers.talking(b"SSH-2.0-OpenSSH_9.2\r\n"),
-    "the server closed the connection at once": servers.talking(b""),
+    "the port speaks HTTP/1.1, not gRPC": servers.sending(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
+    "the port speaks a protocol other than HTTP/2": servers.sending(b"SSH-2.0-OpenSSH_9.2\r\n"),
+    "the server closed the connection at once": servers.sending(b""),
 }
 
 
@@ -509,7 +514,7 @@ def test_the_other_calls_work_and_report_refusals(run):
     async def main():
         async with h2_server(model_server) as address:
             transport = make(address)
-            told = (
+            results = (
                 await transport.server_metadata(),
                 await transport.is_ready("m", ""),
                 (await transport.model_metadata("m", "")).versions,
@@ -523,7 +528,7 @@ def test_the_other_calls_work_and_report_refusals(run):
             with pytest.raises(TargetError, match="the answer to ServerReady is no"):
                 await transport.is_ready("m", "")
             await transport.aclose()
-            return told
+            return results
 
     server, *others = run(main())
     assert (server.name, server.version, server.extensions) == ("s", "1", ("e",))
