@@ -12,8 +12,7 @@ from perfkit.stats.ratio_interval import Estimate, geometric_mean, ratio_of, rat
 
 NOT_COVERED = (
     "The 95 % intervals cover the variation within each result: between requests for times, between repetitions for throughput. "
-    "They leave out the variation between restarts of the server, times of day and machines, which is often larger: use `perfkit gate` "
-    "for a verdict."
+    "They leave out the variation between restarts of the server, times of day and machines, which is often larger: for a verdict, use perfkit gate."
 )
 _Key = tuple[Protocol, Load]
 
