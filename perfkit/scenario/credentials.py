@@ -9,6 +9,7 @@ import urllib.parse
 from collections.abc import Mapping
 
 from perfkit.errors import ScenarioError
+from perfkit.scenario.error_messages import on_one_line
 from perfkit.scenario.target import Target, TlsOptions
 from perfkit.target.address import Address, Tls, split_credentials
 
@@ -45,7 +46,7 @@ def resolve_address(target: Target, url: str, folder: pathlib.Path, environ: Map
     for name, template in target.headers.items():
         key = f"target.headers.{name}"
         if not _HEADER_NAME.fullmatch(name):
-            raise ScenarioError(f"target.headers.{_on_one_line(name)}: not a valid header name")
+            raise ScenarioError(f"target.headers.{on_one_line(name)}: not a valid header name")
         value = _fill(key, template, environ, secrets)
         if not (value.isascii() and value.isprintable()):
             raise ScenarioError(f"{key}: the value must be ASCII without line breaks")
@@ -103,7 +104,3 @@ def _tls(options: TlsOptions, folder: pathlib.Path) -> Tls:
 
     ca, cert, own_key = resolve("ca", options.ca), resolve("cert", options.cert), resolve("key", options.key)
     return Tls(ca, cert, own_key, server_name=options.server_name, verify=options.verify)
-
-
-def _on_one_line(text: str) -> str:
-    return text.replace("\n", "\\n")

@@ -32,7 +32,7 @@ def origin_of(key_path: KeyPath, origins: Origins, path: pathlib.Path) -> str:
 def dotted(key_path: KeyPath) -> str:
     """A key path as messages show it: `load.closed.concurrency[1]`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path)
-    return _on_one_line(text.lstrip("."))
+    return on_one_line(text.lstrip("."))
 
 
 def displayed(value: object, key_path: KeyPath) -> str:
@@ -71,7 +71,7 @@ def _message(problem: Any, document: Any, origins: Origins, path: pathlib.Path) 
             text = "expected at least one element, found none"
         case _:
             text = f"{problem['msg'][:1].lower()}{problem['msg'][1:]}, found {found}"
-    return f"{origin_of(key_path, origins, path)}: {dotted(key_path) or 'the scenario'}: {_on_one_line(text)}"
+    return f"{origin_of(key_path, origins, path)}: {dotted(key_path) or 'the scenario'}: {on_one_line(text)}"
 
 
 def _key_path(location: Sequence[str | int], document: Any) -> KeyPath:
@@ -92,5 +92,6 @@ def _child(document: Any, part: str | int) -> Any:
     return document[part] if isinstance(document, list) and isinstance(part, int) and part < len(document) else None
 
 
-def _on_one_line(text: str) -> str:
+def on_one_line(text: str) -> str:
+    """A text with its line breaks escaped."""
     return text.replace("\n", "\\n")

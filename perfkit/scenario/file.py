@@ -94,13 +94,9 @@ def scenario_document(scenario: Scenario) -> dict[str, Any]:
         del document["measure"]["repetitions"]  # a search has none
     target = document["target"]
     target["headers"] = {name: value if is_shown(name, value) else REDACTED for name, value in scenario.target.headers.items()}
-    if scenario.target.url is not None:
-        target["url"] = redacted_url(scenario.target.url)
-    if scenario.target.metrics_url is not None:
-        target["metrics_url"] = redacted_url(scenario.target.metrics_url)
+    target |= {key: redacted_url(target[key]) for key in ("url", "metrics_url") if key in target}
     document["metrics"]["url"] = [redacted_url(url) for url in scenario.metrics.url]
-    inputs = document["workload"]["inputs"]
-    document["workload"]["inputs"] = {name: _with_finite_numbers(given) for name, given in inputs.items()}
+    document["workload"]["inputs"] = _with_finite_numbers(document["workload"]["inputs"])
     return document
 
 
@@ -248,9 +244,7 @@ def _shown_override(key_path: KeyPath, key: str, value: Any, text: str) -> str:
 
 def _existing_key(mapping: Mapping[str, Any], key: str) -> str:
     """The key as the file spells it, because names from the environment are in lower case."""
-    return next((existing for existing in mapping if existing == key), None) or next(
-        (existing for existing in mapping if existing.lower() == key), key
-    )
+    return key if key in mapping else next((existing for existing in mapping if existing.lower() == key), key)
 
 
 def _without_nulls(value: Any) -> Any:

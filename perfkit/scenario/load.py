@@ -13,10 +13,6 @@ Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Limit = Annotated[Duration, Field(gt=0)]
 
 
-def _listed(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (value,)
-
-
 class Slo(Section):
     """Limits for every load point, on response time (closed loop: service time); repetitions are pooled."""
 
@@ -113,7 +109,11 @@ class OpenLoop(Section):
     """Arrivals at a rate that does not depend on earlier answers; each value of `rate` is a load point."""
 
     rates_per_s: Annotated[
-        tuple[Rate, ...], Field(alias="rate"), BeforeValidator(_listed, json_schema_input_type=float | str | list[float | str])
+        tuple[Rate, ...],
+        Field(alias="rate"),
+        BeforeValidator(
+            lambda value: value if isinstance(value, list | tuple) else (value,), json_schema_input_type=float | str | list[float | str]
+        ),
     ] = ()
     arrivals: Literal["poisson", "constant", "gamma", "trace"] = "poisson"
     burstiness: Annotated[float, Field(gt=0, le=100)] | None = None

@@ -42,7 +42,7 @@ OUTPUT = Tensor("y", Datatype.INT8, (1,), b"\x05")
 
 @dataclasses.dataclass
 class Seen:
-    """What a server saw of one request: its path, the name it was asked for, its headers, the client's certificate."""
+    """A request as a server saw it: path, authority, headers, and whether the client sent a certificate."""
 
     path: str
     authority: str
@@ -51,8 +51,8 @@ class Seen:
 
 
 @dataclasses.dataclass(frozen=True)
-class Papers:
-    """An authority, and PEM files of it, of a server's certificate and of a client's."""
+class Certificates:
+    """An authority, a server's certificate, and PEM files of the authority and of a client."""
 
     authority: trustme.CA
     server: trustme.LeafCert
@@ -61,12 +61,12 @@ class Papers:
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("papers")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(folder / "ca.pem")
     authority.issue_cert("client@example").private_key_and_cert_chain_pem.write_to_path(folder / "client.pem")
-    return Papers(authority, authority.issue_cert(NAME, "127.0.0.1", "::1"), folder / "ca.pem", folder / "client.pem")
+    return Certificates(authority, authority.issue_cert(NAME, "127.0.0.1", "::1"), folder / "ca.pem", folder / "client.pem")
 
 
 @pytest.fixture(params=ENGINES)
@@ -74,12 +74,12 @@ def engine(request):
     return request.param
 
 
-def serving(engine, seen, **how):
-    return _serving_grpc(seen, **how) if engine in GRPC else _serving_http(seen, **how)
+def serving(engine, seen, **options):
+    return _serving_grpc(seen, **options) if engine in GRPC else _serving_http(seen, **options)
 
 
 @contextlib.asynccontextmanager
-async def _serving_http(seen, host="127.0.0.1", socket_path="", papers=None, asks_client=False):
+async def _serving_http(seen, host="127.0.0.1", socket_path="", certificates=None, requires_client=False):
     async def answer(request):
         ssl_object = request.transport.get_extra_info("ssl_object")
         seen.append(Seen(request.path, request.headers["Host"], dict(request.headers), bool(ssl_object and ssl_object.getpeercert())))
@@ -90,7 +90,7 @@ async def _serving_http(seen, host="127.0.0.1", socket_path="", papers=None, ask
     application.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(application)
     await runner.setup()
-    context = _server_context(papers, asks_client) if papers else None
+    context = _server_context(certificates, requires_client) if certificates else None
     site = web.UnixSite(runner, socket_path) if socket_path else web.TCPSite(runner, host, 0, ssl_context=context)
     await site.start()
     try:
@@ -100,13 +100,13 @@ async def _serving_http(seen, host="127.0.0.1", socket_path="", papers=None, ask
 
 
 @contextlib.asynccontextmanager
-async def _serving_grpc(seen, host="127.0.0.1", socket_path="", papers=None, asks_client=False):
+async def _serving_grpc(seen, host="127.0.0.1", socket_path="", certificates=None, requires_client=False):
     class Handlers(grpc.GenericRpcHandler):
         def service(self, details):
             async def answer(_message, context):
                 metadata = {key: value for key, value in context.invocation_metadata() if isinstance(value, str)}
                 certificate = "x509_pem_cert" in context.auth_context()
-                seen.append(Seen(details.method, "", metadata, certificate))  # grpcio does not tell the authority
+                seen.append(Seen(details.method, "", metadata, certificate))  # grpcio does not report the authority
                 reply = service_pb2.ModelInferResponse(model_name="m", raw_output_contents=[b"\x05"])
                 reply.outputs.add(name="y", datatype="INT8", shape=[1])
                 return reply.SerializeToString()
@@ -116,10 +116,10 @@ async def _serving_grpc(seen, host="127.0.0.1", socket_path="", papers=None, ask
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((Handlers(),))
     where = f"unix:{socket_path}" if socket_path else f"[{host}]:0" if ":" in host else f"{host}:0"
-    if papers:
-        pair = (papers.server.private_key_pem.bytes(), b"".join(one.bytes() for one in papers.server.cert_chain_pems))
-        ca = papers.authority.cert_pem.bytes() if asks_client else None
-        port = server.add_secure_port(where, grpc.ssl_server_credentials([pair], ca, require_client_auth=asks_client))
+    if certificates:
+        pair = (certificates.server.private_key_pem.bytes(), b"".join(pem.bytes() for pem in certificates.server.cert_chain_pems))
+        ca = certificates.authority.cert_pem.bytes() if requires_client else None
+        port = server.add_secure_port(where, grpc.ssl_server_credentials([pair], ca, require_client_auth=requires_client))
     else:
         port = server.add_insecure_port(where)
     await server.start()
@@ -133,20 +133,20 @@ def _address(protocol, host, socket_path, port):
     return Address.parse(f"{protocol}+unix:{socket_path}") if socket_path else Address(protocol, host, port())
 
 
-def _server_context(papers, asks_client):
+def _server_context(certificates, requires_client):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    papers.server.configure_cert(context)
-    if asks_client:
-        papers.authority.configure_trust(context)
+    certificates.server.configure_cert(context)
+    if requires_client:
+        certificates.authority.configure_trust(context)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
-async def ask(engine, address, request):
-    """Opens a transport, sends the request once and gives the reply with its one output."""
+async def exchange(engine, address, request):
+    """Sends a request, checks its answer, and returns the closed transport."""
     transport = ENGINES[engine](address, TransportOptions(max_connections=4, timeout_ns=30_000_000_000), time.monotonic_ns)
     try:
-        if engine != "reference":  # which opens by asking
+        if engine != "reference":  # it opens connections by sending requests
             await transport.open(1)
         reply = await transport.send(transport.prepare(request))
         assert reply.outcome is Outcome.OK, reply.error
@@ -158,8 +158,8 @@ async def ask(engine, address, request):
 
 def has_ipv6():
     try:
-        with socket.socket(socket.AF_INET6) as one:
-            one.bind(("::1", 0))
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
     except OSError:
         return False
     return True
@@ -170,7 +170,7 @@ def test_an_ipv6_target_is_reached(engine, infer_request):
     async def main():
         seen: list[Seen] = []
         async with serving(engine, seen, host="::1") as address:
-            await ask(engine, address, infer_request)
+            await exchange(engine, address, infer_request)
             return seen, address
 
     seen, address = asyncio.run(main())
@@ -183,7 +183,7 @@ def test_a_unix_socket_is_reached(run, engine, infer_request, tmp_path):
     async def main():
         seen: list[Seen] = []
         async with serving(engine, seen, socket_path=str(tmp_path / "v2.sock")) as address:
-            transport = await ask(engine, address, infer_request)
+            transport = await exchange(engine, address, infer_request)
             return seen, transport
 
     seen, transport = asyncio.run(main()) if engine in GRPC else run(main())
@@ -196,38 +196,38 @@ def test_a_base_path_precedes_the_protocol_path(engine, infer_request):
     async def main():
         seen: list[Seen] = []
         async with serving(engine, seen) as address:
-            await ask(engine, dataclasses.replace(address, base_path="/team/a"), infer_request)
+            await exchange(engine, dataclasses.replace(address, base_path="/team/a"), infer_request)
             return seen
 
     expected = "/team/a/inference.GRPCInferenceService/ModelInfer" if engine in GRPC else "/team/a/v2/models/my model/versions/3/infer"
-    assert [one.path for one in asyncio.run(main())] == [expected]
+    assert [request.path for request in asyncio.run(main())] == [expected]
 
 
-def test_tls_is_trusted_by_its_authority(run, engine, infer_request, papers):
+def test_a_certificate_of_the_given_authority_is_trusted(run, engine, infer_request, certificates):
     async def main():
         seen: list[Seen] = []
-        async with serving(engine, seen, papers=papers) as address:
-            await ask(engine, dataclasses.replace(address, tls=Tls(ca=papers.ca)), infer_request)
+        async with serving(engine, seen, certificates=certificates) as address:
+            await exchange(engine, dataclasses.replace(address, tls=Tls(ca=certificates.ca)), infer_request)
             return seen
 
     assert len(asyncio.run(main()) if engine in GRPC else run(main())) == 1
 
 
-def test_a_client_certificate_is_sent_to_a_server_that_requires_one(engine, infer_request, papers):
+def test_a_client_certificate_is_sent_to_a_server_that_requires_one(engine, infer_request, certificates):
     async def main():
         seen: list[Seen] = []
-        async with serving(engine, seen, papers=papers, asks_client=True) as address:
-            await ask(engine, dataclasses.replace(address, tls=Tls(ca=papers.ca, cert=papers.client)), infer_request)
+        async with serving(engine, seen, certificates=certificates, requires_client=True) as address:
+            await exchange(engine, dataclasses.replace(address, tls=Tls(ca=certificates.ca, cert=certificates.client)), infer_request)
             return seen
 
-    assert [one.client_certificate for one in asyncio.run(main())] == [True]
+    assert [request.client_certificate for request in asyncio.run(main())] == [True]
 
 
-def test_a_server_that_requires_a_client_certificate_refuses_connections_without(engine, infer_request, papers):
+def test_a_server_that_requires_a_client_certificate_refuses_connections_without_one(engine, infer_request, certificates):
     async def main():
-        async with serving(engine, [], papers=papers, asks_client=True) as address:
+        async with serving(engine, [], certificates=certificates, requires_client=True) as address:
             transport = ENGINES[engine](
-                dataclasses.replace(address, tls=Tls(ca=papers.ca)), TransportOptions(timeout_ns=10**10), time.monotonic_ns
+                dataclasses.replace(address, tls=Tls(ca=certificates.ca)), TransportOptions(timeout_ns=10**10), time.monotonic_ns
             )
             try:
                 await transport.open(1)
@@ -237,20 +237,20 @@ def test_a_server_that_requires_a_client_certificate_refuses_connections_without
             finally:
                 await transport.aclose()
 
-    # with TLS 1.3 the client believes the connection to stand before the server has looked at its certificate
+    # with TLS 1.3 the client may send a request before the server has checked its certificate
     assert asyncio.run(main()) in (Outcome.CONNECT_FAILED, Outcome.BROKEN)
 
 
-def test_server_name_is_sent_and_verified_instead_of_the_host(engine, infer_request, papers):
-    only_by_name = dataclasses.replace(papers, server=papers.authority.issue_cert(NAME))
+def test_server_name_is_sent_and_verified_instead_of_the_host(engine, infer_request, certificates):
+    certificate_by_name = dataclasses.replace(certificates, server=certificates.authority.issue_cert(NAME))
 
     async def main():
         seen: list[Seen] = []
-        async with serving(engine, seen, papers=only_by_name) as address:
-            tls = Tls(ca=papers.ca, server_name=NAME)
-            await ask(engine, dataclasses.replace(address, tls=tls, headers={"Host": NAME}), infer_request)
+        async with serving(engine, seen, certificates=certificate_by_name) as address:
+            tls = Tls(ca=certificates.ca, server_name=NAME)
+            await exchange(engine, dataclasses.replace(address, tls=tls, headers={"Host": NAME}), infer_request)
             with pytest.raises(TargetError, match="cannot be reached"):
-                await _open(engine, dataclasses.replace(address, tls=Tls(ca=papers.ca)))
+                await _open(engine, dataclasses.replace(address, tls=Tls(ca=certificates.ca)))
             return seen
 
     seen = asyncio.run(main())
@@ -260,11 +260,11 @@ def test_server_name_is_sent_and_verified_instead_of_the_host(engine, infer_requ
 
 
 def test_a_host_header_is_the_authority_over_grpc(infer_request):
-    """Read from the frames themselves, where gRPC's own client writes header values as they are."""
+    """Searches the frames, because grpcio's client does not compress header values."""
     received = bytearray()
 
     async def answer(reader, writer):
-        writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # empty SETTINGS: the connection stands
+        writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # empty SETTINGS
         while NAME.encode() not in received and (part := await reader.read(1 << 16)):
             received.extend(part)
         writer.close()
@@ -290,32 +290,32 @@ async def _open(engine, address):
         await transport.aclose()
 
 
-def test_an_untrusted_certificate_is_refused_with_a_hint(engine, papers):
+def test_an_untrusted_certificate_is_refused_with_a_hint(engine, certificates):
     async def main():
-        async with serving(engine, [], papers=papers) as address:
+        async with serving(engine, [], certificates=certificates) as address:
             with pytest.raises(
                 TargetError, match=r"^(https|grpcs)://127.0.0.1:\d+ cannot be reached: its certificate is not trusted \(.*target\.tls\.ca"
             ):
                 await _open(engine, dataclasses.replace(address, tls=Tls()))
-            if engine != "grpcio":  # which cannot do without
+            if engine != "grpcio":  # grpcio cannot skip the verification
                 await _open(engine, dataclasses.replace(address, tls=Tls(verify=False)))
 
     asyncio.run(main())
 
 
-def test_the_error_names_a_port_without_tls(engine, papers):
+def test_the_error_names_a_port_without_tls(engine, certificates):
     async def main():
         async with serving(engine, []) as address:
             with pytest.raises(TargetError, match="the port does not speak TLS"):
-                await _open(engine, dataclasses.replace(address, tls=Tls(ca=papers.ca)))
+                await _open(engine, dataclasses.replace(address, tls=Tls(ca=certificates.ca)))
 
     asyncio.run(main())
 
 
-def test_tls_files_that_are_none_are_named(engine, papers, tmp_path):
+def test_the_error_names_an_invalid_tls_file(engine, certificates, tmp_path):
     (tmp_path / "junk.pem").write_text("junk")
     own = tmp_path / "locked.pem"
-    own.write_bytes(papers.client.read_bytes().replace(b"PRIVATE KEY", b"PUBLIC TOY"))
+    own.write_bytes(certificates.client.read_bytes().replace(b"PRIVATE KEY", b"PUBLIC TOY"))
 
     async def make(tls):
         ENGINES[engine](

@@ -1,4 +1,4 @@
-"""The wire engine beside grpcio over one corpus of servers and faults: the same outcomes, texts and outputs, but where it says why not."""
+"""The wire engine compared with grpcio on the same answers and faults: equal outcomes, messages and outputs, except for `ALIKE`."""
 
 import asyncio
 import gzip
@@ -27,7 +27,7 @@ SECOND_NS = 1_000_000_000
 
 
 def answering(headers=None, messages=ONE, trailers=None):
-    """Headers, data and trailers, those that are empty left out."""
+    """Answers each request with the given headers, data and trailers; sends no data or trailers if they are empty."""
     headers = OK_HEADERS if headers is None else headers
     trailers = OK_TRAILERS if trailers is None else trailers
 
@@ -58,11 +58,11 @@ def resetting(code):
     return script
 
 
-async def leaving(peer):
+async def closing(peer):
     await peer.requests.get()
 
 
-async def saying_goodbye(peer):
+async def sending_goaway(peer):
     stream_id, _, _ = await peer.requests.get()
     peer.h2.close_connection(ErrorCodes.NO_ERROR, last_stream_id=stream_id)
     peer.flush()
@@ -80,26 +80,26 @@ AGREED = {
     "an answer": answering(),
     "a large answer": answering(messages=(framed(LARGE),)),
     "an answer in pieces": answering(messages=tuple(framed(MESSAGE)[index : index + 1] for index in range(len(MESSAGE) + 5))),
-    "a packed answer": answering([*OK_HEADERS, ("grpc-encoding", "gzip")], (framed(gzip.compress(MESSAGE), 1),)),
-    "a deflated answer": answering([*OK_HEADERS, ("grpc-encoding", "deflate")], (framed(zlib.compress(MESSAGE), 1),)),
-    "an answer that is not packed, though it may be": answering([*OK_HEADERS, ("grpc-encoding", "gzip")]),
-    "headers that nobody knows": answering([*OK_HEADERS, ("x-a", "b" * 1000), ("x-b-bin", "AAA=")], trailers=[*OK_TRAILERS, ("x-c", "d")]),
+    "an answer compressed with gzip": answering([*OK_HEADERS, ("grpc-encoding", "gzip")], (framed(gzip.compress(MESSAGE), 1),)),
+    "an answer compressed with deflate": answering([*OK_HEADERS, ("grpc-encoding", "deflate")], (framed(zlib.compress(MESSAGE), 1),)),
+    "an uncompressed answer with an encoding header": answering([*OK_HEADERS, ("grpc-encoding", "gzip")]),
+    "unknown headers": answering([*OK_HEADERS, ("x-a", "b" * 1000), ("x-b-bin", "AAA=")], trailers=[*OK_TRAILERS, ("x-c", "d")]),
     **{f"status {code}": status(code, "said so") for code in range(1, 17)},
-    "a text in percents": status(3, "50%25 of %C3%BC is %F0%9F%98%80"),
-    "no text": answering(messages=(), trailers=[("grpc-status", "3")]),
-    "trailers alone": answering([*OK_HEADERS, ("grpc-status", "5"), ("grpc-message", "who?")], (), ()),
-    "a status behind a message": answering(trailers=[("grpc-status", "13"), ("grpc-message", "afterwards")]),
+    "a percent-encoded message": status(3, "50%25 of %C3%BC is %F0%9F%98%80"),
+    "no message": answering(messages=(), trailers=[("grpc-status", "3")]),
+    "only trailers": answering([*OK_HEADERS, ("grpc-status", "5"), ("grpc-message", "who?")], (), ()),
+    "an error status after a message": answering(trailers=[("grpc-status", "13"), ("grpc-message", "afterwards")]),
     "no answer": silent,
-    "a lost connection": leaving,
-    "a goodbye, and a lost connection": saying_goodbye,
+    "a lost connection": closing,
+    "GOAWAY, then a lost connection": sending_goaway,
     "a stream reset": resetting(ErrorCodes.INTERNAL_ERROR),
     "a stream cancelled": resetting(ErrorCodes.CANCEL),
     "OK without a message": answering(messages=()),
 }
-# the same outcome, in other words: what grpcio says tells neither the HTTP status's meaning nor the server's words
+# equal outcomes and status names; grpcio's message leaves out the meaning of the HTTP status and the server's text
 ALIKE = {
     **{f"HTTP {code}": answering([(":status", str(code))], (), ()) for code in (400, 401, 403, 404, 429, 500, 502, 503, 504)},
-    "a status nobody knows": status(77, "odd"),
+    "an unknown status": status(77, "odd"),
 }
 
 
@@ -128,7 +128,7 @@ def test_the_engines_agree(case):
 
 
 @pytest.mark.parametrize("case", ALIKE)
-def test_the_engines_agree_in_other_words(case):
+def test_the_engines_agree_on_the_status_but_not_the_message(case):
     wire, reference = both(ALIKE[case])
     assert wire[0] is reference[0] is Outcome.REJECTED
     assert wire[1][0].split(":")[0] == reference[1][0].split(":")[0]

@@ -1,4 +1,4 @@
-"""The wire engine beside aiohttp over one corpus of answers and faults, and all four engines by what a server counts of them."""
+"""The wire engine compared with aiohttp on the same answers and faults; all four engines compared with the server's counts."""
 
 import asyncio
 import gzip
@@ -39,7 +39,7 @@ def chunked(body, size):
     pieces = [body[first : first + size] for first in range(0, len(body), size)]
     return (
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-        + b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in pieces)
+        + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
         + b"0\r\n\r\n"
     )
 
@@ -58,34 +58,34 @@ ANSWERED = {
     "binary data": answering(response(HEAD + b"xyz", more=BINARY)),
     "in pieces": answering(byte_by_byte(response(HEAD + b"xyz", more=BINARY))),
     "in chunks": answering(chunked(JSON, 7)),
-    "ended by the connection": answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + JSON),
+    "ended by closing the connection": answering(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + JSON),
     "HTTP/1.0": answering(response(JSON, version=b"1.0")),
-    "packed": answering(response(gzip.compress(JSON), more=b"Content-Encoding: gzip\r\n")),
-    "announced": answering(b"HTTP/1.1 100 Continue\r\n\r\n" + response(JSON)),
-    "headers that nobody knows": answering(response(JSON, more=b"X-A: " + b"b" * 1000 + b"\r\nSet-Cookie: a=b\r\n")),
+    "compressed": answering(response(gzip.compress(JSON), more=b"Content-Encoding: gzip\r\n")),
+    "after an interim response": answering(b"HTTP/1.1 100 Continue\r\n\r\n" + response(JSON)),
+    "unknown headers": answering(response(JSON, more=b"X-A: " + b"b" * 1000 + b"\r\nSet-Cookie: a=b\r\n")),
     **{
         f"status {status}": answering(response(b'{"error":"said so"}', status=b"%d No" % status))
         for status in (201, 206, 400, 401, 403, 404, 408, 413, 422, 429, 500, 501, 502, 503, 504)
     },
-    "a refusal that is no JSON": answering(response(b"<html>busy</html>", status=b"503 Busy")),
-    "a refusal without a body": answering(response(b"", status=b"500 No")),
+    "a rejection that is not JSON": answering(response(b"<html>busy</html>", status=b"503 Busy")),
+    "a rejection without a body": answering(response(b"", status=b"500 No")),
 }
 FAULTY = {
     "closed": (answering(), Outcome.BROKEN),
     "reset": (resetting, Outcome.BROKEN),
-    "a head that ends": (answering(b"HTTP/1.1 200 OK\r\nContent-Le"), Outcome.BROKEN),
-    "a body that ends": (answering(response(JSON[:-5], length=len(JSON))), Outcome.BROKEN),
-    "chunks that end": (answering(chunked(JSON, 7)[:-9]), Outcome.BROKEN),
-    "no HTTP": (answering(b"hello\r\n\r\n"), Outcome.BROKEN),
-    "a length that is none": (answering(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), Outcome.BROKEN),
+    "a truncated head": (answering(b"HTTP/1.1 200 OK\r\nContent-Le"), Outcome.BROKEN),
+    "a truncated body": (answering(response(JSON[:-5], length=len(JSON))), Outcome.BROKEN),
+    "truncated chunks": (answering(chunked(JSON, 7)[:-9]), Outcome.BROKEN),
+    "not HTTP": (answering(b"hello\r\n\r\n"), Outcome.BROKEN),
+    "an invalid length": (answering(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), Outcome.BROKEN),
     "no answer": (hanging(), Outcome.TIMED_OUT),
 }
 UNREADABLE = {
-    "no JSON": answering(response(b"{")),
-    "no outputs of that size": answering(response(HEAD + b"xy", more=BINARY)),
+    "not JSON": answering(response(b"{")),
+    "too little binary data": answering(response(HEAD + b"xy", more=BINARY)),
     "an empty body": answering(response(b"")),
     "a header length beyond the body": answering(response(JSON, more=b"Inference-Header-Content-Length: 100000\r\n")),
-    "no gzip": answering(response(JSON, more=b"Content-Encoding: gzip\r\n")),
+    "not gzip": answering(response(JSON, more=b"Content-Encoding: gzip\r\n")),
 }
 
 
@@ -122,9 +122,9 @@ def test_the_engines_agree_on_failures(case):
 
 
 @pytest.mark.parametrize("case", UNREADABLE)
-def test_the_engines_agree_on_an_answer_that_cannot_be_read(case):
+def test_the_engines_agree_on_an_answer_that_cannot_be_decoded(case):
     wire, reference = both(UNREADABLE[case])
-    assert wire[0] is reference[0] is Outcome.OK, "it came whole; that it is none is seen when it is decoded"
+    assert wire[0] is reference[0] is Outcome.OK, "the answer is complete, and decoding it fails"
     assert isinstance(wire[1], tuple)
     assert wire[1][0] is reference[1][0]
 
@@ -152,7 +152,7 @@ def test_the_server_counts_the_requests_of_every_engine(server, protocol, engine
         await transport.open(4)
         tensors = [tensor_from_array(name, Datatype.INT32, np.ones((1, 16))) for name in ("INPUT0", "INPUT1")]
         requests = [InferRequest("simple", tuple(tensors))] * good + [InferRequest("simple", tuple(tensors[:1]))] * bad
-        replies = await asyncio.gather(*(transport.send(transport.prepare(one)) for one in requests))
+        replies = await asyncio.gather(*(transport.send(transport.prepare(request)) for request in requests))
         await transport.aclose()
         return [reply.outcome for reply in replies]
 
@@ -160,5 +160,5 @@ def test_the_server_counts_the_requests_of_every_engine(server, protocol, engine
     outcomes = asyncio.run(send())
     assert outcomes == [Outcome.OK] * good + [Outcome.REJECTED] * bad
     assert (counts() - before).tolist() == [good, good, 0], (
-        "a request that is refused before it reaches the model is no failure of the model"
+        "a request that is rejected before it reaches the model is not a failure of the model"
     )

@@ -1,4 +1,4 @@
-"""Both HTTP engines against aiohttp's own server, which reads the requests and writes the answers its way."""
+"""Both HTTP engines against aiohttp's server."""
 
 import contextlib
 import time
@@ -35,7 +35,7 @@ def engine(request):
 
 @contextlib.asynccontextmanager
 async def serving(handle):
-    """A server whose every call is that coroutine function of an aiohttp request."""
+    """A server that passes every request to `handle`, a coroutine function of an aiohttp request."""
     server = web.Server(handle)
     runner = web.ServerRunner(server, shutdown_timeout=0)
     await runner.setup()
@@ -68,13 +68,13 @@ async def exchange(engine, handle, request, timeout_ns=30_000_000_000):
 def test_both_engines_send_the_same_request(run, infer_request):
     seen = []
 
-    async def note(request):
+    async def record(request):
         own = ("Content-Type", "Content-Length", rest.HEADER_LENGTH)
         seen.append((request.method, request.raw_path, {name: request.headers[name] for name in own}, await request.read()))
         return await answer_infer(request)
 
-    for one in ENGINES.values():
-        run(exchange(one, note, infer_request))
+    for engine in ENGINES.values():
+        run(exchange(engine, record, infer_request))
     assert seen[0] == seen[1]
     headers, buffers = rest.encode_infer_request(infer_request)
     assert seen[0][:2] == ("POST", "/v2/models/my%20model/versions/3/infer")
@@ -92,7 +92,7 @@ def test_an_answer_is_decoded_to_its_tensors(run, engine, infer_request):
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 100])
-def test_a_chunked_answer_is_read_whole(run, engine, infer_request, pieces):
+def test_a_chunked_answer_is_read_completely(run, engine, infer_request, pieces):
     async def stream(request):
         whole = await answer_infer(request)
         response = web.StreamResponse(headers={name: value for name, value in whole.headers.items() if name != "Content-Length"})
@@ -110,7 +110,7 @@ def test_a_chunked_answer_is_read_whole(run, engine, infer_request, pieces):
 @pytest.mark.parametrize(
     ("status", "outcome"), [(400, Outcome.REJECTED), (404, Outcome.REJECTED), (503, Outcome.REJECTED), (200, Outcome.OK)]
 )
-def test_every_status_but_200_is_a_rejection_with_its_text(run, engine, infer_request, status, outcome):
+def test_every_status_but_200_is_a_rejection_with_its_message(run, engine, infer_request, status, outcome):
     async def refuse(_request):
         return web.Response(status=status, body=rest.encode_error("out of memory"), content_type="application/json")
 
@@ -121,7 +121,7 @@ def test_every_status_but_200_is_a_rejection_with_its_text(run, engine, infer_re
             transport.decode(reply)
 
 
-def test_a_server_that_stops_amid_a_request_breaks_it(run, engine, infer_request):
+def test_a_connection_closed_during_a_request_breaks_it(run, engine, infer_request):
     async def hang_up(request):
         request.transport.close()
         return web.Response()
@@ -131,7 +131,7 @@ def test_a_server_that_stops_amid_a_request_breaks_it(run, engine, infer_request
     assert reply.error
 
 
-def test_the_calls_beside_infer_are_read(run, engine):
+def test_the_other_calls_are_decoded(run, engine):
     async def answer(request):
         body = CALLS.get(request.raw_path)
         return web.Response(body=body, status=200 if body is not None else 404)
@@ -140,23 +140,23 @@ def test_the_calls_beside_infer_are_read(run, engine):
         async with serving(answer) as address:
             transport = make(engine, address)
             server, model = await transport.server_metadata(), await transport.model_metadata("my model", "3")
-            rest_of = (
+            answers = (
                 await transport.is_ready("my model", "3"), await transport.is_ready("other", ""),
                 (await transport.model_config("my model", "3")).max_batch_size, await transport.model_config("other", ""),
             )  # fmt: skip
             with pytest.raises(TargetError, match="does not offer model 'other': HTTP 404"):
                 await transport.model_metadata("other", "")
             await transport.aclose()
-            return server, model, rest_of
+            return server, model, answers
 
-    server, model, rest_of = run(main())
+    server, model, answers = run(main())
     assert (server.name, server.version, server.extensions) == ("s", "1.2", ("binary_tensor_data",))
-    assert [(one.name, one.datatype, one.shape) for one in model.inputs] == [("x", "FP32", (-1, 4))]
-    assert rest_of == (True, False, 8, ModelConfig())
+    assert [(tensor.name, tensor.datatype, tensor.shape) for tensor in model.inputs] == [("x", "FP32", (-1, 4))]
+    assert answers == (True, False, 8, ModelConfig())
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"\xff"])
-def test_a_server_of_another_kind_is_named_as_such(run, engine, body):
+def test_the_error_names_a_server_of_another_kind(run, engine, body):
     async def answer(_request):
         return web.Response(body=body)
 

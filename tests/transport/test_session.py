@@ -1,4 +1,4 @@
-"""A client session of HTTP/2 against literal bytes, and against the h2 package."""
+"""The HTTP/2 client session against literal bytes and against the h2 package."""
 
 import hpack
 import pytest
@@ -21,7 +21,7 @@ REQUEST = request_buffers([(":method", "POST"), (":path", "/x")], b"\x00\x00\x00
 
 
 def opened(greeting=GREETING, requests=1):
-    """A connection whose peer has greeted, and that many streams of it."""
+    """A listener whose session has received the greeting and sent that many requests."""
     listener = RecordingListener()
     listener.session.open()
     listener.session.receive(greeting)
@@ -32,7 +32,7 @@ def opened(greeting=GREETING, requests=1):
 
 
 def data_of(written):
-    """What the DATA frames of written bytes carry, and whether they end their stream."""
+    """The data of all DATA frames, and whether one of them ends its stream."""
     data, ended, position = b"", False, 0
     while position < len(written):
         length, kind, flags = int.from_bytes(written[position : position + 3]), written[position + 3], written[position + 4]
@@ -42,7 +42,7 @@ def data_of(written):
     return data, ended
 
 
-def test_the_first_bytes_announce_no_table_no_push_and_wide_windows():
+def test_the_first_bytes_disable_header_table_and_push_and_set_large_windows():
     listener = RecordingListener()
     listener.session.open()
     assert listener.take_written() == (
@@ -52,7 +52,7 @@ def test_the_first_bytes_announce_no_table_no_push_and_wide_windows():
     )
 
 
-def test_requests_are_these_frames_the_first_of_which_gives_the_table_up():
+def test_a_request_is_a_headers_and_a_data_frame_and_the_first_one_empties_the_header_table():
     listener = opened(requests=0)
     headers_start, block, data_start, data = REQUEST
     listener.send(REQUEST)
@@ -63,12 +63,12 @@ def test_requests_are_these_frames_the_first_of_which_gives_the_table_up():
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_an_answer_is_read_whatever_the_pieces(size):
+def test_an_answer_is_read_in_any_pieces(size):
     listener = opened()
     for first in range(0, len(ANSWER), size):
         listener.session.receive(ANSWER[first : first + size])
-    ((what, stream_id, head, data, trailers),) = listener.stream_events()
-    assert (what, stream_id, data) == ("answer", 1, b"\x00\x00\x00\x00\x02hi")
+    ((kind, stream_id, head, data, trailers),) = listener.stream_events()
+    assert (kind, stream_id, data) == ("answer", 1, b"\x00\x00\x00\x00\x02hi")
     assert (head.http_status, head.content_type) == (200, "application/grpc")
     assert trailers.is_ok
     assert not listener.session.streams
@@ -83,7 +83,7 @@ def test_frames_after_an_answer_are_ignored(behind):
     assert [event[:2] for event in listener.stream_events()] == [("answer", 1)]
 
 
-def test_an_answer_may_be_announced_padded_spread_over_frames_and_end_with_data():
+def test_an_answer_may_follow_interim_headers_be_padded_be_split_and_end_with_data():
     listener = opened()
     block = http2.encode_headers(OK_HEADERS)
     listener.session.receive(
@@ -99,14 +99,14 @@ def test_an_answer_may_be_announced_padded_spread_over_frames_and_end_with_data(
     assert (head.http_status, data, trailers) == (200, b"abc", None)
 
 
-def test_an_answer_of_trailers_alone():
+def test_an_answer_may_be_only_trailers():
     listener = opened()
     listener.session.receive(frame(http2.HEADERS, 0x5, 1, http2.encode_headers([*OK_HEADERS, ("grpc-status", "3")])))
     ((_, _, head, data, trailers),) = listener.stream_events()
     assert (head, data, trailers.error) == (None, b"", "INVALID_ARGUMENT: ")
 
 
-def test_a_ping_is_answered_and_an_answer_to_one_is_not():
+def test_a_ping_is_acknowledged_and_an_acknowledgement_is_not():
     listener = opened()
     listener.take_written()
     listener.session.receive(frame(http2.PING, 1, 0, b"87654321"))
@@ -134,7 +134,7 @@ def test_goaway_refuses_the_unprocessed_streams():
     assert listener.events[-1][:2] == ("answer", 1)
 
 
-def test_refused_streams_are_told_from_other_resets():
+def test_refused_streams_are_distinguished_from_other_resets():
     listener = opened(requests=2)
     listener.session.receive(frame(http2.RST_STREAM, 0, 1, b"\x00\x00\x00\x07") + frame(http2.RST_STREAM, 0, 3, b"\x00\x00\x00\x02"))
     assert listener.stream_events() == [("refused", 1, "the server refused the stream"), ("reset", 3, 2)]
@@ -150,7 +150,7 @@ def test_frames_for_a_cancelled_request_are_ignored():
     assert not listener.stream_events()
 
 
-def test_an_answer_before_the_request_is_all_sent_ends_it():
+def test_an_answer_before_the_whole_request_is_sent_ends_the_request():
     listener = opened(requests=0)
     listener.send(request_buffers([(":path", "/")], bytes(100_000)))
     assert data_of(listener.take_written()) == (bytes(65_535), False)
@@ -161,7 +161,7 @@ def test_an_answer_before_the_request_is_all_sent_ends_it():
     assert listener.take_written() == b""
 
 
-def test_data_waits_for_both_windows_and_goes_out_in_the_order_of_the_requests():
+def test_data_waits_for_both_windows_and_is_sent_in_the_order_of_the_requests():
     listener = opened(requests=0)
     for byte in b"ab":
         listener.send(request_buffers([(":path", "/")], bytes([byte]) * 60_000))
@@ -176,7 +176,7 @@ def test_data_waits_for_both_windows_and_goes_out_in_the_order_of_the_requests()
 
 def test_a_stream_window_above_the_maximum_is_an_error():
     listener = opened(requests=0)
-    listener.send(request_buffers([(":method", "POST")], bytes(70_000)))  # uses both windows up
+    listener.send(request_buffers([(":method", "POST")], bytes(70_000)))  # uses up both windows
     listener.session.receive(http2.number_frame(http2.WINDOW_UPDATE, 1, http2.LARGEST_WINDOW_BYTES))
     with pytest.raises(Http2Error) as caught:
         listener.session.receive(http2.number_frame(http2.WINDOW_UPDATE, 1, 1))
@@ -192,7 +192,7 @@ def test_a_window_update_for_an_answered_stream_is_ignored():
     assert [kind for kind, *_ in listener.stream_events()] == ["answer"]
 
 
-def test_a_window_that_the_peer_narrows_is_minded_when_it_is_below_nothing():
+def test_a_stream_window_may_become_negative_when_the_server_reduces_it():
     listener = opened(requests=0)
     listener.session.receive(http2.number_frame(http2.WINDOW_UPDATE, 0, 1 << 20))
     listener.send(request_buffers([(":path", "/")], bytes(70_000)))
@@ -217,7 +217,7 @@ def test_frames_are_as_long_as_the_server_allows():
     assert data_of(written) == (bytes(100_000), True)
 
 
-def test_the_windows_we_give_are_renewed_in_time():
+def test_receive_windows_are_renewed_before_they_are_used_up():
     listener = opened()
     listener.session.receive(HEAD)
     listener.take_written()
@@ -230,7 +230,7 @@ def test_the_windows_we_give_are_renewed_in_time():
     assert updates == http2.number_frame(http2.WINDOW_UPDATE, 0, received) + http2.number_frame(http2.WINDOW_UPDATE, 1, received)
 
 
-def test_headers_longer_than_a_frame_go_on_in_the_next():
+def test_headers_longer_than_a_frame_continue_in_the_next():
     listener, peer = RecordingListener(), make_h2()
     listener.session.open()
     listener.session.receive(peer.data_to_send())
@@ -254,34 +254,38 @@ def test_the_last_stream_id_closes_the_session():
 
 FAULTS = {
     "data before settings": (b"", frame(http2.DATA, 0, 1, b"x"), http2.PROTOCOL_ERROR),
-    "an acknowledgement first": (b"", frame(http2.SETTINGS, 1, 0), http2.PROTOCOL_ERROR),
+    "an acknowledgement before settings": (b"", frame(http2.SETTINGS, 1, 0), http2.PROTOCOL_ERROR),
     "HTTP/1.1": (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", http2.FRAME_SIZE_ERROR),
     "a frame too long": (GREETING, frame(http2.DATA, 0, 1, bytes(16_385)), http2.FRAME_SIZE_ERROR),
-    "a frame too long, not there yet": (GREETING, b"\x00\x40\x01\x00\x00\x00\x00\x00\x01", http2.FRAME_SIZE_ERROR),
-    "data on a stream nobody opened": (GREETING, frame(http2.DATA, 0, 9, b"x"), http2.PROTOCOL_ERROR),
+    "the head of a frame too long": (GREETING, b"\x00\x40\x01\x00\x00\x00\x00\x00\x01", http2.FRAME_SIZE_ERROR),
+    "data on a stream never opened": (GREETING, frame(http2.DATA, 0, 9, b"x"), http2.PROTOCOL_ERROR),
     "data on the server's stream": (GREETING, frame(http2.DATA, 0, 2, b"x"), http2.PROTOCOL_ERROR),
-    "data on no stream": (GREETING, frame(http2.DATA, 0, 0, b"x"), http2.PROTOCOL_ERROR),
-    "headers on a stream nobody opened": (GREETING, frame(http2.HEADERS, 4, 9, b"\x88"), http2.PROTOCOL_ERROR),
-    "headers in pieces on a stream nobody opened": (GREETING, frame(http2.HEADERS, 0, 9, b"\x88"), http2.PROTOCOL_ERROR),
+    "data on stream 0": (GREETING, frame(http2.DATA, 0, 0, b"x"), http2.PROTOCOL_ERROR),
+    "headers on a stream never opened": (GREETING, frame(http2.HEADERS, 4, 9, b"\x88"), http2.PROTOCOL_ERROR),
+    "partial headers on a stream never opened": (GREETING, frame(http2.HEADERS, 0, 9, b"\x88"), http2.PROTOCOL_ERROR),
     "headers that cannot be read": (GREETING, frame(http2.HEADERS, 4, 1, b"\x80"), http2.COMPRESSION_ERROR),
-    "a reset of a stream nobody opened": (GREETING, frame(http2.RST_STREAM, 0, 9, bytes(4)), http2.PROTOCOL_ERROR),
+    "a reset of a stream never opened": (GREETING, frame(http2.RST_STREAM, 0, 9, bytes(4)), http2.PROTOCOL_ERROR),
     "a reset too short": (GREETING, frame(http2.RST_STREAM, 0, 1, bytes(3)), http2.FRAME_SIZE_ERROR),
     "a push": (GREETING, frame(http2.PUSH_PROMISE, 4, 1, bytes(8)), http2.PROTOCOL_ERROR),
     "a ping of a stream": (GREETING, frame(http2.PING, 0, 1, bytes(8)), http2.PROTOCOL_ERROR),
     "a ping too short": (GREETING, frame(http2.PING, 0, 0, bytes(7)), http2.FRAME_SIZE_ERROR),
     "settings of a stream": (GREETING, frame(http2.SETTINGS, 0, 1), http2.PROTOCOL_ERROR),
     "an acknowledgement with settings": (GREETING, frame(http2.SETTINGS, 1, 0, bytes(6)), http2.FRAME_SIZE_ERROR),
-    "a goodbye too short": (GREETING, frame(http2.GOAWAY, 0, 0, bytes(7)), http2.FRAME_SIZE_ERROR),
-    "a window widened by nothing": (GREETING, frame(http2.WINDOW_UPDATE, 0, 0, bytes(4)), http2.PROTOCOL_ERROR),
-    "a window too wide": (GREETING, http2.number_frame(http2.WINDOW_UPDATE, 0, http2.LARGEST_WINDOW_BYTES), http2.FLOW_CONTROL_ERROR),
-    "a window before settings": (b"", http2.number_frame(http2.WINDOW_UPDATE, 0, 1), http2.PROTOCOL_ERROR),
-    "a window of a stream nobody opened": (GREETING, http2.number_frame(http2.WINDOW_UPDATE, 9, 1), http2.PROTOCOL_ERROR),
-    "a window of the server's stream": (GREETING, http2.number_frame(http2.WINDOW_UPDATE, 2, 1), http2.PROTOCOL_ERROR),
-    "a window's update too short": (GREETING, frame(http2.WINDOW_UPDATE, 0, 0, bytes(3)), http2.FRAME_SIZE_ERROR),
-    "a window's update too long": (GREETING, frame(http2.WINDOW_UPDATE, 0, 0, bytes(5)), http2.FRAME_SIZE_ERROR),
-    "a continuation of nothing": (GREETING, frame(http2.CONTINUATION, 4, 1, b"\x88"), http2.PROTOCOL_ERROR),
+    "a GOAWAY too short": (GREETING, frame(http2.GOAWAY, 0, 0, bytes(7)), http2.FRAME_SIZE_ERROR),
+    "a window update of 0": (GREETING, frame(http2.WINDOW_UPDATE, 0, 0, bytes(4)), http2.PROTOCOL_ERROR),
+    "a window above the maximum": (
+        GREETING,
+        http2.number_frame(http2.WINDOW_UPDATE, 0, http2.LARGEST_WINDOW_BYTES),
+        http2.FLOW_CONTROL_ERROR,
+    ),
+    "a window update before settings": (b"", http2.number_frame(http2.WINDOW_UPDATE, 0, 1), http2.PROTOCOL_ERROR),
+    "a window update of a stream never opened": (GREETING, http2.number_frame(http2.WINDOW_UPDATE, 9, 1), http2.PROTOCOL_ERROR),
+    "a window update of the server's stream": (GREETING, http2.number_frame(http2.WINDOW_UPDATE, 2, 1), http2.PROTOCOL_ERROR),
+    "a window update too short": (GREETING, frame(http2.WINDOW_UPDATE, 0, 0, bytes(3)), http2.FRAME_SIZE_ERROR),
+    "a window update too long": (GREETING, frame(http2.WINDOW_UPDATE, 0, 0, bytes(5)), http2.FRAME_SIZE_ERROR),
+    "a continuation without headers": (GREETING, frame(http2.CONTINUATION, 4, 1, b"\x88"), http2.PROTOCOL_ERROR),
     "headers interrupted": (GREETING, frame(http2.HEADERS, 0, 1, b"\x88") + BODY, http2.PROTOCOL_ERROR),
-    "headers continued elsewhere": (
+    "headers continued on another stream": (
         GREETING,
         frame(http2.HEADERS, 0, 1, b"\x88") + frame(http2.CONTINUATION, 4, 3, b"\x88"),
         http2.PROTOCOL_ERROR,
@@ -291,7 +295,11 @@ FAULTS = {
         frame(http2.HEADERS, 0, 1, b"\x88") + frame(http2.CONTINUATION, 0, 1, bytes(16_000)) * 9,
         http2.ENHANCE_YOUR_CALM,
     ),
-    "headers in nothing but pieces": (GREETING, frame(http2.HEADERS, 0, 1) + frame(http2.CONTINUATION, 0, 1) * 99, http2.ENHANCE_YOUR_CALM),
+    "headers of empty continuations": (
+        GREETING,
+        frame(http2.HEADERS, 0, 1) + frame(http2.CONTINUATION, 0, 1) * 99,
+        http2.ENHANCE_YOUR_CALM,
+    ),
 }
 
 
@@ -321,7 +329,7 @@ def test_frames_in_an_invalid_order_end_only_their_stream(bad):
 
 
 def exchange_with_h2(messages, cuts, **settings):
-    """Sends messages to the h2 package, which gives them back; what it saw, and what we were listener."""
+    """Sends messages to an h2 server that returns them: the messages that it received, and our listener."""
     listener, peer, received, requests = RecordingListener(), make_h2(**settings), {}, []
     listener.session.open()
     listener.session.receive(peer.data_to_send())
@@ -356,7 +364,7 @@ def exchange_with_h2(messages, cuts, **settings):
     st.sampled_from([16_384, 20_000, 1 << 20]),
     st.sampled_from([1_000, 16_384, 65_535, 1 << 20]),
 )
-def test_h2_gets_every_byte_whatever_its_windows_and_gives_it_back(sizes, cuts, frame_size, window):
+def test_h2_receives_and_returns_every_byte_for_any_windows(sizes, cuts, frame_size, window):
     messages = [bytes([index]) * size for index, size in enumerate(sizes)]
     requests, listener = exchange_with_h2(messages, cuts, max_frame_size=frame_size, initial_window_size=window)
     assert sorted(requests) == messages
@@ -380,7 +388,7 @@ def test_h2_accepts_the_control_frames():
 
 
 def test_a_peer_with_a_smaller_table_reads_our_blocks():
-    """The standard's own table stands until the first block: that one must give it up."""
+    """The default table applies until the first block, which must therefore reduce it to 0."""
     listener, decoder = opened(http2.settings({http2.HEADER_TABLE_SIZE: 0}), requests=2), hpack.Decoder()
     decoder.max_allowed_table_size = 0
     written = listener.take_written()
