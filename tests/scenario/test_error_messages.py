@@ -93,7 +93,7 @@ MESSAGES = [
     # parameters of a request
     (HEAD + "workload: {parameters: {a: [1]}}\n", "s.yaml:3: workload.parameters.a: expected a number, text, true or false, found [1]"),
     (HEAD + "workload: {encoding: yaml}\n", "s.yaml:3: workload.encoding: expected 'auto', 'binary' or 'json', found 'yaml'"),
-    # what a later version brings
+    # open loops, searches, SLOs and later sections
     ("target: {model: m}\nload: {open: {}}\n", "s.yaml:2: load.open: rate is missing, such as rate: 100 or rate: [50, 100]"),
     ("target: {model: m}\nload: {open: {rate: x}}\n", "s.yaml:2: load.open.rate[0]: expected a rate such as 100 or 100/s, found 'x'"),
     ("target: {model: m}\nload: {open: {rate: [5, 0]}}\n", "s.yaml:2: load.open.rate[1]: a rate must be above zero, found 0"),
@@ -163,7 +163,7 @@ def test_a_missing_file_is_an_error(tmp_path):
         read_scenario(tmp_path / "none.yaml", (), {})
 
 
-def test_a_folder_and_bytes_that_are_no_text_cannot_be_read(tmp_path):
+def test_a_folder_or_a_file_that_is_not_utf_8_cannot_be_read(tmp_path):
     with pytest.raises(ScenarioError, match=f"^{re.escape(str(tmp_path))}: cannot be read: .*Is a directory"):
         read_scenario(tmp_path, (), {})
     (tmp_path / "s.yaml").write_bytes(b"name: \xff\n")

@@ -46,7 +46,7 @@ def test_every_example_is_valid_and_fits_the_json_schema(path):
     jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
 
 
-def test_defaults_are_those_that_are_promised(read):
+def test_defaults_are_the_documented_ones(read):
     scenario = read(HEAD, name="two words.yaml").scenario
     assert scenario.name == "two-words"
     assert (scenario.target.url, scenario.target.protocols, scenario.target.load_protocols) == (None, None, ("http",))
@@ -100,11 +100,11 @@ def test_a_scenario_without_a_name_is_called_as_its_file(read, file, name):
 
 
 @pytest.mark.parametrize(("timeout", "drain_ns"), [("5s", 5 * 10**9), ("30s", 30 * 10**9), ("2m", 30 * 10**9)])
-def test_answers_are_awaited_for_the_time_out_but_not_longer_than_half_a_minute(read, timeout, drain_ns):
+def test_the_default_drain_is_the_time_out_and_at_most_30_seconds(read, timeout, drain_ns):
     assert read(HEAD, (f"target.timeout={timeout}",)).scenario.drain_ns == drain_ns
 
 
-def test_a_drain_of_nothing_stays_nothing(read):
+def test_a_drain_of_0_is_kept(read):
     assert read(HEAD + "measure: {drain: 0s}\n").scenario.drain_ns == 0
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from perfkit.errors import ScenarioError
 from perfkit.scenario.file import read_cases, read_scenario
+from perfkit.scenario.load import ClosedLoadSpec, OpenLoadSpec
 
 SWEEP = """
 target: {model: m}
@@ -25,21 +26,21 @@ def cases(tmp_path):
 
 
 def test_every_combination_is_a_case_and_the_last_key_changes_fastest(cases):
-    found = cases(SWEEP)
-    assert [tuple(case.values.values()) for case in found] == [(1, 1), (1, 2), (1, 3), (4, 1), (4, 2), (4, 3)]
-    assert [(one.loaded.scenario.workload.batch_size, one.loaded.scenario.server.threads) for one in found] == [
+    cases_read = cases(SWEEP)
+    assert [tuple(case.values.values()) for case in cases_read] == [(1, 1), (1, 2), (1, 3), (4, 1), (4, 2), (4, 3)]
+    assert [(case.loaded.scenario.workload.batch_size, case.loaded.scenario.server.threads) for case in cases_read] == [
         (1, 1), (1, 2), (1, 3), (4, 1), (4, 2), (4, 3),
     ]  # fmt: skip
-    assert found[4].loaded.overrides == ("workload.batch_size=4", "server.threads=2")
-    assert all(case.loaded.scenario.sweep is None for case in found)
+    assert cases_read[4].loaded.overrides == ("workload.batch_size=4", "server.threads=2")
+    assert all(case.loaded.scenario.sweep is None for case in cases_read)
 
 
 def test_a_setting_of_a_swept_key_replaces_its_values(cases):
-    found = cases(SWEEP, ["workload.batch_size=2"])
-    assert [dict(case.values) for case in found] == [{"server.threads": threads} for threads in (1, 2, 3)]
-    assert {case.loaded.scenario.workload.batch_size for case in found} == {2}
-    found = cases(SWEEP, environ={"PERFKIT_SET_SERVER__THREADS": "7"})
-    assert [dict(case.values) for case in found] == [{"workload.batch_size": 1}, {"workload.batch_size": 4}]
+    cases_read = cases(SWEEP, ["workload.batch_size=2"])
+    assert [dict(case.values) for case in cases_read] == [{"server.threads": threads} for threads in (1, 2, 3)]
+    assert {case.loaded.scenario.workload.batch_size for case in cases_read} == {2}
+    cases_read = cases(SWEEP, environ={"PERFKIT_SET_SERVER__THREADS": "7"})
+    assert [dict(case.values) for case in cases_read] == [{"workload.batch_size": 1}, {"workload.batch_size": 4}]
 
 
 def test_a_setting_inside_a_swept_section_is_refused(cases):
@@ -48,19 +49,15 @@ def test_a_setting_inside_a_swept_section_is_refused(cases):
         cases(swept, ["load.closed.concurrency=4"])
 
 
-def test_any_key_can_be_swept_a_whole_load_too(cases):
+def test_any_key_can_be_swept_even_a_whole_load(cases):
     text = "target: {model: m}\nsweep: {load: [{closed: {concurrency: 3}}, {open: {rate: 5}}], target.protocols: [[http], [grpc]]}\n"
-    found = cases(text)
-    assert [type(case.loaded.scenario.load).__name__ for case in found] == [
-        "ClosedLoadSpec",
-        "ClosedLoadSpec",
-        "OpenLoadSpec",
-        "OpenLoadSpec",
-    ]
-    assert [case.loaded.scenario.target.load_protocols for case in found] == [("http",), ("grpc",)] * 2
+    cases_read = cases(text)
+    loads = [type(case.loaded.scenario.load) for case in cases_read]
+    assert loads == [ClosedLoadSpec] * 2 + [OpenLoadSpec] * 2
+    assert [case.loaded.scenario.target.load_protocols for case in cases_read] == [("http",), ("grpc",)] * 2
 
 
-def test_a_swept_header_is_no_more_shown_than_another(cases):
+def test_a_swept_header_is_redacted(cases):
     (one,) = cases(SWEEP.replace("workload.batch_size: [1, 4]", "target.headers: [{authorization: s3cret}]").replace("[1, 2, 3]", "[1]"))
     assert one.loaded.overrides == ("target.headers=<redacted>", "server.threads=1")
 

@@ -1,4 +1,4 @@
-"""Where a target is: read from a URL, shown without secrets."""
+"""Addresses of targets: parsed from URLs, and shown without secrets."""
 
 import json
 import pathlib
@@ -30,7 +30,7 @@ ADDRESS = Address("http", "h", 1, secrets=frozenset({"Bearer s3cr3t-value", "s3c
         ("http+unix://%2Frun%2Fa.sock/prefix/", Address("http", "localhost", 0, "/prefix", socket_path="/run/a.sock")),
     ],
 )
-def test_an_address_is_read_from_its_url(url, address):
+def test_an_address_is_parsed_from_its_url(url, address):
     assert Address.parse(url) == address
 
 
@@ -72,7 +72,7 @@ def test_credentials_stand_before_the_host():
 
 
 @pytest.mark.parametrize("url", ["ali:pass-word@host:8000", "http:/ali:pass-word@host", "https:ali:pass-word@host"])
-def test_a_mistyped_url_shows_no_password_either(url):
+def test_the_error_for_a_mistyped_url_shows_no_password(url):
     assert "pass-word" not in redacted_url(url)
     with pytest.raises(ValueError, match=r"expected|percent-encoded") as caught:
         Address.parse(url)
@@ -83,19 +83,19 @@ def test_the_path_of_a_socket_may_contain_an_at_sign():
     assert redacted_url("unix:/run/a@b.sock") == "unix:/run/a@b.sock" == str(Address.parse("unix:/run/a@b.sock"))
 
 
-def test_a_name_in_another_script_is_looked_up_as_dns_has_it():
+def test_a_host_name_in_another_script_is_encoded_for_dns():
     assert Address.parse("http://例え.jp:8000").host == "xn--r8jz45g.jp"
 
 
 @pytest.mark.parametrize("quote", [json.dumps, repr, lambda text: urllib.parse.quote(text, safe="")])
-def test_a_secret_is_found_in_quotes_too(quote):
-    told = "sek\"ri\\t'pw/ü"
-    shown = Address("http", "h", 1, secrets=frozenset({told})).redact(f"got {quote(told)} here")
+def test_a_quoted_secret_is_redacted(quote):
+    text = "sek\"ri\\t'pw/ü"
+    shown = Address("http", "h", 1, secrets=frozenset({text})).redact(f"got {quote(text)} here")
     assert shown.replace('"', "").replace("'", "") == "got <redacted> here"
 
 
 @given(st.text("ab/@:?#% [", min_size=1).map(lambda text: f"QQ{text}QQ"))
-def test_no_password_however_written_is_shown(password):
+def test_a_password_is_never_shown(password):
     url = f"http://u:{password}@host"
     assert "QQ" not in redacted_url(url)
     assert "QQ" not in _shown(url)
@@ -114,15 +114,9 @@ def test_secrets_that_a_server_echoes_are_redacted():
     assert text == "bad request: authorization: <redacted>, x-key <redacted>, and <redacted> alone"
 
 
-def test_short_texts_are_not_redacted():
-    assert ADDRESS.sanitize("about") == "about"
-
-
-def test_control_characters_never_reach_a_terminal():
+def test_a_text_is_shown_without_control_characters_and_shortened():
+    assert ADDRESS.sanitize("about") == "about", "short secrets are not redacted"
     assert ADDRESS.sanitize("a\x1b[31mred\nline") == "a [31mred line"
-
-
-def test_a_long_body_is_cut():
     assert len(ADDRESS.sanitize("x" * 10**6)) < 400
 
 
