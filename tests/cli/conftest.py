@@ -169,10 +169,10 @@ def write_scenario(tmp_path):
 
 @pytest.fixture
 def slow_server():
-    """The sections of a scenario whose answers take half a second: an open loop may then start requests 25 ms late on a busy machine."""
+    """The sections of a scenario whose answers take a second: an open loop may then start requests 50 ms late on a busy machine."""
     return {
         "target": {"model": "synthetic", "protocols": ["http", "grpc"]},
-        "server": {"synthetic": "service=constant:500ms,servers=1000"},
+        "server": {"synthetic": "service=constant:1s,servers=1000"},
         "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [4]}}},
     }
 

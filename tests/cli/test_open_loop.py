@@ -1,17 +1,15 @@
 """`perfkit run` with arrivals, and with an SLO: results and exit codes."""
 
-import itertools
-
 import pytest
 
-OPEN = {"open": {"rate": [100, 200], "arrivals": "poisson"}}
+OPEN = {"open": {"rate": 100, "arrivals": "poisson"}}
 SHORT = {"warmup": "100ms", "duration": "300ms", "repetitions": 2}
 
 
 def test_arrivals_are_measured_from_their_intended_start(perfkit, write_scenario, slow_server):
     finished = perfkit.measure(write_scenario(**slow_server, load=OPEN, measure=SHORT))
     points = finished.result["points"]
-    expected = list(itertools.product((0, 1), ("http", "grpc"), (100.0, 200.0)))
+    expected = [(repetition, protocol, 100.0) for repetition in (0, 1) for protocol in ("http", "grpc")]
     assert [(one["repetition"], one["protocol"], one["load"]["rate_per_s"]) for one in points] == expected
     for one in points:
         counts = one["requests"]
@@ -23,7 +21,7 @@ def test_arrivals_are_measured_from_their_intended_start(perfkit, write_scenario
         line.split(",")[0].removeprefix("Tag=") for line in (finished.folder / "latency.hlog").read_text().splitlines() if "Tag=" in line
     }
     assert tags == {
-        f"p{point}.r{repetition}.{kind}" for point in range(4) for repetition in (0, 1) for kind in ("service", "response", "delay")
+        f"p{point}.r{repetition}.{kind}" for point in range(2) for repetition in (0, 1) for kind in ("service", "response", "delay")
     }
     assert "response times, finished − intended start" in finished.stdout
 
