@@ -28,7 +28,7 @@ def call_directly(model: str, *, batch_size: int = 1, seconds: float, threads: i
     """Starts the process and returns its figures."""
     options = [f"--batch-size={batch_size}", f"--seconds={seconds}", f"--threads={threads}", f"--cpus={cpus}"]
     command = [sys.executable, "-m", "benchmarks.onnx_directly", model, *options]
-    return DirectCalls(**json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout))
+    return DirectCalls(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout))
 
 
 def measure(model: str, batch_size: int, seconds: float, threads: int) -> DirectCalls:

@@ -62,7 +62,8 @@ def perf_analyzer_per_s(program: pathlib.Path, url: str, seconds: float) -> floa
 
 def direct_per_s(model: str, batch_size: int, seconds: float, cpu: int) -> float:
     """Images per second of ONNX Runtime called directly on the server's CPU."""
-    return batch_size * call_directly(model, batch_size=batch_size, seconds=seconds, cpus=str(cpu)).per_s
+    with on_cpus([cpu]):  # this process runs on the client's CPUs
+        return batch_size * call_directly(model, batch_size=batch_size, seconds=seconds, cpus=str(cpu)).per_s
 
 
 def compare(name: str, own: Callable[[], float], reference: Callable[[], float], rounds: int, target: float) -> Row:

@@ -90,7 +90,7 @@ class Reported:
 
 
 class Speed(NamedTuple):
-    """Requests per second and the median request time that a client reports."""
+    """Requests per second and the median request time that a client reports; nan if it reports none."""
 
     per_s: float
     p50_us: float
@@ -227,7 +227,8 @@ def measure_perfkit(url: str, model: str, *, concurrency: int, seconds: float, b
     requests = run.point["requests"]
     if requests["ok"] != requests["sent"]:
         raise ClientError(f"perfkit had failures: {requests}")
-    return Speed(run.point["throughput_per_s"], run.point["service_time_ns"]["p50"] / 1e3)
+    p50_ns = run.point["service_time_ns"]["p50"]
+    return Speed(run.point["throughput_per_s"], float("nan") if p50_ns is None else p50_ns / 1e3)
 
 
 def measure_perf_analyzer(program: pathlib.Path, url: str, model: str, *, concurrency: int, seconds: float) -> Speed:
