@@ -10,6 +10,7 @@ import uvloop
 from perfkit.errors import MeasurementError, ResultError, UsageError
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
+from perfkit.process.standard_files import open_standard_files
 from perfkit.report.run import write_reports
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_scenario
@@ -41,6 +42,7 @@ def run(
     if isinstance(scenario, LoadedScenario) and settings:
         raise UsageError("settings override keys of a scenario file: pass them to load_scenario, or pass run the path of the file")
     _refuse_running_loop()
+    open_standard_files()
     loaded = scenario if isinstance(scenario, LoadedScenario) else load_scenario(scenario, settings)
     observer = RunObserver() if observer is None else observer
     if out is None:

@@ -15,6 +15,7 @@ import perfkit
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
 from perfkit.errors import PerfkitError
+from perfkit.process.standard_files import open_standard_files
 
 _COMMANDS = {
     "run": "measure all load points of a scenario and write a result folder",
@@ -44,6 +45,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    open_standard_files()
     # a stream that the caller closed is None
     sys.stdout, sys.stderr = (stream or _NOWHERE.open("w", encoding="utf-8") for stream in (sys.stdout, sys.stderr))
     for stream in (sys.stdout, sys.stderr):

@@ -23,11 +23,14 @@ def test_a_reader_of_stdout_that_leaves_ends_the_command_quietly():
     assert running.returncode == 0
 
 
-@pytest.mark.parametrize(("streams", "options"), [(">&-", ["--no-report"]), (">&- 2>&-", [])])
-def test_a_run_needs_no_stdout(write_scenario, tmp_path, streams, options):
-    scenario = write_scenario(load={"closed": {"concurrency": 1, "think_time": "5ms"}})
+@pytest.mark.parametrize(("streams", "options"), [("<&-", ["--no-report"]), (">&- 2>&-", []), ("<&- >&- 2>&-", ["--no-report"])])
+def test_a_run_needs_no_standard_files(write_scenario, tmp_path, streams, options):
+    scenario = write_scenario(
+        load={"closed": {"concurrency": 2, "think_time": "5ms"}}, measure={"warmup": "50ms", "requests": 50, "workers": 2}
+    )
     command = ["sh", "-c", f'exec "$@" {streams}', "sh", *PERFKIT, "run", str(scenario), "--out", str(tmp_path / "out"), *options]
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    status = json.loads((tmp_path / "out" / "result.json").read_text())["status"]
-    assert (status, ended.returncode) == ("complete", 0), ended.stderr
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (result["status"], ended.returncode) == ("complete", 0), ended.stderr
+    assert not [note for note in result["environment"]["telemetry"]["notes"] if "telemetry process" in note]
     assert (tmp_path / "out" / "report.html").exists() == (not options)
