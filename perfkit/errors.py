@@ -1,4 +1,4 @@
-"""The failures perfkit reports to a person; the command line alone turns them into exit codes.
+"""The failures that perfkit reports to its user; the command line alone turns them into exit codes.
 
 Messages are whole sentences that name the file, the key and the fix. On the measured path failures are data
 (`perfkit.transport.base.Outcome`), never exceptions.
@@ -9,7 +9,7 @@ import enum
 
 
 class PerfkitError(Exception):
-    """The root of the tree: something a person can mend."""
+    """The base class of perfkit's errors, which the user can fix."""
 
 
 class UsageError(PerfkitError):
@@ -17,7 +17,7 @@ class UsageError(PerfkitError):
 
 
 class ScenarioError(UsageError):
-    """A scenario file, or an override of it, that is not valid; one line a problem."""
+    """A scenario file, or an override of it, that is not valid; one line per problem."""
 
 
 class ModelMismatchError(UsageError):
@@ -33,11 +33,11 @@ class TargetError(PerfkitError):
 
 
 class InconclusiveError(PerfkitError):
-    """A question that the measurements at hand cannot decide."""
+    """A question that the measurements cannot decide."""
 
 
 class IncomparableError(PerfkitError):
-    """Results that cannot be held against each other."""
+    """Results that cannot be compared."""
 
 
 class MeasurementError(PerfkitError):
@@ -45,7 +45,7 @@ class MeasurementError(PerfkitError):
 
 
 class ErrorKind(enum.Enum):
-    """What kind of failure a v2 server reports, as Triton classes them."""
+    """The kinds of failures that a v2 server reports, as Triton classifies them."""
 
     INVALID_ARGUMENT = "invalid argument"
     NOT_FOUND = "not found"
@@ -56,7 +56,7 @@ class ErrorKind(enum.Enum):
 
 
 class ProtocolError(PerfkitError):
-    """A v2 message that breaks the protocol, or that a v2 server refuses, with the kind it is answered as."""
+    """A v2 message that violates the protocol or that a server refuses; `kind` is that of the error response."""
 
     def __init__(self, message: str, kind: ErrorKind = ErrorKind.INVALID_ARGUMENT) -> None:
         super().__init__(message)
@@ -65,7 +65,7 @@ class ProtocolError(PerfkitError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasurementWarning:
-    """What a reader of a load point's figures must know; `code` is for programs, `message` is a whole sentence."""
+    """A warning about a load point's figures; `code` is for programs, `message` is a whole sentence."""
 
     code: str
     message: str

@@ -1,1 +1,1 @@
-"""This machine as a load generator: what a request costs it, what that allows, and how exact its timers are."""
+"""This machine as a load generator: the cost of a request, the resulting ceiling, and the precision of its timers."""

@@ -33,7 +33,7 @@ class GrpcResponse:
     pieces: tuple[bytes, ...]
     first_pieces: tuple[bytes, ...]
     data_bytes: int
-    """What it takes of the client's flow-control window."""
+    """The number of bytes that count against the client's flow-control window."""
 
 
 def http_responses() -> dict[str, bytes]:

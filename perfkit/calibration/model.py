@@ -13,7 +13,7 @@ from perfkit.units import NS_PER_S
 
 SCHEMA = "perfkit.calibration/1"
 MAX_BUSY_SHARE = 0.7
-"""Of a core: below the 0.85 at which a point is invalid, since actual costs differ from the calibrated ones."""
+"""The planned share of a core: below the 0.85 at which a point is invalid, since actual costs differ from the calibrated ones."""
 
 
 class Cost(Part):
@@ -91,5 +91,5 @@ def highest_rate_per_s(load: LoadPlan, answer_ns: int) -> float:
 
 
 def spin_ns_per_request(load: LoadPlan) -> int:
-    """The time that an open loop spins before each arrival; closed loops, which are what is calibrated, do not spin."""
+    """The time that an open loop spins before each arrival; 0 for a closed loop, such as those of the calibration."""
     return 0 if isinstance(load, ClosedPlan) else SPIN_NS

@@ -1,1 +1,1 @@
-"""The commands: one module each that parses, calls, and says the exit code."""
+"""The commands, one module each: options, the call that does the work, and the exit code."""

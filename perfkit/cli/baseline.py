@@ -11,7 +11,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     add_results(parser, "a result folder, its result.json, or a baseline file, whose runs are taken over")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="default: baselines/<scenario>.json")
-    control = "a verdict of `perfkit gate --control N`, which tells how runs of one server vary"
+    control = "a verdict of `perfkit gate --control N`, which contains the variation between runs of one server"
     parser.add_argument("--control", type=pathlib.Path, metavar="VERDICT", help=control)
     parser.set_defaults(execute=_execute)
 

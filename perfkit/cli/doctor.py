@@ -40,7 +40,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         document = {
             "findings": [{**dataclasses.asdict(finding), "severity": finding.severity.value} for finding in findings],
             "machine": {**dataclasses.asdict(machine), "governors": sorted(machine.governors)},
-            "watched": dataclasses.asdict(idle),
+            "idle": dataclasses.asdict(idle),
         }
         print(json.dumps(document, indent=1))
     else:

@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", required=True, metavar="TARGET", help=f"{target}; {stored}")
     parser.add_argument("--candidate", required=True, metavar="TARGET", help="as --baseline")
     parser.add_argument(
-        "--control", type=whole_number(1, 100), default=0, metavar="N", help="first measure N pairs of the baseline with itself"
+        "--control", type=whole_number(1, 100), default=0, metavar="N", help="first measure N pairs of the baseline against itself"
     )
     parser.add_argument("--quick", action="store_true", help="10 pairs instead of 12 to 20: half the time, but detects much less")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the gate's folder; default: reports/<name>-gate-<UTC time>")

@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_scenario_options(parser)
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="result folder; default: reports/<name>-<UTC time>")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="what is printed to stdout: a table, or result.json")
-    parser.add_argument("--no-report", action="store_true", help="draw no report; `perfkit report DIR` draws it later")
+    parser.add_argument("--no-report", action="store_true", help="write no report; `perfkit report DIR` writes it later")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no warnings to stderr")
     inconclusive = "exit code if there are too few samples to judge the SLO: 3 (fail) or 0 (pass)"
     parser.add_argument("--on-inconclusive", choices=("fail", "pass"), default="fail", help=inconclusive)

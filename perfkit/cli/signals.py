@@ -20,7 +20,7 @@ class SignalHandler:
     def __init__(self, interruption: "Interruption", on_first: Callable[[], None] | None = None) -> None:
         self.count = 0
         self.exit_code: ExitCode | None = None
-        """Of a command that was interrupted; None while there was no signal."""
+        """The exit code of the interrupted command; None before the first signal."""
         self._interruption, self._on_first = interruption, on_first
 
     @contextlib.contextmanager

@@ -26,7 +26,7 @@ class ComparedResult:
     commit: str
     status: str
     differences: tuple[Difference, ...]
-    """From the first result: of the scenario, then of the environment."""
+    """The differences from the first result: those of the scenario, then those of the environment."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class MetricRow:
     values: tuple[Estimate | None, ...]
     """None if a result lacks the figure."""
     changes: tuple[Estimate | None, ...]
-    """From the first value: the ratio, or for a share the difference; None for the first itself."""
+    """The ratio of each value to the first, or for shares the difference; None for the first itself."""
 
     @property
     def is_ratio(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the facts about a machine mean for measurements, and how to fix it; no access to the machine itself."""
+"""Problems for measurements that follow from facts about a machine, with their remedies; no access to the machine itself."""
 
 import dataclasses
 import enum

@@ -38,9 +38,9 @@ class FixedSettings(Part):
     warmup_ns: int
     window_ns: int | None
     concurrency: int | None = None
-    """Of the standard profile's closed loop."""
+    """The concurrency of the standard profile's closed loop."""
     rate_per_s: float | None = None
-    """Of the standard profile's open loop."""
+    """The rate of the standard profile's open loop."""
     capacity_per_s: float | None = None
     """The baseline's throughput at saturation, from which the rate is derived."""
     notes: tuple[str, ...] = ()

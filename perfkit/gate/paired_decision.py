@@ -196,7 +196,7 @@ def _reasons(kind: str, comparisons: Sequence[Comparison], pairs: int) -> tuple[
     elif kind == "regressed":
         summary = f"After {pairs} pairs the candidate is worse by more than the noise band in {len(deciding)} of {len(gated)} metrics."
     else:
-        summary = f"After {pairs} pairs {len(deciding)} of {len(gated)} metrics may be unchanged, or worse than their margin."
+        summary = f"After {pairs} pairs {len(deciding)} of {len(gated)} metrics are undecided: unchanged, or worse than their margin."
     effects = [one.minimum_detectable_effect for one in gated if one.scale == "ratio" and one.minimum_detectable_effect is not None]
     if effects:
         summary += (

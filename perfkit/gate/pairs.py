@@ -61,7 +61,7 @@ class Pair(Part):
     """Counts all pairs of the gate from 0: discarded ones and control pairs as well."""
     kind: PairKind
     seed: int
-    """Of the requests and arrivals of both runs."""
+    """The seed of the requests and arrivals, the same in both runs."""
     first: ArmName
     baseline: ArmRun
     candidate: ArmRun

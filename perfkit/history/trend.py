@@ -49,9 +49,9 @@ class Step:
 
     index: int
     commit: str
-    """Of the first result after the step; empty if unknown."""
+    """The commit of the first result after the step; empty if unknown."""
     previous_commit: str
-    """Of the last result before the step: the cause is one of the commits after it, up to and including `commit`."""
+    """The commit of the last result before the step; the cause is one of the commits after it, up to and including `commit`."""
     started_at: str
     ratio: float
     """The geometric mean after ÷ the geometric mean before the step."""

@@ -48,7 +48,7 @@ class StopCause(enum.Enum):
 
 @dataclasses.dataclass(slots=True)
 class Ending:
-    """How a load point ended; `reason` is empty and `cause` None where that was as planned."""
+    """How a load point ended; if it ended as planned, `reason` is empty and `cause` None."""
 
     stopped_ns: int = 0
     """When the last request could be sent; 0 before that."""

@@ -1,4 +1,4 @@
-"""What this machine is: the description in results, and the facts that `perfkit doctor` judges."""
+"""A description of this machine: for results, and as facts for `perfkit doctor`."""
 
 import dataclasses
 import hashlib
@@ -46,7 +46,7 @@ def describe_host() -> dict[str, Any]:
 
 
 def _host_id() -> str:
-    """PERFKIT_HOST_ID, or a digest of the machine's id, name and hardware, which tells machines apart and nothing else.
+    """PERFKIT_HOST_ID, or a digest of the machine's id, name and hardware, which identifies the machine and reveals nothing.
 
     The name is included because machines made from one image may share an id. So a container, which gets a new name each
     time, counts as a new host unless PERFKIT_HOST_ID is set.

@@ -1,4 +1,4 @@
-"""What a caller gives a run: an observer of its progress, and an interruption that ends it early."""
+"""How a caller follows a run and ends it early: an observer of its progress, and an interruption."""
 
 import asyncio
 import pathlib

@@ -1,4 +1,4 @@
-"""The source of a run's load points, and what each load point asks of the workers."""
+"""The source of a run's load points, and the worker specification of each."""
 
 import contextlib
 import math
@@ -132,10 +132,10 @@ def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, pro
 def count_workers(
     scenario: Scenario, point: LoadPoint, probed: ProbeResult, spec: WorkerSpec, calibration: Calibration | None, cpus: int
 ) -> int:
-    """The number of workers for a load point, no more than have something to do.
+    """The number of workers for a load point, at most as many as have work to do.
 
-    With `measure.workers: auto` it is what the calibration of this machine says the rate needs, at most one per CPU; without a
-    calibration it is 1.
+    With `measure.workers: auto` it is the number that the rate requires by the calibration of this machine, at most one per CPU;
+    without a calibration it is 1.
     """
     limit = spec.transport.max_connections
     requested, maximum = scenario.measure.workers, min(spec.point.max_workers or limit, limit)

@@ -156,7 +156,7 @@ async def observe(
     async with open_telemetry(config) as client:
         if config is not None and not config.may_see_gpus:
             client.notes.append(
-                "GPUs are not measured: the target runs on another machine, and target.metrics_url names no metrics page of it."
+                "GPUs are not measured, because the target runs on another machine: set target.metrics_url to its metrics page."
             )
         yield Observation(scenario, client, connect, clock)
 

@@ -65,7 +65,7 @@ def point(measured: PointMeasurement) -> Point:
 class LoadSummary:
     """The repetitions of one load, pooled: counts and histograms are added, percentiles never averaged.
 
-    What a repetition alone decides is computed once, when it is added.
+    The point of a single repetition is computed once, when it is added.
     """
 
     def __init__(self, repetitions: Iterable[PointMeasurement] = (), slo: SloLimits | None = None) -> None:
@@ -107,7 +107,7 @@ class _Pool:
     parts: tuple[PointMeasurement, ...]
     times: Mapping[str, BucketCounts]
     batches: tuple[BucketCounts, ...]
-    """Of all windows, one after the other."""
+    """The batches of all windows, one window after the other."""
     event_loop_lag: BucketCounts
     target_warnings: Mapping[str, MeasurementWarning]
     """By code, each once."""

@@ -1,4 +1,4 @@
-"""The plan of one configuration: capacity under the SLO, the fleet for the demand, predictions, and why it may be refused."""
+"""The plan of one configuration: capacity under the SLO, replicas for the demand, predictions, and why it may be refused."""
 
 import dataclasses
 import itertools

@@ -39,7 +39,7 @@ class RatePoint:
     """Percentiles with fewer independent samples than they need."""
     gpu_utilization: float | None = None
     power_w: float | None = None
-    """Of all GPUs together."""
+    """The mean power of all GPUs together."""
     idle_power_w: float | None = None
     """From the inputs, or as measured before the run."""
     energy: Energy | None = None
@@ -70,7 +70,7 @@ class WhatIf:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operation:
-    """A fleet at one headroom: its cost, and the time of its requests."""
+    """The replicas needed at one headroom, their cost, and the time of their requests."""
 
     headroom: float
     replicas: int
@@ -94,7 +94,7 @@ class TableRow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConfigurationPlan:
-    """One configuration: its capacity, and the fleet that serves the demand."""
+    """One configuration: its capacity, and the replicas that serve the demand."""
 
     name: str
     label: str

@@ -66,7 +66,7 @@ def validate_models(
 
 
 def what_if(queue: MgcQueue | BatchQueue, limits_ns: Mapping[str, int], operating_per_s: float | None) -> tuple[WhatIf, ...]:
-    """The answers of an accepted model to changes: of servers and service time, or of the cost of a request and of a batch."""
+    """The predictions of an accepted model for other numbers of servers and service times, or other costs of a request and a batch."""
     return _other_servers(queue, limits_ns, operating_per_s) if isinstance(queue, MgcQueue) else _other_batches(queue, operating_per_s)
 
 

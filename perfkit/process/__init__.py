@@ -1,1 +1,1 @@
-"""Child processes: how they are started, spoken to and always ended."""
+"""Child processes: started, exchanged messages with, and ended in every case."""

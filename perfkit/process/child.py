@@ -1,7 +1,7 @@
 """The one supervisor of child processes: starts them, reads their output, and ends them in bounded time.
 
-Every child runs in a session of its own, so that Ctrl-C in the terminal reaches perfkit alone. Its stdin is a pipe:
-perfkit's own children end when it does, which it also does when perfkit is killed.
+Every child runs in a session of its own, so that Ctrl-C in the terminal reaches perfkit alone. Its stdin is a pipe
+that closes when perfkit ends, even if killed; perfkit's own children then end too.
 """
 
 import asyncio

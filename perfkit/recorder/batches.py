@@ -30,7 +30,7 @@ class Batch:
     """The statuses of rejected requests."""
     dropped: int = 0
     unsent: int = 0
-    """The dropped ones that are due to the load generator."""
+    """The dropped requests that the load generator failed to send in time."""
     checked: int = 0
     """Answers that were checked."""
     ended: int = 0

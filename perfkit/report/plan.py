@@ -15,7 +15,7 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 
 PLAN_FILE = "plan.json"
 CAVEATS = ("Left out", "Extrapolated", "Notes")
-"""The remarks to read before any figure."""
+"""The sections to read before any figure."""
 _PLOTS = {
     "rate": (
         "Response time against arrival rate",
@@ -150,7 +150,7 @@ def predictions(plan: CapacityPlan) -> list[str]:
 
 
 def _amount(plan: CapacityPlan, one: ConfigurationPlan) -> str:
-    """What the configurations are compared by: the cost, or the number of replicas."""
+    """The figure by which configurations are compared: the cost, or the number of replicas."""
     if plan.compares_costs:
         return f"{_money(one.cost_per_hour or 0.0, one)}/h"
     return f"{one.fleet.replicas if one.fleet else 0}"

@@ -31,7 +31,7 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 _STATUSES = {
     "complete": "",
     "interrupted": "This run was interrupted; the figures cover what was measured until then.",
-    "incomplete": "This run is incomplete; the figures cover what was measured before it broke off.",
+    "incomplete": "This run is incomplete; the figures cover what was measured before it stopped.",
     "invalid": "This measurement is not valid; do not rely on its figures.",
 }
 _PLOTS = {

@@ -58,9 +58,9 @@ def _figures(result: Result, timeline: Timeline) -> Iterator[tuple[str, Figure]]
 
 
 def percentile_curve(histogram: BucketCounts) -> tuple[npt.NDArray[np.float64], list[int]]:
-    """A distribution's curve: the places 1/(1-q) of its points, and the times there in nanoseconds.
+    """A distribution as a curve: x = 1/(1-q) for some quantiles q, and the times at these quantiles in nanoseconds.
 
-    It ends at the number of samples: no sample is expected to lie beyond.
+    x ends at the number of samples, because no sample is expected above that quantile.
     """
     count = histogram.count
     if not count:

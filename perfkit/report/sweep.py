@@ -74,7 +74,7 @@ def _read_result(folder: pathlib.Path, case: SweepCase) -> Result | None:
 
 
 def _items(result: Result | None, *, is_search: bool) -> Sequence[Point | Result]:
-    """What has a row each: the load points of a case, or its search."""
+    """The rows of a case: its load points, or its search."""
     if result is None:
         return ()
     if is_search:

@@ -12,13 +12,13 @@ Kind = Literal[
     "text", "prose", "code", "figure", "yes_no", "duration_ns", "rate_per_s", "share", "error_rate", "signed_share", "power_w", "energy_j", "cost",
     "count", "number",
 ]  # fmt: skip
-"""How a column's values are written for people; `prose` may wrap, and `figure` is a text that is aligned as figures are."""
+"""The format of a column's values; `prose` may wrap, and `figure` is text that is aligned like a number."""
 Mark = Literal["", "invalid", "pass", "regressed", "inconclusive", "information"]
-"""What sets a row apart; the renderers show it by colour or in italics."""
+"""The emphasis of a row, which the renderers show by colour or in italics."""
 
 
 def format_error_rate(value: float) -> str:
-    """A share as a percentage; a small one is told apart from none at all."""
+    """A share as a percentage; a small one is not rounded to zero."""
     if 0 < value < 0.0001:
         return "<0.01%"
     return f"{value:.2%}" if value else "0"

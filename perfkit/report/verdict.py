@@ -1,4 +1,4 @@
-"""A gate's verdict: its table, what stdout shows, and Markdown for pull requests with the pairs drawn in characters."""
+"""A gate's verdict: its table, what stdout shows, and Markdown for pull requests with a plot of the pairs in characters."""
 
 import functools
 import math

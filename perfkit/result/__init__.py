@@ -1,1 +1,1 @@
-"""The result of a run: the only truth, from which every report is drawn."""
+"""The result of a run: the single source of every report, plan and verdict."""

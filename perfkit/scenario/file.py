@@ -1,4 +1,4 @@
-"""Scenario files: YAML, overrides from the environment and the command line, sweeps, and the form kept in results."""
+"""Scenario files: YAML, overrides from the environment and the command line, sweeps, and the form stored in results."""
 
 import copy
 import dataclasses
@@ -88,7 +88,7 @@ def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mappin
 
 
 def scenario_document(scenario: Scenario) -> dict[str, Any]:
-    """A scenario as JSON values, like a file that states every default; without secrets, as results keep it."""
+    """A scenario as JSON values, like a file that states every default; without secrets, as results store it."""
     document: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_none=True)
     if "search" in document["load"]:
         del document["measure"]["repetitions"]  # a search has none

@@ -53,7 +53,7 @@ class Target(Section):
     metrics_url: MetricsUrl | None = None
     """The server's Prometheus page."""
     compression: Literal["none", "gzip", "deflate"] = "none"
-    """Of requests, and of answers if the server supports it."""
+    """The compression of requests, and of answers if the server supports it."""
 
     @pydantic.field_validator("url")
     @classmethod

@@ -159,7 +159,7 @@ def explain_search(search: Search) -> str:
     elif search.line is None and high is None:
         current = f"The SLO, {slo}, is met at {capacity}; no rate is known yet that misses it."
     confirmed = {
-        None: " No probe confirmed its lower end: the search had no room for one.",
+        None: " No probe confirmed its lower end: max_probes or the budget left none for it.",
         "passed": f" A confirming probe at {low} met the SLO, with enough samples to show it by itself.",
         "not_steady": f" A confirming probe at {low} met the SLO, but its times had not settled; increase measure.duration to be sure.",
         "too_few_samples": f" A confirming probe at {low} met the SLO, but with too few samples to show it by itself; increase measure.duration.",

@@ -68,7 +68,7 @@ def fit_root(rates_per_s: Sequence[float], margins: Sequence[float], centre_per_
 def _through(
     rates_per_s: Sequence[float], margins: Sequence[float], centre_per_s: float, confidence: float, window: tuple[float, float]
 ) -> RootFit | None:
-    """The line through the points in a window around its own root, iterated until the root stands still."""
+    """The line through the points in a window around its own root, iterated until the root no longer changes."""
     rates, near = np.asarray(rates_per_s), np.abs(margins) <= _MAX_MARGIN
     root, fit = centre_per_s, None
     for _ in range(_ROUNDS):

@@ -43,7 +43,7 @@ class BucketCounts:
     """How many values lie in each bucket, without the empty ones: a few kilobytes instead of 200."""
 
     indices: npt.NDArray[np.int64]
-    """Of the buckets that are not empty, ascending."""
+    """The indices of the buckets that are not empty, ascending."""
     counts: npt.NDArray[np.int64]
     smallest_ns: int
     """The smallest value itself; `min_ns` is the lower bound of its bucket."""

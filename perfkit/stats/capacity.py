@@ -21,7 +21,7 @@ class ReplicaCount:
     """Needed for the loss of a zone to leave ⌈Q / ((1-failure headroom)·λ*)⌉; None without zones."""
     demand_per_s: float
     capacity_per_s: float
-    """Of one replica, as the plan assumes it."""
+    """The capacity of one replica that the plan assumes."""
 
     @property
     def rate_per_replica_per_s(self) -> float:

@@ -23,7 +23,7 @@ class Minimum:
 
     @property
     def sum_of_squares(self) -> float:
-        """Of the residuals."""
+        """The sum of the squared residuals."""
         return float(self.residuals @ self.residuals)
 
     @property

@@ -1,6 +1,6 @@
 """The rule by which a gate decides from pairs of runs: exact tests against a noise band, corrected for metrics and looks.
 
-A pair is a run of the baseline and a run of the candidate, in an order drawn by a coin. Its difference in a metric is ln(candidate ÷
+A pair is a run of the baseline and a run of the candidate, in random order. Its difference in a metric is ln(candidate ÷
 baseline), inverted for throughput, or candidate minus baseline for a share; above 0 the candidate is worse. The unit of
 replication is the pair: requests within a run share their server process, and say nothing about other server processes.
 """

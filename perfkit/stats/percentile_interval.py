@@ -28,7 +28,7 @@ class PercentileInterval:
     """None if too few samples above the percentile bound it: the interval is open above."""
     count: int
     autocorrelation_time: float
-    """Of the indicator "the value is above the percentile", in requests."""
+    """The autocorrelation time of the indicator "the value is above the percentile", in requests."""
     batches: int
     is_uncorrelated: bool
     """Whether the batches passed the test for correlation; otherwise the interval is too narrow: the window is too short."""

@@ -1,7 +1,7 @@
 """Queueing models: M/G/c by Allen and Cunneen, and a server that takes batches.
 
 All assume Poisson arrivals, first come first served, and a steady state. Times are in any one unit, rates per that unit.
-`perfkit.stats.validation` tells, on points that a model was not fitted to, whether it holds for a real server.
+`perfkit.stats.validation` checks a model against measured points to which it was not fitted.
 """
 
 import dataclasses

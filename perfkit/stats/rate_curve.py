@@ -60,7 +60,7 @@ class RateCurve:
     highest_rate_per_s: float
     spread: Spread
     covariance: tuple[tuple[float, ...], ...]
-    """Of ln base, ln rise and ln(saturation/highest - 1), for a residual variance of 1 per repetition."""
+    """The covariance of ln base, ln rise and ln(saturation/highest - 1), for a residual variance of 1 per repetition."""
 
     def value(self, rate_per_s: float) -> float:
         """The value of the curve; infinite at and above saturation."""

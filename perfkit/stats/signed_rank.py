@@ -1,7 +1,7 @@
 """Wilcoxon's signed-rank test, exact, and the Hodges-Lehmann estimate with its limits, for many samples at once.
 
 Assumption: given their absolute values, the signs of the values minus the tested shift are independent fair coins. This holds for
-pairs whose order was drawn by a coin, even with drift, outliers and skew, which only reduce the power.
+pairs in random order, even with drift, outliers and skew, which only reduce the power.
 """
 
 import functools

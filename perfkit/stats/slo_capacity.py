@@ -14,7 +14,7 @@ from perfkit.stats.rate_curve import RateCurve, refit_crossing
 _Numbers = npt.NDArray[np.float64]
 REPLICATES = 400
 CONFIDENCE = 0.9
-"""Of the two-sided interval, whose lower end is a one-sided 95 % limit."""
+"""The confidence of the two-sided interval, whose lower end is a one-sided 95 % limit."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

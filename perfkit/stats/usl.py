@@ -48,7 +48,7 @@ class UslFit:
     confidence: float
     points: int
     residual_sd: float
-    """Of ln X."""
+    """The standard deviation of the residuals of ln X."""
     largest_concurrency: float
     peak: UslPeak | None
     peak_sentence: str

@@ -8,7 +8,7 @@ FIT_SHARE, FEWEST_ABOVE, MEAN_WITHIN, P99_WITHIN = 0.7, 3, 0.10, 0.15
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Split:
-    """Indices of the points to fit and of those held out; `sentence` names what validation lacks, and is empty if nothing."""
+    """Indices of the points to fit and of those held out; `sentence` says what is missing for a validation, empty if nothing."""
 
     fitted: tuple[int, ...]
     held_out: tuple[int, ...]

@@ -32,7 +32,7 @@ class ClosedLoopFigures:
     finished_per_s: float
     """All requests, whatever their outcome."""
     mean_service_time_ns: float
-    """Of the same requests."""
+    """The mean over the same requests."""
     mean_think_time_ns: float = 0.0
 
 

@@ -1,4 +1,4 @@
-"""What a load point's window reports of the server, its GPUs, pages of metrics and the generator's machine.
+"""The figures of a load point's window: the server, its GPUs, pages of metrics and the generator's machine.
 
 Plain values for `result.json`. Shares are fractions of one; None means that the source does not report the figure.
 """
@@ -76,10 +76,10 @@ class MachineFigures:
     """The generator's machine over a window; None also where the window was too short for a figure."""
 
     cpu_share: float | None = None
-    """Of all CPUs together."""
+    """The busy share of all CPUs together."""
     steal_share: float | None = None
     worker_cpu_shares: tuple[float | None, ...] = ()
-    """Of one core each, in the order of the workers."""
+    """The share of one core that each worker used."""
     voluntary_switches: int | None = None
     """Context switches of all workers' main threads because they waited."""
     involuntary_switches: int | None = None
@@ -89,7 +89,7 @@ class MachineFigures:
     sockets_max: int | None = None
     """TCP sockets of the machine, including those in TIME_WAIT."""
     open_files_max: int | None = None
-    """Of the worker with the most open files."""
+    """The open files and sockets of the worker with the most."""
     open_files_limit: int | None = None
 
 

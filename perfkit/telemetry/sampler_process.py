@@ -104,7 +104,7 @@ def _window_report(threads: Sequence[SamplerThread[Any]], request: WindowRequest
     reports, notes, sampler_notes = dict[str, SamplerReport[Any]](), list[str](), list[str]()
     for name, future in futures.items():
         if not future.done():
-            notes.append(f"Sampling of {name} hangs: this load point has none of its data.")
+            notes.append(f"Sampling of {name} hangs: this load point lacks its data.")
         elif (error := future.exception()) is not None:
             notes.append(f"Sampling of {name} failed: {type(error).__name__}: {error}.")
         else:

@@ -17,4 +17,4 @@ class TransportOptions:
     streams_per_connection: int = 1
     """Concurrent requests on one connection; only gRPC with the wire engine supports more than one."""
     compression: Compression = "none"
-    """Of request bodies, and of the answers that the server is asked for."""
+    """The compression of requests, and the one that the server is asked to use for answers."""

@@ -31,7 +31,7 @@ class _Worker:
     number: int
     child: Child
     heard_ns: int
-    """When its last message came, or it was started."""
+    """The instant of its last message, or of its start."""
     has_reported: bool = False
     is_ready: bool = False
     intervals: list[tuple[int, Interval]] = dataclasses.field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What crosses between perfkit and its worker processes.
+"""Messages between perfkit and its worker processes.
 
 To the worker: a `WorkerSpec`, then `Begin`, and `Stop` where the point is ended early. From the worker: `Ready`, `Logged`
 intervals, `Progress` once a second, and finally its `PointRecording`, the PerfkitError for which it could not measure, or `Crashed`.

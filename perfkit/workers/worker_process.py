@@ -53,7 +53,7 @@ async def serve(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
 
 
 class _Control:
-    """What the parent orders while the worker measures."""
+    """The parent's orders to the worker while it measures."""
 
     def __init__(self) -> None:
         self.begin: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -61,7 +61,7 @@ class _Control:
         self._stop: Stop | None = None
 
     def set_loop(self, loop: Loop) -> None:
-        """Names the loop to stop; an order to stop may have come right behind the one to begin."""
+        """Sets the loop to stop, and stops it if the order to stop has already come."""
         self._loop = loop
         self._pass_stop_on()
 

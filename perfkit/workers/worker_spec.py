@@ -1,4 +1,4 @@
-"""What a worker is to do in one load point: plain data, which crosses to other processes."""
+"""The specification of a worker's part in a load point: plain data that is sent to the worker's process."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class PointSpec:
         return self.load.concurrency if isinstance(self.load, ClosedPlan) else self.load.max_in_flight
 
     def split(self, workers: int) -> list["PointSpec"]:
-        """The specs of workers that together do what a single one would."""
+        """The specs that divide the load among several workers."""
         return [self._share(worker, workers) for worker in range(workers)]
 
     def _share(self, worker: int, workers: int) -> "PointSpec":
@@ -68,7 +68,7 @@ class WorkerSpec:
     """CPUs to pin the worker process to; empty for no pinning."""
 
     def split(self, workers: int, cpus: Sequence[int]) -> "list[WorkerSpec]":
-        """The specs of workers that together do what a single one would, each on one CPU; they share CPUs if there are too few."""
+        """The specs that divide the load among several workers, each on one CPU; they share CPUs if there are too few."""
         return [
             dataclasses.replace(
                 self,

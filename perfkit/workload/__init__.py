@@ -1,1 +1,1 @@
-"""What requests carry: input tensors, requests prepared ahead of time, and the answers expected to them."""
+"""The requests of a run: input tensors, requests prepared ahead of time, and checks of their answers."""

@@ -51,7 +51,7 @@ class Repository:
         self._changing = asyncio.Lock()
 
     def load(self) -> None:
-        """Load the models of the start. Safe to call in a thread while requests are served. Raises UsageError if one cannot be loaded."""
+        """Load the initial models. Safe to call in a thread while requests are served. Raises UsageError if one cannot be loaded."""
         for name in self._initial:
             if self._is_closed:
                 return
@@ -93,7 +93,7 @@ class Repository:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all models of the start are loaded."""
+        """Whether all initial models are loaded."""
         return self._has_loaded
 
     @property

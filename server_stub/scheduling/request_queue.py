@@ -23,7 +23,7 @@ class QueuedRequest:
     """The values of the control inputs of a sequence, by input name."""
     deadline_ns: int | None = None
     level: Any = None
-    """The priority level it is queued at. For the queue alone, as is `sequence`."""
+    """The priority level it is queued at. Used by the queue only, like `sequence`."""
     sequence: Any = None
     is_delayed: bool = False
     """Whether it missed its deadline and now waits behind all others."""
@@ -52,7 +52,7 @@ class RequestQueue(Protocol):
         """Drop a request that is still in the queue."""
 
     def finish(self, batch: Sequence[QueuedRequest], now_ns: int) -> None:
-        """Take note that a selected batch has been executed."""
+        """Record that a selected batch has been executed."""
 
     def __len__(self) -> int:
         """The number of waiting requests."""

@@ -1,4 +1,4 @@
-"""A simulated queue: requests arrive one by one, and it says when each departs. Integer nanoseconds and no clock.
+"""A simulated queue, which computes the departure of each request as it arrives. Integer nanoseconds and no clock.
 
 First come, first served: a request departs at max(arrival, earliest free server) + service time.
 """

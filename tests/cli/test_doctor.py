@@ -11,7 +11,7 @@ def test_the_findings_decide_the_exit_code(perfkit, tmp_path):
     spoils = any(finding["severity"] == "spoils" for finding in document["findings"])
     assert finished.code == (5 if spoils else 0)
     assert "calibration" in {finding["subject"] for finding in document["findings"]}
-    assert 0 <= document["watched"]["busy_share"] <= 1
+    assert 0 <= document["idle"]["busy_share"] <= 1
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "x", "nan", "1e9"])

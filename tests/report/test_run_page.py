@@ -114,7 +114,7 @@ def test_a_warning_appears_once_with_its_load_points(synthetic):
     ("status", "reason", "sentence"),
     [
         ("interrupted", "interrupted", "This run was interrupted; the figures cover what was measured until then."),
-        ("incomplete", "the target was lost", "the figures cover what was measured before it broke off. Reason: the target was lost."),
+        ("incomplete", "the target was lost", "the figures cover what was measured before it stopped. Reason: the target was lost."),
         ("invalid", "some points are not valid", "do not rely on its figures. Reason: some points are not valid."),
     ],
 )

@@ -150,7 +150,7 @@ def used_by_server(processes: Sequence[Mapping[int, int | None] | None], server_
 
 
 def _other_processes(window: GpuWindow, server_pids: Collection[int]) -> dict[int, int | None]:
-    """The processes besides the server's. If it is unknown which are the server's: all, provided there are several."""
+    """The processes besides the server's. If the server's are unknown, all processes, provided there are several."""
     is_used = window.used_by_server
     if window.processes is None or is_used is False or (is_used is None and len(window.processes) < 2):
         return {}

@@ -41,7 +41,7 @@ class _PipelinedWriter:
     """Writes large frames one by one while no other request is in flight, so that the server reads one as the next is written.
 
     In a single write, client and server would take turns: a request of 602,112 B takes 1.5 times as long. With other
-    requests in flight the waiting time is theirs, and a single write costs less.
+    requests in flight, these use the waiting time, and a single write costs less.
     """
 
     def __init__(self, wire: asyncio.Transport, pool: "ConnectionPool[GrpcConnection]") -> None:
@@ -220,7 +220,7 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
             self._pool.release(self)
 
     def _is_due(self, call: Call) -> bool:
-        """Whether a server that ends the call enforces our time-out, which it knows and measures by its own clock."""
+        """Whether a server that ends the call has probably enforced our time-out, which it measures by its own clock."""
         return self._now_ns() - call.submitted_ns >= OWN_DEADLINE_SHARE * self._pool.timeout_ns
 
     def _end(self, call: Call, outcome: Outcome, error: str, status: str = "") -> None:

@@ -106,7 +106,7 @@ class ReferenceGrpcTransport(RpcTransport):
         self._idle.append(self._method(channel, "ModelInfer"))
 
     async def _describe_tls_fault(self) -> str:
-        """Why Python's own TLS cannot connect, since grpcio does not say; empty if it can tell nothing."""
+        """The reason why Python's own TLS cannot connect, since grpcio gives none; empty if unknown."""
         address = self._address
         assert address.tls is not None
         context = client_context(address.tls)

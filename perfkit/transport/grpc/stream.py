@@ -29,7 +29,7 @@ class Stream(Generic[H]):
         self.headers: H | None = None
         self.chunks: list[bytes] = []
         self.received_bytes = 0
-        """Since the last update of the stream's window."""
+        """The bytes received since the last update of the stream's window."""
 
 
 S = TypeVar("S", bound=Stream[Any])

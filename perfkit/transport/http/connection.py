@@ -148,7 +148,7 @@ class HttpConnection(PooledConnection):
     def data_received(self, data: bytes) -> None:
         self._received_ns = self._now_ns()  # before parsing, which is the client's time
         if self._reply is None:
-            self.close()  # unrequested bytes, which the next answer could not be told from
+            self.close()  # unrequested bytes, which could be mistaken for the next answer
             return
         self._chunks.append(data)
         try:
