@@ -1,4 +1,4 @@
-"""What perfkit and the bundled server add to DenseNet-121: p50 at concurrency 1 compared with ONNX Runtime called directly.
+"""The time that perfkit and the bundled server add to DenseNet-121: p50 at concurrency 1 compared with ONNX Runtime called directly.
 
     python -m benchmarks.densenet_overhead [--rounds 5] [--seconds 10] [--out reports/densenet-overhead.md]
 

@@ -1,4 +1,4 @@
-"""Random faults, trials until a time limit, and the report: what the fuzzers have in common."""
+"""The common parts of the fuzzers: random faults, trials until a time limit, and the report."""
 
 import argparse
 import asyncio

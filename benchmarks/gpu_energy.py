@@ -1,4 +1,4 @@
-"""Checks GPU readings against a known load: a matrix product of known FLOPs, and rest.
+"""Checks GPU readings against a known load: a matrix product of known FLOPs, and an idle GPU.
 
     python -m benchmarks.gpu_energy [--seconds 20] [--size 8192] [--out reports/gpu-energy.md]
 

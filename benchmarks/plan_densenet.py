@@ -1,4 +1,4 @@
-"""A capacity plan for DenseNet-121, and whether its prediction at a rate held out agrees with a later measurement.
+"""A capacity plan for DenseNet-121, with a check of its prediction at a held-out rate against a later measurement.
 
     python -m benchmarks.plan_densenet [--restarts 3] [--window-requests 130] [--work build/plan-densenet] [--out reports/plan-densenet.md]
 

@@ -1,4 +1,4 @@
-"""What every benchmark's command line and report have in common: `--out`, Markdown tables, the line on the machine."""
+"""The common parts of the benchmarks' command lines and reports: `--out`, Markdown tables, the line on the machine."""
 
 import argparse
 import dataclasses

@@ -46,7 +46,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.plan.inputs import PlanInputs, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
     from perfkit.plan.model import plan_document
     from perfkit.plan.planner import plan_capacity
-    from perfkit.report.plan import CAVEATS, check_plan_folder, headline, plan_remarks, predictions, write_plan
+    from perfkit.report.plan import CAVEATS, check_plan_folder, headline, plan_notes, predictions, write_plan
 
     if options.zones == 1:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
@@ -78,7 +78,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     plan = plan_capacity(gather_evidence(read_sources(options.results)), inputs)
     write_plan(plan, folder)
     if not options.quiet:
-        for title, sentences in plan_remarks(plan):
+        for title, sentences in plan_notes(plan):
             if title in CAVEATS:
                 for sentence in sentences:
                     print(f"perfkit: {title.lower()}: {sentence}", file=sys.stderr)

@@ -132,7 +132,7 @@ def _limit_findings(machine: MachineFacts) -> Iterator[Finding]:
             "ports",
             f"{max(free_ports, 0):,} ports are free for new connections to one address: closed connections still hold"
             f" {machine.time_wait_sockets or 0:,} of {machine.ephemeral_ports:,}",
-            "sysctl net.ipv4.ip_local_port_range='1024 65535'; wait a minute for closed connections",
+            "run `sysctl net.ipv4.ip_local_port_range='1024 65535'`, or wait a minute for closed connections",
         )
 
 

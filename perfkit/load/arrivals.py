@@ -1,8 +1,8 @@
 """The instants at which requests are meant to start: seeded arrival processes and the shapes of their rate.
 
 Instants are nanoseconds from the start of the load. Arrivals at a changing rate are those at the constant rate 1, mapped
-through the inverse of the integrated rate (time rescaling; Brown et al. 2002 give the inverse direction). Every process
-keeps its character that way, and a seed always gives the same instants.
+through the inverse of the integrated rate (time rescaling; Brown et al. 2002 give the inverse direction). This
+preserves the character of every process, and a seed always gives the same instants.
 """
 
 import dataclasses

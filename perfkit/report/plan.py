@@ -89,13 +89,13 @@ def write_plan(plan: CapacityPlan, folder: pathlib.Path) -> list[pathlib.Path]:
 
 def plan_page(plan: CapacityPlan, plots: Mapping[str, str]) -> Page:
     """The answer, the caveats, the plots (SVG by name), every table, and what the plan is based on."""
-    remarks = {title: [Bullets.of(sentences)] for title, sentences in plan_remarks(plan)}
+    notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
     blocks: dict[str, Sequence[Block]] = {
         "The answer": [Bullets.of(headline(plan))],
-        **{title: remarks[title] for title in CAVEATS if title in remarks},
+        **{title: notes[title] for title in CAVEATS if title in notes},
         "Plots": [Figure(*_PLOTS[name], svg) for name, svg in plots.items()],
         **{table.title: [table] for table in plan_tables(plan)},
-        **remarks,
+        **notes,
     }
     footer = "Made by `perfkit plan`. `plan.json` and `tables/` beside this page hold every figure."
     return Page("Capacity plan", sections_of(blocks), footer=footer)
@@ -169,7 +169,7 @@ def slo_text(slo: SloLimits) -> str:
     return ", ".join([*limits, *([f"errors < {f'{100 * slo.error_rate:.3g}%'}"] if slo.error_rate is not None else [])])
 
 
-def plan_remarks(plan: CapacityPlan) -> list[tuple[str, Sequence[str]]]:
+def plan_notes(plan: CapacityPlan) -> list[tuple[str, Sequence[str]]]:
     """Headings with their sentences, without the empty ones: caveats, assumptions, and the data."""
     several = len(plan.configurations) > 1
 

@@ -133,7 +133,7 @@ def _operations(plan: CapacityPlan) -> Table:
     )  # fmt: skip
     what = "cost" if plan.compares_costs else "number of replicas (no prices are given)"
     demand = format_rate_per_s(plan.inputs.demand_per_s)
-    note = f"For the demand of {demand}. On the front: no other row has a lower {what} without a longer time."
+    note = f"For the demand of {demand}. A row is on the front if every row with a lower {what} has a longer time."
     return Table("front", "Cost against response time", (_CONFIGURATION, *columns), rows, note).without_empty_columns()
 
 

@@ -1,1 +1,1 @@
-"""Numbers from numbers: pure, with the source of each formula beside it."""
+"""Statistics as pure functions of numbers; each formula names its source."""

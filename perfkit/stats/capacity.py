@@ -144,7 +144,7 @@ def measured_knee(points: Sequence[ClosedPoint]) -> ClosedPoint | None:
 
 
 def pareto_front(costs: Sequence[tuple[float, float]]) -> list[int]:
-    """The indices, ascending, of the pairs that no other pair beats in one figure without losing in the other; the first of equals."""
+    """The indices, ascending, of the pairs than which no other is better in one figure and not worse in the other; of equals the first."""
     front: list[int] = []
     lowest = math.inf
     for index in sorted(range(len(costs)), key=lambda index: (*costs[index], index)):

@@ -15,7 +15,7 @@ from perfkit.errors import ResultError
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, Price, parse_slo
 from perfkit.plan.planner import plan_capacity
-from perfkit.report.plan import headline, plan_remarks, write_plan
+from perfkit.report.plan import headline, plan_notes, write_plan
 from perfkit.report.plan_plots import gpu_figure, rate_figure, render_plan_plots, throughput_figure
 from perfkit.report.plan_tables import plan_tables
 from perfkit.stats.capacity import Energy
@@ -86,7 +86,7 @@ def test_the_answer_gives_the_replicas_their_price_and_the_interval(plan):
 
 
 def test_assumptions_and_data_are_on_the_page(plan, folder):
-    sections = dict(plan_remarks(plan))
+    sections = dict(plan_notes(plan))
     assert len(sections["Assumptions"]) >= 5
     assert any("as no average demand is given" in sentence for sentence in sections["Assumptions"])
     assert str(plan.chosen.sources[0]) in sections["Data"][0]

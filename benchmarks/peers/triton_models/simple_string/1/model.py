@@ -1,4 +1,4 @@
-"""The sum and the difference of two vectors of integers, which travel as decimal text."""
+"""The sum and the difference of two vectors of integers, encoded as decimal text."""
 
 from __future__ import annotations  # while Triton completes configurations, its module has no InferenceRequest
 
