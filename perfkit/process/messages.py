@@ -31,8 +31,8 @@ def load_message(file: IO[bytes]) -> Any:
 
 
 def claim_stdout() -> BinaryIO:
-    """Takes stdout for messages, unbuffered; what libraries print goes to stderr from then on."""
-    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb", 0)
+    """Takes stdout for messages; what libraries print goes to stderr from then on."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")  # buffered: one write to an unbuffered file may write a part only
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return out
 

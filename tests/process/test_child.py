@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import re
+import select
 import signal
+import subprocess
 import sys
 
 import psutil
@@ -29,6 +31,7 @@ def echo():
     with contextlib.suppress(EOFError):
         while True:
             out.write(message_bytes(load_message(sys.stdin.buffer)))
+            out.flush()
 
 
 def python(source):
@@ -56,6 +59,22 @@ def test_messages_go_to_a_child_and_come_back(run):
             return sent == [await child.receive() for _ in sent]
 
     assert run(main())
+
+
+def test_a_message_is_whole_also_if_its_sender_is_suspended_while_it_writes():
+    message = b"x" * 3_000_000
+    with subprocess.Popen(python(ECHO), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(message_bytes(message))
+        child.stdin.close()
+        select.select([child.stdout], [], [])  # it has begun to write, and waits for us to read
+        suspended = psutil.Process(child.pid)
+        suspended.suspend()
+        while suspended.status() != psutil.STATUS_STOPPED:
+            pass
+        suspended.resume()
+        assert load_message(child.stdout) == message
 
 
 @pytest.mark.parametrize(
