@@ -108,7 +108,8 @@ def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ResultError(f"{path}: there is no {RESULT_FILE}; give a folder that `perfkit run` wrote") from None
+        missing = f"there is no {RESULT_FILE}" if path.is_dir() else "no such file or folder"
+        raise ResultError(f"{path}: {missing}; give a folder that `perfkit run` wrote") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ResultError(f"{file}: cannot be read: {error}") from None
     return parse_document(file, document, Result, SCHEMA), file.parent

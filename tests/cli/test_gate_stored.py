@@ -97,7 +97,7 @@ def newer_baseline(place):
             lambda place: write(place / "new", changed(document(), "schema", "perfkit.result/9")),
             "found 'perfkit.result/9': a newer perfkit may read it",
         ),
-        (lambda place: (place / BASELINE).unlink(), "there is no result.json"),
+        (lambda place: (place / BASELINE).unlink(), "no such file or folder"),
     ],
 )
 def test_an_unreadable_file_is_a_usage_error_with_a_sentence(place, capsys, harm, sentence):

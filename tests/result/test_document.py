@@ -81,10 +81,10 @@ def test_a_result_is_read_from_its_folder_and_from_its_file(read, document, resu
 
 
 def test_a_missing_result_is_reported(tmp_path):
-    for path in (tmp_path, tmp_path / "none", tmp_path / "none" / "result.json"):
+    for path, missing in ((tmp_path, "there is no result.json"), (tmp_path / "none", "no such file or folder")):
         with pytest.raises(ResultError) as caught:
             read_result(path)
-        assert str(caught.value) == f"{path}: there is no result.json; give a folder that `perfkit run` wrote"
+        assert str(caught.value) == f"{path}: {missing}; give a folder that `perfkit run` wrote"
 
 
 @pytest.mark.parametrize(
