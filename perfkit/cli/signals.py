@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while a command measures."""
+"""Handles SIGINT and SIGTERM while a command measures."""
 
 import asyncio
 import contextlib

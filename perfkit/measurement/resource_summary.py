@@ -32,7 +32,7 @@ Windows = Sequence[tuple[Resources, int]]
 
 
 def server_figures(windows: Windows) -> ServerFigures | None:
-    """The server's own figures over all windows with known counts; None if there is none."""
+    """The server's own figures over all windows with known counts; None without such windows."""
     known = [resources.server for resources, _ in windows if resources.server is not None]
     return ServerCounts.added(known).figures() if known else None
 

@@ -87,7 +87,7 @@ class NextProbe:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is known about the capacity; None where nothing is."""
+    """The capacity and its interval, as far as the probes determine them; None for the rest."""
 
     capacity_per_s: float | None
     low_per_s: float | None
