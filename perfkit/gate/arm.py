@@ -125,13 +125,13 @@ async def running_target(arm: Arm, context: GateContext) -> AsyncIterator[Runnin
 
 
 async def _why_not_ready(target: Target, address: Address, clock: Clock) -> str:
-    """Why the scenario's model is not ready at the address; empty if it is."""
+    """Why the scenario's model is not ready at the address; empty if it is. Raises UsageError for TLS files that cannot be used."""
     options = TransportOptions(engine=target.engine, timeout_ns=min(target.timeout_ns, _READINESS_TIMEOUT_NS))
-    try:
-        async with contextlib.aclosing(make_transport(address, options, clock)) as transport:
+    async with contextlib.aclosing(make_transport(address, options, clock)) as transport:  # raises what waiting does not mend
+        try:
             return "" if await transport.is_ready(target.model, target.version) else f"its model '{target.model}' is not ready"
-    except PerfkitError as error:
-        return str(error)
+        except PerfkitError as error:
+            return str(error)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,10 +1,14 @@
+import asyncio
 import os
 import shutil
 
 import pytest
 
+from perfkit.clock import MonotonicClock
 from perfkit.errors import UsageError
-from perfkit.gate.arm import Arm, parse_arm
+from perfkit.gate.arm import Arm, GateContext, parse_arm, running_target
+from perfkit.measurement.control import Interruption
+from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.model import Scenario
 
 
@@ -55,3 +59,16 @@ def test_a_new_build_shows_in_the_files_that_the_command_names(tmp_path):
     assert {file for file in before if before[file] != arm.files[file]} == {str(program)}
     assert list(Arm(command="sh -c true").files) == [shutil.which("sh")]
     assert Arm(url="http://127.0.0.1:8000").files == {}
+
+
+def test_a_server_is_not_waited_for_that_the_scenario_cannot_reach(tmp_path):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    loaded = LoadedScenario(scenario(url="https://127.0.0.1:9", tls={"ca": "ca.pem"}), tmp_path, ())
+    context = GateContext(loaded, Interruption(), MonotonicClock(), tmp_path / "runs")
+
+    async def main():
+        async with asyncio.timeout(10), running_target(Arm(command="sleep 600"), context):
+            pytest.fail("it was ready")
+
+    with pytest.raises(UsageError, match="holds no certificates in PEM form"):
+        asyncio.run(main())
