@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TESTS ?= tests
-# test processes; a process without work takes the second half of another's, so that most files, which share servers, stay whole
-JOBS ?= 2
+# test processes: one more than two cores, since tests of processes wait for part of the time
+JOBS ?= 3
 
 .PHONY: run test test-one test-gpu check format proto constraints clean
 

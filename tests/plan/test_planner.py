@@ -278,7 +278,7 @@ def test_different_configurations_need_labels(write):
         planned([f"a={one}", other])
     with pytest.raises(UsageError, match="given twice"):
         planned([one, one])
-    with pytest.raises(ResultError, match=r"there is no result\.json"):
+    with pytest.raises(ResultError, match=r"no such file or folder"):
         planned([one.parent / "nothing"])
 
 
