@@ -16,7 +16,10 @@ CONCURRENCY, REQUESTS = 4, 400
 
 
 class CuttingProxy:
-    """Forwards bytes to a server and back; resets all connections once, after a number of responses."""
+    """Forwards bytes to a server and back; resets all connections once, in place of one inference response.
+
+    Only inference responses are counted: a cut in place of a server-statistics response could lose no inference request.
+    """
 
     def __init__(self, port, answers_until_cut):
         self._server = ("127.0.0.1", port)
@@ -48,13 +51,13 @@ class CuttingProxy:
     def _pump(self, source, sink, pair):
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
-                if sink is pair[0] and self._is_cut_due():
+                if sink is pair[0] and b"OUTPUT0" in data and self._is_cut_due():
                     self.cut = self._reset_all()
                     return
                 sink.sendall(data)
 
     def _is_cut_due(self):
-        """Counts a response; true for the one at which the connections are reset."""
+        """Counts an inference response; true for the one at which the connections are reset."""
         with self._lock:
             self._left -= 1
             return self._left == 0
