@@ -35,7 +35,7 @@ def cupy_namespace() -> ArrayNamespace:
     try:
         import cupy
     except ImportError as error:
-        raise UsageError(f"built-in models on a GPU need CuPy ({error}): pip install cupy-cuda12x") from None
+        raise UsageError(f"built-in models on a GPU need CuPy ({error}): pip install 'cupy-cuda13x[ctk]'") from None
     namespace: ArrayNamespace = cupy
     return namespace
 

@@ -198,7 +198,7 @@ def test_without_cupy_auto_uses_numpy_and_cuda_says_what_to_install(monkeypatch)
         cupy_namespace()
     device = choose_device("cuda", lambda: (CudaDriver(lambda _: FakeCuda()), "a GPU"))
     open_repository(Options(models=("simple",)), 1, device=device).load()
-    with pytest.raises(UsageError, match="pip install cupy-cuda12x"):
+    with pytest.raises(UsageError, match="cupy-cuda13x"):
         open_repository(Options(models=("simple",), device="cuda"), 1, device=device).load()
 
 

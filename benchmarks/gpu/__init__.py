@@ -1,0 +1,1 @@
+"""What proves perfkit on a GPU: packages that fit together, their transport to a machine without network, and the proof itself."""
