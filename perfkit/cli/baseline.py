@@ -5,6 +5,7 @@ import pathlib
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
+from perfkit.text.foreign import file_name
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             for (metric, load_point), (variance, df) in variances.items()
         )
         baseline = baseline.model_copy(update={"control": control})
-    path = options.out or pathlib.Path("baselines") / f"{baseline.name}.json"
+    path = options.out or pathlib.Path("baselines") / f"{file_name(baseline.name)}.json"
     write_baseline(path, baseline)
     hosts = len(baseline.hosts)
     print(f"{path}: {len(baseline.runs)} run{'s' * (len(baseline.runs) > 1)} on {hosts} host{'s' * (hosts > 1)}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
 from perfkit.cli.output import write_output
+from perfkit.text.foreign import one_line
 
 if TYPE_CHECKING:
     from perfkit.history.trend import Step, Trend
@@ -54,7 +55,8 @@ def _list(options: argparse.Namespace) -> ExitCode:
 
     with open_history(options.file) as history:
         for scenario, status, entry in history.entries(options.scenario):
-            print(f"{entry.started_at}  {scenario}  {status}  {entry.commit[:10] or '–'}  {entry.host_id or '–'}  {entry.source}")
+            texts = (entry.started_at, scenario, status, entry.commit[:10] or "–", entry.host_id or "–", entry.source)
+            print("  ".join(map(one_line, texts)))
     return ExitCode.DONE
 
 

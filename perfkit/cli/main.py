@@ -16,6 +16,7 @@ from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
 from perfkit.errors import PerfkitError
 from perfkit.process.standard_files import open_standard_files
+from perfkit.text.terminal import safe_stream
 
 _COMMANDS = {
     "run": "measure all load points of a scenario and write a result folder",
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without – or µ gets a question mark, not a traceback
+    sys.stdout, sys.stderr = safe_stream(sys.stdout), safe_stream(sys.stderr)
     parser = _Parser(prog="perfkit", description="Load generation and benchmarking for v2 / Open Inference Protocol servers.")
     parser.add_argument("--version", action="version", version=f"perfkit {perfkit.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -9,6 +9,7 @@ import sys
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import whole_number
+from perfkit.text import foreign
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,11 +82,11 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         for title, sentences in plan_notes(plan):
             if title in CAVEATS:
                 for sentence in sentences:
-                    print(f"perfkit: {title.lower()}: {sentence}", file=sys.stderr)
+                    print(f"perfkit: {title.lower()}: {foreign.sentence(sentence)}", file=sys.stderr)
     if options.format == "json":
         print(json.dumps(plan_document(plan), indent=1))
     else:
         for sentence in [*headline(plan), *predictions(plan)]:
-            print(sentence)
+            print(foreign.sentence(sentence))
         print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
     return ExitCode.DONE

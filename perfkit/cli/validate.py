@@ -4,6 +4,7 @@ import argparse
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_scenario_options
+from perfkit.text.foreign import one_line
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,5 +31,5 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     target = cases[0].loaded.scenario.target
     server = redacted_url(target.url) if target.url else f"the bundled server over {' and '.join(target.load_protocols)}"
     number = f"; a sweep over {len(cases)} cases" if cases[0].values else ""
-    print(f"{options.scenario}: valid; model {target.model} of {server}{number}")
+    print(f"{options.scenario}: valid; model {one_line(target.model)} of {one_line(server)}{number}")
     return ExitCode.DONE

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from perfkit.cli.output import write_output
 from perfkit.errors import UsageError
+from perfkit.text.terminal import write_raw
 
 if TYPE_CHECKING:
     from perfkit.gate.verdict import Verdict
@@ -46,6 +47,8 @@ def write_verdict_outputs(verdict: "Verdict", options: argparse.Namespace) -> No
             write_output(f"--{name}", path, render(verdict))
     if options.github == "on" or (options.github == "auto" and os.environ.get("GITHUB_ACTIONS") == "true"):
         with contextlib.suppress(BrokenPipeError):  # the reader has left, but the exit code still tells the verdict
-            print(render_annotations(verdict), end="", file=sys.stdout if options.format == "text" else sys.stderr, flush=True)
+            stream = sys.stdout if options.format == "text" else sys.stderr
+            write_raw(stream, render_annotations(verdict))  # its foreign parts are escaped
+            stream.flush()
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
             append_summary(pathlib.Path(summary), render_verdict_markdown(verdict))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from perfkit.calibration.model import Calibration, Cost, parse_calibration
 from perfkit.report.render import render_text
 from perfkit.report.table import MISSING, Column, Table
+from perfkit.text.terminal import write_styled
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 
@@ -36,7 +37,7 @@ def print_calibration(calibration: Calibration) -> None:
     """Prints the costs, the start delay and the timers' precision on stdout."""
     lines = [f"{name}: {percentiles}" for name, percentiles in _delays(calibration)]
     lines.append(f"resolution of the clock: {format_duration_ns(calibration.clock_resolution_ns)}")
-    sys.stdout.write("\n".join([f"\n{render_text(calibration_table(calibration))}", *lines, ""]))
+    write_styled(sys.stdout, "\n".join([f"\n{render_text(calibration_table(calibration))}", *lines, ""]))
     sys.stdout.flush()
 
 

@@ -1,18 +1,17 @@
 """A verdict for CI systems: JUnit XML for their test reports; annotations and the job's summary for GitHub Actions."""
 
 import pathlib
-import re
 from xml.etree import ElementTree
 
 from perfkit.errors import UsageError
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.report.verdict import OUTCOMES, describe_change, format_figure
+from perfkit.text.foreign import LONGEST_SENTENCE, safe_lines, sentence
 
 _FAILED_AS_A_WHOLE = ("incomparable", "invalid")
 _ESCAPES = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
 _PROPERTY_ESCAPES = _ESCAPES | str.maketrans({":": "%3A", ",": "%2C"})
 _MAXIMUM = 10  # GitHub shows ten annotations of a kind for each step
-_NOT_XML = re.compile(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
 
 
 def render_junit(verdict: Verdict) -> str:
@@ -76,8 +75,8 @@ def _element(tag: str, /, **attributes: str) -> ElementTree.Element:
 
 
 def _text(text: str) -> str:
-    """The text without the characters that XML 1.0 cannot express."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    """The text without the characters that XML 1.0 cannot express, and without commands of CI systems, which print test reports."""
+    return safe_lines("\n".join(line[:LONGEST_SENTENCE] for line in text.split("\n")))
 
 
 def render_annotations(verdict: Verdict) -> str:
@@ -104,4 +103,4 @@ def append_summary(path: pathlib.Path, markdown: str) -> None:
 
 def _command(level: str, title: str, message: str) -> str:
     """A command, escaped as GitHub's own toolkit does: colons and commas in properties only."""
-    return f"::{level} title={title.translate(_PROPERTY_ESCAPES)}::{message.translate(_ESCAPES)}\n"
+    return f"::{level} title={sentence(title).translate(_PROPERTY_ESCAPES)}::{sentence(message).translate(_ESCAPES)}\n"

@@ -8,6 +8,7 @@ from perfkit.comparison.result_comparison import NOT_COVERED, ComparedResult, Me
 from perfkit.report.page import Block, Bullets, Item, Page, Paragraph, sections_of
 from perfkit.report.table import MISSING, Cell, Column, Table
 from perfkit.stats.ratio_interval import Estimate
+from perfkit.text.foreign import sentence
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 SCHEMA = "perfkit.comparison/1"
@@ -27,10 +28,10 @@ def comparison_text(compared: ResultComparison) -> str:
     """For a terminal: what differs first, then the figures."""
     from perfkit.report.render import render_text
 
-    lines = [f"[{number}] {_side(side)}" for number, side in enumerate(compared.sides, 1)]
-    differences = [f"  {line}" for line in _differences(compared)]
+    lines = [f"[{number}] {sentence(_side(side))}" for number, side in enumerate(compared.sides, 1)]
+    differences = [f"  {sentence(line)}" for line in _differences(compared)]
     lines += ["", *(["Differences from [1]:", *differences] if differences else [_NO_DIFFERENCES])]
-    lines += ["", *(f"note: {note}" for note in compared.notes)] if compared.notes else []
+    lines += ["", *(f"note: {sentence(note)}" for note in compared.notes)] if compared.notes else []
     return "\n".join([*lines, "", render_text(comparison_table(compared)), NOT_COVERED, ""])
 
 

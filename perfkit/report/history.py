@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from perfkit.history.trend import Step, Trend, trend_levels
+from perfkit.text.foreign import one_line, sentence
 from perfkit.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def render_steps(trends: TrendSteps) -> str:
     lines = []
     for trend, steps in trends:
         if steps:
-            lines += [f"{trend.title} ({len(trend.values)} results)", *(line for step in steps for line in _step_lines(step)), ""]
+            lines += [f"{one_line(trend.title)} ({len(trend.values)} results)", *(line for step in steps for line in _step_lines(step)), ""]
     without_steps = sum(not steps for _, steps in trends)
     short = sum(len(trend.values) < _FEWEST_RESULTS for trend, _ in trends)
     too_short = f" {short} have fewer than {_FEWEST_RESULTS} results, too few to detect a step." if short else ""
@@ -44,12 +45,12 @@ def _step_lines(step: Step) -> Iterator[str]:
     is_same = step.commit and step.commit == step.previous_commit
     commits = f"the same commit {commit} as before" if is_same else f"commit {commit}, after {before}"
     effect = "worse" if step.is_worse else "better"
-    yield f"  {step.started_at}: {100 * (step.ratio - 1):+.1f} % ({effect}), p {step.p:.2g}: {commits}"
-    yield from (f"    at the same time: {sentence}" for sentence in step.environment)
+    yield f"  {one_line(step.started_at)}: {100 * (step.ratio - 1):+.1f} % ({effect}), p {step.p:.2g}: {commits}"
+    yield from (f"    at the same time: {sentence(change)}" for change in step.environment)
 
 
 def _short(commit: str) -> str:
-    return commit[:_COMMIT_LENGTH] or "unknown"
+    return one_line(commit[:_COMMIT_LENGTH]) or "unknown"
 
 
 def _figure(trends: TrendSteps) -> "Figure":

@@ -10,6 +10,8 @@ from perfkit.gate.pairs import ArmName, Pair, PairKind
 from perfkit.measurement.control import RunObserver
 from perfkit.report.run import describe_point
 from perfkit.result.model import Point
+from perfkit.text.foreign import one_line
+from perfkit.text.terminal import write_raw
 
 
 class LiveReport(RunObserver):
@@ -37,7 +39,8 @@ class LiveReport(RunObserver):
         if self._shows_progress:
             length = "" if seconds is None else f", {seconds:.0f} s"
             left = "" if seconds_left is None else f"; about {seconds_left:.0f} s left"
-            print(f"\r\033[K[{index + 1}/{total}] {description}{length}{left} …", end="", file=sys.stderr, flush=True)
+            write_raw(sys.stderr, f"\r\033[K[{index + 1}/{total}] {one_line(description)}{length}{left} …")
+            sys.stderr.flush()
 
     def point_finished(self, point: Point) -> None:
         self._done += 1
@@ -49,7 +52,7 @@ class LiveReport(RunObserver):
     def say(self, text: str) -> None:
         """Prints a line, such as that the run was interrupted, even when quiet."""
         if self._shows_progress:
-            print("\r\033[K", end="", file=sys.stderr)
+            write_raw(sys.stderr, "\r\033[K")
         print(text, file=sys.stderr, flush=True)
 
     def note(self, text: str) -> None:

@@ -13,6 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.rcsetup import cycler
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from perfkit.text.foreign import visible
+
 WIDTH_IN = 10.5
 NS_PER_MS = 1e6
 INK, MUTED = "#24292f", "#57606a"
@@ -37,6 +39,7 @@ STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.4,
     "lines.markersize": 4,
     "svg.fonttype": "none",
+    "text.parse_math": False,  # a dollar sign in a name is no formula
     "text.color": INK,
     "xtick.bottom": False,  # the grid marks the place
     "xtick.labelcolor": INK,
@@ -59,7 +62,7 @@ def render_svg(figure: Figure, name: str) -> str:
     with mpl.rc_context({"svg.hashsalt": f"perfkit {name}"}):
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    text = _AUTOMATIC_ID.sub("<g>", written.getvalue())  # numbered ids would occur twice in a page of several plots
+    text = _AUTOMATIC_ID.sub("<g>", visible(written.getvalue()))  # numbered ids would occur twice in a page of several plots
     text = _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}", text)
     lines = (line.strip() for line in text.splitlines())
     return re.sub(r"\n(?=[MLQCz] ?[-\d\"]|z)", "", "\n".join(filter(None, lines))) + "\n"

@@ -1,25 +1,26 @@
-"""Tables and pages as text for a terminal, as Markdown, HTML and CSV."""
+"""Tables and pages as text for a terminal, as Markdown, HTML and CSV. Foreign text in them becomes harmless here."""
 
 import csv
+import dataclasses
 import html
 import io
 import os
 import pathlib
-import re
 import sys
 import textwrap
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any, TextIO
 
 import rich.box
 import rich.table
 from rich.console import Console
 from rich.text import Text
 
-from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph
-from perfkit.report.table import Mark, Table
+from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section
+from perfkit.report.table import Column, Mark, Table
+from perfkit.text.foreign import csv_cell, one_line, safe_lines
+from perfkit.text.foreign import markdown as escape
 
-_MARKDOWN_SYNTAX = re.compile(r"([\\`*_\[\]<>|&])")
 _STYLES: dict[Mark, str] = {
     "invalid": "red", "pass": "green", "regressed": "bold red", "inconclusive": "yellow", "information": "dim",
 }  # fmt: skip
@@ -30,9 +31,9 @@ _WIDTH = 140  # without a terminal
 def render_text(table: Table) -> str:
     """The table for stdout; styles are off where stdout is no terminal or NO_COLOR is set."""
     grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns:
-        heading = Text(textwrap.fill(column.heading, _HEADING_WIDTH, break_long_words=False))
-        grid.add_column(heading, justify="right" if column.is_figure else "left", vertical="bottom", no_wrap=True)
+    for column, heading in zip(table.columns, table.headings, strict=True):
+        text = Text(textwrap.fill(heading, _HEADING_WIDTH, break_long_words=False))
+        grid.add_column(text, justify="right" if column.is_figure else "left", vertical="bottom", no_wrap=True)
     for mark, cells in table.cells:
         grid.add_row(*(Text(cell.text or "") for cell in cells), style=_STYLES.get(mark))
     output = console(sys.stdout)
@@ -40,18 +41,13 @@ def render_text(table: Table) -> str:
     with output.capture() as captured:  # printing to stdout itself, Rich would end the process when the reader has left
         output.print(grid)
     lines = [line.rstrip() for line in captured.get().splitlines() if line.strip()]
-    return "\n".join([*lines, *([table.note] if table.note else []), ""])
+    return "\n".join([*lines, *([safe_lines(table.note)] if table.note else []), ""])
 
 
 def console(stream: TextIO) -> Console:
     """A console for text that wraps."""
     width = None if stream.isatty() else _WIDTH
     return Console(file=stream, highlight=False, width=width, color_system=None if "NO_COLOR" in os.environ else "auto")
-
-
-def escape(text: str) -> str:
-    """The text on one line, without a meaning to Markdown or HTML."""
-    return _MARKDOWN_SYNTAX.sub(r"\\\1", " ".join(text.split()))
 
 
 def render_markdown(page: Page) -> str:
@@ -90,7 +86,7 @@ def _render_block(block: Block) -> Iterator[str]:
 
 def _render_item(item: Item) -> str:
     subject = f"**{escape(item.subject)}**: " if item.subject else ""
-    code = f" (`{item.code.replace('`', '')}`)" if item.code else ""
+    code = f" (`{one_line(item.code).replace('`', '')}`)" if item.code else ""
     return f"{subject}{escape(item.text)}{code}"
 
 
@@ -101,7 +97,25 @@ def render_html(page: Page) -> str:
     loader = jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates"))
     environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.globals |= {"kind_of": lambda block: type(block).__name__, "inline_svg": _inline_svg}
-    return environment.get_template("page.html.j2").render(page=page)
+    return environment.get_template("page.html.j2").render(page=_cleaned(page))
+
+
+def _cleaned(part: Any) -> Any:
+    """A page, or a part of one, without foreign control characters and commands; a picture is cleaned where it is drawn."""
+    match part:
+        case str():
+            return safe_lines(part)
+        case tuple():
+            return tuple(map(_cleaned, part))
+        case Column():
+            return dataclasses.replace(part, heading=safe_lines(part.heading))
+        case Table():  # its cells are cleaned when they become text
+            return dataclasses.replace(part, title=safe_lines(part.title), note=safe_lines(part.note), columns=_cleaned(part.columns))
+        case Figure():
+            return dataclasses.replace(part, title=safe_lines(part.title), caption=safe_lines(part.caption), label=safe_lines(part.label))
+        case Page() | Section() | Paragraph() | Item() | Bullets() | Facts() | Code():
+            return dataclasses.replace(part, **{field.name: _cleaned(getattr(part, field.name)) for field in dataclasses.fields(part)})
+    return part
 
 
 def _inline_svg(figure: Figure) -> str:
@@ -116,5 +130,13 @@ def render_csv(table: Table, digits: int) -> str:
     writer = csv.writer(written, lineterminator="\n")
     writer.writerow(column.key for column in table.columns)
     for record in table.records:
-        writer.writerow(f"{value:.{digits}g}" if isinstance(value, float) else value for value in record.values())
+        writer.writerow(_csv_value(column, value, digits) for column, value in zip(table.columns, record.values(), strict=True))
     return written.getvalue()
+
+
+def _csv_value(column: Column, value: Any, digits: int) -> Any:
+    if isinstance(value, float):
+        return f"{value:.{digits}g}"
+    if isinstance(value, str):
+        return one_line(value) if column.kind == "figure" else csv_cell(value)  # perfkit's own figures may begin with a sign
+    return value

@@ -26,6 +26,8 @@ from perfkit.report.table import MISSING
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
 from perfkit.stats.validity import BUSY_CORE_SHARE
+from perfkit.text.foreign import sentence
+from perfkit.text.terminal import write_styled
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _STATUSES = {
@@ -133,22 +135,28 @@ def print_summary(result: Result) -> None:
     """Prints the load points, or the probes of a search and its outcome, on stdout."""
     search = result.search
     if result.summary:
-        sys.stdout.write(f"\n{render_text(terminal_table(result.summary) if search is None else probes_table(result))}\n")
+        write_styled(sys.stdout, f"\n{render_text(terminal_table(result.summary) if search is None else probes_table(result))}\n")
     if search is not None:
-        sys.stdout.write(f"{search.reason}\n")
+        sys.stdout.write(f"{sentence(search.reason)}\n")
 
 
 def print_warnings(result: Result) -> None:
     """Prints the warnings, the SLO's verdicts and the run's status, unless complete, on stderr."""
     output = console(sys.stderr)
+
+    def show(title: str, style: str, text: str) -> None:
+        with output.capture() as captured:
+            output.print(Text.assemble((title, style), sentence(text)))
+        write_styled(sys.stderr, captured.get())
+
     for warning in grouped_warnings(result.summary):
-        output.print(Text.assemble(("warning ", "yellow"), f"({warning.load_points}) {warning.message}"))
+        show("warning ", "yellow", f"({warning.load_points}) {warning.message}")
     for point in result.summary:
         if point.slo is not None:
             style = {"satisfied": "green", "violated": "bold red", "inconclusive": "yellow"}[point.slo.verdict]
-            output.print(Text.assemble((f"SLO {point.slo.verdict} ", style), f"({point.title}) {point.slo.reason}"))
+            show(f"SLO {point.slo.verdict} ", style, f"({point.title}) {point.slo.reason}")
     if result.status != "complete":
-        output.print(Text(f"status: {result.status}{f': {result.status_reason}' if result.status_reason else ''}", style="bold red"))
+        show(f"status: {result.status}", "bold red", f": {result.status_reason}" if result.status_reason else "")
 
 
 def describe_point(point: Point) -> str:

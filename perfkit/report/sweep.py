@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from perfkit.report.table import Cell, Column, Mark, Table, attribute
 from perfkit.result.file import read_result
 from perfkit.result.model import Point, Result
 from perfkit.result.sweep import SweepCase, SweepDocument, read_sweep, shown_value
+from perfkit.text.terminal import write_styled
 
 _NOTE = (
     "One row per load point of each case, repetitions pooled; a search has one row. – marks a percentile with too few samples, or a figure "
@@ -45,7 +47,11 @@ def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
 
     sweep = read_sweep(folder)
     cases = Section("Cases", (sweep_table(folder, sweep),))
-    links = tuple(Item(case.folder, link=f"{case.folder}/report.html") for case in sweep.cases if case.status != "pending")
+    links = tuple(
+        Item(case.folder, link=urllib.parse.quote(f"{case.folder}/report.html", safe="/=,"))
+        for case in sweep.cases
+        if case.status != "pending"
+    )
     done = sum(case.status == "complete" for case in sweep.cases)
     page = Page(
         sweep.name, (cases, Section("Reports of the cases", (Bullets(links),))), f"{done} of {len(sweep.cases)} cases are complete."
@@ -61,7 +67,7 @@ def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
     """Prints the table over all cases on stdout."""
-    sys.stdout.write(f"\n{render_text(sweep_table(folder, sweep))}\n")
+    write_styled(sys.stdout, f"\n{render_text(sweep_table(folder, sweep))}\n")
 
 
 def _read_result(folder: pathlib.Path, case: SweepCase) -> Result | None:

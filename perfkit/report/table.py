@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from perfkit.text.foreign import LONGEST_SENTENCE, one_line, safe_lines
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 MISSING = "–"
@@ -86,11 +87,13 @@ class Column:
         return getattr(item, self.key) if self.value is None else self.value(item)
 
     def cell(self, value: Any) -> Cell:
-        """A value with its text for people; None becomes a dash."""
+        """A value with its text for people, without foreign control characters; None becomes a dash."""
         cell = value if isinstance(value, Cell) else Cell(value)
-        if cell.text is not None:
-            return cell
-        return dataclasses.replace(cell, text=MISSING if cell.value is None else _FORMATS[self.kind](cell.value))
+        text = cell.text
+        if text is None:
+            text = MISSING if cell.value is None else _FORMATS[self.kind](cell.value)
+        text = safe_lines(text[:LONGEST_SENTENCE]) if self.kind == "prose" else one_line(text)
+        return dataclasses.replace(cell, text=text, note=one_line(cell.note))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Table:
     @property
     def headings(self) -> list[str]:
         """The columns' headings."""
-        return [column.heading for column in self.columns]
+        return [one_line(column.heading) for column in self.columns]
 
     @property
     def cells(self) -> list[tuple[Mark, list[Cell]]]:

@@ -6,8 +6,11 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from perfkit.gate.verdict import MAXIMUM_EFFECT, Comparison, Verdict, format_change
-from perfkit.report.render import escape, render_markdown_table, render_text
+from perfkit.report.render import render_markdown_table, render_text
 from perfkit.report.table import MISSING, Cell, Column, Mark, Table
+from perfkit.text.foreign import markdown as escape
+from perfkit.text.foreign import one_line, sentence
+from perfkit.text.terminal import write_styled
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 OUTCOMES = {
@@ -52,15 +55,16 @@ def _effect(key: str, one: Comparison) -> Cell | None:
 
 def print_verdict(verdict: Verdict) -> None:
     """Prints the verdict on stdout: the notes, the metrics, the control, and the reasons."""
-    lines = [f"note: {note}" for note in verdict.notes]
+    lines = [f"note: {sentence(note)}" for note in verdict.notes]
     if verdict.comparisons:
         confidence = f"{verdict.comparisons[0].confidence:.1%} intervals; {_MDE}"
         lines += ["", render_text(metrics_table(verdict.comparisons, f"{describe_sides(verdict)}\n{confidence}"))]
     if verdict.control:
-        caption = f"control: baseline {verdict.baseline} against itself; {verdict.control_pairs} pairs"
+        caption = f"control: baseline {one_line(verdict.baseline)} against itself; {verdict.control_pairs} pairs"
         lines += ["", render_text(metrics_table(verdict.control, caption))]
-    lines += [f"{verdict.kind.upper()}: {verdict.reasons[0] if verdict.reasons else ''}", *verdict.reasons[1:]]
-    sys.stdout.write("\n".join(lines) + "\n")
+    first, *others = [sentence(reason) for reason in verdict.reasons] or [""]
+    lines += [f"{verdict.kind.upper()}: {first}", *others]
+    write_styled(sys.stdout, "\n".join(lines) + "\n")
     sys.stdout.flush()
 
 
@@ -110,10 +114,10 @@ def describe_change(one: Comparison) -> str:
 
 def describe_sides(verdict: Verdict) -> str:
     """Baseline and candidate, and how much was measured of them."""
-    sides = f"baseline {verdict.baseline}, candidate {verdict.candidate}"
+    sides = f"baseline {one_line(verdict.baseline)}, candidate {one_line(verdict.candidate)}"
     if verdict.mode == "stored":
         stored = [verdict.environment.get(name) for name in ("baseline", "candidate")]
-        runs = [str(side.get("runs", "?")) if isinstance(side, dict) else "?" for side in stored]
+        runs = [one_line(str(side.get("runs", "?"))) if isinstance(side, dict) else "?" for side in stored]
         return f"{sides}; stored results, {runs[0]} against {runs[1]} runs"
     repeated = f", {verdict.discarded_pairs} measured again" if verdict.discarded_pairs else ""
     return f"{sides}; {verdict.pairs} pairs{repeated}"
@@ -135,12 +139,13 @@ def _pair_strips(comparisons: Sequence[Comparison]) -> Iterator[str]:
         return
     largest = max(max(abs(value) for value in slowdowns) for _, slowdowns in strips)
     reach = next((step for step in _REACHES if math.log1p(step) >= largest), math.expm1(largest))
-    width = max(len(one.title) for one, _ in strips)
+    titles = [one_line(one.title).replace("`", "'") for one, _ in strips]
+    width = max(map(len, titles))
     yield from ("", "<details><summary>Pairs: candidate against baseline, slower to the right</summary>", "", "```text")
     ends = f"{-100 * (1 - 1 / (1 + reach)):.0f} %", f"{100 * reach:+.0f} %"
     yield " " * (width + 2) + ends[0] + "0".center(_STRIP_WIDTH - len(ends[0]) - len(ends[1])) + ends[1]
-    for one, slowdowns in strips:
-        yield f"{one.title.ljust(width)}  {_strip(slowdowns, math.log1p(reach))}"
+    for title, (_, slowdowns) in zip(titles, strips, strict=True):
+        yield f"{title.ljust(width)}  {_strip(slowdowns, math.log1p(reach))}"
     yield from ("```", "", f"`{_DENSITY[0]}` is one pair, `{_DENSITY[-1]}` {len(_DENSITY)} or more; `|` is no change.", "", "</details>")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.model import Point, Result
 from perfkit.result.sweep import shown_value
+from perfkit.text.foreign import csv_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,5 +74,9 @@ def sweep_frame(cases: Sequence[tuple[Mapping[str, Any], Result | None]]) -> "pd
 
 
 def csv_text(frame: "pd.DataFrame") -> str:
-    """A frame as CSV without its index; missing values are empty."""
-    return frame.to_csv(index=False, lineterminator="\n")
+    """A frame as CSV without its index; missing values are empty, and no text is a formula to a spreadsheet."""
+    import pandas as pd
+
+    rows = [[csv_cell(value) if isinstance(value, str) else value for value in row] for row in frame.itertuples(index=False, name=None)]
+    cleaned = pd.DataFrame(rows, columns=[csv_cell(str(name)) for name in frame.columns], dtype=object)
+    return cleaned.to_csv(index=False, lineterminator="\n")

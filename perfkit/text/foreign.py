@@ -1,0 +1,83 @@
+r"""Foreign text made harmless for each output: terminal, Markdown, XML, CSV and file names.
+
+Answers of servers, metadata, names in scenarios, stored results and file names are written by others. A terminal would execute their
+control characters, a CI system their workflow commands, a browser their tags. Escapes have the form `\u001b`, which JSON reads back
+as the character.
+"""
+
+import re
+
+LONGEST, LONGEST_SENTENCE = 300, 2_000
+"""Characters shown of a name, label or cell, and of a sentence that may contain several of them."""
+
+# C0 and C1 controls except tab and newline; soft hyphen, zero-width and bidirectional controls, line separators, tags, lone surrogates
+_INVISIBLE_RANGES = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e"
+    "\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff"
+)
+_INVISIBLE = re.compile(f"[{_INVISIBLE_RANGES}]")
+_INVISIBLE_UNSTYLED = re.compile(rf"\x1b\[[0-9;]*m|([{_INVISIBLE_RANGES}])")
+# GitHub reads `##[command]` anywhere in a line, Azure `##vso[`, TeamCity `##teamcity[`
+_BRACKET_COMMAND = re.compile(r"##(?=(?:vso|teamcity)?\[)")
+_COLON_COMMAND = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
+_MARKDOWN_SYNTAX = re.compile(r"([\\`*_\[\]<>|&~])")
+_MARKDOWN_BLOCK = re.compile(r"^(?:#{1,6}(?=\s|$)|[-+](?=\s|$)|-{3,}|={1,}|:(?=:))")
+_MARKDOWN_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
+_NUMBER = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?%?")
+_NOT_IN_FILE_NAME = re.compile(r"[^\w.=-]+", re.ASCII)
+
+
+def visible(text: str) -> str:
+    """The text with its invisible characters, except tabs and newlines, as escapes."""
+    return _INVISIBLE.sub(_escape, text)
+
+
+def without_bracket_commands(text: str) -> str:
+    """The text with neither invisible characters nor the commands that CI systems read anywhere in a line."""
+    return _BRACKET_COMMAND.sub(r"#\\u0023", visible(text))
+
+
+def safe_lines(text: str) -> str:
+    """Text of several lines in which no character is invisible and no line is a command to a CI system."""
+    return _COLON_COMMAND.sub(r"\1\\u003a", without_bracket_commands(text))
+
+
+def styled_lines(text: str) -> str:
+    """The same, but colours and other styles (ANSI SGR sequences) stay: for text whose foreign parts are cleaned already."""
+    text = _INVISIBLE_UNSTYLED.sub(lambda match: _escape(match) if match[1] else match[0], text)
+    return _COLON_COMMAND.sub(r"\1\\u003a", _BRACKET_COMMAND.sub(r"#\\u0023", text))
+
+
+def one_line(text: str, longest: int = LONGEST) -> str:
+    """The text on one line of at most `longest` characters, for a name, a label or a cell."""
+    if len(text) > longest:
+        text = text[: longest - 1] + "…"
+    return safe_lines(text.replace("\r\n", "\n").replace("\n", r"\n").replace("\t", " "))
+
+
+def sentence(text: str) -> str:
+    """The text on one line, for a sentence that contains foreign names."""
+    return one_line(text, LONGEST_SENTENCE)
+
+
+def markdown(text: str) -> str:
+    """The text on one line, without a meaning to Markdown or HTML."""
+    line = _MARKDOWN_SYNTAX.sub(r"\\\1", sentence(" ".join(text.split())))
+    line = _MARKDOWN_BLOCK.sub(lambda match: "\\" + match[0], line)
+    return _MARKDOWN_NUMBER.sub(r"\1\\\2", line)
+
+
+def csv_cell(text: str) -> str:
+    """The text as a cell that a spreadsheet does not take for a formula."""
+    line = one_line(text)
+    return f"'{line}" if line[:1] in ("=", "+", "-", "@") and not _NUMBER.fullmatch(line) else line
+
+
+def file_name(text: str) -> str:
+    """A name for a file or folder made from the text, without separators."""
+    return _NOT_IN_FILE_NAME.sub("-", text).strip("-.")[:80] or "unnamed"
+
+
+def _escape(match: "re.Match[str]") -> str:
+    code = ord(match[0])
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
