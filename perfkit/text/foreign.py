@@ -23,7 +23,7 @@ _COLON_COMMAND = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
 _MARKDOWN_SYNTAX = re.compile(r"([\\`*_\[\]<>|&~])")
 _MARKDOWN_BLOCK = re.compile(r"^(?:#{1,6}(?=\s|$)|[-+](?=\s|$)|-{3,}|={1,}|:(?=:))")
 _MARKDOWN_NUMBER = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
-_NUMBER = re.compile(r"[-+]?[\d.,]+(?:[eE][-+]?\d+)?%?")
+_NUMBERS = re.compile(r"(?:[-+\d.,%()\s]|to|e(?=[-+\d]))*")
 _NOT_IN_FILE_NAME = re.compile(r"[^\w.=-]+", re.ASCII)
 
 
@@ -70,7 +70,7 @@ def markdown(text: str) -> str:
 def csv_cell(text: str) -> str:
     """The text as a cell that a spreadsheet does not take for a formula."""
     line = one_line(text)
-    return f"'{line}" if line[:1] in ("=", "+", "-", "@") and not _NUMBER.fullmatch(line) else line
+    return f"'{line}" if line[:1] in ("=", "+", "-", "@") and not _NUMBERS.fullmatch(line) else line
 
 
 def file_name(text: str) -> str:

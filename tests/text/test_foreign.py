@@ -68,7 +68,17 @@ def test_markdown_has_no_meaning(text, written):
 
 @pytest.mark.parametrize(
     ("text", "cell"),
-    [("=1+1", "'=1+1"), ("@x", "'@x"), ("-1.5", "-1.5"), ("+3", "+3"), ("-cmd", "'-cmd"), ("a=b", "a=b"), ("a\nb", r"a\nb")],
+    [
+        ("=1+1", "'=1+1"),
+        ("@x", "'@x"),
+        ("-1.5", "-1.5"),
+        ("+3", "+3"),
+        ("-cmd", "'-cmd"),
+        ("a=b", "a=b"),
+        ("+1.5% (+1% to -2%)", "+1.5% (+1% to -2%)"),
+        ("+1+cmd|x!A0", "'+1+cmd|x!A0"),
+        ("a\nb", r"a\nb"),
+    ],
 )
 def test_a_cell_is_no_formula(text, cell):
     assert csv_cell(text) == cell
