@@ -73,7 +73,7 @@ class FakeGpuEnvironment:
 
     def variables(self, *, has_gpus: bool) -> Mapping[str, str]:
         """The environment variables of a child process."""
-        paths = {"LD_LIBRARY_PATH": str(self._libraries[has_gpus]), "FAKE_NVML_SCRIPT": str(self._script)}
+        paths = {"LD_LIBRARY_PATH": str(self._libraries[has_gpus]), "PERFKIT_FAKE_NVML_SCRIPT": str(self._script)}
         return {**os.environ, **paths}
 
 

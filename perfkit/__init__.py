@@ -4,7 +4,7 @@
 `docs/architecture.md` is the map of the packages.
 """
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as type checkers know it; `python -m perfkit` has the current folder on the path here, and imports nothing
 
 if TYPE_CHECKING:
     from perfkit.api import Result, load_scenario, run

@@ -1,8 +1,12 @@
-"""`python -m server_stub`."""
+"""`python -m server_stub`: no code of the current folder is run."""
+
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # the current folder, before anything is imported: a file there may have the name of a library
 
 import json
 import os
-import sys
 from collections.abc import Sequence
 
 from perfkit.errors import PerfkitError, UsageError

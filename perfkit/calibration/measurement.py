@@ -6,7 +6,6 @@ import json
 import pathlib
 import random
 import statistics
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -23,7 +22,8 @@ from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.load.pacer import make_pacer
 from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.machine.description import describe_host
-from perfkit.process.child import NotReadyError, child_process
+from perfkit.process.child import NotReadyError
+from perfkit.process.start_module import start_module
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.window import Window, cut
@@ -185,8 +185,7 @@ def _place() -> Placement:
 @contextlib.asynccontextmanager
 async def _canned_server(cpus: Sequence[int]) -> AsyncIterator[Mapping[WireProtocol, Address]]:
     """Starts the server on those CPUs, or any; gives its addresses."""
-    command = (sys.executable, "-m", "perfkit.calibration.canned_server", "--cpus", ",".join(map(str, cpus)))
-    async with child_process(command) as server:
+    async with start_module("perfkit.calibration.canned_server", "--cpus", ",".join(map(str, cpus))) as server:
         try:
             ports = json.loads(await server.read_line(_STARTS_WITHIN_S))
         except NotReadyError as error:

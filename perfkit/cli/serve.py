@@ -1,9 +1,10 @@
-"""`perfkit serve`: replaces this process by the bundled server, `python -m server_stub`."""
+"""`perfkit serve`: replaces this process by the bundled server."""
 
 import argparse
 import os
-import sys
 from typing import NoReturn
+
+from perfkit.process.start_module import module_command, module_environment
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,4 +15,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> NoReturn:
-    os.execv(sys.executable, [sys.executable, "-m", "server_stub", *(option for option in options.options if option != "--")])  # noqa: S606 - runs this Python itself, without a shell
+    command = module_command("server_stub", *(option for option in options.options if option != "--"), dies_with_parent=False)
+    os.execve(command[0], command, module_environment(os.environ))  # noqa: S606 - runs this Python itself, without a shell

@@ -10,11 +10,13 @@ import math
 import os
 import signal
 import subprocess
+import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from perfkit.process.messages import message_bytes, read_message
+from perfkit.process.running import kill_group, register, unregister
 
 _READ_AHEAD_BYTES = 2**20
 _LONGEST_LINE_BYTES = 2**16
@@ -37,11 +39,17 @@ class NotReadyError(Exception):
 class Child:
     """A running child process, as `child_process` gives it."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", stdin: asyncio.WriteTransport, ended: "asyncio.Future[int]") -> None:
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        stdin: asyncio.WriteTransport,
+        ended: "asyncio.Future[int]",
+        output: BinaryIO | None,
+    ) -> None:
         self.pid = process.pid
         self.ended = ended
         """The exit status, negative for a signal, once it has ended."""
-        self._process, self._stdin = process, stdin
+        self._process, self._stdin, self._output = process, stdin, output
         self._stdout = asyncio.StreamReader(limit=_READ_AHEAD_BYTES)
         self._stderr = _LineReader()
         self._pipes: list[asyncio.ReadTransport] = []
@@ -82,8 +90,8 @@ class Child:
             self._stdin.abort()
 
     def kill(self) -> None:
-        """Ends it at once, with everything that it started in its session."""
-        self._signal(signal.SIGKILL)
+        """Ends it at once, with everything that it started in its session, also while it is stopped."""
+        kill_group(self._process)
 
     async def _connect(self, on_line: Callable[[str], None] | None) -> None:
         """Has the event loop read its pipes."""
@@ -105,26 +113,43 @@ class Child:
         self.close_stdin()
         discarding = asyncio.ensure_future(self._discard_output())  # a child that blocks on a full pipe could not end
         try:
-            for wait_s, number in zip(waits_s, (signal.SIGTERM, signal.SIGKILL), strict=True):
-                await asyncio.wait([self.ended], timeout=wait_s)
-                self._signal(number)
+            await asyncio.wait([self.ended], timeout=waits_s[0])
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)  # a stopped process takes SIGTERM only when it goes on
+            await asyncio.wait([self.ended], timeout=waits_s[1])
+            if not self.ended.done():
+                self._note(f"process {self.pid} did not end within {sum(waits_s):g} s and was killed")
+                self.kill()
             await asyncio.wait([self.ended], timeout=_KILLED_WITHIN_S)
+            if not self.ended.done():
+                self._note(f"process {self.pid} is still there {_KILLED_WITHIN_S} s after it was killed: the system does not end it")
         finally:
             self.kill()  # if waiting was interrupted
             if self._guard is not None:
                 self._guard.kill()
-                self._guard.communicate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._guard.communicate(timeout=_KILLED_WITHIN_S)
             discarding.cancel()
             for pipe in self._pipes:
                 pipe.close()
             await asyncio.sleep(0)  # the event loop closes the files in its next turn
+
+    def _note(self, text: str) -> None:
+        """A line about this child, where its own lines go."""
+        if self._stderr.on_line is not None:
+            self._stderr.on_line(text)
+        else:
+            stream = self._output or sys.stderr.buffer
+            with contextlib.suppress(OSError, ValueError):  # a full disk, or a terminal that is gone
+                stream.write(f"perfkit: {text}\n".encode())
+                stream.flush()
 
     async def _discard_output(self) -> None:
         while await self._stdout.read(_READ_AHEAD_BYTES):
             pass
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process.poll() is None:
+        if not self.ended.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
@@ -163,6 +188,7 @@ class _LineReader(asyncio.Protocol):
 async def child_process(
     command: Sequence[str],
     *,
+    environment: Mapping[str, str] | None = None,
     output: BinaryIO | None = None,
     on_line: Callable[[str], None] | None = None,
     ends_with_stdin: bool = True,
@@ -170,14 +196,14 @@ async def child_process(
 ) -> AsyncIterator[Child]:
     """Runs a command for the length of the block.
 
-    Its stdout is a pipe; its stderr is perfkit's own, or given to `on_line` line by line; both go to `output` where that is
+    It gets this process's environment, or the one given. Its stdout is a pipe; its stderr is perfkit's own, or given to `on_line` line by line; both go to `output` where that is
     set. At the end its stdin is closed; it gets SIGTERM after `stop_within_s`, and SIGKILL a second later.
 
     With `ends_with_stdin=False`, for programs that do not watch their stdin, it gets SIGTERM at once and SIGKILL after
     `stop_within_s`; a guard process does the same if perfkit is killed. Raises OSError if the command cannot be run.
     """
     waits_s = (stop_within_s, 1.0) if ends_with_stdin else (0.0, stop_within_s)
-    starting = asyncio.ensure_future(_start(command, output, on_line, None if ends_with_stdin else stop_within_s))
+    starting = asyncio.ensure_future(_start(command, environment, output, on_line, None if ends_with_stdin else stop_within_s))
     try:
         await asyncio.wait([starting])  # not cancelled with this coroutine: a half-started process would never be ended
         yield starting.result()
@@ -188,21 +214,29 @@ async def child_process(
             await starting.result()._stop(waits_s)  # noqa: SLF001 - of this module
 
 
-async def _start(command: Sequence[str], output: BinaryIO | None, on_line: Callable[[str], None] | None, guard_s: float | None) -> Child:
+async def _start(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None,
+    output: BinaryIO | None,
+    on_line: Callable[[str], None] | None,
+    guard_s: float | None,
+) -> Child:
     loop = asyncio.get_running_loop()
     # not asyncio's subprocesses: uvloop forks, which hangs if gRPC's threads run
     process = subprocess.Popen(  # noqa: ASYNC220 - it blocks no longer than a fork
         command,
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=output or subprocess.PIPE,
         stderr=output or (None if on_line is None else subprocess.PIPE),
         start_new_session=True,
     )
+    register(process)
     ended: asyncio.Future[int] = loop.create_future()
     threading.Thread(target=_wait, args=(process, loop, ended), name=f"child {process.pid}", daemon=True).start()
     try:
         stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-        child = Child(process, stdin, ended)
+        child = Child(process, stdin, ended, output)
         await child._connect(on_line)  # noqa: SLF001 - of this module
         if guard_s is not None:
             words = ["sh", "-c", _GUARD, "perfkit-guard", str(process.pid), str(math.ceil(guard_s))]
@@ -217,6 +251,7 @@ async def _start(command: Sequence[str], output: BinaryIO | None, on_line: Calla
 def _wait(process: "subprocess.Popen[bytes]", loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[int]") -> None:
     """Waits for the end in a thread, since event loops and systems differ in how they can wait for it."""
     status = process.wait()
+    unregister(process)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)  # what it started and left running
     with contextlib.suppress(RuntimeError):  # the loop may be closed by then

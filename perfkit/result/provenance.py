@@ -30,7 +30,8 @@ def _git(folder: pathlib.Path, *arguments: str) -> str:
     """The output of git; empty without git, and outside a repository."""
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],  # noqa: S607 - the user's own git
+            # a repository's own configuration may name programs to run
+            ["git", "-C", str(folder), "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *arguments],  # noqa: S607 - the user's own git
             check=True,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -4,11 +4,11 @@ import csv
 import importlib.util
 import json
 import pathlib
-import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from perfkit.errors import ResultError
+from perfkit.process.start_module import run_module
 from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CSV_FILE, PARQUET_FILE = "telemetry.csv", "telemetry.parquet"
+_CONVERTED_WITHIN_S = 120
 _TYPES = {"point": "int32", "repetition": "int32", "time_s": "float64", "window_s": "float64", "value": "float64"}
 COLUMNS = ("point", "repetition", "protocol", "load", "name", "labels", "unit", "time_s", "window_s", "value")
 
@@ -57,13 +58,12 @@ class TelemetryLog:
                     rows.writerow((*named, f"{log_s:.6f}", f"{window_s:.6f}", repr(float(value))))
 
     def finish(self) -> None:
-        """Converts the file to Parquet if pyarrow is installed; if that fails, the CSV file stays.
+        """Converts the file to Parquet if pyarrow is installed; if that fails, or takes more than two minutes, the CSV file stays.
 
         A child process does it, since pyarrow takes more memory than the rest of a run.
         """
         if self._has_rows and importlib.util.find_spec("pyarrow"):
-            command = [sys.executable, "-m", __name__, str(self._folder)]
-            subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            run_module(__name__, str(self._folder.absolute()), within_s=_CONVERTED_WITHIN_S)
 
 
 def telemetry_file(folder: pathlib.Path) -> pathlib.Path | None:

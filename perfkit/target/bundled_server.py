@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from perfkit.errors import TargetError
-from perfkit.process.child import NotReadyError, child_process
+from perfkit.process.child import NotReadyError
+from perfkit.process.start_module import start_module
 from perfkit.target.address import WireProtocol
 
 _STARTS_WITHIN_S, _STOPS_WITHIN_S = 300, 10
@@ -28,17 +28,17 @@ class BundledServer:
 async def bundled_server(
     model: str, *, device: str, threads: int, cpus: tuple[int, ...], synthetic: str | None = None, on_line: Callable[[str], None]
 ) -> AsyncIterator[BundledServer]:
-    """Runs `python -m server_stub` on free ports of the loopback for the length of the block.
+    """Runs the module `server_stub` on free ports of the loopback for the length of the block.
 
     `on_line` gets the lines that the server writes to stderr. Raises TargetError if it does not start.
     """
-    command = [sys.executable, "-m", "server_stub", "--http-port", "0", "--grpc-port", "0", "--exit-with-stdin"]
-    command += ["--model", model, "--device", device, "--threads", str(threads)]
+    options = ["--http-port", "0", "--grpc-port", "0", "--exit-with-stdin"]
+    options += ["--model", model, "--device", device, "--threads", str(threads)]
     if synthetic is not None:
-        command += ["--synthetic", synthetic]
+        options += ["--synthetic", synthetic]
     if cpus:
-        command += ["--cpus", ",".join(map(str, cpus))]
-    async with child_process(command, on_line=on_line, stop_within_s=_STOPS_WITHIN_S) as child:
+        options += ["--cpus", ",".join(map(str, cpus))]
+    async with start_module("server_stub", *options, on_line=on_line, stop_within_s=_STOPS_WITHIN_S) as child:
         try:
             description = json.loads(await child.read_line(_STARTS_WITHIN_S))
         except NotReadyError as error:

@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from perfkit.errors import UsageError
-from perfkit.process.child import Child, child_process
+from perfkit.process.child import Child
+from perfkit.process.start_module import start_module
 from perfkit.telemetry.messages import FollowWorkers, IntervalTimes, PublishMetrics, Started, TelemetryConfig, WindowReport, WindowRequest
 
 # the sampler process starts within 40 s, and answers within two times 20 s
@@ -82,7 +82,7 @@ async def open_telemetry(config: TelemetryConfig | None) -> AsyncIterator[Teleme
     if config is None:
         yield TelemetryClient()
         return
-    async with child_process((sys.executable, "-m", "perfkit.telemetry.sampler_process"), stop_within_s=_CLOSE_TIMEOUT_S) as child:
+    async with start_module("perfkit.telemetry.sampler_process", stop_within_s=_CLOSE_TIMEOUT_S) as child:
         client = TelemetryClient(child)
         await client.configure(config)
         yield client

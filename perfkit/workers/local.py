@@ -3,21 +3,21 @@
 import asyncio
 import contextlib
 import dataclasses
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementError, PerfkitError, TargetError
 from perfkit.load.loop import StopCause
 from perfkit.load.tasks import run_with_side_tasks
-from perfkit.process.child import Child, child_process
+from perfkit.process.child import Child
+from perfkit.process.start_module import start_module
 from perfkit.recorder.recording import Interval
 from perfkit.units import NS_PER_S
 from perfkit.workers.messages import Begin, Crashed, Logged, Ready, Stop
 from perfkit.workers.point_recording import PointRecording, merge_points
 from perfkit.workers.worker_spec import WorkerSpec
 
-_COMMAND = (sys.executable, "-m", "perfkit.workers.worker_process")
+_MODULE = "perfkit.workers.worker_process"
 # how far ahead the common start lies: time for every process to receive it
 _LEAD_NS = NS_PER_S // 5
 _MAX_SILENCE_NS, _STARTS_WITHIN_NS = 10 * NS_PER_S, 120 * NS_PER_S
@@ -169,7 +169,7 @@ async def local_workers(
     async with contextlib.AsyncExitStack() as children:
         try:
             for number, spec in enumerate(specs):
-                child = await children.enter_async_context(child_process(_COMMAND, stop_within_s=_ENDS_WITHIN_S))
+                child = await children.enter_async_context(start_module(_MODULE, stop_within_s=_ENDS_WITHIN_S))
                 workers.append(_Worker(number, child, clock.now_ns()))
                 child.send(spec)
             yield LocalWorkers(workers, clock, on_interval, on_lost_interval, on_received)

@@ -104,7 +104,7 @@ def test_M1_GPU_metrics_have_the_format_that_perf_analyzer_reads(start_server, c
     script = tmp_path / "gpus.txt"
     script.write_text(GPUS)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(compiled_nvml.parent))
-    monkeypatch.setenv("FAKE_NVML_SCRIPT", str(script))
+    monkeypatch.setenv("PERFKIT_FAKE_NVML_SCRIPT", str(script))
     started = start_server("--model", "simple", "--device", "cpu")
     connection = http.client.HTTPConnection("127.0.0.1", started.metrics_port, timeout=30)
     connection.request("GET", "/metrics")

@@ -1,7 +1,7 @@
 /* A libnvidia-ml.so.1 without a GPU: NVML's binary interface, played from a script.
  *
  *   cc -shared -fPIC -O2 -Wl,-soname,libnvidia-ml.so.1 -o DIR/libnvidia-ml.so.1 fake_nvml.c -lm
- *   LD_LIBRARY_PATH=DIR FAKE_NVML_SCRIPT=FILE program
+ *   LD_LIBRARY_PATH=DIR PERFKIT_FAKE_NVML_SCRIPT=FILE program
  *
  * README.md beside this file describes the script. Power and utilisation are curves over time whose integrals are known
  * in closed form, so the energy counter is exact; readings are refreshed in periods, as a driver's are.
@@ -258,7 +258,7 @@ static unsigned int refusal(const Device *device, const char *call, int number) 
 SHOWN unsigned int nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
     if (is_initialized++) return SUCCESS;
-    unsigned int result = read_script(getenv("FAKE_NVML_SCRIPT"));
+    unsigned int result = read_script(getenv("PERFKIT_FAKE_NVML_SCRIPT"));
     if (!result) result = failure_of(&nobody, "nvmlInitWithFlags", 0);
     if (result) is_initialized = 0;
     return result;

@@ -42,7 +42,7 @@ class FakeNvml:
     folder: pathlib.Path
 
     def environment(self, script: pathlib.Path) -> dict[str, str]:
-        return {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "FAKE_NVML_SCRIPT": str(script), "PYTHONPATH": str(ROOT)}
+        return {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "PERFKIT_FAKE_NVML_SCRIPT": str(script), "PYTHONPATH": str(ROOT)}
 
     def play(
         self,

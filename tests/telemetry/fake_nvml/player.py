@@ -19,7 +19,7 @@ class ScriptClock:
 
     def __init__(self):
         self.t_ns = 0
-        self.library = ctypes.CDLL("libnvidia-ml.so.1") if "FAKE_NVML_SCRIPT" in os.environ else None
+        self.library = ctypes.CDLL("libnvidia-ml.so.1") if "PERFKIT_FAKE_NVML_SCRIPT" in os.environ else None
         self.move_to(0)
 
     def move_to(self, seconds):

@@ -1,0 +1,34 @@
+"""The first thing that a child started by `start_module` runs; it imports little, since some modules must be imported late."""
+
+import contextlib
+import ctypes
+import importlib
+import runpy
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def become_module(*, dies_with_parent: bool) -> None:
+    """Turns this process, whose arguments are a folder, a module and the module's arguments, into `python -m module`.
+
+    The folder has been put first on the path, to import this perfkit; it is taken off again, since it may be a source folder whose
+    other files are not meant to be imported.
+    """
+    folder, module = sys.argv[1:3]
+    del sys.argv[1:3]
+    if dies_with_parent:
+        die_with_parent()
+    importlib.import_module(module.partition(".")[0])  # perfkit, or the bundled server of the same version
+    sys.path.remove(folder)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def die_with_parent() -> None:
+    """Has the kernel kill this process when the thread that started it ends, also while this process is stopped.
+
+    Only Linux can do it; elsewhere a child ends when its stdin does, unless it is stopped.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))

@@ -1,0 +1,90 @@
+"""Starts perfkit's own Python modules as child processes; nothing else in perfkit starts Python.
+
+A child runs the code of this perfkit, wherever it was imported from, and nothing from the current folder: Python is started with
+`-P`, and the folder that holds the package is on the path only while the package itself is imported. It gets the part of the
+environment that it needs, and the kernel kills it when the process that started it ends, also while it is stopped (`entry`).
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+import perfkit
+from perfkit.process.child import Child, child_process
+from perfkit.process.running import kill_group, register, unregister
+
+_ROOT = str(pathlib.Path(perfkit.__file__).absolute().parents[1])
+_START = "import sys; sys.path.insert(0, sys.argv[1]); from perfkit.process.entry import become_module; become_module(dies_with_parent={})"
+# No proxies: perfkit and its samplers speak to the target directly, and a proxy's URL often holds a password.
+_ALLOWED = {
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "TEMP", "TMP", "NO_COLOR", "SOURCE_DATE_EPOCH"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "MPLCONFIGDIR", "GLIBC_TUNABLES"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONNOUSERSITE", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONHASHSEED", "PYTHONUNBUFFERED"),
+    *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONFAULTHANDLER", "PYTHONMALLOC", "PYTHONWARNINGS"),
+}
+_ALLOWED_BEGINNINGS = (
+    *("LC_", "XDG_", "SSL_", "GRPC_", "PERFKIT_"),
+    *("CUDA_", "CUPY_", "NVIDIA_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "ORT_", "MALLOC_"),
+)
+# overrides of scenario keys, which may be header values, are read by the process that reads the scenario
+_REFUSED_BEGINNINGS = ("PERFKIT_SET_",)
+_SECRET_ENDINGS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS", "_KEY")
+
+
+def start_module(
+    module: str,
+    *arguments: str,
+    on_line: Callable[[str], None] | None = None,
+    stop_within_s: float = 5,
+) -> AbstractAsyncContextManager[Child]:
+    """Runs `python -m module` for the length of the block; see `child_process`."""
+    return child_process(
+        module_command(module, *arguments), environment=module_environment(os.environ), on_line=on_line, stop_within_s=stop_within_s
+    )
+
+
+def run_module(module: str, *arguments: str, within_s: float) -> bool:
+    """Runs `python -m module` to its end, without input and output; False if it fails, or is killed after `within_s`.
+
+    It blocks the calling thread; `start_module` is for event loops.
+    """
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(
+        module_command(module, *arguments),
+        env=module_environment(os.environ),
+        stdin=quiet,
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
+    )
+    register(process)
+    try:
+        return process.wait(within_s) == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        kill_group(process)
+        process.wait()
+        unregister(process)
+
+
+def module_command(module: str, *arguments: str, dies_with_parent: bool = True) -> list[str]:
+    """The command that runs a module of this perfkit, or of its bundled server, with some arguments."""
+    return [sys.executable, "-P", "-c", _START.format(dies_with_parent), _ROOT, module, *arguments]
+
+
+def module_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that perfkit's own processes need: nothing that names a secret, and no proxies."""
+    kept = {name: value for name, value in environ.items() if _is_allowed(name)}
+    if "PYTHONPATH" in kept:  # an empty entry stands for the current folder
+        kept["PYTHONPATH"] = os.pathsep.join(entry for entry in kept["PYTHONPATH"].split(os.pathsep) if entry)
+    return kept
+
+
+def _is_allowed(name: str) -> bool:
+    if name.startswith(_REFUSED_BEGINNINGS) or name.upper().endswith(_SECRET_ENDINGS):
+        return False
+    return name in _ALLOWED or name.startswith(_ALLOWED_BEGINNINGS)
