@@ -169,7 +169,7 @@ async def _send(file: pathlib.Path, settings: Sequence[str]) -> tuple[tuple[Infe
         (address,) = opened.addresses.values()
         transport = make_transport(address, TransportOptions(engine=target.engine, timeout_ns=target.timeout_ns), MonotonicClock())
         stack.push_async_callback(transport.aclose)
-        requests = (await probe(transport, address, loaded)).requests
+        requests = (await probe(transport, address, loaded, MonotonicClock())).requests
         responses = []
         for request in requests:
             reply = await transport.send(transport.prepare(request))

@@ -29,7 +29,14 @@ class ResultError(UsageError):
 
 
 class TargetError(PerfkitError):
-    """The target cannot be reached, is not ready, or does not know the model."""
+    """The target cannot be reached, is not ready, or does not know the model.
+
+    `may_pass` says that the same call may succeed a moment later: a connection that failed, or a server that is not available.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class InconclusiveError(PerfkitError):

@@ -141,10 +141,9 @@ class _Run:
     async def _probe_target(self, target: Target, observation: Observation) -> None:
         for protocol, address in target.addresses.items():
             async with self._connect(address) as transport:
-                probed = await probe(transport, address, self._loaded)
+                probed = await probe(transport, address, self._loaded, self._clock)
             self._probes[protocol] = probed
-            if probed.note:
-                self._warnings.append(MeasurementWarning(code="json_tensors", message=probed.note))
+            self._warnings += probed.warnings
             engine = self._scenario.target.engine
             description = self._environment.setdefault("target", describe_target(probed, address, engine, target.server))
             description["protocols"][protocol] = describe_protocol(probed, address)

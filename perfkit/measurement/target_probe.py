@@ -6,15 +6,24 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
-from perfkit.errors import ErrorKind, ModelMismatchError, PerfkitError, ProtocolError, TargetError
-from perfkit.protocol.message import InferRequest
+from perfkit.clock import Clock
+from perfkit.errors import ErrorKind, MeasurementWarning, ModelMismatchError, PerfkitError, ProtocolError, TargetError
+from perfkit.measurement.trial_requests import TrialRequests
+from perfkit.protocol.message import InferRequest, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.target.address import Address, WireProtocol
 from perfkit.target.bundled_server import BundledServer, bundled_server
-from perfkit.transport.base import Outcome, Transport
+from perfkit.transport.base import Outcome, Transport, may_pass
 from perfkit.workload.expectation import Expectation
-from perfkit.workload.requests import as_plain, make_requests, payload_sha256, resolve_batch_size
+from perfkit.workload.requests import (
+    are_inputs_declared,
+    as_plain,
+    check_omitted,
+    make_requests,
+    payload_sha256,
+    resolve_batch_size,
+)
 
 _LONGEST_ERROR = 1000
 _BINARY_EXTENSION = "binary_tensor_data"
@@ -40,8 +49,8 @@ class ProbeResult:
     """The service time of the first request, which was alone."""
     config_sha256: str
     """Digest of the model's configuration; empty if the server does not report it."""
-    note: str = ""
-    """A sentence for the result's warnings."""
+    warnings: tuple[MeasurementWarning, ...] = ()
+    """What the result's warnings say of the probe."""
 
 
 @contextlib.asynccontextmanager
@@ -63,53 +72,99 @@ async def open_target(loaded: LoadedScenario, server_cpus: tuple[int, ...], on_l
         yield Target({protocol: resolve_address(target, server.urls[protocol], loaded.folder) for protocol in protocols}, server)
 
 
-async def probe(transport: Transport, address: Address, loaded: LoadedScenario) -> ProbeResult:
+async def probe(transport: Transport, address: Address, loaded: LoadedScenario, clock: Clock) -> ProbeResult:
     """Reads the model's metadata, makes the requests, and sends the first one.
 
-    If the server refuses it with binary tensors, does not list their extension, and the scenario leaves the encoding open, the
-    requests carry JSON instead. Raises TargetError if the target is not ready or its answer is not v2, ModelMismatchError if it
-    refuses the request; neither message shows the target's secrets.
+    What failed for a reason that may pass is sent again; see `TrialRequests`. If the server refuses the request with binary
+    tensors, does not list their extension, and the scenario leaves the encoding open, the requests carry JSON instead. Raises
+    TargetError if the target is not ready or its answer is not v2, ModelMismatchError if it refuses the request; neither message
+    shows the target's secrets.
     """
+    trials, scenario = TrialRequests(clock), loaded.scenario
+    workload, target = scenario.workload, scenario.target
     with _redacted(address):
-        scenario = loaded.scenario
-        model, version = scenario.target.model, scenario.target.version
-        server = await transport.server_metadata()
-        # requests name the model as the scenario does, whatever name the metadata has
-        metadata = dataclasses.replace(await transport.model_metadata(model, version), name=model)
-        config = await transport.model_config(model, version)
-        if not await transport.is_ready(model, version):
-            raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
-        requests = make_requests(scenario.workload, metadata, config.max_batch_size, version, loaded.folder)
-        batch_size = resolve_batch_size(scenario.workload.batch_size, model, config.max_batch_size)
+        described = await _describe(transport, address, loaded, trials)
+        metadata, config = described.metadata, described.config
+        check_omitted(workload, target.model, config.required_inputs)
+        requests = make_requests(workload, metadata, config.max_batch_size, target.version, loaded.folder)
+        batch_size = resolve_batch_size(workload.batch_size, target.model, config.max_batch_size)
         expectation = Expectation(requests, metadata, scenario.check, batch_size, loaded.folder)
-        server_name, server_version = address.sanitize(server.name), address.sanitize(server.version)
-        may_fall_back = address.protocol == "http" and scenario.workload.encoding == "auto" and _BINARY_EXTENSION not in server.extensions
-        note = ""
+        is_binary_announced = _BINARY_EXTENSION in described.server.extensions
+        may_fall_back = address.protocol == "http" and workload.encoding == "auto" and not is_binary_announced
+        notes = [] if described.gap is None else [described.gap]
         try:
-            probe_time_ns = await _probe_once(transport, address, requests[0], expectation)
+            probe_time_ns = await trials.run(lambda: _probe_once(transport, address, requests[0], expectation))
         except (ModelMismatchError, TargetError) as refusal:
             if not may_fall_back:
                 raise
             requests = tuple(as_plain(request) for request in requests)
             try:
-                probe_time_ns = await _probe_once(transport, address, requests[0], expectation)
+                probe_time_ns = await trials.run(lambda: _probe_once(transport, address, requests[0], expectation))
             except PerfkitError:
                 raise refusal from None
-            note = "The server refuses binary tensors: requests and responses carry JSON tensors, which cost both sides more CPU time."
-        return ProbeResult(server_name, server_version, requests, expectation, probe_time_ns, config.sha256, note)
+            message = "The server refuses binary tensors: requests and responses carry JSON tensors, which cost both sides more CPU time."
+            notes.append(MeasurementWarning("json_tensors", message))
+        notes += trials.warnings()
+        return ProbeResult(
+            name=address.sanitize(described.server.name),
+            version=address.sanitize(described.server.version),
+            requests=requests,
+            expectation=expectation,
+            probe_time_ns=probe_time_ns,
+            config_sha256=config.sha256,
+            warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Description:
+    """What the server says about itself and the model; empty where it says nothing."""
+
+    server: ServerMetadata
+    metadata: ModelMetadata
+    config: ModelConfig
+    gap: MeasurementWarning | None
+    """Why the requests are made from the scenario alone; None if the server describes the model."""
+
+
+async def _describe(transport: Transport, address: Address, loaded: LoadedScenario, trials: TrialRequests) -> _Description:
+    """Reads the metadata, which may be missing if the scenario declares every input, and checks that the model is ready."""
+    target = loaded.scenario.target
+    model, version = target.model, target.version
+    server, metadata, reason = ServerMetadata("", ""), ModelMetadata(model, (), "", (), ()), ""
+    try:
+        server = await trials.run(transport.server_metadata)
+        # requests name the model as the scenario does, whatever name the metadata has
+        metadata = dataclasses.replace(await trials.run(lambda: transport.model_metadata(model, version)), name=model)
+    except TargetError as error:
+        if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
+            raise
+        reason = f" ({error})"
+    config = await trials.run(lambda: transport.model_config(model, version))
+    if not reason and not await trials.run(lambda: transport.is_ready(model, version)):
+        raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
+    gap = None
+    if not metadata.inputs:
+        message = f"The server does not describe the inputs of model '{model}'{reason}: the requests are made from the scenario alone."
+        gap = MeasurementWarning("no_metadata", message)
+    return _Description(server, metadata, config, gap)
 
 
 async def _probe_once(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int:
     """Sends one request and returns its service time, so that a refusal is reported before any load is sent."""
-    outcome = Outcome.REJECTED
+    reply = None
     try:
         prepared = transport.prepare(request)
         reply = await transport.send(prepared)
-        outcome = reply.outcome
         response = transport.decode(reply)
     except ProtocolError as error:
-        kind = ModelMismatchError if outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT else TargetError
-        raise kind(f"{address}: the probe request failed: {address.sanitize(str(error))}") from None
+        message = f"{address}: the probe request failed: {address.sanitize(str(error))}"
+        if reply is None:
+            raise TargetError(message) from None
+        if reply.outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT:
+            raise ModelMismatchError(message) from None
+        is_lost = reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN)
+        raise TargetError(message, may_pass=is_lost or (reply.outcome is Outcome.REJECTED and may_pass(reply.status))) from None
     if fault := expectation.fault(response):
         raise TargetError(f"{address}: the response to the probe request {fault}")
     return reply.finished_ns - reply.started_ns
@@ -121,7 +176,8 @@ def _redacted(address: Address) -> Iterator[None]:
     try:
         yield
     except PerfkitError as error:
-        raise type(error)(address.sanitize(str(error), _LONGEST_ERROR)) from None
+        message = address.sanitize(str(error), _LONGEST_ERROR)
+        raise (TargetError if isinstance(error, TargetError) else type(error))(message) from None
 
 
 def describe_target(probed: ProbeResult, address: Address, engine: str, server: BundledServer | None) -> dict[str, Any]:

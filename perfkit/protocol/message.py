@@ -68,6 +68,19 @@ class ModelMetadata:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ComposingModel:
+    """A model that an ensemble runs as a step; an empty version means the server's choice."""
+
+    name: str
+    version: str = ""
+
+
+def composing_model(name: str, version: int) -> ComposingModel:
+    """The model of an ensemble's step; the configuration has -1 for the server's choice of its version."""
+    return ComposingModel(name, str(version) if version > 0 else "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The part of a model's configuration that perfkit uses; empty if the server does not offer it."""
 
@@ -75,6 +88,10 @@ class ModelConfig:
     """0 if the model does not support batches."""
     sha256: str = ""
     """A digest of the whole configuration, independent of the order of keys; it differs between HTTP and gRPC."""
+    required_inputs: frozenset[str] = frozenset()
+    """The inputs that it lists and does not call optional."""
+    composing_models: tuple[ComposingModel, ...] = ()
+    """The models of an ensemble's steps, each once."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from perfkit.protocol.message import (
     Parameters,
     RequestedOutput,
     TensorMetadata,
+    composing_model,
 )
 from perfkit.protocol.statistics import DURATIONS, ModelStatistics, TotalTime
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array
@@ -153,7 +154,9 @@ def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
     config = message.config
     # the order of a map's entries differs after each start of a server
     fields = sorted(_fields(config.SerializeToString(deterministic=True)))
-    return ModelConfig(config.max_batch_size, hashlib.sha256(b"".join(fields)).hexdigest())
+    required = frozenset(one.name for one in config.input if not one.optional)
+    models = dict.fromkeys(composing_model(step.model_name, step.model_version) for step in config.ensemble_scheduling.step)
+    return ModelConfig(config.max_batch_size, hashlib.sha256(b"".join(fields)).hexdigest(), required, tuple(models))
 
 
 def model_metadata_message(metadata: ModelMetadata) -> v2_pb2.ModelMetadataResponse:

@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError
-from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
+from perfkit.protocol.message import (
+    InferRequest,
+    InferResponse,
+    ModelConfig,
+    ModelMetadata,
+    Parameter,
+    RequestedOutput,
+    TensorMetadata,
+    composing_model,
+)
 from perfkit.protocol.rest_json import check_parameters, load_document, read_list, read_list_or_none, read_parameters, read_text, unparsed
 from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, tensor_to_json
 
@@ -167,11 +176,20 @@ def decode_model_config(body: Buffer) -> ModelConfig:
     try:
         document = json.loads(bytes(body))
         size = int(document.get("max_batch_size", 0))
+        required = frozenset(str(one.get("name")) for one in _objects(document.get("input")) if not one.get("optional"))
+        ensemble = document.get("ensemble_scheduling")
+        steps = _objects(ensemble.get("step") if isinstance(ensemble, dict) else None)
+        models = dict.fromkeys(composing_model(str(step.get("model_name")), int(step.get("model_version", -1))) for step in steps)
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         size = -1
     if size < 0:
         raise ProtocolError("the server's model configuration is not v2")
-    return ModelConfig(size, hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest())
+    return ModelConfig(size, hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest(), required, tuple(models))
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    """The objects of a list; empty for anything else."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _read_metadata(entry: object) -> TensorMetadata:

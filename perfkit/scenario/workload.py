@@ -27,9 +27,9 @@ class InputSection(Section):
 
 
 class GeneratedInput(InputSection):
-    """Values generated from the workload's seed."""
+    """Values generated from the workload's seed; `omit` leaves an optional input out of the requests, and so does `NAME: omit`."""
 
-    generate: Literal["random", "zeros", "ones", "arange"]
+    generate: Literal["random", "zeros", "ones", "arange", "omit"]
 
 
 class FileInput(InputSection):
@@ -76,6 +76,8 @@ _VARIANTS = ("generate", "file", "value", "strings", "image")
 
 
 def _exactly_one_variant(data: object) -> object:
+    if data == "omit":
+        return {"generate": "omit"}
     keys = [str(key) for key in data] if isinstance(data, Mapping) else []
     found = [key for key in _VARIANTS if key in keys]
     if len(found) != 1:
@@ -89,15 +91,15 @@ def _variant(data: object) -> str | None:
     return next((key for key in _VARIANTS if key in keys), None)
 
 
-Input: TypeAlias = Annotated[
+_Section: TypeAlias = Annotated[
     Annotated[GeneratedInput, Tag("generate")]
     | Annotated[FileInput, Tag("file")]
     | Annotated[LiteralInput, Tag("value")]
     | Annotated[StringsInput, Tag("strings")]
     | Annotated[ImageInput, Tag("image")],
     Discriminator(_variant),
-    BeforeValidator(_exactly_one_variant),
 ]
+Input: TypeAlias = Annotated[_Section, BeforeValidator(_exactly_one_variant, json_schema_input_type=_Section | Literal["omit"])]
 
 
 class Output(Section):

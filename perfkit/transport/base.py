@@ -8,6 +8,17 @@ from typing import Any, Protocol
 from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 
+# statuses of an error that the same request may not meet again: of the server or of a proxy, not of the request
+_PASSING_HTTP = frozenset((408, 425, 429, 500, 502, 503, 504))
+_PASSING_GRPC = frozenset(
+    ("CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
+)
+
+
+def may_pass(status: str | int) -> bool:
+    """Whether a request that was refused with this HTTP status, or gRPC status name, may succeed when it is sent again."""
+    return status in _PASSING_HTTP or status in _PASSING_GRPC
+
 
 class Outcome(enum.Enum):
     """The result of a request that was sent; each has exactly one. The value is its key in a result file."""

@@ -32,7 +32,10 @@ def unreachable(address: Address, error: OSError) -> TargetError:
     if isinstance(error, ssl.SSLError):
         return TargetError(f"{address} cannot be reached: {describe_tls_error(error)}.")
     reason = "no answer within the time-out" if isinstance(error, TimeoutError) else (error.strerror or str(error))
-    return TargetError(f"{address} cannot be reached: {reason}. Is the server running, and is this its address?")
+    return TargetError(
+        f"{address} cannot be reached: {reason}. Is the server running, and is this its address?",
+        may_pass=not isinstance(error, TimeoutError),
+    )
 
 
 def describe_tls_error(error: ssl.SSLError) -> str:

@@ -1,13 +1,14 @@
 """Checks answers: the requested outputs, their metadata, and expected values."""
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.errors import ProtocolError
-from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata
+from perfkit.errors import ModelMismatchError, ProtocolError
+from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor, check_size, tensor_to_array
 from perfkit.scenario.workload import Check
 from perfkit.workload.inputs import TensorSource
@@ -23,28 +24,29 @@ class Expectation:
     def __init__(
         self, requests: tuple[InferRequest, ...], metadata: ModelMetadata, check: Check, batch_size: int | None, folder: pathlib.Path
     ) -> None:
-        self._requests, self._metadata, self._tolerance = requests, metadata, check.tolerance
+        self._requests, self._tolerance = requests, check.tolerance
         self._classified = {output.name for output in requests[0].outputs if output.classes}
         self._expected: dict[str, TensorSource] = {}
-        described = {output.name: output for output in metadata.outputs}
+        described = {output.name: output for output in metadata.outputs or _declared_outputs(check, metadata.name)}
         check_names("check.outputs", "output", tuple(check.outputs), tuple(described))
         for name, given in check.outputs.items():
             output = described[name]
             datatype = parse_datatype("check.outputs", name, output.datatype, given.datatype)
-            shape = output.shape[1:] if batch_size is not None else output.shape
+            shape = output.shape[1:] if batch_size is not None and metadata.outputs else output.shape
             self._expected[name] = TensorSource(name, datatype, given, shape, batch_size, folder, key=f"check.outputs.{name}")
+        self._described = metadata.outputs
 
     def fault(self, response: InferResponse, variant: int = 0) -> str:
         """The first fault of the answer to request `variant`, as the end of a sentence; empty if there is none."""
         request = self._requests[variant]
         answered = {output.name: output for output in response.outputs}
-        if missing := [output.name for output in request.outputs if output.name not in answered]:
+        if missing := [name for name in dict.fromkeys((*(one.name for one in request.outputs), *self._expected)) if name not in answered]:
             return f"lacks the output {', '.join(missing)}"
         if request.id and response.id != request.id:
             return f"carries the id '{response.id}', where '{request.id}' was sent"
-        if self._metadata.outputs and not answered:
+        if self._described and not answered:
             return "holds no outputs"
-        for described in self._metadata.outputs:
+        for described in self._described:
             output = answered.get(described.name)
             expected = "BYTES" if described.name in self._classified else described.datatype
             if output is None:
@@ -53,6 +55,10 @@ class Expectation:
                 return f"holds {output.datatype.value} in output '{output.name}', where the model's metadata says {expected}"
             if described.name not in self._classified and not _fits(output.shape, described.shape):
                 return f"has shape {list(output.shape)} in output '{output.name}', where the model's metadata says {list(described.shape)}"
+        return self._content_fault(answered, variant)
+
+    def _content_fault(self, answered: Mapping[str, Tensor], variant: int) -> str:
+        for output in answered.values():
             try:
                 check_size(output)
                 if wrong := self._difference(output, variant):
@@ -66,6 +72,8 @@ class Expectation:
         if source is None:
             return ""
         expected = source.tensor(variant, np.random.default_rng())  # expected values are never random
+        if output.datatype is not expected.datatype:
+            return f"holds {output.datatype.value} in output '{output.name}', where {expected.datatype.value} is expected"
         if output.shape != expected.shape:
             return f"has shape {list(output.shape)} in output '{output.name}', where {list(expected.shape)} is expected"
         found, wanted = tensor_to_array(output), tensor_to_array(expected)
@@ -77,6 +85,14 @@ class Expectation:
         index = tuple(int(indices[0]) for indices in np.nonzero(wrong))
         first = f"the one at {list(index)} is {found[index]}, where {wanted[index]} is expected"
         return f"holds {int(wrong.sum())} wrong values in output '{output.name}': {first}"
+
+
+def _declared_outputs(check: Check, model: str) -> tuple[TensorMetadata, ...]:
+    """The outputs as the scenario declares them, for a server that does not describe its model's."""
+    for name, given in check.outputs.items():
+        if given.datatype is None or given.shape is None:
+            raise ModelMismatchError(f"check.outputs.{name}: the server does not say what model '{model}' returns: give datatype and shape")
+    return tuple(TensorMetadata(name, str(given.datatype), given.shape or ()) for name, given in check.outputs.items())
 
 
 def _are_close(found: npt.NDArray[Any], wanted: npt.NDArray[Any], tolerance: float) -> npt.NDArray[np.bool_]:

@@ -28,8 +28,11 @@ def make_requests(
     The same seed yields the same requests. Inputs that the workload does not name are random. Raises ModelMismatchError
     if the workload does not fit the metadata.
     """
+    omitted = omitted_inputs(workload)
     inputs = metadata.inputs or _declared_inputs(workload, metadata.name)
-    check_names("workload.inputs", "input", tuple(workload.inputs), tuple(one.name for one in inputs))
+    if metadata.inputs:
+        check_names("workload.inputs", "input", tuple(workload.inputs), tuple(one.name for one in inputs))
+        inputs = tuple(one for one in inputs if one.name not in omitted)
     if metadata.outputs:
         asked = tuple(one.name for one in workload.outputs)
         check_names("workload.outputs", "output", asked, tuple(one.name for one in metadata.outputs))
@@ -53,6 +56,26 @@ def make_requests(
         identifier = f"{workload.request_id}-{variant}" if workload.request_id else ""
         requests.append(dataclasses.replace(request, inputs=tensors, id=identifier))
     return tuple(requests)
+
+
+def omitted_inputs(workload: Workload) -> frozenset[str]:
+    """The names of the optional inputs that the requests leave out."""
+    return frozenset(name for name, one in workload.inputs.items() if isinstance(one, GeneratedInput) and one.generate == "omit")
+
+
+def check_omitted(workload: Workload, model: str, required: frozenset[str]) -> None:
+    """Raises ModelMismatchError if the workload leaves out an input that the model's configuration does not call optional."""
+    for name in sorted(omitted_inputs(workload) & required):
+        raise ModelMismatchError(
+            f"workload.inputs.{name}: model '{model}' requires this input: only one that its configuration calls optional can be omitted"
+        )
+
+
+def are_inputs_declared(workload: Workload) -> bool:
+    """Whether the workload alone says what the requests carry, for a server that does not describe its model."""
+    omitted = omitted_inputs(workload)
+    declared = [one for name, one in workload.inputs.items() if name not in omitted]
+    return bool(declared) and all(one.datatype is not None and one.shape is not None for one in declared)
 
 
 def as_plain(request: InferRequest) -> InferRequest:
@@ -94,8 +117,10 @@ def _parameters(workload: Workload) -> dict[str, Parameter]:
 
 def _declared_inputs(workload: Workload, model: str) -> tuple[TensorMetadata, ...]:
     """The inputs as the scenario declares them, for a server that does not describe its model."""
-    declared = []
+    declared, omitted = [], omitted_inputs(workload)
     for name, given in workload.inputs.items():
+        if name in omitted:
+            continue
         if given.datatype is None or given.shape is None:
             raise ModelMismatchError(f"workload.inputs.{name}: the server does not say what model '{model}' takes: give datatype and shape")
         declared.append(TensorMetadata(name, given.datatype, given.shape))

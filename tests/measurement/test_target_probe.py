@@ -18,6 +18,7 @@ from perfkit.target.address import Address
 from perfkit.transport.http.reference import ReferenceHttpTransport
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.options import TransportOptions
+from tests.clocks import SettableClock
 
 TENSOR: dict[str, Any] = {"name": "x", "datatype": "INT32", "shape": [2]}
 Y = {"outputs": [{"name": "y"}]}
@@ -121,16 +122,16 @@ async def serving(server):
         await runner.cleanup()
 
 
-def ask(server, engine, tmp_path, **workload):
+def ask(server, engine, tmp_path, check=None, **workload):
     """Probes the server with a scenario that has this workload."""
-    document = {"name": "t", "target": {"model": "m"}, "load": {"closed": {"concurrency": 1}}, "workload": workload}
+    document = {"name": "t", "target": {"model": "m"}, "load": {"closed": {"concurrency": 1}}, "workload": workload, "check": check or {}}
     loaded = LoadedScenario(Scenario.model_validate(document), tmp_path, ())
 
     async def main():
         async with serving(server) as address:
             transport = engine(address, TransportOptions(max_connections=2, timeout_ns=10**10), time.monotonic_ns)
             try:
-                return await probe(transport, address, loaded)
+                return await probe(transport, address, loaded, SettableClock())
             finally:
                 await transport.aclose()
 
@@ -141,7 +142,7 @@ def ask(server, engine, tmp_path, **workload):
 def test_a_server_that_takes_binary_tensors_gets_them(engine, tmp_path, kind):
     server = kind()
     probed = ask(server, engine, tmp_path)
-    assert (probed.name, probed.note) == ("s", "")
+    assert (probed.name, probed.warnings) == ("s", ())
     assert [headers["Content-Type"] for headers, _ in server.bodies] == ["application/octet-stream"]
     assert not any(request.plain_inputs for request in probed.requests)
 
@@ -149,7 +150,8 @@ def test_a_server_that_takes_binary_tensors_gets_them(engine, tmp_path, kind):
 def test_a_server_that_refuses_binary_tensors_gets_json_with_a_note(engine, tmp_path):
     server = Mlserver()
     probed = ask(server, engine, tmp_path, request_id="run")
-    assert probed.note.startswith("The server refuses binary tensors")
+    (warning,) = probed.warnings
+    assert (warning.code, warning.message[:33]) == ("json_tensors", "The server refuses binary tensors")
     assert all(request.plain_inputs == {"x"} and not request.binary_output for request in probed.requests)
     ((headers, body),) = server.bodies
     assert headers["Content-Type"] == "application/json"
@@ -180,7 +182,7 @@ def test_if_json_fails_too_the_first_error_is_reported(engine, tmp_path):
         ask(Refusing(), engine, tmp_path)
 
 
-@pytest.mark.parametrize(("status", "body"), [(503, b'{"error":"loading"}'), (400, b""), (200, b'{"name":"m","ready":false}')])
+@pytest.mark.parametrize(("status", "body"), [(404, b'{"error":"loading"}'), (400, b""), (200, b'{"name":"m","ready":false}')])
 def test_a_model_that_is_not_ready_is_reported(engine, tmp_path, status, body):
     server = Server()
     server.ready_status, server.ready_body = status, body
@@ -195,6 +197,7 @@ def test_inputs_of_the_scenario_replace_missing_metadata(engine, tmp_path):
         ask(server, engine, tmp_path)
     probed = ask(server, engine, tmp_path, inputs={"x": {"value": [1, 2], "datatype": "INT32", "shape": [2]}})
     assert len(probed.requests) == 1
+    assert [warning.code for warning in probed.warnings] == ["no_metadata"]
 
 
 @pytest.mark.parametrize(

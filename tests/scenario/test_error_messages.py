@@ -70,7 +70,7 @@ MESSAGES = [
     # inputs
     (HEAD + INPUT + "{generate: zeros, file: x}\n", "s.yaml:5: workload.inputs.A: give exactly one of generate, file, value, strings, image; found generate and file"),
     (HEAD + INPUT + "5\n", "s.yaml:5: workload.inputs.A: give exactly one of generate, file, value, strings, image; found 5"),
-    (HEAD + INPUT + "{generate: foo}\n", "s.yaml:5: workload.inputs.A.generate: expected 'random', 'zeros', 'ones' or 'arange', found 'foo'"),
+    (HEAD + INPUT + "{generate: foo}\n", "s.yaml:5: workload.inputs.A.generate: expected 'random', 'zeros', 'ones', 'arange' or 'omit', found 'foo'"),
     (HEAD + INPUT + "{generate: ones, shape: [-1]}\n", "s.yaml:5: workload.inputs.A.shape[0]: input should be greater than or equal to 0, found -1"),
     (HEAD + INPUT + "{value: {a: 1}}\n", "s.yaml:5: workload.inputs.A.value: expected numbers, text, true or false, or lists of them, found {'a': 1}"),
     (HEAD + INPUT + "{value: [[1], [2001-01-01]]}\n", "s.yaml:5: workload.inputs.A.value: expected numbers, text, true or false, or lists of them, found datetime.date(2001, 1, 1)"),

@@ -10,12 +10,22 @@ from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
+from perfkit.transport.base import may_pass
 
 _M = TypeVar("_M", bound=Message)
+_RESTRICTED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 
 
 class RefusedError(TargetError):
-    """The server answered with an error status."""
+    """The server answered a call with an error; `reason` is its status and message, such as `NOT_FOUND: no such model`."""
+
+    def __init__(self, address: Address, rpc: str, reason: str) -> None:
+        self.reason, self.status = reason, reason.partition(":")[0]
+        self.is_restricted = self.status in _RESTRICTED or "restricted" in reason.lower()  # Triton's status for it is UNAVAILABLE
+        message = f"{address}: {'access to ' if self.is_restricted else ''}{rpc} is refused: {address.sanitize(reason)}"
+        if self.is_restricted:
+            message += ": give the credentials that the server, or a proxy in front of it, asks for in target.headers"
+        super().__init__(message, may_pass=may_pass(self.status) and not self.is_restricted)
 
 
 class RpcTransport(abc.ABC):
@@ -37,7 +47,9 @@ class RpcTransport(abc.ABC):
             return False
         try:
             answer = await self._call("ModelReady", v2_pb2.ModelReadyRequest(name=model, version=version), v2_pb2.ModelReadyResponse)
-        except RefusedError:
+        except RefusedError as error:
+            if error.is_restricted or error.may_pass:
+                raise
             return False
         return answer.ready
 
@@ -46,7 +58,10 @@ class RpcTransport(abc.ABC):
         try:
             return protobuf.model_metadata(await self._call("ModelMetadata", request, v2_pb2.ModelMetadataResponse))
         except RefusedError as error:
-            raise TargetError(f"{self._address}: the server does not offer model '{model}': {error}") from None
+            if error.is_restricted:
+                raise
+            message = f"{self._address}: the server does not offer model '{model}': {self._address.sanitize(error.reason)}"
+            raise TargetError(message, may_pass=error.may_pass) from None
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
         try:

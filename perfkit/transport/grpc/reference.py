@@ -60,7 +60,7 @@ class ReferenceGrpcTransport(RpcTransport):
         except (TimeoutError, ConnectionError):
             reason = await self._describe_tls_fault() if self._address.tls else ""
             hint = f": {reason}." if reason else ". Is the server running, and is this its gRPC address?"
-            raise TargetError(f"{self._address} cannot be reached{hint}") from None
+            raise TargetError(f"{self._address} cannot be reached{hint}", may_pass=not reason) from None
 
     def prepare(self, request: InferRequest) -> Prepared:
         return Prepared((protobuf.encode_infer_request(request),))
@@ -173,9 +173,10 @@ class ReferenceGrpcTransport(RpcTransport):
         try:
             return await call(message, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
-            if _outcome(error, is_deadline_ours=True) is Outcome.REJECTED:
-                raise RefusedError(_describe(error)) from None
-            raise TargetError(f"{self._address}: {_describe(error)}") from None
+            outcome = _outcome(error, is_deadline_ours=True)
+            if outcome is Outcome.REJECTED:
+                raise RefusedError(self._address, rpc, _describe(error)) from None
+            raise TargetError(f"{self._address}: {_describe(error)}", may_pass=outcome is not Outcome.TIMED_OUT) from None
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:

@@ -46,9 +46,10 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
     async def _exchange(self, rpc: str, message: bytes) -> bytes:
         reply = await self.send(self._prepare(rpc, message, "none"))
         if reply.outcome is Outcome.REJECTED:
-            raise RefusedError(reply.error)
+            raise RefusedError(self._address, rpc, reply.error)
         if reply.outcome is not Outcome.OK:
-            raise TargetError(reply.error if reply.outcome is Outcome.CONNECT_FAILED else f"{self._address}: {reply.error}")
+            error = reply.error if reply.outcome is Outcome.CONNECT_FAILED else f"{self._address}: {reply.error}"
+            raise TargetError(error, may_pass=reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN))
         try:
             return _message(reply)
         except ProtocolError as error:

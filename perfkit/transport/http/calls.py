@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import json
+import re
 
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import rest
@@ -11,10 +12,12 @@ from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, M
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
-from perfkit.transport.base import Outcome, Reply
+from perfkit.transport.base import Outcome, Reply, may_pass
 from perfkit.transport.options import Compression
 
 _MAX_RESPONSE_BYTES = 2**31  # the limit of Triton's clients
+_RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
+_PARSED_CHARACTERS = 4000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,22 +70,28 @@ class RestTransport(abc.ABC):
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            raise TargetError(f"{self._address}: not a v2 server: GET /v2 returned HTTP {response.status}")
+            raise self._refusal(response, "GET /v2") or TargetError(
+                f"{self._address}: not a v2 server: GET /v2 returned {self._describe(response)}", may_pass=may_pass(response.status)
+            )
         extensions = document.get("extensions")
         names = tuple(map(str, extensions)) if isinstance(extensions, list) else ()
         return ServerMetadata(str(document.get("name", "")), str(document.get("version", "")), names)
 
     async def is_ready(self, model: str, version: str) -> bool:
-        if (await self._get("/v2/health/ready")).status != 200:
-            return False
-        response = await self._get(rest.model_path(model, version, "ready"))
-        return response.status == 200 and rest.decode_ready(response.body)
+        for path in ("/v2/health/ready", rest.model_path(model, version, "ready")):
+            response = await self._get(path)
+            if refusal := self._refusal(response, f"GET {path}"):
+                raise refusal
+            if response.status != 200:
+                return False
+        return rest.decode_ready(response.body)
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
         response = await self._get(rest.model_path(model, version))
         if response.status != 200:
-            raise TargetError(
-                f"{self._address}: the server does not offer model '{model}': HTTP {response.status}: {rest.decode_error(response.body)}"
+            raise self._refusal(response, f"the metadata of model '{model}'") or TargetError(
+                f"{self._address}: the server does not offer model '{model}': {self._describe(response)}",
+                may_pass=may_pass(response.status),
             )
         try:
             return rest.decode_model_metadata(response.body)
@@ -97,6 +106,23 @@ class RestTransport(abc.ABC):
             return rest.decode_model_config(response.body)
         except ProtocolError:
             raise TargetError(f"{self._address}: the configuration of model '{model}' is not valid v2") from None
+
+    def _refusal(self, response: HttpResponse, what: str) -> TargetError | None:
+        """The error for an endpoint that is restricted, or that a proxy cannot reach; None for any other status."""
+        if response.status in _RESTRICTED:
+            hint = "give the credentials that the server, or a proxy in front of it, asks for in target.headers"
+            return TargetError(f"{self._address}: access to {what} is refused: {self._describe(response)}: {hint}")
+        if response.status in _UNAVAILABLE:
+            reason = f"the server, or the one behind a proxy, is not available: {what} returned {self._describe(response)}"
+            return TargetError(f"{self._address}: {reason}", may_pass=True)
+        return None
+
+    def _describe(self, response: HttpResponse) -> str:
+        """The status and the server's words, shortened; of an HTML page, as proxies send it, the text alone."""
+        words = rest.decode_error(_decompressed(response))[:_PARSED_CHARACTERS]
+        if words.startswith("<"):
+            words = " ".join(re.sub("<[^>]*>", " ", words).split())
+        return f"HTTP {response.status}{f': {self._address.sanitize(words)}' if words else ''}"
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         response = await self._get(rest.model_path(model, version, "stats"))

@@ -51,7 +51,8 @@ class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
     async def _get(self, path: str) -> HttpResponse:
         reply = await self.send(Prepared((self._head("GET", self._address.base_path + path, {}),)))
         if reply.payload is None:
-            raise TargetError(f"{self._address}: {reply.error}" if reply.outcome is not Outcome.CONNECT_FAILED else reply.error)
+            message = reply.error if reply.outcome is Outcome.CONNECT_FAILED else f"{self._address}: {reply.error}"
+            raise TargetError(message, may_pass=reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN))
         try:
             return self._response(reply)
         except ProtocolError as error:

@@ -1,0 +1,176 @@
+"""Trial requests: what may pass is sent again, and what the server or a proxy answers instead is told."""
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from perfkit.errors import ModelMismatchError, TargetError
+from perfkit.measurement.trial_requests import TrialRequests
+from tests.clocks import SettableClock
+from tests.measurement.test_target_probe import METADATA, TENSOR, Server, ask, engine
+
+__all__ = ["engine"]  # a fixture
+DECLARED = {"x": {"value": [1, 2], "datatype": "INT32", "shape": [2]}}
+BAD_GATEWAY = (
+    "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body><center><h1>502 Bad Gateway</h1></center><hr>nginx</body></html>"
+)
+
+
+class Failing(Server):
+    """Refuses its first infer requests."""
+
+    def __init__(self, times, status=500, error="the disk is full"):
+        super().__init__()
+        self.left, self.status, self.error = times, status, error
+        self.asked = 0
+
+    async def infer(self, request):
+        self.asked += 1
+        if self.left:
+            self.left -= 1
+            if self.status == "reset":
+                request.transport.abort()
+            return web.json_response({"error": self.error}, status=500 if self.status == "reset" else self.status)
+        return await super().infer(request)
+
+
+class Restricted(Server):
+    """Has one path that a proxy, or the server, refuses."""
+
+    def __init__(self, path, status, text):
+        super().__init__()
+        self.path, self.status, self.text = path, status, text
+
+    def routes(self):
+        routes = super().routes()
+        return [route if route.path != self.path else web.get(self.path, self.refuse) for route in routes]
+
+    async def refuse(self, request):
+        return web.Response(status=self.status, text=self.text)
+
+
+@pytest.mark.parametrize("status", [500, 503, 429])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_trial_request_that_fails_for_a_passing_reason_is_sent_again_with_a_warning(engine, tmp_path, times, status):
+    server = Failing(times, status)
+    (warning,) = ask(server, engine, tmp_path).warnings
+    assert (warning.code, server.asked) == ("probe_retried", times + 1)
+    assert f"failed {'once' if times == 1 else '3 times'}" in warning.message
+    assert f"HTTP {status}: the disk is full" in warning.message
+
+
+def test_a_trial_request_whose_connection_is_lost_is_sent_again(engine, tmp_path):
+    server = Failing(2, "reset")  # the wire engine itself sends a request again once, if a reused connection was closed
+    (warning,) = ask(server, engine, tmp_path).warnings
+    assert (warning.code, server.asked) == ("probe_retried", 3)
+
+
+def test_after_four_failed_trial_requests_the_target_is_reported_with_its_words(engine, tmp_path):
+    server = Failing(100)
+    with pytest.raises(TargetError, match=r"the probe request failed: HTTP 500: the disk is full \(in each of 4 attempts\)"):
+        ask(server, engine, tmp_path)
+    assert server.asked == 4
+
+
+@pytest.mark.parametrize(("status", "error"), [(400, ModelMismatchError), (404, TargetError), (501, TargetError)])
+def test_a_trial_request_that_is_itself_wrong_is_sent_once(engine, tmp_path, status, error):
+    server = Failing(1, status)
+    with pytest.raises(error, match=f"HTTP {status}: the disk is full"):
+        ask(server, engine, tmp_path)
+    assert server.asked == 1
+
+
+def test_the_share_of_runs_that_a_failing_target_ends_is_its_share_to_the_fourth_power():
+    # each of 2^4 patterns of success and failure once: with a share of one half, one in sixteen fails
+    clock, ended = SettableClock(), 0
+    for pattern in range(16):
+        outcomes = iter([bool(pattern >> attempt & 1) for attempt in range(4)])
+
+        async def call(outcomes=outcomes):
+            if next(outcomes):
+                raise TargetError("no", may_pass=True)
+            return 1
+
+        coroutine = TrialRequests(clock).run(call)
+        try:
+            coroutine.send(None)
+        except StopIteration:
+            pass
+        except TargetError:
+            ended += 1
+    assert ended == 1
+    assert clock.ns > 0
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/health/ready", "/v2/models/m", "/v2/models/m/ready"])
+@pytest.mark.parametrize(
+    ("status", "text", "told"),
+    [
+        (403, '{"error":"This API is restricted, expecting header \'k\'"}', "is refused: HTTP 403: This API is restricted, expecting header 'k': give"),
+        (401, "", "is refused: HTTP 401: give the credentials .* target.headers"),
+        (502, BAD_GATEWAY, "behind a proxy, is not available: .* returned HTTP 502: 502 Bad Gateway 502 Bad Gateway nginx"),
+        (504, "upstream request timeout", "not available: .* returned HTTP 504: upstream request timeout"),
+    ],
+)  # fmt: skip
+def test_a_restricted_endpoint_and_a_proxy_s_error_are_told_with_their_words(engine, tmp_path, path, status, text, told):
+    with pytest.raises(TargetError, match=told) as caught:
+        ask(Restricted(path, status, text), engine, tmp_path)
+    assert "not a v2 server" not in str(caught.value)
+
+
+def test_the_words_of_a_refusal_are_cut(engine, tmp_path):
+    with pytest.raises(TargetError, match=r"HTTP 403: x{200}") as caught:
+        ask(Restricted("/v2", 403, "x" * 100_000), engine, tmp_path)
+    assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("path", ["/v2", "/v2/models/m"])
+@pytest.mark.parametrize("status", [404, 403])
+def test_a_server_without_metadata_is_measured_where_the_scenario_declares_every_input(engine, tmp_path, path, status):
+    probed = ask(Restricted(path, status, "closed"), engine, tmp_path, inputs=DECLARED)
+    (warning,) = probed.warnings
+    assert warning.code == "no_metadata"
+    assert f"HTTP {status}: closed" in warning.message
+    assert [tensor.shape for tensor in probed.requests[0].inputs] == [(2,)]
+    with pytest.raises(TargetError, match="closed"):
+        ask(Restricted(path, status, "closed"), engine, tmp_path, inputs={"x": {"value": [1, 2], "datatype": "INT32"}})
+
+
+def test_expected_outputs_that_only_the_scenario_describes_are_checked(engine, tmp_path):
+    server = Server()
+    server.metadata = {**METADATA, "inputs": [], "outputs": []}
+    expected: dict[str, Any] = {"value": [1, 2], "datatype": "INT32", "shape": [2]}
+    assert ask(server, engine, tmp_path, {"outputs": {"y": expected}}, inputs=DECLARED).requests
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("y", {"value": [1, 3]}, r"holds 1 wrong values in output 'y': the one at \[1\] is 2, where 3 is expected"),
+        ("y", {"datatype": "FP32"}, "holds INT32 in output 'y', where FP32 is expected"),
+        ("y", {"value": [1], "shape": [1]}, r"has shape \[2\] in output 'y', where \[1\] is expected"),
+        ("z", {}, "lacks the output z"),
+    ]
+    for name, change, fault in cases:
+        with pytest.raises(TargetError, match=fault):
+            ask(server, engine, tmp_path, {"outputs": {name: expected | change}}, inputs=DECLARED)
+    with pytest.raises(
+        ModelMismatchError, match=r"check\.outputs\.y: the server does not say what model 'm' returns: give datatype and shape"
+    ):
+        ask(server, engine, tmp_path, {"outputs": {"y": {"value": [1, 2]}}}, inputs=DECLARED)
+
+
+class WithBias(Server):
+    """Its model's second input is optional, as Triton's configuration says it."""
+
+    metadata = {**METADATA, "inputs": [TENSOR, {**TENSOR, "name": "bias"}]}  # noqa: RUF012 - read alone
+
+    async def configuration(self, request):
+        return web.json_response({"max_batch_size": 0, "input": [{"name": "x"}, {"name": "bias", "optional": True}]})
+
+
+@pytest.mark.parametrize("omitted", ["omit", {"generate": "omit"}])
+def test_an_optional_input_can_be_left_out_and_a_required_one_cannot(engine, tmp_path, omitted):
+    assert [tensor.name for tensor in ask(WithBias(), engine, tmp_path).requests[0].inputs] == ["x", "bias"]
+    assert [tensor.name for tensor in ask(WithBias(), engine, tmp_path, inputs={"bias": omitted}).requests[0].inputs] == ["x"]
+    with pytest.raises(ModelMismatchError, match=r"workload\.inputs\.x: model 'm' requires this input"):
+        ask(WithBias(), engine, tmp_path, inputs={"x": omitted})
+    with pytest.raises(ModelMismatchError, match="the model has no input 'bia'; did you mean 'bias'"):
+        ask(WithBias(), engine, tmp_path, inputs={"bia": omitted})
