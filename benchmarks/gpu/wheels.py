@@ -1,0 +1,176 @@
+"""Brings the wheels that perfkit needs to a machine with a GPU but without network, in pieces of limited size.
+
+    python -m benchmarks.gpu.wheels collect HAVE WHEELS     # with network: download what that machine lacks
+    python -m benchmarks.gpu.wheels split WHEELS PIECES     # cut it into numbered folders
+    python3 -m benchmarks.gpu.wheels check PIECES           # without network: what has arrived whole
+    python3 -m benchmarks.gpu.wheels install PIECES SITE    # put it together and install it
+
+HAVE lists the packages of that machine, as `python3 -m pip list --format=freeze` prints them; a name alone is enough. `split`,
+`check` and `install` use only the standard library. The exit code is 1 if a wheel is missing or damaged: `install` then installs
+the others and says so. README.md beside this file has every step.
+"""
+
+import argparse
+import fnmatch
+import importlib.util
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.gpu.pieces import CutFile, PiecesError, faults, join, read_manifest, split
+
+ROOT = pathlib.Path(__file__).parents[2]
+REPORT = ROOT / "reports" / "gpu-packages.json"
+_SET = "cuda,dev"
+# of the packages for development, those that no test needs
+_TOOLS = (
+    *("build", "pyproject-hooks", "grpcio-tools", "mypy", "mypy-extensions", "librt", "ast-serialize", "pathspec", "ruff"),
+    *("types-*", "*-stubs", "optype", "numpy-typing-compat", "pyarrow"),
+)
+# pip compares platforms by their exact names
+_PLATFORMS = ("manylinux1", "manylinux2010", "manylinux2014", *(f"manylinux_2_{minor}" for minor in range(5, 29)))
+
+
+def read_installed(text: str) -> dict[str, str | None]:
+    """The packages in the output of `pip list --format=freeze` or `pip freeze`, with their versions where it gives them."""
+    installed = {}
+    for line in text.splitlines():
+        if match := re.match(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:==\s*([^\s;]+)|@.*)?\s*$", line.partition("#")[0].strip()):
+            installed[re.sub(r"[-_.]+", "-", match[1]).lower()] = match[2]
+    return installed
+
+
+def choose_wheels(
+    wheels: Iterable[Mapping[str, Any]], requirements: Sequence[str], installed: Mapping[str, str | None]
+) -> list[Mapping[str, Any]]:
+    """The wheels of a resolved set that a machine lacks, or has in a version that perfkit's requirements exclude."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    required = {str(canonicalize_name(one.name)): one.specifier for one in map(Requirement, requirements)}
+
+    def is_there(name: str) -> bool:
+        version = installed.get(name)
+        return name in installed and (version is None or name not in required or required[name].contains(version, prereleases=True))
+
+    return [
+        wheel
+        for wheel in wheels
+        if not is_there(wheel["name"]) and not any(fnmatch.fnmatchcase(wheel["name"], pattern) for pattern in _TOOLS)
+    ]
+
+
+def collect(have: pathlib.Path, folder: pathlib.Path) -> int:
+    """Downloads what a machine lacks, with the SHA-256 sums of the stored resolution, and builds perfkit's own wheel."""
+    report = json.loads(REPORT.read_text(encoding="utf-8"))
+    resolved = report["sets"][_SET]
+    chosen = choose_wheels(resolved["wheels"], resolved["requirements"], read_installed(have.read_text(encoding="utf-8")))
+    folder.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    platforms = [f"--platform={platform}_x86_64" for platform in _PLATFORMS]
+    options = ["--no-deps", "--only-binary=:all:", "--implementation=cp", f"--python-version={report['python']}", *platforms]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as lines:
+        lines.writelines(f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}\n" for wheel in chosen)
+        lines.flush()
+        if chosen:
+            subprocess.run([*pip, "download", "--quiet", *options, "--dest", folder, "--requirement", lines.name], check=True)
+    with tempfile.TemporaryDirectory() as source:  # a folder `build` in the checkout might hold files of older versions
+        for name in ("perfkit", "server_stub"):
+            shutil.copytree(ROOT / name, pathlib.Path(source) / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, source)
+        subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source], check=True)
+    _print_sizes(folder.glob("*.whl"))
+    return 0
+
+
+def install(pieces: pathlib.Path, site: pathlib.Path) -> int:
+    """Puts the wheels together and installs them into a folder of their own, beside the packages that are there."""
+    ready, skipped = _sort_out(pieces)
+    with tempfile.TemporaryDirectory(dir=pieces) as folder:
+        wheels = [join(file, pieces, pathlib.Path(folder)) for file in ready]
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-deps"]
+        subprocess.run([*pip, "--no-compile", "--upgrade", "--target", site, *wheels], check=True)
+    spec = importlib.util.find_spec("nvidia")
+    linked = link_libraries([pathlib.Path(path) for path in (spec and spec.submodule_search_locations) or ()], site)
+    print(f"{len(ready)} wheels installed into {site}; {linked} CUDA libraries of this Python linked there")
+    print(f"export PYTHONPATH={site.resolve()}")
+    return 1 if skipped else 0
+
+
+def link_libraries(packages: Iterable[pathlib.Path], site: pathlib.Path) -> int:
+    """Links the libraries of NVIDIA's installed packages into a folder with ONNX Runtime; returns how many.
+
+    ONNX Runtime looks for them only in the folder that it is installed in itself.
+    """
+    linked = 0
+    for package in packages:
+        for library in sorted(package.glob("*/lib/*.so*")):
+            link = site / "nvidia" / library.relative_to(package)
+            if not link.exists():
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(library.resolve())
+                linked += 1
+    return linked
+
+
+def _sort_out(pieces: pathlib.Path) -> tuple[list[CutFile], list[CutFile]]:
+    """The wheels that have arrived whole, and the others, which are printed with what is wrong."""
+    ready, skipped = list[CutFile](), list[CutFile]()
+    for file in read_manifest(pieces):
+        found = list(faults(file, pieces))
+        (skipped if found else ready).append(file)
+        for fault in found:
+            print(f"{file.name}: {fault}")
+    print(f"{len(ready)} of {len(ready) + len(skipped)} wheels are whole")
+    return ready, skipped
+
+
+def _print_sizes(files: Iterable[pathlib.Path]) -> None:
+    sizes = {file.name: file.stat().st_size for file in files}
+    for name, size_bytes in sorted(sizes.items(), key=lambda item: item[1]):
+        print(f"{size_bytes / 2**20:8.2f} MiB  {name}")
+    print(f"{sum(sizes.values()) / 2**20:8.2f} MiB in {len(sizes)} wheels")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Executes one of the four commands, and returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, places in {
+        "collect": ("have", "wheels"),
+        "split": ("wheels", "pieces"),
+        "check": ("pieces",),
+        "install": ("pieces", "site"),
+    }.items():
+        command = commands.add_parser(name)
+        for place in places:
+            command.add_argument(place, type=pathlib.Path)
+        if name == "split":
+            command.add_argument("--mib", type=float, default=45, help="the largest piece in MiB, without its manifest; default 45")
+    options = parser.parse_args(words)
+    try:
+        match options.command:
+            case "collect":
+                return collect(options.have, options.wheels)
+            case "split":
+                files = split(sorted(options.wheels.glob("*.whl")), options.pieces, round(options.mib * 2**20))
+                print(f"{len({part.path.partition('/')[0] for file in files for part in file.parts})} pieces of {len(files)} wheels")
+                return 0
+            case "check":
+                return 1 if _sort_out(options.pieces)[1] else 0
+            case _:
+                return install(options.pieces, options.site)
+    except (OSError, PiecesError, subprocess.CalledProcessError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
