@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from perfkit.errors import UsageError
+from server_stub.executors.onnx_options import DEFAULT, OnnxOptions, parse_onnx_options
 from server_stub.models import NAMES
 from server_stub.synthetic.declaration import EXAMPLE, SERVICE_EXAMPLES, parse_service_model
 from server_stub.synthetic.service_model import ServiceModel
@@ -102,6 +103,8 @@ class Options:
     is_explicit: bool = False
     """Whether clients load and unload models."""
     densenet: pathlib.Path | None = None
+    onnx: OnnxOptions = DEFAULT
+    """How ONNX models are executed."""
     synthetic: ServiceModel = dataclasses.field(default_factory=ServiceModel)
     """The service model of the model `synthetic`."""
     limits: Limits = dataclasses.field(default_factory=Limits)
@@ -144,7 +147,13 @@ def parse_options(arguments: Sequence[str]) -> Options:
         "is_explicit": given.model_control_mode == "explicit",
         "synthetic": ServiceModel() if given.synthetic is None else parse_service_model(given.synthetic),
         "limits": _limits(given),
+        "onnx": parse_onnx_options(given.onnx or ()),
     }
+    if given.model_repository is not None and (converted["onnx"].instances > 1 or converted["onnx"].max_batch is not None):
+        raise UsageError(
+            "--onnx instances and max_batch are for the built-in models: in a --model-repository, config.pbtxt sets instance_group and "
+            "max_batch_size."
+        )
     plain: dict[str, Any] = {name: value for name, value in vars(given).items() if name in Options.__slots__}
     return Options(**{**plain, **converted})
 
@@ -227,6 +236,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="serve densenet_onnx from the ONNX model zoo's densenet-7 file instead of with random weights; "
         "class names are read from densenet_labels.txt in the same folder",
+    )
+    parser.add_argument(
+        "--onnx",
+        action="extend",
+        nargs="+",
+        metavar="KEY=VALUE",
+        help="how ONNX models are executed: provider=cpu|cuda|tensorrt, precision=fp32|tf32|fp16|bf16, layout=nchw|nhwc, graphs=on|off, "
+        "pinned=on|off, streams=1|2, instances=N, max_batch=N (docs/server.md)",
     )
     parser.add_argument(
         "--synthetic",

@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 
 from perfkit.errors import TargetError
 from server_stub.devices.device import choose_device
+from server_stub.executors.onnx_options import resolve_onnx_options
 from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
 from server_stub.log import Log
@@ -53,7 +54,9 @@ async def serve(options: Options) -> None:
         models = repository.names
         message = f"serving {', '.join(models)} on {host}: {ports}; models run on {device.reason}"
         log.info("ready", message, models=models, host=host, device=device.kind, **listening)
-        sys.stdout.write(json.dumps({"event": "ready", **listening, "device": device.kind, "threads": threads, "cpus": cpus}) + "\n")
+        onnx = resolve_onnx_options(options.onnx, device.kind).document()
+        ready = {"event": "ready", **listening, "device": device.kind, "threads": threads, "cpus": cpus, "onnx": onnx}
+        sys.stdout.write(json.dumps(ready) + "\n")
         sys.stdout.flush()
         await stopped.wait()
     finally:

@@ -67,7 +67,13 @@ async def open_target(loaded: LoadedScenario, server_cpus: tuple[int, ...], on_l
     threads = scenario.server.threads or max(1, len(server_cpus))
     options = scenario.server
     async with bundled_server(
-        target.model, device=options.device, threads=threads, cpus=server_cpus, synthetic=options.synthetic, on_line=on_line
+        target.model,
+        device=options.device,
+        threads=threads,
+        cpus=server_cpus,
+        onnx=() if options.onnx is None else options.onnx.arguments(),
+        synthetic=options.synthetic,
+        on_line=on_line,
     ) as server:
         yield Target({protocol: resolve_address(target, server.urls[protocol], loaded.folder) for protocol in protocols}, server)
 

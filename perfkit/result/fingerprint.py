@@ -14,7 +14,7 @@ _LEFT_OUT = {
     "slo": None,
     "gate": None,
     "target": {"url": None, "protocols": None, "headers": None, "tls": None, "metrics_url": None},
-    "server": {"synthetic": None},
+    "server": {"synthetic": None, "onnx": None},
     "workload": {"seed": None},
     "measure": {"repetitions": None},
 }

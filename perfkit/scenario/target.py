@@ -89,11 +89,30 @@ class Target(Section):
         return self.protocols or ("http",)
 
 
+class OnnxExecution(Section):
+    """How the bundled server executes ONNX models; docs/server.md describes the keys and their combinations."""
+
+    provider: Literal["cpu", "cuda", "tensorrt"] | None = None
+    precision: Literal["fp32", "tf32", "fp16", "bf16"] | None = None
+    layout: Literal["nchw", "nhwc"] | None = None
+    graphs: Annotated[bool, Field(strict=True)] | None = None
+    pinned: Annotated[bool, Field(strict=True)] | None = None
+    streams: Annotated[int, Field(strict=True, ge=1, le=2)] | None = None
+    instances: Annotated[int, Field(strict=True, ge=1, le=16)] | None = None
+    max_batch: Annotated[int, Field(strict=True, ge=1, le=64)] | None = None
+
+    def arguments(self) -> tuple[str, ...]:
+        """The server's options `KEY=VALUE` for the given keys."""
+        given = self.model_dump(exclude_none=True)
+        return tuple(f"{key}={('off', 'on')[value] if isinstance(value, bool) else value}" for key, value in given.items())
+
+
 class Server(Section):
     """Options of the bundled server, which perfkit starts if there is no `target.url`."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count | None = None
     cpus: Cpus | None = None
+    onnx: OnnxExecution | None = None
     synthetic: Text | None = None
     """The service time distribution of the model `synthetic`, such as `service=exponential:10ms,servers=2`."""

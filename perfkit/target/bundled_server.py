@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from perfkit.errors import TargetError
@@ -26,14 +26,24 @@ class BundledServer:
 
 @contextlib.asynccontextmanager
 async def bundled_server(
-    model: str, *, device: str, threads: int, cpus: tuple[int, ...], synthetic: str | None = None, on_line: Callable[[str], None]
+    model: str,
+    *,
+    device: str,
+    threads: int,
+    cpus: tuple[int, ...],
+    onnx: Sequence[str] = (),
+    synthetic: str | None = None,
+    on_line: Callable[[str], None],
 ) -> AsyncIterator[BundledServer]:
     """Runs the module `server_stub` on free ports of the loopback for the length of the block.
 
-    `on_line` gets the lines that the server writes to stderr. Raises TargetError if it does not start.
+    `onnx` are options `KEY=VALUE` for ONNX models. `on_line` gets the lines that the server writes to stderr. Raises
+    TargetError if it does not start.
     """
     options = ["--http-port", "0", "--grpc-port", "0", "--exit-with-stdin"]
     options += ["--model", model, "--device", device, "--threads", str(threads)]
+    if onnx:
+        options += ["--onnx", *onnx]
     if synthetic is not None:
         options += ["--synthetic", synthetic]
     if cpus:

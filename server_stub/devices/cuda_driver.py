@@ -1,4 +1,4 @@
-"""NVIDIA's driver library through ctypes: the GPUs, and GPU memory that other processes share by handle."""
+"""NVIDIA's driver library through ctypes: GPUs, memory shared by handle, and buffers, streams and events for copies."""
 
 import ctypes
 import threading
@@ -9,6 +9,8 @@ LIBRARY = "libcuda.so.1"
 HANDLE_BYTES = 64
 """The size of a cudaIpcMemHandle_t."""
 _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, which cudaIpcOpenMemHandle wants too
+_NON_BLOCKING_STREAM = 1  # CU_STREAM_NON_BLOCKING: it does not wait for the default stream
+_EVENT_WITHOUT_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
 class CudaError(Exception):
@@ -77,6 +79,102 @@ class CudaDriver:
         self._enter(device_id)
         self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)))
 
+    def allocate(self, byte_size: int, device_id: int = 0) -> int:
+        """Allocate memory on the GPU, filled with zeros, and return its address."""
+        self._enter(device_id)
+        address = ctypes.c_uint64()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(byte_size))
+        self._call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), ctypes.c_size_t(byte_size))
+        return address.value
+
+    def free(self, address: int, device_id: int = 0) -> None:
+        """Free memory of `allocate`. Waits for what the GPU executes."""
+        self._enter(device_id)
+        self._call("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def allocate_host(self, byte_size: int, device_id: int = 0) -> int:
+        """Allocate page-locked host memory, which the GPU copies without help of the CPU, and return its address."""
+        self._enter(device_id)
+        address = ctypes.c_void_p()
+        self._call("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(byte_size), ctypes.c_uint(0))
+        assert address.value is not None
+        return address.value
+
+    def free_host(self, address: int, device_id: int = 0) -> None:
+        """Free memory of `allocate_host`."""
+        self._enter(device_id)
+        self._call("cuMemFreeHost", ctypes.c_void_p(address))
+
+    def make_stream(self, device_id: int = 0) -> int:
+        """Create a stream, whose operations run in order, and return its handle."""
+        self._enter(device_id)
+        stream = ctypes.c_void_p()
+        self._call("cuStreamCreate", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING_STREAM))
+        assert stream.value is not None
+        return stream.value
+
+    def close_stream(self, stream: int, device_id: int = 0) -> None:
+        """Destroy a stream once its operations have ended."""
+        self._enter(device_id)
+        self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
+
+    def make_event(self, device_id: int = 0) -> int:
+        """Create an event, a mark in a stream that other streams wait for, and return its handle."""
+        self._enter(device_id)
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(_EVENT_WITHOUT_TIMING))
+        assert event.value is not None
+        return event.value
+
+    def close_event(self, event: int, device_id: int = 0) -> None:
+        """Destroy an event."""
+        self._enter(device_id)
+        self._call("cuEventDestroy_v2", ctypes.c_void_p(event))
+
+    def record(self, event: int, stream: int, device_id: int = 0) -> None:
+        """Mark the present end of a stream."""
+        self._enter(device_id)
+        self._call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
+
+    def wait(self, stream: int, event: int, device_id: int = 0) -> None:
+        """Let the later operations of a stream wait for an event. Returns at once."""
+        self._enter(device_id)
+        self._call("cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event), ctypes.c_uint(0))
+
+    def synchronize(self, stream: int, device_id: int = 0) -> None:
+        """Wait until all operations of a stream have ended."""
+        self._enter(device_id)
+        self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def copy_in(self, address: int, host_address: int, byte_size: int, stream: int, device_id: int = 0) -> None:
+        """Start to copy from the host; memory that is not page-locked has been read when this returns."""
+        self._enter(device_id)
+        self._call(
+            "cuMemcpyHtoDAsync_v2",
+            ctypes.c_uint64(address),
+            ctypes.c_void_p(host_address),
+            ctypes.c_size_t(byte_size),
+            ctypes.c_void_p(stream),
+        )
+
+    def copy_out(self, host_address: int, address: int, byte_size: int, stream: int, device_id: int = 0) -> None:
+        """Start to copy to the host."""
+        self._enter(device_id)
+        self._call(
+            "cuMemcpyDtoHAsync_v2",
+            ctypes.c_void_p(host_address),
+            ctypes.c_uint64(address),
+            ctypes.c_size_t(byte_size),
+            ctypes.c_void_p(stream),
+        )
+
+    def copy_within(self, address: int, source: int, byte_size: int, stream: int, device_id: int = 0) -> None:
+        """Start to copy within the GPU."""
+        self._enter(device_id)
+        self._call(
+            "cuMemcpyDtoDAsync_v2", ctypes.c_uint64(address), ctypes.c_uint64(source), ctypes.c_size_t(byte_size), ctypes.c_void_p(stream)
+        )
+
     def _device(self, device_id: int) -> ctypes.c_int:
         device = ctypes.c_int()
         self._call("cuDeviceGet", ctypes.byref(device), device_id)
@@ -107,6 +205,10 @@ class CudaMemory:
         self._is_closed = False
         self._driver, self._device_id, self._address = driver, device_id, driver.open_memory(handle, device_id)
         self.byte_size = driver.memory_bytes(self._address, device_id)
+
+    def address(self, offset: int) -> int | None:
+        """The address of a byte for GPU 0, which models run on; None for memory of another GPU."""
+        return self._address + offset if self._device_id == 0 else None
 
     def __del__(self) -> None:
         if hasattr(self, "_address"):

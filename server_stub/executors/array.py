@@ -1,8 +1,11 @@
-"""The executor interface, and its implementation for functions over NumPy or CuPy arrays."""
+"""The base class of executors, and the executor of functions over NumPy or CuPy arrays."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import UsageError
@@ -10,14 +13,65 @@ from perfkit.errors import UsageError
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
-class Executor(Protocol):
+class GpuMemory(Protocol):
+    """Memory of a GPU that stays mapped while it is referenced."""
+
+    def read(self) -> bytes:
+        """Copy it to the host."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GpuArray:
+    """A contiguous array in the memory of GPU 0."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    memory: "GpuMemory"
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def to_host(self) -> npt.NDArray[Any]:
+        """A copy as a NumPy array."""
+        return np.frombuffer(self.memory.read(), self.dtype).reshape(self.shape)
+
+    def reshape(self, *shape: int) -> Self:
+        """The same memory with another shape, which may have one -1."""
+        known = -math.prod(shape)
+        whole = tuple(math.prod(self.shape) // known if size == -1 else size for size in shape) if -1 in shape and known else shape
+        return dataclasses.replace(self, shape=whole)
+
+
+Inputs: TypeAlias = Mapping[str, Any]
+"""Arrays by name: NumPy's, or GpuArrays for an executor that accepts them."""
+
+
+class Executor:
     """A loaded model. Called concurrently by as many threads as the model has instances."""
 
-    runs_inline: bool
+    runs_inline = False
     """Whether execution takes only microseconds, so that it can run on the event loop."""
+    concurrency: int | None = None
+    """The number of threads to be called by. None means the number of the model's instances."""
+    accepts_gpu_arrays = False
+    """Whether inputs may be GpuArrays."""
 
-    def execute(self, inputs: Arrays) -> Arrays:
+    def prepare(self) -> None:
+        """Called once by each thread before its first execution."""
+
+    def join(self, parts: Sequence[Inputs]) -> Any:
+        """The inputs of a batch from those of its requests, for the next `execute` of the same thread."""
+        return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def execute(self, inputs: Any) -> Arrays:
         """Compute all outputs from all inputs, by name. Inputs may be read-only and unaligned."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release what was made for the model. Nothing is being executed any more."""
 
 
 class ArrayNamespace(Protocol):
@@ -40,14 +94,14 @@ def cupy_namespace() -> ArrayNamespace:
     return namespace
 
 
-class ArrayExecutor:
+class ArrayExecutor(Executor):
     """Executes a function over arrays: NumPy's, or those of `namespace`."""
 
     def __init__(self, function: Callable[[Arrays], Arrays], namespace: ArrayNamespace | None = None, *, runs_inline: bool = True) -> None:
         self._function, self._namespace = function, namespace
         self.runs_inline = runs_inline and namespace is None  # waiting for a GPU would block the event loop
 
-    def execute(self, inputs: Arrays) -> Arrays:
+    def execute(self, inputs: Inputs) -> Arrays:
         """See `Executor.execute`."""
         if self._namespace is None:
             return self._function(inputs)

@@ -21,7 +21,7 @@ from server_stub.options import Limits, TlsIdentity
 from server_stub.repository.repository import Repository
 from server_stub.settings import Settings, server_metadata
 from server_stub.shared_memory.regions import SharedMemoryRegions, write_shared_outputs
-from server_stub.shared_memory.shared_tensors import resolve_grpc_request
+from server_stub.shared_memory.shared_tensors import resolve_grpc_request, with_gpu_inputs
 
 # the kinds are named as gRPC's statuses, but for one
 _STATUS = {kind: grpc.StatusCode["UNIMPLEMENTED" if kind is ErrorKind.UNSUPPORTED else kind.name] for kind in ErrorKind}
@@ -127,10 +127,10 @@ class GrpcFrontEnd:
         return await model.infer(request, arrived_ns, lambda response: protobuf.encode_infer_response(finish(response)))
 
     def _read(self, encoded: bytes) -> tuple[InferRequest, Model, Callable[[InferResponse], InferResponse]]:
-        encoded, slices = resolve_grpc_request(encoded, self._regions)
-        request = protobuf.decode_infer_request(encoded)
+        encoded, shared = resolve_grpc_request(encoded, self._regions)
+        request = with_gpu_inputs(protobuf.decode_infer_request(encoded), shared)
         model = self._repository.find(request.model, request.version)
-        return request, model, lambda response: write_shared_outputs(response, slices)
+        return request, model, lambda response: write_shared_outputs(response, shared.outputs)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: _Context) -> None:
         if self._calls >= self._limits.max_calls:

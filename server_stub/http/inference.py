@@ -64,12 +64,14 @@ class HttpInference:
             json_length = _header_length(header_length, len(body))
             json_bytes = json_length or len(body)  # without a header, or with 0, the whole body counts
             check_json_size(json_bytes)
-        body, json_length, slices = shared_tensors.resolve_http_request(body, json_length, self._regions)
+        body, json_length, shared = shared_tensors.resolve_http_request(body, json_length, self._regions)
         if json_length == 0 or not body:
             request = raw_request(model.definition, model.version, body)
         else:
             request = rest.decode_infer_request(model.definition.name, model.version, body, json_length)
-        return await model.infer(request, arrived_ns, functools.partial(_encode, request, choose_encoding(accept_encoding), slices))
+            request = shared_tensors.with_gpu_inputs(request, shared)
+        encode = functools.partial(_encode, request, choose_encoding(accept_encoding), shared.outputs)
+        return await model.infer(request, arrived_ns, encode)
 
 
 def http_status(error: ProtocolError) -> int:

@@ -3,6 +3,7 @@
 Error messages are Triton's.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -11,9 +12,10 @@ import numpy.typing as npt
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse, RequestedOutput
-from perfkit.protocol.tensor import Datatype, Tensor, check_size, encode_bytes_elements, tensor_from_array, tensor_to_array
-from server_stub.executors.array import Arrays
+from perfkit.protocol.tensor import Datatype, Tensor, array_dtype, check_size, encode_bytes_elements, tensor_from_array, tensor_to_array
+from server_stub.executors.array import Arrays, GpuArray, Inputs
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
+from server_stub.shared_memory.regions import GpuSlice
 
 _BATCH_NOTE = (
     " NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input shape. "
@@ -68,9 +70,12 @@ def raw_request(definition: ModelDefinition, version: str, body: bytes) -> Infer
     return InferRequest(definition.name, (Tensor(tensor.name, tensor.datatype, tuple(shape), raw),), version=version, binary_output=True)
 
 
-def input_arrays(definition: ModelDefinition, request: InferRequest) -> Arrays:
-    """The inputs of a checked request as arrays of the model's shapes, without copying."""
-    tensors = {tensor.name: tensor_to_array(tensor) for tensor in request.inputs}
+def input_arrays(definition: ModelDefinition, request: InferRequest, *, on_gpu: bool = False) -> Inputs:
+    """The inputs of a checked request as arrays of the model's shapes, without copying.
+
+    Tensors in a GPU's shared memory become GpuArrays if `on_gpu`, and are otherwise copied to the host.
+    """
+    tensors = {tensor.name: _array(tensor, on_gpu=on_gpu) for tensor in request.inputs}
     return {tensor.name: _reshaped(definition, tensor, tensors[tensor.name], outward=False) for tensor in definition.inputs}
 
 
@@ -176,7 +181,17 @@ def _output(definition: ModelDefinition, tensor: TensorDefinition, array: npt.ND
         raise ProtocolError(str(error), ErrorKind.INTERNAL) from None
 
 
-def _reshaped(definition: ModelDefinition, tensor: TensorDefinition, array: npt.NDArray[Any], *, outward: bool) -> npt.NDArray[Any]:
+def _array(tensor: Tensor, *, on_gpu: bool) -> Any:
+    raw = tensor.raw
+    if not isinstance(raw, GpuSlice):
+        return tensor_to_array(tensor)
+    address = raw.address
+    if on_gpu and address is not None and tensor.datatype is not Datatype.BF16:  # whose values are computed as FP32
+        return GpuArray(address, tensor.shape, array_dtype(tensor.datatype), raw)
+    return tensor_to_array(dataclasses.replace(tensor, raw=raw.read()))
+
+
+def _reshaped(definition: ModelDefinition, tensor: TensorDefinition, array: Any, *, outward: bool) -> Any:
     """Convert between the shape on the wire (`outward`) and the model's own."""
     if tensor.reshape is None:
         return array

@@ -4,11 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.message import InferRequest, InferResponse
-from server_stub.executors.array import Arrays, Executor
+from server_stub.executors.array import Arrays, Executor, Inputs
 from server_stub.inference.conversion import check_request, input_arrays, make_response
 from server_stub.inference.definition import ModelDefinition
 from server_stub.inference.model import Model
@@ -27,13 +25,18 @@ class ExecutedModel(Model):
     def __init__(self, definition: ModelDefinition, executor: Executor, version: str = "") -> None:
         super().__init__(definition, version)
         execution = BatchExecution(definition, self.version, executor)
+        self._executor = executor
         instances: Instances
         if executor.runs_inline and definition.instances == 1:
             instances = InlineInstance(execution)
         else:
             # in a plain queue the next request is settled and can be handed over early; a batch can still grow
             instances = ThreadInstances(
-                definition.instances, execution, definition.name, prefetch_count=1 if definition.scheduling is None else 0
+                executor.concurrency or definition.instances,
+                execution,
+                definition.name,
+                prefetch_count=1 if definition.scheduling is None else 0,
+                prepare=executor.prepare,
             )
         self._scheduler = Scheduler(_make_queue(definition), instances, self._statistics)
 
@@ -51,6 +54,7 @@ class ExecutedModel(Model):
     def close(self) -> None:
         """See `Model.close`. Returns when the threads have ended."""
         self._scheduler.close()
+        self._executor.close()
 
 
 def _make_queue(definition: ModelDefinition) -> RequestQueue:
@@ -76,7 +80,7 @@ class BatchExecution:
         """Execute one batch. Whatever the model raises becomes the result's `failure`."""
         started_ns = self._now_ns()
         try:
-            inputs = self._join_inputs(batch)
+            inputs = self._executor.join(self._request_inputs(batch))
             input_ready_ns = self._now_ns()
             outputs = self._executor.execute(inputs)
             inferred_ns = self._now_ns()
@@ -90,9 +94,9 @@ class BatchExecution:
         failed_ns = self._now_ns()
         return BatchResult((), Timing(started_ns, failed_ns, failed_ns, failed_ns), failure)
 
-    def _join_inputs(self, batch: Sequence[QueuedRequest]) -> Arrays:
-        parts = [{**input_arrays(self._definition, queued.request), **queued.controls} for queued in batch]
-        return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    def _request_inputs(self, batch: Sequence[QueuedRequest]) -> Sequence[Inputs]:
+        on_gpu = self._executor.accepts_gpu_arrays
+        return [{**input_arrays(self._definition, queued.request, on_gpu=on_gpu), **queued.controls} for queued in batch]
 
     def _split_outputs(self, batch: Sequence[QueuedRequest], outputs: Arrays) -> Sequence[InferResponse]:
         if len(batch) == 1:

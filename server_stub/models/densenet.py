@@ -14,8 +14,8 @@ import platformdirs
 from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
-from server_stub.devices.device import Kind
-from server_stub.executors.onnx import OnnxExecutor
+from server_stub.executors.array import Executor
+from server_stub.executors.onnx import OnnxRuntime
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.models import densenet_graph
 from server_stub.scheduling.batching import BatchingPolicy
@@ -27,30 +27,32 @@ _MAX_BATCH_SIZE = 8
 _INPUT = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), reshape=(1, 3, 224, 224), format="FORMAT_NCHW")
 
 
-def load(threads: int, trained: pathlib.Path | None = None, device: Kind = "cpu") -> tuple[ModelDefinition, OnnxExecutor]:
+def load(runtime: OnnxRuntime, trained: pathlib.Path | None = None) -> tuple[ModelDefinition, Executor]:
     """`densenet_onnx` and its executor. `trained` is the model zoo's densenet-7 file; None uses random weights."""
-    executor = OnnxExecutor(trained or seeded_file(), threads, device)
+    instances = runtime.options.instances
+    executor = runtime.load(trained or seeded_file(), instances=instances)
     expected = (TensorMetadata("data_0", "FP32", (1, 3, 224, 224)), TensorMetadata("fc6_1", "FP32", (1, _CLASSES, 1, 1)))
     actual = (*executor.inputs, *executor.outputs)
     if actual != expected:
         raise UsageError(f"{trained} is not the model zoo's densenet-7: it has {_listed(actual)}, expected {_listed(expected)}.")
     labels = read_labels(trained.with_name(LABEL_FILENAME)) if trained else neutral_labels()
-    return dataclasses.replace(definition(labels), device=device), executor
+    return dataclasses.replace(definition(labels), device=runtime.device, instances=instances), executor
 
 
-def load_batched(threads: int, device: Kind = "cpu") -> tuple[ModelDefinition, OnnxExecutor]:
+def load_batched(runtime: OnnxRuntime) -> tuple[ModelDefinition, Executor]:
     """`densenet_batch` and its executor."""
+    options, max_batch = runtime.options, runtime.options.max_batch or _MAX_BATCH_SIZE
     image = TensorDefinition("data_0", Datatype.FP32, (3, 224, 224), format="FORMAT_NCHW")
     logits = TensorDefinition(
         "fc6_1", Datatype.FP32, (_CLASSES,), reshape=(_CLASSES, 1, 1), labels=neutral_labels(), label_filename=LABEL_FILENAME
     )
     # a CPU core's caches hold the activations of two images; with eight, each takes an eighth longer
-    scheduling = BatchingPolicy() if device == "cuda" else BatchingPolicy((2,))
+    scheduling = BatchingPolicy() if runtime.device == "cuda" else BatchingPolicy((2,))
     definition = ModelDefinition(
-        BATCH_NAME, "onnxruntime_onnx", "onnxruntime", _MAX_BATCH_SIZE, (image,), (logits,),
-        default_model_filename="model.onnx", scheduling=scheduling, device=device,
+        BATCH_NAME, "onnxruntime_onnx", "onnxruntime", max_batch, (image,), (logits,),
+        default_model_filename="model.onnx", instances=options.instances, scheduling=scheduling, device=runtime.device,
     )  # fmt: skip
-    return definition, OnnxExecutor(seeded_file(BATCH_NAME), threads, device)
+    return definition, runtime.load(seeded_file(BATCH_NAME), max_batch=max_batch, instances=options.instances)
 
 
 def definition(labels: tuple[str, ...]) -> ModelDefinition:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from perfkit.errors import UsageError
 from perfkit.protocol.message import TensorMetadata
 from perfkit.protocol.tensor import Datatype
-from server_stub.devices.device import Kind
-from server_stub.executors.onnx import OnnxExecutor
+from server_stub.executors.array import Executor
+from server_stub.executors.onnx import OnnxExecutor, OnnxRuntime
+from server_stub.executors.onnx_buffers import FixedBufferExecutor
 from server_stub.inference.definition import ModelDefinition, TensorDefinition
 from server_stub.inference.executed_model import ExecutedModel
 from server_stub.inference.model import Model
@@ -28,8 +29,8 @@ _CONFIG, _LAYOUT = "config.pbtxt", "MODEL/VERSION/model.onnx, such as my_model/1
 class FolderSource:
     """A `Source` of models in a folder, which is read anew on every call."""
 
-    def __init__(self, path: pathlib.Path, threads: int, device: Kind = "cpu") -> None:
-        self.path, self._threads, self._device = path, threads, device
+    def __init__(self, path: pathlib.Path, runtime: OnnxRuntime) -> None:
+        self.path, self._runtime = path, runtime
 
     def names(self) -> Sequence[str]:
         """See `Source.names`: every folder with at least one version."""
@@ -43,9 +44,9 @@ class FolderSource:
         if files:
             with tempfile.TemporaryDirectory(prefix="server_stub-") as folder:
                 write_files(pathlib.Path(folder), name, files)
-                loaded = load_versions(pathlib.Path(folder), name, self._threads, config, self._device)
+                loaded = load_versions(pathlib.Path(folder), name, self._runtime, config)
         else:
-            loaded = load_versions(self.path, name, self._threads, config, self._device)
+            loaded = load_versions(self.path, name, self._runtime, config)
         return [ExecutedModel(definition, executor, version) for definition, version, executor in loaded]
 
 
@@ -65,14 +66,14 @@ def write_files(folder: pathlib.Path, name: str, files: Files) -> None:
 
 
 def load_versions(
-    folder: pathlib.Path, name: str, threads: int, config: str | None = None, device: Kind = "cpu"
-) -> list[tuple[ModelDefinition, str, OnnxExecutor]]:
+    folder: pathlib.Path, name: str, runtime: OnnxRuntime, config: str | None = None
+) -> list[tuple[ModelDefinition, str, Executor]]:
     """Load the versions of a model that its version policy selects. `config` is JSON that replaces its config.pbtxt.
 
     Without any configuration, the batch is a dimension like the others. Raises UsageError if the model is missing or
     contradicts its configuration.
     """
-    model_folder = folder / name
+    model_folder, device = folder / name, runtime.device
     if config is not None:
         parsed = model_config.read_json(config, name, model_folder, device)
     elif (model_folder / _CONFIG).exists():
@@ -83,13 +84,19 @@ def load_versions(
     versions = parsed.versions.choose(available)
     if not versions:
         raise UsageError(f"{model_folder}: it has no version that the version policy selects; models must be named {_LAYOUT}.")
-    loaded = []
+    loaded: list[tuple[ModelDefinition, str, Executor]] = []
     for version in versions:
         file = _find_file(model_folder / available[version], parsed.filename)
-        executor = OnnxExecutor(file, threads, parsed.device)
+        _check_streams(file, parsed, runtime)
+        executor = runtime.on(parsed.device).load(file, max_batch=parsed.max_batch_size, instances=parsed.instances)
         definition = _definition(name, parsed, file, executor)
         loaded.append((dataclasses.replace(definition, versions=tuple(map(str, versions))), str(version), executor))
     return loaded
+
+
+def _check_streams(file: pathlib.Path, config: ParsedConfig, runtime: OnnxRuntime) -> None:
+    if isinstance(config.scheduling, SequencePolicy) and runtime.on(config.device).options.streams > 1:
+        raise UsageError(f"{file}: with sequence_batching, each instance keeps its sequences; remove streams=2 from --onnx.")
 
 
 def _find_file(folder: pathlib.Path, filename: str) -> pathlib.Path:
@@ -109,7 +116,7 @@ def _find_versions(folder: pathlib.Path) -> dict[int, str]:
     return versions or ({1: "."} if any(folder.glob("*.onnx")) else {})
 
 
-def _definition(name: str, config: ParsedConfig, file: pathlib.Path, executor: OnnxExecutor) -> ModelDefinition:
+def _definition(name: str, config: ParsedConfig, file: pathlib.Path, executor: OnnxExecutor | FixedBufferExecutor) -> ModelDefinition:
     controls = config.scheduling.controls if isinstance(config.scheduling, SequencePolicy) else ()
     graph_inputs = {tensor.name: tensor for tensor in executor.inputs}
     for control in controls:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from perfkit.errors import UsageError
 from server_stub.devices.device import Device
 from server_stub.executors.array import ArrayNamespace, Executor, cupy_namespace
+from server_stub.executors.onnx import OnnxRuntime
+from server_stub.executors.onnx_options import resolve_onnx_options
 from server_stub.inference.definition import ModelDefinition
 from server_stub.inference.executed_model import ExecutedModel
 from server_stub.inference.model import Model
@@ -21,10 +23,11 @@ _CPU = Device()
 
 def open_repository(options: Options, threads: int, log: Log | None = None, device: Device = _CPU) -> Repository:
     """The repository that the options describe, not loaded yet. Raises UsageError if a folder lacks the models."""
+    runtime = OnnxRuntime(threads, resolve_onnx_options(options.onnx, device.kind, device.reason), device.driver)
     source = (
-        _builtin_models(options, threads, log, device)
+        _builtin_models(options, runtime, log, device)
         if options.model_repository is None
-        else FolderSource(options.model_repository, threads, device.kind)
+        else FolderSource(options.model_repository, runtime)
     )
     available = source.names()
     if isinstance(source, FolderSource):
@@ -52,13 +55,13 @@ class BuiltinModels:
         return (self._loaders[name](),)
 
 
-def _builtin_models(options: Options, threads: int, log: Log | None, device: Device) -> BuiltinModels:
+def _builtin_models(options: Options, runtime: OnnxRuntime, log: Log | None, device: Device) -> BuiltinModels:
     namespace = functools.cache(lambda: _array_namespace(options, device, log))
     loaders: dict[str, Callable[[], Model]] = {name: _array_model(name, namespace) for name in array_models.NAMES}
     loaders[repeat.NAME] = repeat.RepeatModel
     loaders[synthetic.NAME] = functools.partial(synthetic.SyntheticModel, options.synthetic)
-    loaders[densenet.NAME] = _executed(functools.partial(densenet.load, threads, options.densenet, device.kind))
-    loaders[densenet.BATCH_NAME] = _executed(functools.partial(densenet.load_batched, threads, device.kind))
+    loaders[densenet.NAME] = _executed(functools.partial(densenet.load, runtime, options.densenet))
+    loaders[densenet.BATCH_NAME] = _executed(functools.partial(densenet.load_batched, runtime))
     return BuiltinModels(loaders)
 
 

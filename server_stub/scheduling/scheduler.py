@@ -5,6 +5,7 @@ It runs in the event loop. Only instances may be threads.
 
 import asyncio
 import concurrent.futures
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -60,10 +61,20 @@ class InlineInstance:
 class ThreadInstances:
     """Instances as threads, `count` of them."""
 
-    def __init__(self, count: int, execute: Execute, name: str, *, prefetch_count: int = 0) -> None:
+    def __init__(
+        self, count: int, execute: Execute, name: str, *, prefetch_count: int = 0, prepare: Callable[[], None] | None = None
+    ) -> None:
+        """`prepare` is called once in each thread, and its exceptions are raised here."""
         self.count, self.prefetch_count = count, prefetch_count
         self._execute = execute
         self._threads = concurrent.futures.ThreadPoolExecutor(max_workers=count, thread_name_prefix=name)
+        if prepare is not None:
+            started = threading.Barrier(count)  # so that no thread takes the preparation of another one
+            try:
+                list(self._threads.map(lambda _: (started.wait(), prepare()), range(count)))
+            except BaseException:
+                self._threads.shutdown()
+                raise
 
     def start(self, batch: Sequence[QueuedRequest], on_finished: Callable[[BatchResult], None]) -> None:
         """See `Instances.start`."""

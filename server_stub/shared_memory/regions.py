@@ -93,6 +93,21 @@ class RegionSlice:
             raise ProtocolError(f"shared memory region '{self.region}' cannot be used: {error}", ErrorKind.INTERNAL) from None
 
 
+class GpuSlice(RegionSlice):
+    """A part of a region in a GPU's memory. As a tensor's `raw` it is copied to the host only for models that need it there."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return self.byte_size
+
+    @property
+    def address(self) -> int | None:
+        """Its address for GPU 0; None in the memory of another GPU."""
+        assert isinstance(self.memory, CudaMemory)
+        return self.memory.address(self.offset)
+
+
 class SharedMemoryRegions:
     """The registered regions by name. None can be registered unless `is_allowed`."""
 
@@ -155,7 +170,8 @@ class SharedMemoryRegions:
             raise ProtocolError(f"Invalid offset for shared memory region: '{name}'")
         if byte_size <= 0 or offset + byte_size > region.byte_size:
             raise ProtocolError(f"Invalid offset + byte size for shared memory region: '{name}'")
-        return RegionSlice(name, region.memory, region.offset + offset, byte_size)
+        kind = RegionSlice if region.device_id is None else GpuSlice
+        return kind(name, region.memory, region.offset + offset, byte_size)
 
     def close(self) -> None:
         """Unregister all regions."""

@@ -1,39 +1,53 @@
-"""Converts requests with tensors in shared memory into ordinary ones, so that decoders need not know about regions."""
+"""Converts requests with tensors in shared memory into ordinary ones, so that decoders need not know about regions.
 
+Inputs in a GPU's memory stay there: they are decoded as empty, and `with_gpu_inputs` fills them in.
+"""
+
+import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, rest, v2_pb2
-from perfkit.protocol.tensor import Buffer
-from server_stub.shared_memory.regions import RegionSlice, SharedMemoryRegions
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Buffer, Tensor
+from server_stub.shared_memory.regions import GpuSlice, RegionSlice, SharedMemoryRegions
 
 _REGION, _OFFSET, _SIZE = "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"
 _MARK = _REGION.encode()
 
 
-def resolve_http_request(
-    body: bytes, header_length: int | None, regions: SharedMemoryRegions
-) -> tuple[bytes, int | None, Mapping[str, RegionSlice]]:
-    """The body with its shared inputs inserted, its header length, and the region slices of its shared outputs by name.
+class SharedTensors(NamedTuple):
+    """The region slices of a request's tensors by name: of its outputs, and of the inputs that stay on a GPU."""
+
+    outputs: Mapping[str, RegionSlice] = {}
+    gpu_inputs: Mapping[str, GpuSlice] = {}
+
+
+_NONE = SharedTensors()
+
+
+def resolve_http_request(body: bytes, header_length: int | None, regions: SharedMemoryRegions) -> tuple[bytes, int | None, SharedTensors]:
+    """The body with its shared inputs inserted, its header length, and the tensors in regions.
 
     Other errors in the request are left to the decoder. Raises ProtocolError with Triton's messages.
     """
     head = body if header_length is None else body[:header_length]
     if not regions or _MARK not in head:
-        return body, header_length, {}
+        return body, header_length, _NONE
     try:
         document = json.loads(head)
     except (ValueError, RecursionError):
-        return body, header_length, {}
+        return body, header_length, _NONE
     blobs, start = [], len(head)
+    gpu_inputs: dict[str, GpuSlice] = {}
     for fields, parameters in _tensors_with_parameters(document, "inputs"):
         size = parameters.get("binary_data_size")
         if _REGION in parameters and size is None and "data" not in fields:
-            raw = _json_slice(parameters, regions).read()
+            raw = _read(_json_slice(parameters, regions), str(fields.get("name")), gpu_inputs)
             fields["parameters"] = {**_without_location(parameters), "binary_data_size": len(raw)}
             blobs.append(raw)
         elif isinstance(size, int) and size > 0:
@@ -47,7 +61,7 @@ def resolve_http_request(
             slices.setdefault(str(fields.get("name")), _json_slice(parameters, regions))
             fields["parameters"] = {**_without_location(parameters), "binary_data": True}
     head = json.dumps(document).encode()
-    return b"".join((head, *blobs, body[start:])), len(head), slices
+    return b"".join((head, *blobs, body[start:])), len(head), SharedTensors(slices, gpu_inputs)
 
 
 def omit_shared_outputs(
@@ -65,20 +79,21 @@ def omit_shared_outputs(
     return {**headers, **lengths}, [head, *buffers[1:]]
 
 
-def resolve_grpc_request(encoded: bytes, regions: SharedMemoryRegions) -> tuple[bytes, Mapping[str, RegionSlice]]:
-    """A `ModelInferRequest` with its shared inputs inserted, and its outputs' region slices. See `resolve_http_request`."""
+def resolve_grpc_request(encoded: bytes, regions: SharedMemoryRegions) -> tuple[bytes, SharedTensors]:
+    """A `ModelInferRequest` with its shared inputs inserted, and its tensors in regions. See `resolve_http_request`."""
     if not regions or _MARK not in encoded:
-        return encoded, {}
+        return encoded, _NONE
     try:
         message = v2_pb2.ModelInferRequest.FromString(encoded)
     except DecodeError:
-        return encoded, {}
+        return encoded, _NONE
     raw_contents = iter(message.raw_input_contents)
     is_typed = not message.raw_input_contents  # regions mix with typed or with raw contents, which do not mix with each other
     contents: list[bytes | None] = []
+    gpu_inputs: dict[str, GpuSlice] = {}
     for tensor in message.inputs:
         if _REGION in tensor.parameters:
-            contents.append(_message_slice(tensor.name, tensor.parameters, regions).read())
+            contents.append(_read(_message_slice(tensor.name, tensor.parameters, regions), tensor.name, gpu_inputs))
         elif is_typed:
             contents.append(protobuf.raw_contents(tensor, message.model_name))
             tensor.ClearField("contents")
@@ -95,7 +110,30 @@ def resolve_grpc_request(encoded: bytes, regions: SharedMemoryRegions) -> tuple[
             parameters.pop(key)
     del message.raw_input_contents[:]
     message.raw_input_contents.extend(raw for raw in contents if raw is not None)
-    return message.SerializeToString(), slices
+    return message.SerializeToString(), SharedTensors(slices, gpu_inputs)
+
+
+def with_gpu_inputs(request: InferRequest, shared: SharedTensors) -> InferRequest:
+    """A decoded request with its inputs in a GPU's memory. Strings are copied to the host, where alone they can be checked."""
+    if not shared.gpu_inputs:
+        return request
+    return dataclasses.replace(request, inputs=tuple(_on_gpu(tensor, shared.gpu_inputs) for tensor in request.inputs))
+
+
+def _on_gpu(tensor: Tensor, slices: Mapping[str, GpuSlice]) -> Tensor:
+    region_slice = slices.get(tensor.name)
+    if region_slice is None:
+        return tensor
+    raw: Any = region_slice.read() if tensor.datatype.element_bytes is None else region_slice
+    return dataclasses.replace(tensor, raw=raw)
+
+
+def _read(region_slice: RegionSlice, name: str, gpu_inputs: dict[str, GpuSlice]) -> bytes:
+    """A shared input's bytes; none, and an entry in `gpu_inputs`, if they stay on a GPU."""
+    if isinstance(region_slice, GpuSlice):
+        gpu_inputs[name] = region_slice
+        return b""
+    return region_slice.read()
 
 
 def _tensors_with_parameters(document: object, key: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:

@@ -1,5 +1,6 @@
 """Reading scenario files: examples, defaults, units, the form kept in results, and the JSON Schema."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -9,7 +10,9 @@ import yaml
 
 from perfkit.scenario.file import read_cases, scenario_document
 from perfkit.scenario.model import Scenario
+from perfkit.scenario.target import OnnxExecution
 from perfkit.scenario.workload import FileInput, GeneratedInput, LiteralInput
+from server_stub.executors.onnx_options import OnnxOptions, parse_onnx_options
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 EXAMPLES = sorted((pathlib.Path(__file__).parents[2] / "scenarios").glob("*.yaml"))
@@ -18,7 +21,7 @@ FULL = """
 schema: perfkit.scenario/1
 name: full.1_a-b
 target: {url: 'grpc://[::1]:9001', model: m, version: 3, engine: reference, timeout: 1500ms, max_connections: 7, headers: {authorization: 'Bearer s3cret'}}
-server: {device: cpu, threads: 2, cpus: '0,2-3'}
+server: {device: cpu, threads: 2, cpus: '0,2-3', onnx: {precision: fp16, instances: 2}}
 workload:
   seed: 9
   batch_size: 2
@@ -129,6 +132,14 @@ def test_the_document_of_a_scenario_reads_as_the_same_scenario(read, text):
     again = read(yaml.safe_dump(json.loads(json.dumps(scenario_document(scenario)))), name="again.yaml").scenario
     headers = dict.fromkeys(scenario.target.headers, "<redacted>")
     assert again == scenario.model_copy(update={"target": scenario.target.model_copy(update={"headers": headers})})
+
+
+def test_the_options_for_onnx_models_are_those_that_the_server_parses(read):
+    text = "server: {onnx: {provider: cuda, precision: fp16, layout: nhwc, graphs: true, pinned: false, streams: 2, instances: 3, max_batch: 64}}\n"
+    execution = read(HEAD + text).scenario.server.onnx
+    assert parse_onnx_options(execution.arguments()) == OnnxOptions("cuda", "fp16", "nhwc", True, False, 2, 3, 64)
+    assert OnnxExecution.model_fields.keys() == {field.name for field in dataclasses.fields(OnnxOptions)}
+    assert OnnxExecution().arguments() == ()
 
 
 def test_header_values_never_appear_in_the_document(read):

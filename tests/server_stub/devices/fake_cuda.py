@@ -1,7 +1,14 @@
-"""A fake of NVIDIA's driver library: the functions that the server calls, with ctypes' arguments."""
+"""A fake of NVIDIA's driver library: the functions that the server calls, with ctypes' arguments.
 
+Shared memory has invented addresses. Buffers of the server are host memory at its true address, so that ONNX Runtime's CPU
+provider can be bound to them. Operations of streams take effect when the stream is synchronized, in an order that respects the
+events alone: a copy that nobody waited for comes late.
+"""
+
+import collections
 import ctypes
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _NAMES = {1: b"CUDA_ERROR_INVALID_VALUE", 100: b"CUDA_ERROR_NO_DEVICE"}
@@ -19,6 +26,12 @@ class FakeCuda:
         self._places = {number * _SPACE: (handle, memory) for number, (handle, memory) in enumerate((shared or {}).items(), 1)}
         self.open = 0
         self.entered: set[int] = set()
+        self.allocated: dict[int, Any] = {}
+        self.streams: dict[int, collections.deque[Callable[[], bool]]] = {}
+        self.events: dict[int, int] = {}
+        self.copied = collections.Counter[str]()
+        self._handles = 0
+        self._executing = threading.Lock()
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("cu") and (code := object.__getattribute__(self, "_failing").get(name)):
@@ -86,6 +99,103 @@ class FakeCuda:
         if offset + size.value > len(memory):
             return _INVALID
         memory[offset : offset + size.value] = data
+        return 0
+
+    def cuMemAlloc_v2(self, address: Any, size: ctypes.c_size_t) -> int:
+        buffer = (ctypes.c_char * size.value)()
+        address._obj.value = ctypes.addressof(buffer)
+        ctypes.memset(buffer, 0xFF, size.value)
+        self.allocated[address._obj.value] = buffer
+        return 0
+
+    def cuMemsetD8_v2(self, address: ctypes.c_uint64, value: ctypes.c_ubyte, size: ctypes.c_size_t) -> int:
+        ctypes.memset(address.value, value.value, size.value)
+        return 0
+
+    def cuMemHostAlloc(self, address: Any, size: ctypes.c_size_t, flags: ctypes.c_uint) -> int:
+        return self.cuMemAlloc_v2(address, size)
+
+    def cuMemFree_v2(self, address: Any) -> int:
+        return _INVALID if self.allocated.pop(address.value, None) is None else 0
+
+    def cuMemFreeHost(self, address: Any) -> int:
+        return self.cuMemFree_v2(address)
+
+    def cuStreamCreate(self, stream: Any, flags: ctypes.c_uint) -> int:
+        self._handles += 1
+        stream._obj.value = self._handles
+        self.streams[self._handles] = collections.deque()
+        return 0 if flags.value == 1 else _INVALID
+
+    def cuStreamDestroy_v2(self, stream: ctypes.c_void_p) -> int:
+        return _INVALID if self.streams.pop(stream.value or 0, None) is None else 0
+
+    def cuEventCreate(self, event: Any, flags: ctypes.c_uint) -> int:
+        self._handles += 1
+        event._obj.value = self._handles
+        self.events[self._handles] = 0
+        return 0 if flags.value == 2 else _INVALID
+
+    def cuEventDestroy_v2(self, event: ctypes.c_void_p) -> int:
+        return _INVALID if self.events.pop(event.value or 0, None) is None else 0
+
+    def cuEventRecord(self, event: ctypes.c_void_p, stream: ctypes.c_void_p) -> int:
+        number = event.value or 0
+        self.events[number] += 1  # recorded, but not reached
+
+        def reach() -> bool:
+            self.events[number] -= 1
+            return True
+
+        self.streams[stream.value or 0].append(reach)
+        return 0
+
+    def cuStreamWaitEvent(self, stream: ctypes.c_void_p, event: ctypes.c_void_p, flags: ctypes.c_uint) -> int:
+        number = event.value or 0
+        self.streams[stream.value or 0].append(lambda: self.events[number] == 0)
+        return 0 if flags.value == 0 else _INVALID
+
+    def cuStreamSynchronize(self, stream: ctypes.c_void_p) -> int:
+        """Execute the stream, and of the others only what it waits for."""
+        with self._executing:
+            operations = self.streams[stream.value or 0]
+            while operations:
+                if operations[0]():
+                    operations.popleft()
+                    continue
+                for other in tuple(self.streams.values()):
+                    while other and other is not operations and other[0]():
+                        other.popleft()
+        return 0
+
+    def cuMemcpyHtoDAsync_v2(self, address: ctypes.c_uint64, host: ctypes.c_void_p, size: ctypes.c_size_t, stream: ctypes.c_void_p) -> int:
+        is_pinned = any(start <= (host.value or 0) < start + len(buffer) for start, buffer in self.allocated.items())
+        return self._copy("in", address.value, host.value or 0, size.value, stream.value or 0, is_late=is_pinned)
+
+    def cuMemcpyDtoHAsync_v2(self, host: ctypes.c_void_p, address: ctypes.c_uint64, size: ctypes.c_size_t, stream: ctypes.c_void_p) -> int:
+        return self._copy("out", host.value or 0, address.value, size.value, stream.value or 0)
+
+    def cuMemcpyDtoDAsync_v2(
+        self, address: ctypes.c_uint64, source: ctypes.c_uint64, size: ctypes.c_size_t, stream: ctypes.c_void_p
+    ) -> int:
+        place = source.value // _SPACE * _SPACE
+        if place in self._places:
+            offset = source.value - place
+            self._copied_within = (ctypes.c_char * size.value).from_buffer_copy(self._places[place][1], offset)
+            return self._copy("within", address.value, ctypes.addressof(self._copied_within), size.value, stream.value or 0, is_late=False)
+        return self._copy("within", address.value, source.value, size.value, stream.value or 0)
+
+    def _copy(self, kind: str, target: int, source: int, size: int, stream: int, *, is_late: bool = True) -> int:
+        self.copied[kind] += size
+
+        def copy() -> bool:
+            ctypes.memmove(target, source, size)
+            return True
+
+        if is_late:
+            self.streams[stream].append(copy)
+        else:
+            copy()
         return 0
 
     def cuGetErrorName(self, code: int, name: Any) -> int:

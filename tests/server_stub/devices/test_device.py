@@ -14,6 +14,7 @@ from server_stub.devices.cuda_driver import CudaDriver, CudaError
 from server_stub.devices.device import check_execution, check_provider, choose_device, find_usable_cuda
 from server_stub.executors.array import ArrayExecutor, cupy_namespace
 from server_stub.executors.onnx import OnnxExecutor
+from server_stub.executors.onnx_options import OnnxOptions
 from server_stub.models import array_models, densenet
 from server_stub.options import Options
 from server_stub.repository.sources import open_repository
@@ -73,7 +74,7 @@ def test_an_onnx_runtime_without_cuda_is_named():
 def test_a_model_that_would_silently_run_on_the_cpu_is_an_error(environment, monkeypatch):
     monkeypatch.setenv("PERFKIT_CACHE_DIR", environment["PERFKIT_CACHE_DIR"])
     with pytest.raises(UsageError, match="cannot run on cuda: ONNX Runtime could not start its CUDAExecutionProvider"):
-        OnnxExecutor(densenet.seeded_file(), 1, "cuda")
+        OnnxExecutor(densenet.seeded_file(), 1, OnnxOptions("cuda"))
 
 
 def test_a_missing_library_of_the_provider_is_named(tmp_path):

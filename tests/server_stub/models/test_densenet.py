@@ -11,7 +11,7 @@ import onnx.backend.test
 import pytest
 
 from perfkit.errors import UsageError
-from server_stub.executors.onnx import OnnxExecutor
+from server_stub.executors.onnx import OnnxExecutor, OnnxRuntime
 from server_stub.models import densenet, densenet_graph
 
 
@@ -74,7 +74,7 @@ def test_the_model_is_valid_onnx(model):
 
 
 def test_different_inputs_give_different_bounded_outputs(seeded_file):
-    definition, executor = densenet.load(1, seeded_file)
+    definition, executor = densenet.load(OnnxRuntime(1), seeded_file)
     random = np.random.Generator(np.random.Philox(2)).random((1, 3, 224, 224), np.float32)
     stripes = np.tile(np.arange(224, dtype=np.float32) % 50 / 50, (1, 3, 224, 1))
     noise, pattern = (executor.execute({"data_0": image})["fc6_1"].ravel() for image in (random, stripes))
@@ -88,8 +88,8 @@ def test_different_inputs_give_different_bounded_outputs(seeded_file):
 def test_the_batched_model_gives_each_image_the_unbatched_result(seeded_file, environment, monkeypatch):
     monkeypatch.setenv("PERFKIT_CACHE_DIR", environment["PERFKIT_CACHE_DIR"])
     images = np.random.Generator(np.random.Philox(2)).random((3, 3, 224, 224), np.float32)
-    _, alone = densenet.load(1, seeded_file)
-    definition, batched = densenet.load_batched(1)
+    _, alone = densenet.load(OnnxRuntime(1), seeded_file)
+    definition, batched = densenet.load_batched(OnnxRuntime(1))
     logits = batched.execute({"data_0": images})["fc6_1"]
     assert logits.shape == (3, 1000, 1, 1)
     for image, row in zip(images, logits, strict=True):
@@ -102,11 +102,11 @@ def test_labels_in_the_trained_files_folder_name_the_classes(seeded_file, tmp_pa
     file.symlink_to(seeded_file)
     labels = file.with_name("densenet_labels.txt")
     labels.write_text("".join(f"LABEL {index}\n" for index in range(1000)))
-    definition, _ = densenet.load(1, file)
+    definition, _ = densenet.load(OnnxRuntime(1), file)
     assert definition.outputs[0].labels[504] == "LABEL 504"
     labels.write_text("COFFEE MUG\n")
     with pytest.raises(UsageError, match=r"densenet_labels.txt has 1 lines, expected the names of 1000 classes"):
-        densenet.load(1, file)
+        densenet.load(OnnxRuntime(1), file)
 
 
 def test_a_file_of_another_model_is_an_error(tmp_path):
@@ -118,7 +118,7 @@ def test_a_file_of_another_model_is_an_error(tmp_path):
     with pytest.raises(
         UsageError, match=r"relu.onnx is not the model zoo's densenet-7: it has x FP32 \[1\], y FP32 \[1\], expected data_0 FP32 "
     ):
-        densenet.load(1, file)
+        densenet.load(OnnxRuntime(1), file)
 
 
 def test_a_file_that_is_not_a_model_is_an_error(tmp_path):

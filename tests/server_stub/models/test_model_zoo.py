@@ -10,6 +10,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from perfkit.errors import UsageError
+from server_stub.executors.onnx import OnnxRuntime
 from server_stub.repository import folder
 
 LIGHT = pathlib.Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -88,8 +89,8 @@ def test_networks_are_served_without_a_configuration_and_answer_as_onnx_runtime_
 
 
 def test_versions_and_files_of_a_folder_are_detected(repository):
-    assert folder.FolderSource(repository, 1).names() == tuple(sorted(PLACES))
-    definitions = {name: folder.load_versions(repository, name, 1)[0] for name in ("squeezenet", "shufflenet")}
+    assert folder.FolderSource(repository, OnnxRuntime(1)).names() == tuple(sorted(PLACES))
+    definitions = {name: folder.load_versions(repository, name, OnnxRuntime(1))[0] for name in ("squeezenet", "shufflenet")}
     assert [(one.versions, one.default_model_filename) for one, _, _ in definitions.values()] == [
         (("3",), "model.onnx"),
         (("1",), "light_shufflenet.onnx"),
@@ -102,4 +103,4 @@ def test_several_files_without_the_default_name_are_an_error(tmp_path):
     for name in ("a.onnx", "b.onnx"):
         (place / name).write_bytes((LIGHT / "light_squeezenet.onnx").read_bytes())
     with pytest.raises(UsageError, match=r"model\.onnx"):
-        folder.load_versions(tmp_path, "two", 1)
+        folder.load_versions(tmp_path, "two", OnnxRuntime(1))

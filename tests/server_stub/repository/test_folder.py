@@ -15,6 +15,7 @@ from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException
 
 from perfkit.errors import UsageError
+from server_stub.executors.onnx import OnnxRuntime
 from server_stub.inference.definition import VersionPolicy
 from server_stub.inference.model import InFlightRequests
 from server_stub.options import Options
@@ -83,7 +84,7 @@ def test_an_unknown_model_name_is_an_error(tmp_path):
 def test_unsupported_datatypes_are_an_error(tmp_path):
     write_model(tmp_path / "text" / "1" / "model.onnx", "Identity", onnx.TensorProto.STRING)
     with pytest.raises(UsageError, match=r"the tensor 'x' of type tensor\(string\), which this server does not support"):
-        folder.load_versions(tmp_path, "text", 1)
+        folder.load_versions(tmp_path, "text", OnnxRuntime(1))
 
 
 def test_clients_see_the_written_configuration(tmp_path):
@@ -91,7 +92,7 @@ def test_clients_see_the_written_configuration(tmp_path):
         write_model(tmp_path / "relu" / str(version) / "model.onnx")
     (tmp_path / "relu" / "labels.txt").write_text("a\nb\nc\n")
     (tmp_path / "relu" / "config.pbtxt").write_text(configs.RELU)
-    loaded = folder.load_versions(tmp_path, "relu", 1)
+    loaded = folder.load_versions(tmp_path, "relu", OnnxRuntime(1))
     assert [version for _, version, _ in loaded] == ["1", "3"]
     theirs = text_format.Parse(configs.RELU, model_config_pb2.ModelConfig())
     ours = model_config_pb2.ModelConfig.FromString(loaded[0][0].config_message().SerializeToString())
@@ -118,7 +119,7 @@ def test_a_configuration_is_checked_against_the_file(tmp_path, text, sentence):
     write_model(tmp_path / "relu" / "1" / "model.onnx")
     (tmp_path / "relu" / "config.pbtxt").write_text(text)
     with pytest.raises(UsageError) as error:
-        folder.load_versions(tmp_path, "relu", 1)
+        folder.load_versions(tmp_path, "relu", OnnxRuntime(1))
     assert sentence in str(error.value)
 
 
@@ -229,7 +230,7 @@ def test_weights_outside_the_model_file_are_not_read(tmp_path, place):
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
     folder.write_files(tmp_path, "m", {"1/model.onnx": model.SerializeToString()})
     with pytest.raises(UsageError, match=r"cannot be loaded by ONNX Runtime: .*[Ee]xternal data"):
-        folder.load_versions(tmp_path, "m", 1)
+        folder.load_versions(tmp_path, "m", OnnxRuntime(1))
 
 
 def test_S5_requests_of_two_clients_are_one_execution(explicit, wire_to):

@@ -4,22 +4,27 @@ import asyncio
 import base64
 
 import numpy as np
+import onnx
 import pytest
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from perfkit.errors import ErrorKind, ProtocolError
+from perfkit.protocol.tensor import Datatype
 from server_stub.devices.cuda_driver import CudaDriver
 from server_stub.grpc.front_end import GrpcFrontEnd
 from server_stub.http.front_end import HttpFrontEnd
+from server_stub.inference.definition import ModelDefinition, TensorDefinition
+from server_stub.inference.executed_model import ExecutedModel
 from server_stub.options import Options
-from server_stub.repository.sources import open_repository
+from server_stub.repository.repository import Repository
+from server_stub.repository.sources import BuiltinModels, open_repository
 from server_stub.settings import Settings
 from server_stub.shared_memory.regions import SharedMemoryRegions
 from tests.server_stub.devices.fake_cuda import FakeCuda
+from tests.server_stub.executors.fake_gpu import HANDLE, FakeGpu
 
-HANDLE = bytes(range(64))
 FIRST, SECOND = np.arange(16, dtype=np.int32), np.arange(16, 32, dtype=np.int32)
 
 
@@ -38,11 +43,11 @@ def regions(library):
     return SharedMemoryRegions(is_allowed=True, driver=CudaDriver(lambda _: library))
 
 
-def ask_fronts(regions, ask):
-    """Call `ask` with each of tritonclient's clients, in a thread, while the front ends serve."""
+def ask_fronts(regions, ask, models=None):
+    """Call `ask` with each of tritonclient's clients, in a thread, while the front ends serve `simple`, or the given models."""
 
     async def main():
-        repository = open_repository(Options(models=("simple",)), 1)
+        repository = open_repository(Options(models=("simple",)), 1) if models is None else Repository(BuiltinModels(models), tuple(models))
         repository.load()
         http, grpc = (front(repository, regions, Settings()) for front in (HttpFrontEnd, GrpcFrontEnd))
         ports = await http.start("127.0.0.1", 0), await grpc.start("127.0.0.1", 0)
@@ -80,6 +85,42 @@ def test_tensors_are_read_from_gpu_memory_and_written_to_it(regions, library, me
                 client.infer("simple", inputs, outputs=[output])
 
     ask_fronts(regions, ask)
+
+
+def test_inputs_in_gpu_memory_reach_an_onnx_model_without_a_copy_to_the_host(tmp_path):
+    value = onnx.helper.make_tensor_value_info
+    tensors = [value(name, onnx.TensorProto.INT32, ["n", 16]) for name in ("a", "b", "sum")]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["a", "b"], ["sum"])], "g", tensors[:2], tensors[2:])
+    file = tmp_path / "model.onnx"
+    file.write_bytes(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 7)], ir_version=4).SerializeToString())
+    memory = bytearray(FIRST.tobytes() + bytes(64))
+    gpu = FakeGpu({HANDLE: memory})
+    gpu.library.fail("cuMemcpyDtoH_v2", 719)  # the copy to the host
+    definitions = [TensorDefinition(name, Datatype.INT32, (16,)) for name in ("a", "b", "sum")]
+    definition = ModelDefinition("m", "", "onnxruntime", 4, tuple(definitions[:2]), tuple(definitions[2:]))
+    regions = SharedMemoryRegions(is_allowed=True, driver=gpu.driver)
+
+    def ask(client_library, url):
+        with client_library.InferenceServerClient(url) as client:
+            client.register_cuda_shared_memory("c", base64.b64encode(HANDLE), 0, 128)
+            shared, given = (client_library.InferInput(name, [1, 16], "INT32") for name in ("a", "b"))
+            shared.set_shared_memory("c", 64, 0)
+            given.set_data_from_numpy(SECOND.reshape(1, 16))
+            answer = client.infer("m", [shared, given])
+            np.testing.assert_array_equal(answer.as_numpy("sum"), (FIRST + SECOND).reshape(1, 16))
+            output = client_library.InferRequestedOutput("sum")
+            output.set_shared_memory("c", 64, 64)
+            client.infer("m", [shared, given], outputs=[output])
+            assert memory[64:] == (FIRST + SECOND).tobytes()
+            memory[64:] = bytes(64)
+            shared.set_shared_memory("c", 32, 0)
+            with pytest.raises(InferenceServerException, match=r"input byte size mismatch for input 'a' .* Expected 64, got 32"):
+                client.infer("m", [shared, given])
+            client.unregister_cuda_shared_memory()
+        assert gpu.library.copied["within"] == 2 * 64
+        gpu.library.copied.clear()
+
+    ask_fronts(regions, ask, {"m": lambda: ExecutedModel(definition, gpu.executor(file, 4, pinned=True))})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,133 @@
+"""How ONNX models are executed: the options `--onnx KEY=VALUE`, and which combinations of them exist."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
+
+from perfkit.errors import UsageError
+from server_stub.devices.device import Kind
+
+Provider = Literal["cpu", "cuda", "tensorrt"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16"]
+Layout = Literal["nchw", "nhwc"]
+MAX_BATCH, MAX_INSTANCES = 64, 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OnnxOptions:
+    """The execution of ONNX models. The defaults are ONNX Runtime's own, with inputs copied for each execution."""
+
+    provider: Provider | None = None
+    """ONNX Runtime's execution provider. None follows the device."""
+    precision: Precision | None = None
+    """Of convolutions and matrix products. None leaves it to the provider: FP32 on the CPU, TF32 where the GPU has it."""
+    layout: Layout = "nchw"
+    graphs: bool = False
+    """Whether each padded batch size is captured as a CUDA graph when the model is loaded."""
+    pinned: bool = False
+    """Whether inputs and outputs pass through page-locked host buffers."""
+    streams: int = 1
+    """2: inputs are copied on a stream of their own, while the previous batch is computed."""
+    instances: int = 1
+    """Executions at a time; on a GPU, each with a session, streams and buffers of its own."""
+    max_batch: int | None = None
+    """The largest batch of `densenet_batch`."""
+
+    @property
+    def has_fixed_buffers(self) -> bool:
+        """Whether executions use buffers that stay at their addresses, instead of new ones for each."""
+        return self.graphs or self.pinned or self.streams > 1 or (self.provider in ("cuda", "tensorrt") and self.instances > 1)
+
+    def document(self) -> dict[str, Any]:
+        """The options by key, as in the server's ready line."""
+        return dataclasses.asdict(self)
+
+
+DEFAULT = OnnxOptions()
+_CHOICES: Mapping[str, tuple[str, ...]] = {"provider": get_args(Provider), "precision": get_args(Precision), "layout": get_args(Layout)}
+_SWITCHES: Mapping[str, bool] = {"on": True, "true": True, "off": False, "false": False}
+_NUMBERS: Mapping[str, int] = {"streams": 2, "instances": MAX_INSTANCES, "max_batch": MAX_BATCH}
+_KEYS = tuple(field.name for field in dataclasses.fields(OnnxOptions))
+
+
+def parse_onnx_options(settings: Iterable[str]) -> OnnxOptions:
+    """Parse `KEY=VALUE` texts; the last value of a key counts. Raises UsageError that names the key and its values."""
+    values: dict[str, Any] = {}
+    for text in settings:
+        key, equals, value = text.partition("=")
+        if key not in _KEYS:
+            near = difflib.get_close_matches(key, _KEYS, n=1)
+            raise UsageError(f"--onnx {text}: unknown key; {f'did you mean {near[0]}? ' if near else ''}Keys: {', '.join(_KEYS)}.")
+        if not equals:
+            raise UsageError(f"--onnx {text}: a value is missing, as in {key}={_example(key)}.")
+        values[key] = _parse(text, key, value)
+    return OnnxOptions(**values)
+
+
+def resolve_onnx_options(options: OnnxOptions, kind: Kind, reason: str = "") -> OnnxOptions:
+    """The options with the provider that the device implies, checked for combinations that do not exist.
+
+    `reason` is why the device was chosen. Raises UsageError with the reason and what to change.
+    """
+    provider: Provider = options.provider or kind
+    if provider != "cpu" and kind == "cpu":
+        because = f": {reason}" if reason else ""
+        raise UsageError(
+            f"--onnx provider={provider}: models of this server run on the CPU{because}; use --onnx provider=cpu or --device cuda."
+        )
+    if provider == "cpu":
+        _check_cpu(options)
+    elif provider == "tensorrt":
+        _check_tensorrt(options)
+    elif options.precision == "bf16":
+        raise UsageError(
+            "--onnx precision=bf16: ONNX Runtime's CUDA provider has no BF16 convolution; use precision=fp16, or provider=tensorrt."
+        )
+    if options.streams > 1 and not options.pinned:
+        raise UsageError(
+            f"--onnx streams={options.streams}: copies from pageable memory do not run beside computations; add --onnx pinned=on."
+        )
+    return dataclasses.replace(options, provider=provider)
+
+
+def _check_cpu(options: OnnxOptions) -> None:
+    refused = {
+        "layout=nhwc": (options.layout == "nhwc", "ONNX Runtime's CPU provider chooses the layout of each convolution itself"),
+        "graphs=on": (options.graphs, "CUDA graphs need a GPU"),
+        "pinned=on": (options.pinned, "no GPU copies from host buffers"),
+        "streams=2": (options.streams > 1, "no inputs are copied to a GPU"),
+        "precision=tf32": (options.precision == "tf32", "TF32 is a format of NVIDIA's tensor cores"),
+        "precision=bf16": (options.precision == "bf16", "ONNX Runtime's CPU provider has no BF16 convolution"),
+    }
+    for setting, (is_given, why) in refused.items():
+        if is_given:
+            raise UsageError(f"--onnx {setting} on the CPU: {why}; remove it, or use --device cuda.")
+
+
+def _check_tensorrt(options: OnnxOptions) -> None:
+    if options.graphs:
+        raise UsageError(
+            "--onnx graphs=on with provider=tensorrt: its provider captures one graph per session, not one for each batch size; "
+            "remove it, or use provider=cuda."
+        )
+    if options.layout == "nhwc":
+        raise UsageError("--onnx layout=nhwc with provider=tensorrt: TensorRT chooses layouts itself; remove it, or use provider=cuda.")
+
+
+def _parse(text: str, key: str, value: str) -> object:
+    if key in _CHOICES:
+        if value in _CHOICES[key]:
+            return value
+        raise UsageError(f"--onnx {text}: must be one of {', '.join(_CHOICES[key])}.")
+    if key in _NUMBERS:
+        if value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= _NUMBERS[key]:
+            return int(value)
+        raise UsageError(f"--onnx {text}: must be a number from 1 to {_NUMBERS[key]}.")
+    if value in _SWITCHES:
+        return _SWITCHES[value]
+    raise UsageError(f"--onnx {text}: must be on or off.")
+
+
+def _example(key: str) -> str:
+    return _CHOICES[key][-1] if key in _CHOICES else str(_NUMBERS.get(key, "on"))
