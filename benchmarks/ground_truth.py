@@ -18,7 +18,7 @@ STALLING = "service=constant:1ms,servers=1000,stall=1s/10s,drain=at-once"
 SINGLE = "service=constant:5ms,servers=1"
 OPEN = {"rate": 200, "arrivals": "constant"}
 MS = 1e6
-GENERATOR_WARNINGS = {"behind_schedule", "late_starts", "generator_bound"}
+GENERATOR_WARNINGS = {"behind_schedule", "late_starts", "generator_bound", "generator_stopped"}
 
 
 class Case(NamedTuple):

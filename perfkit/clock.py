@@ -54,6 +54,17 @@ def cpu_ns() -> int:
     return time.process_time_ns()
 
 
+def thread_cpu_ns() -> int:
+    """User and system CPU time of the calling thread, in nanoseconds."""
+    return time.thread_time_ns()
+
+
+def suspended_ns() -> int:
+    """How long the machine was suspended since it started, while the monotonic clock stood still; 0 where that is not known."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.clock_gettime_ns(boot) - time.monotonic_ns() if boot is not None else 0
+
+
 class ManualClock:
     """Virtual time, which jumps to the next sleeper when nothing else can run: hours pass in milliseconds.
 

@@ -8,7 +8,8 @@ import pathlib
 import numpy as np
 
 from perfkit.errors import MeasurementWarning
-from perfkit.measurement.summary import LoadSummary, PointMeasurement, point
+from perfkit.measurement.point_measurement import PointMeasurement
+from perfkit.measurement.summary import LoadSummary, point
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window

@@ -21,7 +21,7 @@ ArmRunner: TypeAlias = Callable[[ArmName, str, int], Awaitable["ArmRun"]]
 ARMS: tuple[ArmName, ...] = ("baseline", "candidate")
 PERCENTILES = ("p50", "p95", "p99", "p99_9")
 FIGURES = ("throughput", *PERCENTILES)
-_INVALIDATING = {"generator_bound", "throttled", "behind_schedule", "late_starts", "worker_lost"}
+_INVALIDATING = {"generator_bound", "throttled", "behind_schedule", "late_starts", "generator_stopped", "suspended", "worker_lost"}
 _STORED_WARNINGS = {*_INVALIDATING, "not_steady", "overloaded", "failed_requests"}
 
 

@@ -27,6 +27,11 @@ class ClosedLoop(Loop):
         super().__post_init__()
         self._remaining = self.phases.requests
 
+    @property
+    def in_flight(self) -> int:
+        """See `Loop.in_flight`; thinking slots count."""
+        return len(range(self.worker, self.concurrency, self.workers))
+
     def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":
         slots = [asyncio.ensure_future(self._slot(index)) for index in range(self.worker, self.concurrency, self.workers)]
         return slots, asyncio.gather(*slots)

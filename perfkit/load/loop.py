@@ -107,6 +107,11 @@ class Loop(abc.ABC):
         """Returns when no more requests are sent."""
         await self._draining.wait()
 
+    @property
+    @abc.abstractmethod
+    def in_flight(self) -> int:
+        """Requests that were sent and are not answered yet."""
+
     @abc.abstractmethod
     def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":
         """The tasks that send, and a future that is done when sending has stopped and every request is answered."""

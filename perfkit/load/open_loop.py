@@ -44,8 +44,7 @@ class OpenLoop(Loop):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.in_flight = 0
-        """Requests that were sent and are not answered yet."""
+        self._in_flight = 0
         self._limit = MAX_IN_FLIGHT if self.max_in_flight is None else self.max_in_flight
         self._pieces = (chunk[at : at + _PIECE] + self.origin_ns for chunk in self.arrivals for at in range(0, chunk.size, _PIECE))
         self._piece: Instants = np.empty(0, dtype=np.int64)
@@ -53,6 +52,11 @@ class OpenLoop(Loop):
         self._over_limit: list[int] = []
         self._all_sent = False
         self._answered: asyncio.Future[None] | None = None
+
+    @property
+    def in_flight(self) -> int:
+        """See `Loop.in_flight`."""
+        return self._in_flight
 
     def _start(self) -> "tuple[list[asyncio.Task[None]], asyncio.Future[Any]]":
         self._answered = asyncio.get_running_loop().create_future()
@@ -107,12 +111,12 @@ class OpenLoop(Loop):
             await self.clock.sleep_until_ns(end_ns)
 
     def _send(self, intended_ns: int, index: int) -> None:
-        if self.in_flight >= self._limit:
+        if self._in_flight >= self._limit:
             self._over_limit.append(intended_ns)
             if len(self._over_limit) >= _PIECE:
                 self._drop_over_limit()
             return
-        self.in_flight += 1
+        self._in_flight += 1
         paced_ns = self.clock.now_ns()
         variant = index % len(self.requests)
         reply = asyncio.ensure_future(self.transport.send(self.requests[variant]))
@@ -138,7 +142,7 @@ class OpenLoop(Loop):
             await asyncio.sleep(0)  # an interruption is handled in between
 
     def _take(self, intended_ns: int, paced_ns: int, variant: int, done: "asyncio.Future[Reply]") -> None:
-        self.in_flight -= 1
+        self._in_flight -= 1
         if done.cancelled():
             return
         if error := done.exception():
@@ -162,5 +166,5 @@ class OpenLoop(Loop):
         self._stop_sending()
 
     def _check_answered(self) -> None:
-        if self._all_sent and not self.in_flight and self._answered is not None and not self._answered.done():
+        if self._all_sent and not self._in_flight and self._answered is not None and not self._answered.done():
             self._answered.set_result(None)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 
 import psutil
 
-from perfkit.clock import Clock, cpu_ns
+from perfkit.clock import Clock, cpu_ns, suspended_ns
 from perfkit.machine.cpus import ROOT, read_system_file
 from perfkit.machine.limits import cpu_cgroups, throttled_ns
 from perfkit.units import NS_PER_S
 
 _SLEEP_NS = NS_PER_S // 1000
+_SUSPENDED_NS = NS_PER_S // 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class BusyShares:
     """The share of the machine that its host gave to others."""
     throttled: float = 0.0
     """The share of time in which a CPU quota stopped it."""
+    suspended_ns: int = 0
+    """How long the machine was suspended."""
 
 
 class BusyMeter:
@@ -59,16 +62,20 @@ class BusyMeter:
     def __init__(self, clock: Clock, cgroups: Sequence[pathlib.Path] | None = None) -> None:
         self._clock = clock
         self._cgroups = cpu_cgroups() if cgroups is None else cgroups
-        self._start = (clock.now_ns(), cpu_ns(), read_cpu_times(), throttled_ns(self._cgroups))
+        self._start = (clock.now_ns(), cpu_ns(), read_cpu_times(), throttled_ns(self._cgroups), suspended_ns())
 
     def read(self) -> BusyShares:
         """The shares since the meter was created."""
-        start_ns, used_ns, before, throttled_before_ns = self._start
+        start_ns, used_ns, before, throttled_before_ns, suspended_before_ns = self._start
         elapsed_ns, now = max(self._clock.now_ns() - start_ns, 1), read_cpu_times()
         steal_share = (now.steal_s - before.steal_s) / (now.total_s - before.total_s) if now.total_s > before.total_s else 0.0
         throttled = zip(throttled_ns(self._cgroups), throttled_before_ns, strict=True)
         stopped_ns = max((after_ns - before_ns for after_ns, before_ns in throttled), default=0)
-        return BusyShares((cpu_ns() - used_ns) / elapsed_ns, steal_share, min(stopped_ns / elapsed_ns, 1.0))
+        # the two clocks are read one after the other
+        slept_ns = suspended_ns() - suspended_before_ns
+        return BusyShares(
+            (cpu_ns() - used_ns) / elapsed_ns, steal_share, min(stopped_ns / elapsed_ns, 1.0), slept_ns if slept_ns > _SUSPENDED_NS else 0
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from perfkit.machine.description import describe_host
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import connect, count_workers, describe_load, load_point_source, make_worker_spec
 from perfkit.measurement.observation import Observation, observe
-from perfkit.measurement.point_measurement import cut_window, make_point_measurement, undecided_warmup_s
-from perfkit.measurement.summary import LoadSummary, PointMeasurement
+from perfkit.measurement.point_measurement import PointMeasurement, cut_window, make_point_measurement, undecided_warmup_s
+from perfkit.measurement.summary import LoadSummary
 from perfkit.measurement.target_probe import ProbeResult, Target, describe_protocol, describe_target, open_target, probe
 from perfkit.recorder.recording import Interval
 from perfkit.result.distribution import QUANTILES

@@ -1,18 +1,47 @@
 """From the recording of a load point to the measurement from which its figures are computed."""
 
+import dataclasses
+
 from perfkit.errors import MeasurementWarning
 from perfkit.load.load_plan import ClosedPlan, LoadPoint
 from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load, max_connections, streams_per_connection
 from perfkit.measurement.observation import PointObservation
+from perfkit.measurement.resource_summary import NO_RESOURCES, Resources
 from perfkit.measurement.steady_state import warm_up_ns
-from perfkit.measurement.summary import PointMeasurement
 from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.window import Window, cut, cut_step_ns
-from perfkit.result.model import Connections, Generator
+from perfkit.result.model import Connections, Generator, Load, OpenLoad, Protocol
 from perfkit.scenario.model import Scenario
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PointMeasurement:
+    """What was measured at one load point in one repetition."""
+
+    protocol: Protocol
+    load: Load
+    batch_size: int
+    repetition: int
+    window: Window
+    warmup_ns: int
+    """From the start of the load to the start of the window."""
+    connections: Connections
+    generator: Generator
+    warnings: tuple[MeasurementWarning, ...]
+    think_time_ns: int = 0
+    has_slo: bool = False
+    """Whether the window counted good answers."""
+    resources: Resources = NO_RESOURCES
+    faults: tuple[MeasurementWarning, ...] = ()
+    """Events that make the point invalid, whatever its figures are."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the load was an open loop."""
+        return isinstance(self.load, OpenLoad)
 
 
 def cut_window(scenario: Scenario, load_point: LoadPoint, recorded: PointRecording) -> Window:
@@ -58,7 +87,11 @@ def make_point_measurement(
         warmup_ns=window.start_ns - recorded.start_ns,
         connections=Connections.model_validate(recorded.connections, from_attributes=True),
         generator=Generator(
-            workers=workers, cpu_share=recorded.shares.cpu, steal_share=recorded.shares.steal, throttled_share=recorded.shares.throttled
+            workers=workers,
+            cpu_share=recorded.shares.cpu,
+            steal_share=recorded.shares.steal,
+            throttled_share=recorded.shares.throttled,
+            suspended_ns=recorded.shares.suspended_ns,
         ),
         warnings=tuple(warnings),
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,

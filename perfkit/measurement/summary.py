@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfkit.errors import MeasurementWarning
+from perfkit.measurement.generator_influence import judge_influence, stop_counts
+from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.resource_summary import (
-    NO_RESOURCES,
-    Resources,
     energy_per_inference_j,
     generator_figures,
     network_warnings,
@@ -15,45 +15,16 @@ from perfkit.measurement.resource_summary import (
     server_figures,
 )
 from perfkit.measurement.steady_state import target_warnings
-from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES, distribution
-from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point, Protocol, Requests, SloJudgement
+from perfkit.result.model import Connections, Generator, OpenLoad, Point, Requests, SloJudgement
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.stats.slo import SloLimits, judge_slo
-from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoopFigures, judge_generator
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _STALL_NS = 50_000_000
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PointMeasurement:
-    """What was measured at one load point in one repetition."""
-
-    protocol: Protocol
-    load: Load
-    batch_size: int
-    repetition: int
-    window: Window
-    warmup_ns: int
-    """From the start of the load to the start of the window."""
-    connections: Connections
-    generator: Generator
-    warnings: tuple[MeasurementWarning, ...]
-    think_time_ns: int = 0
-    has_slo: bool = False
-    """Whether the window counted good answers."""
-    resources: Resources = NO_RESOURCES
-    faults: tuple[MeasurementWarning, ...] = ()
-    """Events that make the point invalid, whatever its figures are."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the load was an open loop."""
-        return isinstance(self.load, OpenLoad)
 
 
 def point(measured: PointMeasurement) -> Point:
@@ -156,10 +127,12 @@ def _make_point(
         pacing_delay_ns=distribution(pacing_delay) if pacing_delay is not None and pacing_delay.count else None,
         steal_share=_weighted_mean(parts, "steal_share"),
         throttled_share=_weighted_mean(parts, "throttled_share"),
+        stops=stop_counts(windows),
+        suspended_ns=_sum([part.generator for part in parts], "suspended_ns"),
         **generator_figures(resources),
     )
     inferences, gpus = throughput * window_s * first.batch_size, pooled_gpus(resources)
-    judged = _judge_generator(pool, generator, scheduled, without_slot, unsent)
+    judged = judge_influence(parts, pool.times, generator, scheduled=scheduled, without_slot=without_slot, unsent=unsent)
     errors = {
         outcome.value: tuple(dict.fromkeys(text for window in windows for text in window.errors.get(outcome, ())))
         for outcome in Outcome
@@ -226,32 +199,6 @@ def _rate(count: int, seconds: float) -> float:
 def _weighted_mean(parts: Sequence[PointMeasurement], share: str) -> float:
     total_ns = sum(part.window.length_ns for part in parts)
     return sum(float(getattr(part.generator, share)) * part.window.length_ns for part in parts) / total_ns if total_ns else 0.0
-
-
-def _judge_generator(pool: _Pool, generator: Generator, scheduled: int, without_slot: int, unsent: int) -> GeneratorVerdict:
-    parts, times, failure_time = pool.parts, pool.waiting_times, pool.times["failure_time"]
-    load = parts[0].load
-    loop: OpenLoopFigures | ClosedLoopFigures | None = None
-    if (pacing_delay := pool.times.get("pacing_delay")) is not None:
-        loop = OpenLoopFigures(
-            scheduled=scheduled,
-            sent=scheduled - without_slot - unsent,
-            dropped=without_slot,
-            pacing_delay=pacing_delay,
-            response_p50_ns=times.values_at([0.5])[0],
-        )
-    elif isinstance(load, ClosedLoad) and (count := times.count + failure_time.count):
-        window_s = sum(part.window.length_ns for part in parts) / NS_PER_S
-        total_ns = sum(each.mean_and_stddev_ns()[0] * each.count for each in (times, failure_time))
-        loop = ClosedLoopFigures(
-            concurrency=load.concurrency,
-            finished_per_s=_rate(sum(part.window.ended for part in parts), window_s),
-            mean_service_time_ns=total_ns / count,
-            mean_think_time_ns=parts[0].think_time_ns,
-        )
-    busiest = max(part.generator.cpu_share for part in parts)
-    throttled = max(part.generator.throttled_share for part in parts)
-    return judge_generator(busiest, generator.steal_share, throttled, loop)
 
 
 def _schedule_warnings(without_slot: int, scheduled: int, pacing_delay: BucketCounts | None) -> Iterator[MeasurementWarning]:

@@ -14,8 +14,21 @@ from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.int64]
 _MIN_LENGTH_NS, _MAX_BATCHES, _MAX_OPEN = NS_PER_S // 64, 60, 3
-TIMES = ("service_time", "response_time", "start_delay", "pacing_delay", "failure_time")
-COUNTS = ("dropped", "unsent", "checked", "ended", "finished", "good")
+TIMES = (
+    "service_time",
+    "response_time",
+    "start_delay",
+    "pacing_delay",
+    "failure_time",
+    "touched_time",
+    "touched_least",
+    "touched_most",
+    "late_time",
+    "late_least",
+)
+"""The last five are response times (closed loop: service times): those of the requests that a stop of the generator touched, and
+what they would have been at least and at most without it; those of requests that were sent late, and without that delay."""
+COUNTS = ("dropped", "unsent", "checked", "ended", "finished", "good", "touched", "touched_failed")
 
 
 @dataclasses.dataclass(slots=True)
@@ -39,6 +52,10 @@ class Batch:
     """The OK ones among them."""
     good: int = 0
     """The OK ones among them that met the SLO."""
+    touched: int = 0
+    """Requests that a stop of the load generator touched."""
+    touched_failed: int = 0
+    """The ones among them without an answer, which the stop may have caused."""
 
     @classmethod
     def merged(cls, parts: "list[Batch]") -> "Batch":

@@ -11,6 +11,7 @@ from perfkit.recorder.batches import BatchRecorder, tally
 from perfkit.recorder.histogram import Histogram
 from perfkit.recorder.recording import SAMPLED_ERRORS, AnswerTotals, Interval, Recording
 from perfkit.recorder.series import Instants, SeriesRecorder
+from perfkit.recorder.stops import StopDetector
 from perfkit.transport.base import Outcome, Reply
 from perfkit.units import NS_PER_S
 
@@ -29,6 +30,12 @@ _IS_TIMED = np.array([outcome in _IN_DISTRIBUTION for outcome in Outcome])
 # the server may still be working on a request that timed out or is unfinished
 _IS_ANSWERED = np.array([outcome not in (Outcome.TIMED_OUT, Outcome.UNFINISHED) for outcome in Outcome])
 _OK = Outcome.OK
+# a failure that a stop of the generator may have caused
+_IS_UNANSWERED = np.array(
+    [outcome in (Outcome.TIMED_OUT, Outcome.CONNECT_FAILED, Outcome.BROKEN, Outcome.UNFINISHED) for outcome in Outcome]
+)
+LATE_NS = 1_000_000
+"""A request that is sent later than this after its time is recorded as late."""
 
 
 class Recorder:
@@ -37,6 +44,7 @@ class Recorder:
     `on_interval` gets each interval when later ones displace it; one with late answers comes in several parts, which add up.
     `describe_failure` gives the message of a failed reply and is called for a few of them. `check` may read an answer before
     its payload is dropped, change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good.
+    `stops` finds the stops of this process.
     """
 
     def __init__(
@@ -50,6 +58,7 @@ class Recorder:
         is_open: bool = False,
         check: Callable[[Reply], bool] | None = None,
         good_within_ns: int | None = None,
+        stops: StopDetector | None = None,
     ) -> None:
         self.failed = 0
         self._window_start_ns, self._window_end_ns = window_start_ns, window_end_ns
@@ -57,6 +66,7 @@ class Recorder:
         self._on_interval = on_interval
         self._check = check
         self._good_within_ns = good_within_ns
+        self._stops = stops
         self._batch: list[Reply] = []
         self._recorded = 0
         self._checked: list[int] = []
@@ -113,11 +123,14 @@ class Recorder:
             finished_per_s=dict(self._finished_per_s),
             errors=dict(self._errors),
             answer_totals=self._answer_totals,
+            stops=() if self._stops is None else self._stops.finish(),
         )
 
     def _begin_work(self, window_end_ns: int | None) -> None:
         """Starts to record the replies so far; in steps, since all at once would delay an arrival by half a millisecond."""
         self._finish_work()
+        if self._stops is not None:
+            self._stops.check()  # before the replies that a stop touched are recorded
         batch, self._batch = self._batch, []
         self._recorded += len(batch)
         self._work = self._steps(batch, window_end_ns)
@@ -155,6 +168,16 @@ class Recorder:
         if self._is_open:
             paced = np.array([reply.paced_ns for reply in batch], dtype=np.int64)
             times["pacing_delay"] = np.flatnonzero(inside), (paced - intended)[inside]
+            if int((paced - intended).max()) > LATE_NS:
+                late = places[(paced - intended)[places] > LATE_NS]
+                times["late_time"] = late, (finished - intended)[late]
+                times["late_least"] = late, (finished - paced)[late]
+        if self._stops is not None and (delays := self._stops.delays_ns(intended, finished)) is not None:
+            self._batches.count("touched", intended[inside & (delays > 0)])
+            self._batches.count("touched_failed", intended[inside & (delays > 0) & _IS_UNANSWERED[codes]])
+            touched = places[delays[places] > 0]
+            for name, change_ns in (("touched_time", 0), ("touched_least", -delays[touched]), ("touched_most", delays[touched])):
+                times[name] = touched, np.maximum((finished - intended)[touched] + change_ns, 0)
         if (failed := np.flatnonzero(inside & ~timed)).size:
             times["failure_time"] = failed, (finished - started)[failed]
         rejected = np.flatnonzero(inside & (codes == _CODES[Outcome.REJECTED]))

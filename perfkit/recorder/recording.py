@@ -8,6 +8,7 @@ import numpy as np
 
 from perfkit.recorder.batches import Batch
 from perfkit.recorder.series import Instants, Series
+from perfkit.recorder.stops import Stop
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 
@@ -69,6 +70,8 @@ class Recording:
     """OK answers by the second in which they came."""
     errors: dict[Outcome, list[str]]
     answer_totals: AnswerTotals
+    stops: tuple[Stop, ...] = ()
+    """The stops of the worker, or of all workers, in the order of time."""
 
 
 def merge(recordings: Sequence[Recording]) -> Recording:
@@ -97,6 +100,7 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         finished_per_s=dict(finished_per_s),
         errors={outcome: list(dict.fromkeys(texts))[:SAMPLED_ERRORS] for outcome, texts in errors.items()},
         answer_totals=AnswerTotals.added(recording.answer_totals for recording in recordings),
+        stops=tuple(sorted(stop for recording in recordings for stop in recording.stops)),
     )
 
 

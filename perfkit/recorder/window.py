@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from perfkit.recorder.batches import COUNTS, TIMES, Batch
 from perfkit.recorder.recording import Recording
 from perfkit.recorder.series import Series
+from perfkit.recorder.stops import Stop
 from perfkit.stats.buckets import EMPTY, BucketCounts
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
@@ -33,6 +34,16 @@ class Window:
     series: Series
     batches: tuple[BucketCounts, ...]
     """The response times (closed loop: service times) in equal parts of the window."""
+    batch_ns: int = 0
+    """The length of these parts."""
+    untouched: tuple[BucketCounts, ...] = ()
+    """The same parts without the requests that a stop of the load generator touched."""
+    prompt: tuple[BucketCounts, ...] = ()
+    """The same parts as they would be if the late requests had been answered earlier by their delay."""
+    touched: int = 0
+    touched_failed: int = 0
+    stops: tuple[Stop, ...] = ()
+    """The stops in the window and in its drain, and those before whose delayed requests lie in the window."""
 
     @property
     def length_ns(self) -> int:
@@ -54,16 +65,24 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
     whole = Batch.merged([batch for number, batch in recording.batches.items() if number >= first])
     length_ns = max(recording.end_ns - start_ns, 0)
     waited = "response_time" if is_open else "service_time"
-    parts = (recording.batches.get(first + number, Batch()) for number in range(length_ns // recording.batch_ns))
+    parts = [recording.batches.get(first + number, Batch()).times for number in range(length_ns // recording.batch_ns)]
+    in_closed_loops = ("service_time", "failure_time", *(name for name in TIMES if name.startswith("touched_")))
     return Window(
         start_ns=start_ns,
         end_ns=recording.end_ns,
         outcomes={outcome: int(count) for outcome, count in zip(Outcome, whole.outcomes, strict=True)},
-        times={name: whole.times.get(name, EMPTY) for name in TIMES if is_open or name in ("service_time", "failure_time")},
+        times={name: whole.times.get(name, EMPTY) for name in TIMES if is_open or name in in_closed_loops},
         statuses=whole.statuses,
         **{name: getattr(whole, name) for name in COUNTS},
         finished_per_s=tuple(recording.finished_per_s.get(skipped_s + second, 0) for second in range(-(-length_ns // NS_PER_S))),
         errors={outcome: tuple(texts) for outcome, texts in recording.errors.items()},
         series=recording.series.between(start_ns, recording.end_ns),
-        batches=tuple(part.times.get(waited, EMPTY) for part in parts),
+        batches=tuple(part.get(waited, EMPTY) for part in parts),
+        batch_ns=recording.batch_ns,
+        untouched=tuple(part.get(waited, EMPTY).without(part.get("touched_time", EMPTY)) for part in parts),
+        prompt=tuple(
+            BucketCounts.merged((part.get(waited, EMPTY).without(part.get("late_time", EMPTY)), part.get("late_least", EMPTY)))
+            for part in parts
+        ),
+        stops=tuple(stop for stop in recording.stops if stop.settled_ns > start_ns),
     )

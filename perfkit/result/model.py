@@ -126,6 +126,16 @@ class GcPauses(Part):
     max_ns: int
 
 
+class Stops(Part):
+    """Spans of at least 4 ms in which a worker did not run: stopped by a signal, a quota, the host, or other processes."""
+
+    count: int
+    total_ns: int
+    max_ns: int
+    touched_requests: int
+    """Requests that were in flight or due in a stop, or were delayed by its consequences."""
+
+
 class ContextSwitches(Part):
     """Context switches of the workers' main threads: voluntary ones to wait, involuntary ones for other processes."""
 
@@ -153,6 +163,10 @@ class Generator(Part):
     steal_share: float
     throttled_share: float = 0.0
     """The share of the window in which a CPU quota stopped the generator."""
+    stops: Stops | None = None
+    """None in results of earlier versions."""
+    suspended_ns: int = 0
+    """How long its machine was suspended, while the clock of all times stood still."""
     worker_cpu_shares: tuple[float | None, ...] = ()
     """Each worker's share of one core; for pooled repetitions, the mean."""
     machine_cpu_share: float | None = None

@@ -94,6 +94,19 @@ class BucketCounts:
         smallest, largest = min(part.smallest_ns for part in filled), max(part.largest_ns for part in filled)
         return cls(occupied + first, counts[occupied], smallest, largest, sum(part.clamped for part in filled))
 
+    def without(self, part: "BucketCounts") -> "BucketCounts":
+        """The counts of the values that are not in `part`, whose values must all be among these."""
+        if not part.indices.size:
+            return self
+        counts = self.counts.copy()
+        counts[np.searchsorted(self.indices, part.indices)] -= part.counts
+        left = np.flatnonzero(counts)
+        if not left.size:
+            return EMPTY
+        lows, highs = bucket_bounds_ns(self.indices[left][[0, -1]])
+        smallest, largest = max(self.smallest_ns, int(lows[0])), min(self.largest_ns, int(highs[1]))
+        return BucketCounts(self.indices[left], counts[left], smallest, largest, max(self.clamped - part.clamped, 0))
+
     def values_at(self, quantiles: Sequence[float]) -> list[int]:
         """The values at quantiles in [0, 1], in nanoseconds: the upper bounds of the buckets with these ranks.
 

@@ -30,3 +30,16 @@ def binomial_cdf(successes: int, trials: int, probability: float) -> float:
     from scipy.special import bdtr
 
     return float(bdtr(successes, trials, probability)) if successes < trials else 1.0
+
+
+def binomial_limits(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact two-sided confidence interval of a probability from independent trials; (0, 1) without trials.
+
+    Source: C. J. Clopper & E. S. Pearson, Biometrika 26 (1934). Its coverage is at least the confidence, whatever the probability.
+    """
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    low = float(betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
+    high = float(betaincinv(successes + 1, trials - successes, 1 - tail)) if successes < trials else 1.0
+    return low, high

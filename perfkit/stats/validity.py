@@ -4,10 +4,14 @@ import dataclasses
 
 from perfkit.errors import MeasurementWarning
 from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.distributions import binomial_limits
+from perfkit.stats.generator_effect import Effect
 from perfkit.units import format_duration_ns
 
 BUSY_CORE_SHARE = 0.85
 SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE, LATE_SHARE = 0.99, 1_000_000, 0.05, 0.01
+PAUSE_NS = 10_000_000
+"""Shorter stops that move no figure are counted in the result, without a warning."""
 STEAL_SHARE, THROTTLED_SHARE, LITTLE_SHARE = 0.01, 0.01, 0.05
 
 
@@ -22,6 +26,8 @@ class OpenLoopFigures:
     pacing_delay: BucketCounts
     """How late the generator itself came to send each request; waiting for a connection is due to the target."""
     response_p50_ns: float
+    late_effect: Effect | None = None
+    """The first figure that late starts moved beyond its confidence interval."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -34,6 +40,21 @@ class ClosedLoopFigures:
     mean_service_time_ns: float
     """The mean over the same requests."""
     mean_think_time_ns: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StopFigures:
+    """The stops of the load generator's processes in a window."""
+
+    count: int
+    total_ns: int
+    max_ns: int
+    touched: int
+    """Requests that they touched."""
+    effect: Effect | None
+    """The first figure that they moved beyond its confidence interval."""
+    cause: str = ""
+    """What stopped the generator, where a reading says so."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,14 +71,22 @@ class GeneratorVerdict:
 
 
 def judge_generator(
-    busiest_core_share: float, steal_share: float, throttled_share: float, loop: OpenLoopFigures | ClosedLoopFigures | None
+    busiest_core_share: float,
+    steal_share: float,
+    throttled_share: float,
+    loop: OpenLoopFigures | ClosedLoopFigures | None,
+    *,
+    suspended_ns: int = 0,
+    stops: StopFigures | None = None,
 ) -> GeneratorVerdict:
     """Judges the load generator's influence on a point's figures.
 
     A point is invalid if a worker's core was more than 85 % busy, or a CPU quota stopped the generator for more than 1 % of the
-    window; in an open loop also if less than 99 % of the schedule was sent or dropped, or if the p99 of the generator's start delay was
-    above 1 ms and above 5 % of the median response time (a single late request does not count). Warnings: the host took more than
-    1 % of the machine's CPU time; in a closed loop, |1 - X(R+Z)/C| > 5 %, with the finished requests per second X, their mean service
+    window, or its machine was suspended; if the generator's stops moved a figure beyond its confidence interval; in an open loop also if
+    less than 99 % of the schedule was sent or dropped, if late starts moved a figure beyond its interval, or if more than 1 % of the
+    requests start late, with the confidence of an exact binomial interval of 95 %. Late is above 1 ms and above 5 % of the median
+    response time. Warnings: a stop of 10 ms or more that moved no figure; the host took more than 1 % of the machine's
+    CPU time; in a closed loop, |1 - X(R+Z)/C| > 5 %, with the finished requests per second X, their mean service
     time R, the think time Z and the concurrency C (J. D. C. Little, Operations Research 9, 1961; assumption: few requests
     were in flight at the ends of the window compared with all).
 
@@ -76,8 +105,16 @@ def judge_generator(
     if throttled_share > THROTTLED_SHARE:
         message = f"A CPU quota stopped the load generator for {throttled_share:.0%} of the window. Raise or remove the quota."
         invalid.append(_warning("throttled", message))
+    if suspended_ns:
+        message = f"The machine of the load generator was suspended for {format_duration_ns(suspended_ns)}: measure again."
+        invalid.append(_warning("suspended", message))
+    if stops is not None and stops.effect is not None:
+        invalid.append(_warning("generator_stopped", _describe_stops(stops, _describe_effect(stops.effect))))
     if isinstance(loop, OpenLoopFigures):
         invalid += _judge_schedule(loop)
+    if stops is not None and stops.effect is None and stops.max_ns >= PAUSE_NS:
+        unmoved = "No figure moved beyond its confidence interval, but the longest times may be the generator's."
+        warnings.append(_warning("generator_paused", _describe_stops(stops, unmoved)))
     if steal_share > STEAL_SHARE:
         warnings.append(
             _warning(
@@ -108,14 +145,37 @@ def _judge_schedule(loop: OpenLoopFigures) -> list[MeasurementWarning]:
         )
         warnings.append(_warning("behind_schedule", message))
     limit_ns = max(START_DELAY_NS, START_DELAY_SHARE * loop.response_p50_ns)
-    late = loop.pacing_delay.count_above(int(limit_ns))
-    if late > max(1, LATE_SHARE * loop.pacing_delay.count):
+    late, count = loop.pacing_delay.count_above(int(limit_ns)), loop.pacing_delay.count
+    reason = _describe_effect(loop.late_effect) if loop.late_effect is not None else ""
+    if binomial_limits(late, count)[0] > LATE_SHARE:
+        reason = f"That is more than {LATE_SHARE:.0%} beyond chance."
+    if reason:
         message = (
-            f"The load generator was late: it sent {late:,} of the {loop.pacing_delay.count:,} requests more than {format_duration_ns(limit_ns)} "
-            "after their scheduled time. Lower the rate, or use more workers."
+            f"The load generator was late: it sent {late:,} of the {count:,} requests more than {format_duration_ns(limit_ns)} "
+            f"after their scheduled time. {reason} Lower the rate, or use more workers."
         )
         warnings.append(_warning("late_starts", message))
     return warnings
+
+
+def _describe_stops(stops: StopFigures, consequence: str) -> str:
+    times = f"{stops.count:,} times, for {format_duration_ns(stops.total_ns)} in all and " if stops.count > 1 else ""
+    cause = stops.cause or "a signal, a debugger, swapping or other processes may have stopped it"
+    return (
+        f"The load generator stood still {times}for {'up to ' if times else ''}{format_duration_ns(stops.max_ns)} ({cause}), and touched "
+        f"{stops.touched:,} requests. {consequence}"
+    )
+
+
+def _describe_effect(effect: Effect) -> str:
+    def shown(value: float) -> str:
+        if effect.figure == "throughput":
+            return f"{value:,.4g}/s"
+        return f"{value:.2%}" if effect.figure == "error rate" else format_duration_ns(value)
+
+    if effect.without is None:
+        return f"What the {effect.figure} would be without that cannot be told; {shown(effect.reported)} was measured."
+    return f"Without that, the {effect.figure} would be about {shown(effect.without)} instead of {shown(effect.reported)}."
 
 
 def _warning(code: str, message: str) -> MeasurementWarning:

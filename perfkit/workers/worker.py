@@ -19,6 +19,7 @@ from perfkit.load.tasks import run_with_side_tasks
 from perfkit.machine.readings import BusyMeter, BusyShares
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval
+from perfkit.recorder.stops import StopDetector
 from perfkit.target.address import Address
 from perfkit.telemetry.host.event_loop import EventLoopMonitor
 from perfkit.transport.base import Prepared, Reply, Transport
@@ -85,6 +86,7 @@ async def run_point(
     # frozen before the start is fixed: collecting takes tens of milliseconds
     with _garbage_frozen(), EventLoopMonitor(clock) as event_loop, contextlib.closing(make_pacer(clock)) as pacer:
         start_ns = await begin_at() if begin_at else clock.now_ns() + lead_ns
+        stops = StopDetector(clock)
         phases = Phases.plan(start_ns, warmup_ns=spec.warmup_ns, window_ns=spec.window_ns, requests=spec.requests, drain_ns=spec.drain_ns)
         recorder = Recorder(
             lambda interval: on_interval(phases.window_start_ns, interval),
@@ -95,6 +97,7 @@ async def run_point(
             is_open=isinstance(load, OpenPlan),
             check=check,
             good_within_ns=spec.good_within_ns,
+            stops=stops,
         )
         make_loop: Callable[..., Loop] = (
             functools.partial(ClosedLoop, concurrency=load.concurrency, think_time_ns=load.think_time_ns)
@@ -117,6 +120,7 @@ async def run_point(
             busy_shares,
             _end_window(loop, phases, recorder),
             event_loop.measure_lag(phases.start_ns),
+            stops.watch(phases.start_ns, lambda: recorder.replies, lambda: loop.in_flight),
             stop_on_errors(loop, recorder, clock, spec.abort_error_rate),
             stop_on_overload(loop, recorder, phases, clock, load, spec.overload_abort_after_ns),
         )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfkit.measurement.summary import PointMeasurement
+from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.recorder.series import Series
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Connections, Generator

@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.steady_state import target_warnings
-from perfkit.measurement.summary import LoadSummary, PointMeasurement, point
+from perfkit.measurement.summary import LoadSummary, point
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, Generator, OpenLoad

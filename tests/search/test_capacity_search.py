@@ -9,7 +9,8 @@ from perfkit.clock import ManualClock
 from perfkit.errors import MeasurementWarning
 from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load
-from perfkit.measurement.summary import PointMeasurement, point
+from perfkit.measurement.point_measurement import PointMeasurement
+from perfkit.measurement.summary import point
 from perfkit.recorder.window import cut
 from perfkit.result.model import Connections, FittedLine, Generator, Search
 from perfkit.scenario.file import read_scenario

@@ -1,0 +1,134 @@
+"""Whether a disturbance of the load generator moved a reported figure beyond what the figure's own uncertainty allows.
+
+Each function compares a figure as reported with what it would be without the disturbance, and returns an `Effect` if it is beyond.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from perfkit.stats.autocorrelation import first_order_time
+from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.distributions import binomial_limits, student_t_quantile
+from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.sample_size import is_withheld
+
+LEAST_SHARE = 0.01
+"""A mean or a throughput that moves by less than this counts as unmoved, as does a percentile that has no interval."""
+_BUCKET_SHARE = 0.002  # the resolution of the histograms: two buckets
+_FEWEST_KEPT = 0.5
+_CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Effect:
+    """A figure that was moved: its name, its reported value, and the value without the disturbance; None if it cannot be told."""
+
+    figure: str
+    """`p50` … `p99.99`, `mean`, `throughput` or `error rate`."""
+    reported: float
+    without: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Alternative:
+    """A way to estimate the times without the disturbance; the truth lies between the figures of `least` and of `most`."""
+
+    least: BucketCounts
+    most: BucketCounts
+    batches: Sequence[BucketCounts]
+    """The undisturbed times in equal parts of the window, for the confidence intervals."""
+    margin: float = 1.0
+    """The share of the interval by which a figure may differ: below 1 if the estimate has an uncertainty of its own."""
+
+
+def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quantiles: Iterable[float]) -> Effect | None:
+    """The first of the reported percentiles, or the mean, that was moved beyond its 95 % interval; None if none was.
+
+    A figure is unmoved if one of the alternatives shows that: each is a valid estimate, and the one with the smaller uncertainty
+    decides. The interval is that of the undisturbed times around their own figure, since a disturbance widens the interval of the
+    times that include it. An interval that is open above is taken to be as wide above as below.
+    """
+    shown = [quantile for quantile in quantiles if not is_withheld(quantile, reported.count)]
+    judged = [(alternative, percentile_intervals(alternative.batches, shown, _CONFIDENCE)) for alternative in alternatives]
+    for quantile, value_ns in zip(shown, reported.values_at(shown), strict=True):
+        found: list[float] = []
+        for alternative, intervals in judged:
+            bounds_ns = [times.values_at([quantile])[0] for times in (alternative.least, alternative.most) if times.count]
+            if not bounds_ns:
+                continue
+            found.append(bounds_ns[0])
+            below, above = LEAST_SHARE * value_ns, LEAST_SHARE * value_ns
+            if (interval := intervals.get(quantile)) is not None:
+                below = interval.value_ns - interval.low_ns
+                above = below if interval.high_ns is None else interval.high_ns - interval.value_ns
+            least = _BUCKET_SHARE * value_ns
+            if _is_within(value_ns, bounds_ns, max(alternative.margin * below, least), max(alternative.margin * above, least)):
+                break
+        else:
+            return Effect(f"p{round(quantile * 100, 6):g}", value_ns, found[-1] if found else None)
+    return _moved_mean(reported, alternatives)
+
+
+def _moved_mean(reported: BucketCounts, alternatives: Sequence[Alternative]) -> Effect | None:
+    mean_ns, found = reported.mean_and_stddev_ns()[0], list[float]()
+    for alternative in alternatives:
+        bounds_ns = [times.mean_and_stddev_ns()[0] for times in (alternative.least, alternative.most) if times.count]
+        if not bounds_ns:
+            continue
+        found.append(bounds_ns[0])
+        reach = max(alternative.margin * _mean_reach_ns(alternative.batches), LEAST_SHARE * mean_ns)
+        if _is_within(mean_ns, bounds_ns, reach, reach):
+            return None
+    return Effect("mean", mean_ns, found[-1] if found else None) if reported.count else None
+
+
+def moved_rate(counts: npt.NDArray[np.int64], is_disturbed: npt.NDArray[np.bool_]) -> Effect | None:
+    """The mean count of answers per interval, if it differs from that of the undisturbed intervals by more than 1 % and its 95 % interval.
+
+    Assumption: a stationary rate, as in a closed loop. If more than half of the intervals were disturbed, nothing can be told.
+    """
+    if not is_disturbed.any():
+        return None
+    reported, kept = float(counts.mean()), counts[~is_disturbed].astype(np.float64)
+    if kept.size < max(_FEWEST_KEPT * counts.size, 3):
+        return Effect("throughput", reported, None)
+    mean = float(kept.mean())
+    t = student_t_quantile((1 + _CONFIDENCE) / 2, kept.size - 1)
+    reach = t * float(kept.std(ddof=1)) * math.sqrt(first_order_time(kept) / kept.size)
+    return None if abs(reported - mean) <= max(reach, LEAST_SHARE * mean) else Effect("throughput", reported, mean)
+
+
+def moved_error_rate(failed: int, total: int, touched_failed: int, touched: int) -> Effect | None:
+    """The share of failed requests, if the touched ones among them moved it: out of 0, or beyond the exact binomial interval of the others.
+
+    `touched_failed` are the touched requests whose failure the disturbance may have caused.
+    """
+    if not touched_failed:
+        return None
+    others, others_failed = total - touched, failed - touched_failed
+    share = failed / total
+    if others_failed > 0 and others > 0 and share <= binomial_limits(min(others_failed, others), others, _CONFIDENCE)[1]:
+        return None
+    return Effect("error rate", share, others_failed / others if others else None)
+
+
+def _is_within(value: float, bounds: Sequence[float], below: float, above: float) -> bool:
+    """Whether a value is not further below, or above, any of the bounds than that."""
+    return all(-below <= value - bound <= above for bound in bounds)
+
+
+def _mean_reach_ns(batches: Sequence[BucketCounts]) -> float:
+    """Half the width of the 95 % interval of the mean of all values, from the ratio of sums and counts of the batches."""
+    filled = [batch for batch in batches if batch.count]
+    if len(filled) < 3:
+        return 0.0
+    counts = np.array([batch.count for batch in filled], dtype=np.float64)
+    sums = np.array([batch.mean_and_stddev_ns()[0] * batch.count for batch in filled])
+    excess = sums - sums.sum() / counts.sum() * counts
+    size = len(filled)
+    variance = size / (size - 1) * float(excess @ excess) / float(counts.sum()) ** 2 * first_order_time(excess)
+    return student_t_quantile((1 + _CONFIDENCE) / 2, size - 1) * math.sqrt(variance)

@@ -1,0 +1,139 @@
+"""The detector of stops, in virtual time: what it finds, what it leaves out, and which requests it marks."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from benchmarks.simulated_stops import StoppableClock
+from perfkit.clock import ManualClock
+from perfkit.recorder.recorder import Recorder
+from perfkit.recorder.recording import merge
+from perfkit.recorder.stops import SHORTEST_NS, TICK_NS, Stop, StopDetector
+from perfkit.recorder.window import cut
+from perfkit.transport.base import Outcome, Reply
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+def found(*stops_ms, until_ms=400, worked_ms=lambda _: 0, answered=lambda _: 0, in_flight=lambda _: 0):
+    """What a detector finds from 100 ms on, in a process that stands still at these spans; the functions get the time in ms."""
+    clock = ManualClock()
+    own = StoppableClock(clock, [(int(start * MS), int(end * MS)) for start, end in stops_ms])
+
+    def now_ms():
+        return clock.now_ns() / MS
+
+    detector = StopDetector(own, lambda: worked_ms(now_ms()) * MS)
+
+    async def main():
+        watching = asyncio.ensure_future(detector.watch(100 * MS, lambda: answered(now_ms()), lambda: in_flight(now_ms())))
+        await own.sleep_until_ns(until_ms * MS)
+        watching.cancel()
+        return detector.finish()
+
+    return clock.run(main())
+
+
+def test_a_process_that_runs_has_no_stops():
+    assert found() == ()
+
+
+@pytest.mark.parametrize("start_ms", np.linspace(150, 156, 13).tolist())
+@pytest.mark.parametrize("length_ms", [9, 10, 20, 200])
+def test_every_stop_of_nine_milliseconds_or_more_is_found(start_ms, length_ms):
+    (stop,) = found((start_ms, start_ms + length_ms))
+    assert stop.end_ns == (start_ms + length_ms) * MS
+    assert 0 <= stop.start_ns - start_ms * MS <= TICK_NS
+    assert stop.length_ns >= SHORTEST_NS
+
+
+def test_short_delays_are_no_stops():
+    assert found((200.1, 203.9), (300, 303)) == ()
+
+
+def test_a_stop_that_lasts_beyond_the_end_of_the_load_is_found():
+    (stop,) = found((390, 700))
+    assert stop.end_ns == 700 * MS
+    assert stop.length_ns == pytest.approx(310 * MS, abs=TICK_NS)
+
+
+def test_a_stop_before_the_load_does_not_count():
+    assert found((20, 90)) == ()
+
+
+def test_a_stop_across_the_beginning_counts_from_there():
+    (stop,) = found((50, 160))
+    assert (stop.start_ns, stop.end_ns) == (105 * MS, 160 * MS)
+
+
+def test_the_process_s_own_work_is_no_stop():
+    assert found((200, 259), worked_ms=lambda now_ms: min(max(now_ms - 200, 0), 59)) == ()
+    (stop,) = found((200, 259), worked_ms=lambda now_ms: 20 if now_ms > 200 else 0)
+    assert stop.length_ns == 39 * MS, "64 ms between two ticks, less the wait for the second one and the work"
+
+
+def test_a_stop_is_settled_when_twice_the_requests_in_flight_are_answered():
+    (stop,) = found((200, 240), in_flight=lambda _: 4, answered=lambda now_ms: 100 + (now_ms >= 242) * 7 + (now_ms >= 263))
+    assert stop.settled_ns == 265 * MS
+    (stop,) = found((200, 240), in_flight=lambda _: 4)
+    assert stop.settled_ns == 400 * MS, "they never are"
+
+
+def test_a_stop_is_settled_when_no_more_requests_are_in_flight_than_usual():
+    in_flight = lambda now_ms: 3 if now_ms < 200 or now_ms >= 333 else 30  # noqa: E731 - one line
+    (stop,) = found((200, 240), in_flight=in_flight, answered=lambda now_ms: now_ms)
+    assert stop.settled_ns == 335 * MS
+
+
+def test_stops_that_follow_each_other_are_settled_together():
+    stops = found((200, 220), (225, 240), in_flight=lambda _: 4, answered=lambda now_ms: 100 if now_ms >= 300 else 0)
+    assert [stop.settled_ns for stop in stops] == [300 * MS] * 2
+
+
+def test_requests_that_overlap_a_stop_until_it_is_settled_are_delayed_by_its_length():
+    detector = StopDetector(ManualClock(), lambda: 0)
+    detector._stops = [Stop(100, 150, 170), Stop(300, 310, 310)]
+    started = np.array([10, 10, 90, 120, 169, 170, 200, 90, 295, 311])
+    finished = np.array([90, 101, 160, 160, 400, 180, 299, 305, 301, 400])
+    delays = detector.delays_ns(started, finished)
+    assert delays is not None
+    assert delays.tolist() == [0, 50, 50, 50, 60, 0, 0, 60, 10, 0]
+    assert detector.delays_ns(np.array([400]), np.array([500])) is None
+    assert StopDetector(ManualClock()).delays_ns(started, finished) is None
+
+
+class FoundStops(StopDetector):
+    """A detector with one stop from 103 to 104 s, settled at 104.5 s."""
+
+    def __init__(self):
+        super().__init__(ManualClock())
+        self._stops = [Stop(103 * S, 104 * S, 104 * S + S // 2)]
+
+
+def record(*replies):
+    recorder = Recorder(lambda _: None, window_start_ns=100 * S, window_end_ns=110 * S, stops=FoundStops())
+    for started_ms, time_ms, outcome in replies:
+        recorder.add(Reply(outcome, 100 * S + started_ms * MS, 100 * S + (started_ms + time_ms) * MS))
+    return recorder.finish(110 * S)
+
+
+def test_touched_requests_are_recorded_with_what_their_times_may_have_been():
+    ok, lost = Outcome.OK, Outcome.TIMED_OUT
+    recording = record((100, 5, ok), (2990, 1020, ok), (2900, 1200, lost), (4400, 300, ok), (4600, 9, ok), (2995, 1100, Outcome.BROKEN))
+    window = cut(recording, 100 * S, is_open=False)
+    touched = {"touched_time": [300, 1020, 1200], "touched_least": [0, 20, 200], "touched_most": [1300, 2020, 2200]}
+    for name, expected_ms in touched.items():
+        assert [value / MS for value in window.times[name].values_at([0.01, 0.5, 0.99])] == pytest.approx(expected_ms, rel=2e-3, abs=1e-3)
+    assert (window.touched, window.touched_failed) == (4, 2)
+    assert sum(part.count for part in window.batches) == 5
+    assert [round(part.max_ns / MS) for part in window.untouched if part.count] == [5, 9]
+    assert window.stops == recording.stops == (Stop(103 * S, 104 * S, 104 * S + S // 2),)
+
+
+def test_the_stops_of_several_workers_are_merged_in_the_order_of_time():
+    one, other = record((100, 5, Outcome.OK)), record((2990, 1020, Outcome.OK))
+    merged = merge([one, other])
+    assert len(merged.stops) == 2
+    assert cut(merged, 100 * S, is_open=False).touched == 1
+    assert cut(merged, 106 * S, is_open=False).stops == (), "they were settled before"
