@@ -28,9 +28,9 @@ from benchmarks.gpu.pieces import CutFile, PiecesError, faults, join, read_manif
 ROOT = pathlib.Path(__file__).parents[2]
 REPORT = ROOT / "reports" / "gpu-packages.json"
 _SET = "cuda,dev"
-# of the packages for development, those that no test needs
+# of the packages for development, those that no test needs; pyarrow, for telemetry.parquet alone, is large
 _TOOLS = (
-    *("build", "pyproject-hooks", "grpcio-tools", "mypy", "mypy-extensions", "librt", "ast-serialize", "pathspec", "ruff"),
+    *("build", "pyproject-hooks", "mypy", "mypy-extensions", "librt", "ast-serialize", "pathspec", "ruff"),
     *("types-*", "*-stubs", "optype", "numpy-typing-compat", "pyarrow"),
 )
 # pip compares platforms by their exact names

@@ -4,13 +4,21 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import os
+import sys
+from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    from perfkit.target.address import Address
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     parser.add_argument("--seconds", type=_seconds, default=2.0, metavar="S", help="how long to observe the machine; default 2")
+    target_help = "the server to be measured, if elsewhere: findings about this machine's GPUs become notes"
+    parser.add_argument("--target", type=_address, metavar="URL", help=target_help)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="output format")
     parser.set_defaults(execute=_execute)
 
@@ -25,22 +33,38 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _address(text: str) -> "Address":
+    from perfkit.target.address import Address
+
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.calibration.cache import calibration_path, read_calibration
     from perfkit.clock import MonotonicClock
-    from perfkit.doctor.findings import Severity, find_problems
+    from perfkit.doctor.findings import Severity, by_severity, find_problems
+    from perfkit.doctor.gpu_findings import find_gpu_problems
     from perfkit.machine.description import describe_host, read_machine_facts
+    from perfkit.machine.gpu_packages import library_finder, read_gpu_packages, read_loader_cache
     from perfkit.machine.readings import observe_idle
+    from perfkit.telemetry.gpu.driver_facts import read_driver_facts
 
+    target_is_local = options.target is None or options.target.is_local
     idle = asyncio.run(observe_idle(MonotonicClock(), options.seconds))
     machine, calibration = read_machine_facts(), read_calibration(calibration_path(), describe_host())
-    findings = find_problems(machine, idle, calibration)
+    driver, packages = read_driver_facts(), read_gpu_packages(sys.path, library_finder(os.environ, read_loader_cache()))
+    gpu_findings = find_gpu_problems(driver, packages, target_is_local=target_is_local)
+    findings = by_severity([*find_problems(machine, idle, calibration), *gpu_findings])
     is_spoilt = any(finding.severity is Severity.SPOILS for finding in findings)
     if options.format == "json":
         document = {
             "findings": [{**dataclasses.asdict(finding), "severity": finding.severity.value} for finding in findings],
             "machine": {**dataclasses.asdict(machine), "governors": sorted(machine.governors)},
             "idle": dataclasses.asdict(idle),
+            "gpu": {"driver": dataclasses.asdict(driver), "packages": dataclasses.asdict(packages)},
         }
         print(json.dumps(document, indent=1))
     else:

@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perfkit.calibration.cache import CachedCalibration
 from perfkit.machine.description import MachineFacts
@@ -22,6 +22,8 @@ class Severity(enum.Enum):
     """A measurement made now would be invalid or misleading."""
     DISTURBS = "disturbs"
     """Figures vary more than necessary, or a limit is near."""
+    NOTE = "note"
+    """Nothing that would be measured is affected."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,8 +41,17 @@ _spoils, _disturbs = functools.partial(Finding, Severity.SPOILS), functools.part
 
 def find_problems(machine: MachineFacts, idle: IdleObservation, calibration: CachedCalibration) -> list[Finding]:
     """The findings about a machine, the severe ones first; `idle` is how it behaved while perfkit only slept."""
-    findings = [*_cpu_findings(machine), *_idle_findings(machine, idle), *_limit_findings(machine), *_calibration_findings(calibration)]
-    return sorted(findings, key=lambda finding: finding.severity is not Severity.SPOILS)
+    return by_severity([
+        *_cpu_findings(machine),
+        *_idle_findings(machine, idle),
+        *_limit_findings(machine),
+        *_calibration_findings(calibration),
+    ])  # fmt: skip
+
+
+def by_severity(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings in their order, but the severe ones first."""
+    return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
 
 
 def _cpu_findings(machine: MachineFacts) -> Iterator[Finding]:

@@ -19,3 +19,9 @@ def test_an_invalid_duration_is_refused(perfkit, seconds):
     finished = perfkit.run("doctor", f"--seconds={seconds}")
     assert finished.code == 2
     assert "expected seconds above 0" in finished.stderr
+
+
+def test_an_invalid_target_is_refused(perfkit):
+    finished = perfkit.run("doctor", "--target", "nonsense")
+    assert finished.code == 2
+    assert "expected http://HOST:PORT" in finished.stderr

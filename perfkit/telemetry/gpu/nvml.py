@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from perfkit.telemetry.gpu.queries import NvmlQuery, StaleBufferError, StampedValue, fast_queries, memory_query, slow_queries
+from perfkit.telemetry.gpu.settings import GpuSettings, read_settings
 
 _T = TypeVar("_T")
 _MAX_INSTANCES = 16
@@ -84,6 +85,11 @@ class Gpu:
                 self._note(refusal, "its processes", error)
                 return None
         return None
+
+    def settings(self) -> GpuSettings:
+        """Its settings now; None for what the driver does not report."""
+        processes = self.processes()
+        return read_settings(self._nvml, self._handle, self.title, None if processes is None else len(processes), self.is_divided)
 
     def take_notes(self) -> list[str]:
         """The notes since the previous call, with one sentence for all unsupported quantities and one for all forbidden ones."""
@@ -166,6 +172,13 @@ class NvmlDriver:
                 continue
             self.gpus += [gpu, *gpu.instances()]
 
+    def cuda_version(self) -> tuple[int, int] | None:
+        """The newest CUDA that the driver supports, such as (13, 0); None if it does not say."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            version = int(self._nvml.nvmlSystemGetCudaDriverVersion_v2())
+            return version // 1000, version % 1000 // 10
+        return None
+
     def close(self) -> None:
         """Closes NVML; a failure to do so has no consequence."""
         with contextlib.suppress(self._nvml.NVMLError):
@@ -173,7 +186,11 @@ class NvmlDriver:
 
 
 class NoDriverError(Exception):
-    """NVML or its GPUs cannot be used; the text is a sentence with the reason."""
+    """NVML or its GPUs cannot be used; `reason` says why, without a full stop, and the text is a sentence for a result's notes."""
+
+    def __init__(self, reason: str, *notes: str) -> None:
+        super().__init__(" ".join([f"{reason}: no GPU is sampled.", *notes]))
+        self.reason = reason
 
 
 def open_driver(wall_ns: Callable[[], int]) -> NvmlDriver:
@@ -188,10 +205,10 @@ def open_driver(wall_ns: Callable[[], int]) -> NvmlDriver:
         driver = NvmlDriver(nvml, wall_ns)
     except nvml.NVMLError as error:
         nvml.nvmlShutdown()
-        raise NoDriverError(f"NVML cannot list the GPUs ({error}): no GPU is sampled.") from None
+        raise NoDriverError(f"NVML cannot list the GPUs ({error})") from None
     if not driver.gpus:
         driver.close()
-        raise NoDriverError(" ".join(["The NVIDIA driver reports no GPU: no GPU is sampled.", *driver.notes]))
+        raise NoDriverError("The NVIDIA driver reports no GPU", *driver.notes)
     return driver
 
 
@@ -203,4 +220,4 @@ def _no_driver_reason(nvml: Any, error: Any) -> str:
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "The NVIDIA driver and its library have different versions, as after an update without reboot",
         nvml.NVML_ERROR_FUNCTION_NOT_FOUND: "The NVIDIA driver is too old for the NVML functions that perfkit uses",
     }
-    return f"{reasons.get(error.value, f'NVML cannot be opened ({error})')}: no GPU is sampled."
+    return reasons.get(error.value, f"NVML cannot be opened ({error})")

@@ -20,6 +20,7 @@
 #define MOST_FAILURES 32
 #define MOST_PROCESSES 8
 #define KEPT_SAMPLES 100
+#define UNSET 0xffffffffu
 
 /* nvmlReturn_t */
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, GPU_IS_LOST = 15,
@@ -52,6 +53,7 @@ typedef struct Device {
     char name[96], uuid[96];
     struct Device *parent; /* of a MIG instance */
     int is_divided, instances[8], instance_count, power_usage_is_average;
+    unsigned int persistence, compute_mode, power_limit_mw, default_power_limit_mw, sm_clock_limit, default_sm_clock_limit;
     unsigned long long memory_total, reserved;
     double power_period, utilization_period, lost_at;
     Curve power, utilization, memory_utilization, memory_used, temperature, sm_clock, memory_clock, reasons, ecc_corrected, ecc_uncorrected,
@@ -64,6 +66,7 @@ typedef struct Device {
 static Device devices[MOST_DEVICES], nobody; /* `nobody` holds the failures of calls without a device */
 static int device_count, physical[MOST_DEVICES], physical_count, is_initialized;
 static char driver[80];
+static int cuda_version;
 static double pcie_blocks_s;
 static unsigned long long epoch_us, clock_us;
 
@@ -142,6 +145,8 @@ static Device *new_device(Device *parent) {
     device->power_period = 0.1;
     device->utilization_period = 1.0 / 6;
     device->lost_at = INFINITY;
+    device->persistence = 1;
+    device->power_limit_mw = device->default_power_limit_mw = device->sm_clock_limit = device->default_sm_clock_limit = UNSET;
     if (parent) {
         parent->is_divided = 1;
         parent->instances[parent->instance_count++] = device_count;
@@ -161,6 +166,7 @@ static int read_script(const char *path) {
     memset(&nobody, 0, sizeof nobody);
     nobody.lost_at = INFINITY;
     snprintf(driver, sizeof driver, "550.54.15");
+    cuda_version = 12040;
     epoch_us = now_us();
     if (!file) return UNKNOWN;
     while (fgets(line, sizeof line, file)) {
@@ -181,6 +187,11 @@ static int read_script(const char *path) {
         else if (!strcmp(key, "mig") && gpu && gpu->instance_count < 8 && device_count < MOST_DEVICES) device = new_device(gpu);
         else if (!strcmp(key, "divided")) device->is_divided = 1;
         else if (!strcmp(key, "driver")) snprintf(driver, sizeof driver, "%.79s", rest);
+        else if (!strcmp(key, "cuda")) cuda_version = atoi(rest);
+        else if (!strcmp(key, "persistence")) device->persistence = (unsigned)atoi(rest);
+        else if (!strcmp(key, "compute_mode")) device->compute_mode = (unsigned)atoi(rest);
+        else if (!strcmp(key, "power_limits_mw")) sscanf(rest, "%u %u", &device->power_limit_mw, &device->default_power_limit_mw);
+        else if (!strcmp(key, "sm_clock_limits")) sscanf(rest, "%u %u", &device->sm_clock_limit, &device->default_sm_clock_limit);
         else if (!strcmp(key, "epoch_us")) epoch_us = strtoull(rest, NULL, 10);
         else if (!strcmp(key, "name")) snprintf(device->name, sizeof device->name, "%.95s", rest);
         else if (!strcmp(key, "uuid")) snprintf(device->uuid, sizeof device->uuid, "%.95s", rest);
@@ -283,6 +294,12 @@ SHOWN unsigned int nvmlSystemGetDriverVersion(char *text, unsigned int length) {
     return SUCCESS;
 }
 
+SHOWN unsigned int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    BEGIN(&nobody, 0);
+    *version = cuda_version;
+    return SUCCESS;
+}
+
 SHOWN unsigned int nvmlDeviceGetCount_v2(unsigned int *count) {
     BEGIN(&nobody, 0);
     *count = (unsigned)physical_count;
@@ -307,6 +324,26 @@ SHOWN unsigned int nvmlDeviceGetUUID(Device *device, char *text, unsigned int le
     snprintf(text, length, "%s", device->uuid);
     return SUCCESS;
 }
+
+/* a setting of the device; unsupported if the script does not name it */
+#define SETTING(call, field)                                                                                                                \
+    SHOWN unsigned int call(Device *device, unsigned int *value) {                                                                          \
+        BEGIN(device, 0);                                                                                                                   \
+        *value = device->field;                                                                                                             \
+        return device->field == UNSET ? NOT_SUPPORTED : SUCCESS;                                                                            \
+    }
+#define SM_CLOCK_SETTING(call, field)                                                                                                       \
+    SHOWN unsigned int call(Device *device, unsigned int clock, unsigned int *value) {                                                      \
+        BEGIN(device, (int)clock);                                                                                                          \
+        *value = device->field;                                                                                                             \
+        return clock != 1 || device->field == UNSET ? NOT_SUPPORTED : SUCCESS;                                                              \
+    }
+SETTING(nvmlDeviceGetPersistenceMode, persistence)
+SETTING(nvmlDeviceGetComputeMode, compute_mode)
+SETTING(nvmlDeviceGetEnforcedPowerLimit, power_limit_mw)
+SETTING(nvmlDeviceGetPowerManagementDefaultLimit, default_power_limit_mw)
+SM_CLOCK_SETTING(nvmlDeviceGetApplicationsClock, sm_clock_limit)
+SM_CLOCK_SETTING(nvmlDeviceGetDefaultApplicationsClock, default_sm_clock_limit)
 
 SHOWN unsigned int nvmlDeviceGetMigMode(Device *device, unsigned int *current, unsigned int *pending) {
     BEGIN(device, 0);

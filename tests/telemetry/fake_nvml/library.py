@@ -13,6 +13,7 @@ from typing import Any
 FOLDER = pathlib.Path(__file__).parent
 ROOT = FOLDER.parents[2]
 EPOCH = "epoch_us 1700000000000000\n"
+SEARCH_PATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 _FLAGS = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-O1", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1")
 
 
@@ -42,7 +43,7 @@ class FakeNvml:
     folder: pathlib.Path
 
     def environment(self, script: pathlib.Path) -> dict[str, str]:
-        return {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "PERFKIT_FAKE_NVML_SCRIPT": str(script), "PYTHONPATH": str(ROOT)}
+        return {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "PERFKIT_FAKE_NVML_SCRIPT": str(script), "PYTHONPATH": SEARCH_PATH}
 
     def play(
         self,

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.telemetry.fake_nvml.library import ROOT, play
+from tests.telemetry.fake_nvml.library import SEARCH_PATH, play
 
 HEALTHY = "gpu\nname Fake A100\nuuid GPU-a\npower_mw 100000\nutilization 50\n"
 
@@ -13,7 +13,7 @@ def test_a_missing_driver_is_noted_and_nothing_is_sampled(tmp_path):
     (tmp_path / "libnvidia-ml.so.1").touch()  # not a library, and it hides the machine's own, if any
     environment = {name: value for name, value in os.environ.items() if name != "PERFKIT_FAKE_NVML_SCRIPT"}
     order = {"windows": [[1.0, 2.0]], "rate_per_s": 20, "idle_s": 1, "server_pids": [], "count_calls": []}
-    played = play(order, {**environment, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}, tmp_path)
+    played = play(order, {**environment, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": SEARCH_PATH}, tmp_path)
     assert not played["started"]
     assert played["notes"] == ["There is no NVIDIA driver on this machine (libnvidia-ml.so.1 was not found): no GPU is sampled."]
     assert played["windows"] == [{"figures": [], "warnings": [], "series": {}}]

@@ -1,0 +1,165 @@
+"""What of a GPU, its driver and its packages does not fit together, or would spoil a measurement; no access to the machine itself."""
+
+import dataclasses
+from collections.abc import Iterator
+
+from perfkit.doctor.findings import Finding, Severity
+from perfkit.machine.gpu_packages import CupyBuild, GpuPackages, OnnxRuntimeBuild
+from perfkit.telemetry.gpu.driver_facts import DriverFacts
+from perfkit.telemetry.gpu.settings import GpuSettings
+
+# the oldest driver for each major version of CUDA: NVIDIA, CUDA Compatibility, Minor Version Compatibility, table 1
+_OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
+_EXTRAS = {12: "cuda12", 13: "cuda"}
+
+
+def find_gpu_problems(driver: DriverFacts, packages: GpuPackages, *, target_is_local: bool = True) -> list[Finding]:
+    """The findings about GPUs; only notes where no GPU of this machine would be measured: it has none, or the target is elsewhere."""
+    findings = [*_package_findings(driver, packages), *_driver_findings(driver)]
+    for gpu in driver.gpus:
+        findings += _settings_findings(gpu)
+    if target_is_local and driver.gpus:
+        return findings
+    return [dataclasses.replace(finding, severity=Severity.NOTE) for finding in findings]
+
+
+def _driver_findings(driver: DriverFacts) -> Iterator[Finding]:
+    if driver.unusable is not None:
+        yield Finding(
+            Severity.DISTURBS,
+            "GPU driver",
+            f"a driver is loaded{f' ({driver.version})' if driver.version else ''}, but NVML lists no GPU: {driver.unusable}",
+            "load the driver anew or reboot; in a container, pass the GPU and its libraries through",
+        )
+
+
+def _package_findings(driver: DriverFacts, packages: GpuPackages) -> Iterator[Finding]:
+    onnxruntime, cupy = packages.onnxruntime, packages.cupy
+    if onnxruntime is not None:
+        yield from _onnxruntime_findings(onnxruntime, has_gpu=bool(driver.gpus))
+    if cupy is not None:
+        yield from _cupy_findings(cupy)
+    needed = {build.cuda: title for title, build in (("CuPy", cupy), ("ONNX Runtime", onnxruntime)) if build is not None and build.cuda}
+    if len(needed) > 1:
+        assert onnxruntime is not None
+        yield Finding(
+            Severity.DISTURBS,
+            "GPU packages",
+            f"{' and '.join(f'{title} is built for CUDA {major}' for major, title in needed.items())}:"
+            " each needs libraries of its own, and one of them may find none",
+            _install(onnxruntime.cuda),
+        )
+    for major, title in needed.items():
+        if (supported := _unsupported(driver, major)) is not None:
+            yield Finding(
+                Severity.SPOILS,
+                "GPU driver",
+                f"{title} is built for CUDA {major}, and {supported}",
+                f"update the driver to {_OLDEST_DRIVER.get(major, 'a newer version')} or newer"
+                + ("; or pip install 'perfkit[cuda12]' in a new environment" if major == 13 else ""),
+            )
+
+
+def _onnxruntime_findings(build: OnnxRuntimeBuild, *, has_gpu: bool) -> Iterator[Finding]:
+    subject = "ONNX Runtime"
+    if len(build.packages_in_folder) > 1:
+        yield Finding(
+            Severity.SPOILS,
+            subject,
+            f"{' and '.join(build.packages_in_folder)} are installed in one folder and overwrite each other's files;"
+            f" those of {build.package} {build.version} are in effect",
+            f"pip uninstall -y {' '.join(build.packages_in_folder)}, then {_install(build.cuda)}",
+        )
+    if build.cuda is not None and not build.has_cuda_provider:
+        yield Finding(
+            Severity.SPOILS,
+            subject,
+            f"{build.package} {build.version} lists no CUDA provider: its library is not installed",
+            f"install it anew: {_install(build.cuda)}",
+        )
+    elif build.cuda is None and has_gpu:
+        yield Finding(
+            Severity.DISTURBS,
+            subject,
+            f"{build.package} {build.version} is built for CPUs and lists no CUDA provider, so the bundled server runs ONNX models on the CPU",
+            f"pip uninstall -y {build.package}, then {_install(None)}; this does not matter to other servers",
+        )
+    if cudnn := [name for name in build.missing_libraries if name.startswith("libcudnn")]:
+        yield Finding(
+            Severity.SPOILS,
+            subject,
+            f"cuDNN is missing ({', '.join(cudnn)}), so the CUDA provider cannot execute convolutions",
+            _install(build.cuda),
+        )
+    if others := [name for name in build.missing_libraries if name not in cudnn]:
+        yield Finding(
+            Severity.SPOILS,
+            subject,
+            f"libraries of CUDA {build.cuda} are missing ({', '.join(others)}), so the CUDA provider cannot be loaded",
+            _install(build.cuda),
+        )
+
+
+def _cupy_findings(build: CupyBuild) -> Iterator[Finding]:
+    if len(build.packages) > 1:
+        yield Finding(
+            Severity.SPOILS,
+            "CuPy",
+            f"{' and '.join(sorted(build.packages))} are installed beside each other, and overwrite each other's files",
+            f"pip uninstall -y {' '.join(sorted(build.packages))}, then {_install(build.cuda)}",
+        )
+    if build.missing_libraries:
+        yield Finding(
+            Severity.SPOILS,
+            "CuPy",
+            f"its compiler is missing ({', '.join(build.missing_libraries)}), so the built-in models cannot run on the GPU",
+            f"pip install 'cupy-cuda{build.cuda}x[ctk]'",
+        )
+
+
+def _settings_findings(gpu: GpuSettings) -> Iterator[Finding]:
+    if gpu.compute_mode == "prohibited":
+        yield Finding(Severity.SPOILS, gpu.title, "its compute mode forbids all computation", "sudo nvidia-smi -c DEFAULT")
+    elif gpu.compute_mode not in (None, "default"):
+        message = f"its compute mode ({gpu.compute_mode}) lets one process use it, so CUDA shared memory of a client is refused"
+        yield Finding(Severity.DISTURBS, gpu.title, message, "sudo nvidia-smi -c DEFAULT")
+    if gpu.is_divided:
+        message = "it is divided (MIG): power, energy, clocks and temperature are those of all instances together"
+        yield Finding(Severity.DISTURBS, gpu.title, message, "sudo nvidia-smi -mig 0, or measure while the other instances are idle")
+    if gpu.persistence is False:
+        message = (
+            "persistence mode is off: the driver unloads when no process uses the GPU, so the next server starts slowly and clocks change"
+        )
+        yield Finding(Severity.DISTURBS, gpu.title, message, "sudo nvidia-smi -pm 1, or run nvidia-persistenced")
+    if gpu.throttle_reasons:
+        message = f"its clocks are lowered now ({', '.join(gpu.throttle_reasons)})"
+        yield Finding(
+            Severity.DISTURBS, gpu.title, message, "wait until it has cooled and its other work has ended; `nvidia-smi -q -d PERFORMANCE`"
+        )
+    limit_mhz, default_mhz = gpu.sm_clock_limit_mhz, gpu.default_sm_clock_limit_mhz
+    if limit_mhz is not None and default_mhz is not None and limit_mhz < default_mhz:
+        message = f"its application clock is set to {limit_mhz:,} MHz, below the default of {default_mhz:,} MHz"
+        yield Finding(Severity.DISTURBS, gpu.title, message, "sudo nvidia-smi -rac, unless that is intended")
+    limit_w, default_w = gpu.power_limit_w, gpu.default_power_limit_w
+    if limit_w is not None and default_w is not None and limit_w < default_w:
+        message = f"its power limit is {limit_w:.0f} W, below the default of {default_w:.0f} W"
+        yield Finding(Severity.DISTURBS, gpu.title, message, f"sudo nvidia-smi -pl {default_w:.0f}, unless that is intended")
+    if gpu.utilization is not None and gpu.utilization > 0.1:
+        holders = f"; {gpu.processes} {'process holds' if gpu.processes == 1 else 'processes hold'} its memory" if gpu.processes else ""
+        message = f"other work uses it to {gpu.utilization:.0%}{holders}"
+        severity = Severity.SPOILS if gpu.utilization > 0.5 else Severity.DISTURBS
+        yield Finding(severity, gpu.title, message, "end the other work; `nvidia-smi` lists it")
+
+
+def _unsupported(driver: DriverFacts, major: int) -> str | None:
+    """What the driver supports instead of a major version of CUDA, as a clause; None if it supports it, or nothing says."""
+    name = f"the driver{f' ({driver.version})' if driver.version else ''}"
+    if driver.cuda is not None:
+        return f"{name} supports CUDA {driver.cuda[0]}.{driver.cuda[1]} at most" if driver.cuda[0] < major else None
+    if driver.version is None or major not in _OLDEST_DRIVER or int(driver.version.split(".")[0]) >= _OLDEST_DRIVER[major]:
+        return None
+    return f"{name} is older than {_OLDEST_DRIVER[major]}"
+
+
+def _install(major: int | None) -> str:
+    return f"pip install 'perfkit[{_EXTRAS.get(major or 13, 'cuda')}]'"
