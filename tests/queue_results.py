@@ -36,12 +36,12 @@ def bucket_counts(times_s):
 
 
 def measured_point(load, repetition, *, seconds, outcomes, times, ended, finished, batch_size=1, cpu_share=0.1, finished_per_s=(),
-                   statuses=(), errors=(), batches=(), **fields):  # fmt: skip
+                   failures=(), batches=(), **fields):  # fmt: skip
     """A load point in one repetition, as a run measures it."""
     nothing = np.zeros(0, dtype=np.int64)
     window = Window(
-        start_ns=0, end_ns=seconds * NS_PER_S, outcomes={**dict.fromkeys(Outcome, 0), **outcomes}, times=times, statuses=dict(statuses),
-        dropped=0, unsent=0, checked=0, ended=ended, finished=finished, good=0, finished_per_s=finished_per_s, errors=dict(errors),
+        start_ns=0, end_ns=seconds * NS_PER_S, outcomes={**dict.fromkeys(Outcome, 0), **outcomes}, times=times,
+        dropped=0, unsent=0, checked=0, ended=ended, finished=finished, good=0, finished_per_s=finished_per_s, failures=dict(failures),
         series=Series(0, 20_000_000, nothing, nothing, nothing, nothing), batches=tuple(batches),
     )  # fmt: skip
     return PointMeasurement(

@@ -155,7 +155,7 @@ async def _load(
     window = cut(recorded.recording, recorded.recording.origin_ns, is_open=isinstance(plan, OpenPlan))
     failed = sum(count for outcome, count in window.outcomes.items() if outcome is not Outcome.OK)
     if failed or not window.finished:
-        sentences = "; ".join(text for texts in window.errors.values() for text in texts)
+        sentences = "; ".join(kind.message for kind in window.failures if kind.message)
         raise MeasurementError(f"{failed} of the requests to perfkit's own server failed and {window.finished} succeeded: {sentences}")
     return window, recorded.shares.cpu * window.length_ns
 

@@ -15,8 +15,9 @@ from perfkit.measurement.resource_summary import (
     server_figures,
 )
 from perfkit.measurement.steady_state import target_warnings
+from perfkit.recorder.failures import FailureKind, most_frequent
 from perfkit.result.distribution import QUANTILES, distribution
-from perfkit.result.model import Connections, Generator, OpenLoad, Point, Requests, SloJudgement
+from perfkit.result.model import Connections, Failure, Generator, OpenLoad, Point, Requests, SloJudgement
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples
@@ -25,6 +26,7 @@ from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _STALL_NS = 50_000_000
+_TOLD_MESSAGES = 3
 
 
 def point(measured: PointMeasurement) -> Point:
@@ -133,11 +135,7 @@ def _make_point(
     )
     inferences, gpus = throughput * window_s * first.batch_size, pooled_gpus(resources)
     judged = judge_influence(parts, pool.times, generator, scheduled=scheduled, without_slot=without_slot, unsent=unsent)
-    errors = {
-        outcome.value: tuple(dict.fromkeys(text for window in windows for text in window.errors.get(outcome, ())))
-        for outcome in Outcome
-        if outcomes[outcome] and any(outcome in window.errors for window in windows)
-    }
+    failures = most_frequent(window.failures for window in windows)
     faults = tuple(dict.fromkeys(fault for part in parts for fault in part.faults))
     distributions = {name: distribution(times) for name, times in pool.times.items()}
     return Point(
@@ -153,7 +151,7 @@ def _make_point(
             *network_warnings(generator),
             *_schedule_warnings(without_slot, scheduled, pacing_delay),
             *(pool.target_warnings.values() if judged.is_valid else ()),
-            *_outcome_warnings(outcomes, errors, checked),
+            *_outcome_warnings(outcomes, failures, checked),
             *_sample_warnings(waited, outcomes, intervals),
         ),
         warmup_s=max(part.warmup_ns for part in parts) / NS_PER_S,
@@ -184,7 +182,10 @@ def _make_point(
         energy_above_idle_per_inference_j=energy_per_inference_j(inferences, gpus, "energy_above_idle_j"),
         metrics=pooled_metrics(resources),
         throughput_series_per_s=series,
-        errors=errors,
+        failures=tuple(
+            Failure(outcome=kind.outcome.value, status=kind.status or None, message=kind.message, cause=kind.cause, count=count)
+            for kind, count in failures
+        ),
     )
 
 
@@ -210,12 +211,15 @@ def _schedule_warnings(without_slot: int, scheduled: int, pacing_delay: BucketCo
         yield MeasurementWarning("burst", f"The load generator stalled for up to {stall}, and then sent the overdue requests in a burst.")
 
 
-def _outcome_warnings(outcomes: Mapping[Outcome, int], errors: Mapping[str, tuple[str, ...]], checked: int) -> Iterator[MeasurementWarning]:
+def _outcome_warnings(
+    outcomes: Mapping[Outcome, int], failures: Sequence[tuple[FailureKind, int]], checked: int
+) -> Iterator[MeasurementWarning]:
     failed = {outcome.value: number for outcome, number in outcomes.items() if number and outcome is not Outcome.OK}
     if failed:
-        example = next((texts[0] for name in failed if (texts := errors.get(name)) and texts[0]), "")
-        listed = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in failed.items())
-        yield MeasurementWarning("failed_requests", f"Some requests failed: {listed}{f'; for example: {example}' if example else ''}.")
+        listed = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in failed.items())
+        told = [(kind, count) for kind, count in failures if kind.message][:_TOLD_MESSAGES]
+        messages = "; ".join(f"{count:,} × {f'{kind.status}: ' if kind.status else ''}{kind.message}" for kind, count in told)
+        yield MeasurementWarning("failed_requests", f"Some requests failed: {listed}{f' ({messages})' if messages else ''}.")
     wrong, answered = outcomes[Outcome.INVALID_OUTPUT], outcomes[Outcome.INVALID_OUTPUT] + outcomes[Outcome.OK]
     if wrong and checked < answered:
         others = f"the other {answered - checked:,} were not checked and count as ok"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.histogram import Histogram
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
@@ -39,8 +40,8 @@ class Batch:
     """The number of requests of each outcome, in the order of `Outcome`."""
     times: Mapping[str, BucketCounts] = dataclasses.field(default_factory=dict)
     """By the names of `TIMES`; only open loops have all of them."""
-    statuses: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    """The statuses of rejected requests."""
+    failures: collections.Counter[FailureKind] = dataclasses.field(default_factory=collections.Counter)
+    """The requests of every outcome but OK."""
     dropped: int = 0
     unsent: int = 0
     """The dropped requests that the load generator failed to send in time."""
@@ -62,7 +63,7 @@ class Batch:
         """The sum of several batches."""
         whole = cls(times=_merge_times([part.times for part in parts]))
         for part in parts:
-            whole.statuses.update(part.statuses)
+            whole.failures.update(part.failures)
             for name in ("outcomes", *COUNTS):
                 setattr(whole, name, getattr(whole, name) + getattr(part, name))
         return whole
@@ -102,19 +103,19 @@ class BatchRecorder:
         codes: _Numbers,
         inside: npt.NDArray[np.bool_],
         times: Mapping[str, tuple[_Numbers, _Numbers]],
-        statuses: Mapping[int, str],
+        failures: Mapping[int, FailureKind],
     ) -> Iterator[None]:
         """Adds the requests that are inside the window, in steps.
 
         `codes` are the positions of outcomes in `Outcome`; `times` gives for each name the indices of the requests that have
-        this time, and its nanoseconds; `statuses` those of rejected requests by index.
+        this time, and its nanoseconds; `failures` the kinds of failed requests by index.
         """
         numbers = self._numbers(np.where(inside, intended_ns, self._origin_ns))
         for number, _ in tally(numbers[inside]):
             chosen = inside & (numbers == number)
             batch = self._batches[number]
             batch.outcomes += np.bincount(codes[chosen], minlength=len(Outcome))
-            batch.statuses.update(status for place, status in statuses.items() if chosen[place])
+            batch.failures.update(kind for place, kind in failures.items() if chosen[place])
             yield
             histograms = self._histograms(number)
             for name, (places, values_ns) in times.items():

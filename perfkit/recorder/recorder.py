@@ -1,15 +1,16 @@
 """Records the replies of one worker in one load point, in batches, so that a reply costs little while load is sent."""
 
 import collections
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 
 import numpy as np
 import numpy.ma  # otherwise the first `np.unique` imports it, which took 10 ms in the middle of a window
 import numpy.typing as npt
 
 from perfkit.recorder.batches import BatchRecorder, tally
+from perfkit.recorder.failures import FailureKinds
 from perfkit.recorder.histogram import Histogram
-from perfkit.recorder.recording import SAMPLED_ERRORS, AnswerTotals, Interval, Recording
+from perfkit.recorder.recording import AnswerTotals, Interval, Recording
 from perfkit.recorder.series import Instants, SeriesRecorder
 from perfkit.recorder.stops import StopDetector
 from perfkit.transport.base import Outcome, Reply
@@ -42,15 +43,16 @@ class Recorder:
     """Takes replies one by one and records them in batches, in memory that does not grow with the length of the window.
 
     `on_interval` gets each interval when later ones displace it; one with late answers comes in several parts, which add up.
-    `describe_failure` gives the message of a failed reply and is called for a few of them. `check` may read an answer before
-    its payload is dropped, change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good.
-    `stops` finds the stops of this process.
+    `describe_failure` and `raw_failure` are those of `FailureKinds`. `check` may read an answer before its payload is dropped,
+    change its outcome, and returns whether it read it. An OK answer within `good_within_ns` is good. `stops` finds the stops of
+    this process.
     """
 
     def __init__(
         self,
         on_interval: Callable[[Interval], None],
         describe_failure: Callable[[Reply], str] = lambda reply: reply.error,
+        raw_failure: Callable[[Reply], Hashable] = lambda reply: reply.error,
         *,
         window_start_ns: int,
         window_end_ns: int | None,
@@ -62,7 +64,7 @@ class Recorder:
     ) -> None:
         self.failed = 0
         self._window_start_ns, self._window_end_ns = window_start_ns, window_end_ns
-        self._describe_failure = describe_failure
+        self._failures = FailureKinds(describe_failure, raw_failure)
         self._on_interval = on_interval
         self._check = check
         self._good_within_ns = good_within_ns
@@ -77,7 +79,6 @@ class Recorder:
         self._series = SeriesRecorder(window_start_ns if series_start_ns is None else series_start_ns, window_end_ns)
         self._batches = BatchRecorder(window_start_ns, None if window_end_ns is None else window_end_ns - window_start_ns)
         self._finished_per_s: collections.Counter[int] = collections.Counter()
-        self._errors = collections.defaultdict[Outcome, list[str]](list)
         self._open_intervals: dict[int, tuple[Histogram, ...]] = {}  # the last used one last
         self._last_finished_ns = 0
         self._answer_totals = AnswerTotals()
@@ -91,9 +92,11 @@ class Recorder:
         """Takes one reply."""
         if self._check is not None and self._check(reply):
             self._checked.append(reply.intended_ns if self._is_open else reply.started_ns)
-        if reply.outcome is not _OK:
-            self._note_failure(reply)
-        reply.payload = None
+        if reply.outcome is _OK:
+            reply.payload = None
+        else:
+            self.failed += 1
+            reply.payload = self._failures.kind(reply)  # in place of the answer, until it is recorded
         self._batch.append(reply)
         if self._work is not None and not len(self._batch) % _STEP_EVERY and next(self._work, self) is self:
             self._work = None
@@ -121,7 +124,6 @@ class Recorder:
             batches=self._batches.finish(),
             series=self._series.finish(),
             finished_per_s=dict(self._finished_per_s),
-            errors=dict(self._errors),
             answer_totals=self._answer_totals,
             stops=() if self._stops is None else self._stops.finish(),
         )
@@ -180,9 +182,8 @@ class Recorder:
                 times[name] = touched, np.maximum((finished - intended)[touched] + change_ns, 0)
         if (failed := np.flatnonzero(inside & ~timed)).size:
             times["failure_time"] = failed, (finished - started)[failed]
-        rejected = np.flatnonzero(inside & (codes == _CODES[Outcome.REJECTED]))
-        statuses = {int(place): str(batch[place].status) for place in rejected}
-        yield from self._batches.add(intended, codes, inside, times, statuses)
+        failures = {int(place): batch[place].payload for place in np.flatnonzero(inside & (codes != _CODES[_OK]))}
+        yield from self._batches.add(intended, codes, inside, times, failures)
 
     def _is_inside(self, intended_ns: Instants, window_end_ns: int | None) -> npt.NDArray[np.bool_]:
         inside: npt.NDArray[np.bool_] = intended_ns >= self._window_start_ns
@@ -228,9 +229,3 @@ class Recorder:
 
     def _emit(self, index: int) -> None:
         self._on_interval(Interval(index, *(histogram.bucket_counts() for histogram in self._open_intervals.pop(index))))
-
-    def _note_failure(self, reply: Reply) -> None:
-        self.failed += 1
-        texts = self._errors[reply.outcome]
-        if len(texts) < SAMPLED_ERRORS and reply.started_ns >= self._window_start_ns:
-            texts.append(self._describe_failure(reply))

@@ -12,8 +12,6 @@ from perfkit.recorder.stops import Stop
 from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 
-SAMPLED_ERRORS = 3
-"""The number of error messages stored per outcome."""
 _ANSWERED = np.array([outcome in (Outcome.OK, Outcome.INVALID_OUTPUT) for outcome in Outcome])
 # requests that a server may have answered after the client stopped waiting
 _PERHAPS_ANSWERED = (Outcome.TIMED_OUT, Outcome.UNFINISHED, Outcome.BROKEN)
@@ -68,7 +66,6 @@ class Recording:
     """From the start of the load if the end of its warm-up is still to be found, otherwise from the window's start."""
     finished_per_s: dict[int, int]
     """OK answers by the second in which they came."""
-    errors: dict[Outcome, list[str]]
     answer_totals: AnswerTotals
     stops: tuple[Stop, ...] = ()
     """The stops of the worker, or of all workers, in the order of time."""
@@ -84,13 +81,10 @@ def merge(recordings: Sequence[Recording]) -> Recording:
     batch_ns = max(recording.batch_ns for recording in recordings)
     batches = collections.defaultdict[int, list[Batch]](list)
     finished_per_s = collections.Counter[int]()
-    errors = collections.defaultdict[Outcome, list[str]](list)
     for recording in recordings:
         for number, batch in recording.batches.items():  # the lengths differ by powers of two
             batches[number * recording.batch_ns // batch_ns].append(batch)
         finished_per_s.update(recording.finished_per_s)
-        for outcome, texts in recording.errors.items():
-            errors[outcome] += texts
     return Recording(
         origin_ns=first.origin_ns,
         end_ns=max(recording.end_ns for recording in recordings),
@@ -98,7 +92,6 @@ def merge(recordings: Sequence[Recording]) -> Recording:
         batches={number: Batch.merged(parts) for number, parts in batches.items()},
         series=_sum_series([recording.series for recording in recordings]),
         finished_per_s=dict(finished_per_s),
-        errors={outcome: list(dict.fromkeys(texts))[:SAMPLED_ERRORS] for outcome, texts in errors.items()},
         answer_totals=AnswerTotals.added(recording.answer_totals for recording in recordings),
         stops=tuple(sorted(stop for recording in recordings for stop in recording.stops)),
     )

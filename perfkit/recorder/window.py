@@ -1,9 +1,11 @@
 """The measured window of a load point: a recording without its warm-up."""
 
+import collections
 import dataclasses
 from collections.abc import Mapping
 
 from perfkit.recorder.batches import COUNTS, TIMES, Batch
+from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.recording import Recording
 from perfkit.recorder.series import Series
 from perfkit.recorder.stops import Stop
@@ -21,7 +23,7 @@ class Window:
     outcomes: Mapping[Outcome, int]
     times: Mapping[str, BucketCounts]
     """By the names of `TIMES`; closed loops have only service and failure times."""
-    statuses: Mapping[str, int]
+    failures: Mapping[FailureKind, int]
     dropped: int
     unsent: int
     checked: int
@@ -30,7 +32,6 @@ class Window:
     good: int
     finished_per_s: tuple[int, ...]
     """OK answers in each second of the window."""
-    errors: Mapping[Outcome, tuple[str, ...]]
     series: Series
     batches: tuple[BucketCounts, ...]
     """The response times (closed loop: service times) in equal parts of the window."""
@@ -44,6 +45,15 @@ class Window:
     touched_failed: int = 0
     stops: tuple[Stop, ...] = ()
     """The stops in the window and in its drain, and those before whose delayed requests lie in the window."""
+
+    @property
+    def statuses(self) -> Mapping[str, int]:
+        """The rejected requests by status."""
+        counts = collections.Counter[str]()
+        for kind, count in self.failures.items():
+            if kind.outcome is Outcome.REJECTED:
+                counts[kind.status] += count
+        return counts
 
     @property
     def length_ns(self) -> int:
@@ -72,10 +82,9 @@ def cut(recording: Recording, start_ns: int, *, is_open: bool) -> Window:
         end_ns=recording.end_ns,
         outcomes={outcome: int(count) for outcome, count in zip(Outcome, whole.outcomes, strict=True)},
         times={name: whole.times.get(name, EMPTY) for name in TIMES if is_open or name in in_closed_loops},
-        statuses=whole.statuses,
+        failures=whole.failures,
         **{name: getattr(whole, name) for name in COUNTS},
         finished_per_s=tuple(recording.finished_per_s.get(skipped_s + second, 0) for second in range(-(-length_ns // NS_PER_S))),
-        errors={outcome: tuple(texts) for outcome, texts in recording.errors.items()},
         series=recording.series.between(start_ns, recording.end_ns),
         batches=tuple(part.get(waited, EMPTY) for part in parts),
         batch_ns=recording.batch_ns,

@@ -101,18 +101,21 @@ def warnings_table(points: Sequence[Point]) -> Table:
 
 
 def failures_table(points: Sequence[Point]) -> Table:
-    """Failed requests by load point and outcome, with examples of their messages."""
+    """Failed requests by load point, outcome, status and message."""
     columns = (
-        Column("load_point", "load point"), Column("outcome", "outcome"), Column("requests", "requests", "count"),
-        Column("messages", "examples of the messages", "prose"),
+        Column("load_point", "load point"), Column("outcome", "outcome"), Column("status", "status"),
+        Column("requests", "requests", "count"), Column("cause", "cause"), Column("message", "message", "prose"),
     )  # fmt: skip
-    rows = tuple(
-        (point.title, outcome.replace("_", " "), count, "\n".join(filter(None, point.errors.get(outcome, ()))) or None)
-        for point in points
-        for outcome in _OUTCOMES
-        if (count := getattr(point.requests, outcome))
-    )
-    return Table("failures", "Failed requests", columns, rows)
+    rows = []
+    for point in points:
+        for outcome in _OUTCOMES:
+            failures, name = [one for one in point.failures if one.outcome == outcome], outcome.replace("_", " ")
+            for one in failures:
+                message = "other messages" if one.message is None else one.message or None
+                rows.append((point.title, name, one.status, one.count, one.cause and one.cause.replace("_", " "), message))
+            if (count := getattr(point.requests, outcome)) and not failures:  # dropped arrivals, and results of earlier versions
+                rows.append((point.title, name, None, count, None, None))
+    return Table("failures", "Failed requests", columns, tuple(rows))
 
 
 def grouped_warnings(points: Sequence[Point]) -> list[GroupedWarning]:

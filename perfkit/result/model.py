@@ -181,6 +181,19 @@ class Generator(Part):
     open_files_limit: int | None = None
 
 
+class Failure(Part):
+    """Failed requests of the window with one message."""
+
+    outcome: str
+    status: str | None
+    """The HTTP status, or the name of the gRPC status, of a rejection."""
+    message: str | None
+    """The server's words, at most 300 characters; None for all other messages together."""
+    cause: Literal["queue_full", "queue_timeout"] | None
+    """Whether the server's queue was full, or the request's time in it ran out, by the words of Triton's schedulers."""
+    count: int
+
+
 class SloJudgement(Part):
     """Whether a load point meets the scenario's SLO, and why."""
 
@@ -231,8 +244,8 @@ class Point(Part):
     """Metrics of the Prometheus pages that the scenario names."""
     throughput_series_per_s: tuple[int, ...] | None = None
     """Ok completions in each second of the window; None for pooled repetitions."""
-    errors: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Examples of error messages, by outcome."""
+    failures: tuple[Failure, ...] = ()
+    """Failed requests by message, the most frequent first: ten of each outcome, then the others together."""
 
     @property
     def title(self) -> str:

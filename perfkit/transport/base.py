@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
@@ -91,6 +91,9 @@ class Transport(Protocol):
 
     def decode(self, reply: Reply) -> InferResponse:
         """Decodes an answer, outside the timed span; raises ProtocolError if it is invalid."""
+
+    def raw_failure(self, reply: Reply) -> Hashable:
+        """A key of a failed reply that is cheap to make; equal keys have equal messages."""
 
     def abandon(self) -> None:
         """Ends all requests in flight as unfinished; nothing is sent from then on."""

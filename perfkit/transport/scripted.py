@@ -43,6 +43,9 @@ class ScriptedTransport:
         """No answer has a body."""
         raise ProtocolError(reply.error)
 
+    def raw_failure(self, reply: Reply) -> str:
+        return reply.error
+
     async def server_metadata(self) -> ServerMetadata:
         return ServerMetadata("scripted", "")
 

@@ -91,6 +91,7 @@ async def run_point(
         recorder = Recorder(
             lambda interval: on_interval(phases.window_start_ns, interval),
             lambda reply: address.sanitize(_failure(transport, reply)),
+            transport.raw_failure,
             window_start_ns=phases.window_start_ns,
             window_end_ns=phases.window_end_ns,
             series_start_ns=phases.start_ns if spec.finds_warm_up else phases.window_start_ns,
@@ -145,11 +146,14 @@ async def _end_window(loop: Loop, phases: Phases, recorder: Recorder) -> None:
 
 
 def _failure(transport: Transport, reply: Reply) -> str:
-    try:
-        transport.decode(reply)
-    except ProtocolError as error:
-        return str(error)
-    return reply.error
+    """The message of a failed reply, without its status."""
+    message = reply.error
+    if not message:
+        try:
+            transport.decode(reply)
+        except ProtocolError as error:
+            message = str(error)
+    return message.removeprefix(f"HTTP {reply.status}: ").removeprefix(f"{reply.status}: ")
 
 
 @contextlib.contextmanager

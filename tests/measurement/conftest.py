@@ -17,8 +17,8 @@ MS = 1_000_000
 def measured():
     """One load point: service times of ok requests, times of others by outcome; the rest as a quiet run would have it."""
 
-    def make(ok_ns=(), *, others=(), cpu_share=0.2, steal_share=0.0, errors=(), finished=None, series=(), window_s=2.0, batch_size=1,
-             repetition=0, concurrency=4, connections=(4, 0), warnings=(), ended=None, good=0, has_slo=False, checked=0, statuses=()):  # fmt: skip
+    def make(ok_ns=(), *, others=(), cpu_share=0.2, steal_share=0.0, failures=(), finished=None, series=(), window_s=2.0, batch_size=1,
+             repetition=0, concurrency=4, connections=(4, 0), warnings=(), ended=None, good=0, has_slo=False, checked=0):  # fmt: skip
         others = {Outcome(name): values for name, values in dict(others).items()}
         outcomes = {**dict.fromkeys(Outcome, 0), Outcome.OK: len(ok_ns), **{outcome: len(values) for outcome, values in others.items()}}
         failed = [outcome for outcome in others if outcome in (Outcome.REJECTED, Outcome.CONNECT_FAILED, Outcome.BROKEN)]
@@ -32,7 +32,7 @@ def measured():
             end_ns=1 + window_ns,
             outcomes=outcomes,
             times={"service_time": service, "failure_time": BucketCounts.of([value for outcome in failed for value in others[outcome]])},
-            statuses=dict(statuses),
+            failures=dict(failures),
             dropped=0,
             unsent=0,
             checked=checked,
@@ -40,7 +40,6 @@ def measured():
             finished=finished,
             good=good,
             finished_per_s=tuple(dict(series).get(second, 0) for second in range(-(-window_ns // 10**9))),
-            errors={Outcome(name): tuple(texts) for name, texts in dict(errors).items()},
             series=Series(1, 20 * MS, nothing, nothing, nothing, nothing),
             batches=(),
         )

@@ -10,9 +10,11 @@ from perfkit.measurement import summary
 from perfkit.measurement.resource_summary import Resources
 from perfkit.measurement.steady_state import target_warnings
 from perfkit.measurement.summary import LoadSummary, point
+from perfkit.recorder.failures import FailureKind
 from perfkit.result.distribution import QUANTILES, distribution
 from perfkit.result.model import OpenLoad
 from perfkit.stats.buckets import BucketCounts
+from perfkit.transport.base import Outcome
 
 MS = 1_000_000
 
@@ -124,7 +126,9 @@ def test_pooled_percentiles_are_those_of_all_values_together(measured):
 
 
 def test_the_statuses_of_rejected_requests_are_counted(measured):
-    parts = [measured([MS], statuses={"503": 2, "429": 1}), measured([MS], statuses={"503": 3})]
+    full, busy, limited = (FailureKind(Outcome.REJECTED, *one) for one in (("503", "full"), ("503", "busy"), ("429", "")))
+    broken = FailureKind(Outcome.BROKEN, "", "closed")
+    parts = [measured([MS], failures={full: 1, busy: 1, limited: 1, broken: 9}), measured([MS], failures={full: 3})]
     assert point(parts[0]).rejected_by_status == {"429": 1, "503": 2}
     assert LoadSummary(parts).pooled().rejected_by_status == {"429": 1, "503": 5}
 
@@ -194,8 +198,8 @@ def test_adding_a_repetition_does_not_summarise_the_earlier_ones_again(measured,
 
 
 def test_pooling_one_by_one_equals_pooling_at_once(measured):
-    random = np.random.default_rng(4)
-    repetitions = [measured(random.integers(MS, 50 * MS, 2_000), repetition=index, statuses={"503": index}) for index in range(4)]
+    random, kind = np.random.default_rng(4), FailureKind(Outcome.REJECTED, "503", "full")
+    repetitions = [measured(random.integers(MS, 50 * MS, 2_000), repetition=index, failures={kind: index}) for index in range(4)]
     one_by_one = LoadSummary()
     for repetition in repetitions:
         one_by_one.add(repetition)

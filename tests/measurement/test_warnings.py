@@ -4,7 +4,9 @@ import pytest
 
 from perfkit.errors import MeasurementWarning
 from perfkit.measurement.summary import LoadSummary, point
+from perfkit.recorder.failures import FailureKind
 from perfkit.stats.sample_size import minimum_samples
+from perfkit.transport.base import Outcome
 
 MS = 1_000_000
 HOUR_NS = 3_600_000_000_000
@@ -37,7 +39,7 @@ def test_a_percentile_with_too_few_samples_is_named_with_the_number_needed(measu
 @pytest.mark.parametrize("count", [1, 662, 999, 6_636, 9_999, minimum_samples(0.9999)])
 def test_enough_samples_for_each_percentile_without_failures_give_no_warning(measured, count):
     found = point(measured([MS] * count))
-    assert (found.warnings, found.errors) == ((), {})
+    assert (found.warnings, found.failures) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -68,32 +70,41 @@ def test_wrong_answers_are_not_lower_bounds(measured):
     assert "censored" not in texts(point(measured([MS] * 10, others={"invalid_output": [MS] * 90})))
 
 
-def test_failures_are_listed_with_an_example(measured):
-    errors = {"connect_failed": ["", "refused"], "timed_out": [""]}
-    found = point(measured([MS] * 700, others={"timed_out": [MS], "connect_failed": [MS] * 2}, errors=errors))
-    assert texts(found) == {"failed_requests": "Some requests failed: 1 timed out, 2 connect failed."}
-    assert found.errors == {"connect_failed": ("", "refused"), "timed_out": ("",)}
-    found = point(measured([MS] * 700, others={"rejected": [MS]}, errors={"rejected": ["model busy", "no"]}))
-    assert texts(found) == {"failed_requests": "Some requests failed: 1 rejected; for example: model busy."}
+def test_distinct_messages_are_listed_with_their_counts_and_statuses(measured):
+    failures = {
+        FailureKind(Outcome.TIMED_OUT, "", "too late"): 1,
+        FailureKind(Outcome.REJECTED, "503", "Exceeds maximum queue size"): 40,
+        FailureKind(Outcome.REJECTED, "503", "Request timeout expired"): 9,
+        FailureKind(Outcome.REJECTED, "500", "no"): 3,
+    }
+    found = point(measured([MS] * 700, others={"timed_out": [MS], "rejected": [MS] * 52}, failures=failures))
+    listed = "40 × 503: Exceeds maximum queue size; 9 × 503: Request timeout expired; 3 × 500: no"
+    assert texts(found) == {"failed_requests": f"Some requests failed: 52 rejected, 1 timed out ({listed})."}
+    assert [(one.outcome, one.status, one.cause, one.count) for one in found.failures] == [
+        ("rejected", "503", "queue_full", 40), ("rejected", "503", "queue_timeout", 9), ("rejected", "500", None, 3), ("timed_out", None, None, 1),
+    ]  # fmt: skip
+    assert found.rejected_by_status == {"500": 3, "503": 49}
     assert found.valid
 
 
-def test_equal_errors_of_several_repetitions_are_listed_once(measured):
-    rejected = {"rejected": [MS]}
-    parts = [measured([MS], others=rejected, errors={"rejected": texts}) for texts in (["a", "b"], ["b", "c"])]
-    assert LoadSummary([*parts, measured([MS])]).pooled().errors == {"rejected": ("a", "b", "c")}
-
-
-def test_errors_of_the_warm_up_are_left_out(measured):
-    found = point(measured([MS], others={"rejected": [MS]}, errors={"timed_out": ["too slow"], "rejected": ["no"]}))
-    assert found.errors == {"rejected": ("no",)}
-    assert texts(found)["failed_requests"].endswith("for example: no.")
+def test_messages_of_several_repetitions_are_counted_together_and_rare_ones_as_others(measured):
+    frequent = [FailureKind(Outcome.BROKEN, "", f"message {number}") for number in range(12)]
+    parts = [
+        measured([MS], others={"broken": [MS] * 78}, failures={kind: number + 1 for number, kind in enumerate(frequent)}),
+        measured([MS], others={"broken": [MS] * 5}, failures={frequent[0]: 1, FailureKind(Outcome.BROKEN, "", None): 4}),
+    ]
+    found = [(one.message, one.count) for one in LoadSummary(parts).pooled().failures]
+    assert found == [
+        *((f"message {number}", number + 1) for number in range(11, 6, -1)),
+        (None, 4 + 2 + 2),
+        *((f"message {number}", number + 1) for number in range(6, 1, -1)),
+    ]
 
 
 def test_a_point_without_ok_requests_has_a_warning(measured):
-    found = point(measured(others={"rejected": [MS] * 3}, errors={"rejected": ["no"]}))
+    found = point(measured(others={"rejected": [MS] * 3}, failures={FailureKind(Outcome.REJECTED, "500", "no"): 3}))
     assert texts(found) == {
-        "failed_requests": "Some requests failed: 3 rejected; for example: no.",
+        "failed_requests": "Some requests failed: 3 rejected (3 × 500: no).",
         "no_samples": "No request of this point succeeded.",
     }
     assert found.error_rate == 1.0

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfkit.recorder.batches import tally
+from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.histogram import encode
 from perfkit.recorder.recorder import Recorder
 from perfkit.recorder.recording import Interval
@@ -21,9 +22,9 @@ WINDOW: dict[str, Any] = {"window_start_ns": START, "window_end_ns": END}
 IN_DISTRIBUTION = {Outcome.OK, Outcome.INVALID_OUTPUT, Outcome.TIMED_OUT, Outcome.UNFINISHED}
 
 
-def record(*replies, instants=WINDOW, end=END, describe=lambda one: one.error):
+def record(*replies, instants=WINDOW, end=END):
     intervals: list[Interval] = []
-    recorder = Recorder(intervals.append, describe, **instants)
+    recorder = Recorder(intervals.append, **instants)
     for reply in replies:
         recorder.add(reply)
     return cut(recorder.finish(end), instants["window_start_ns"], is_open=False), intervals
@@ -59,41 +60,10 @@ def test_each_outcome_reaches_its_distribution():
     assert times(recording, "failure_time").count == 3
 
 
-def test_three_failures_of_each_kind_are_described_and_none_of_the_warm_up():
-    described: list[Reply] = []
-
-    def describe(one):
-        described.append(one)
-        return f"number {one.started_ns - START}"
-
-    replies = [reply(START + index, MS, Outcome.REJECTED) for index in range(50)] + [reply(START, MS)] * 50
-    recording, _ = record(*replies, reply(START - 1, MS, Outcome.BROKEN), describe=describe)
-    assert recording.errors.pop(Outcome.BROKEN) == (), "it failed in the warm-up"
-    assert recording.errors == {Outcome.REJECTED: ("number 0", "number 1", "number 2")}
-    assert described == replies[:3]
-
-
-@settings(deadline=None, max_examples=25)
-@given(st.randoms(use_true_random=False), st.integers(0, 5000))
-def test_batches_add_up_to_what_is_counted_one_by_one(random, count):
-    replies = [
-        reply(random.randint(START - 2 * S, END + S), random.choice([1, MS, S, 7 * S]), random.choice(list(Outcome))) for _ in range(count)
-    ]
-    instants = [(one.started_ns, one.finished_ns, one.outcome) for one in replies]
-    recording, intervals = record(*replies)
-    inside = [(started, finished, outcome) for started, finished, outcome in instants if START <= started < END]
-    kept = [(started, finished - started) for started, finished, outcome in inside if outcome in IN_DISTRIBUTION]
-    finished_in = [finished for _, finished, outcome in instants if outcome is Outcome.OK and START <= finished < END]
-    assert recording.outcomes == {outcome: sum(one is outcome for *_, one in inside) for outcome in Outcome}
-    assert recording.ended == sum(START <= finished < END for _, finished, outcome in instants if outcome is not Outcome.UNFINISHED)
-    assert encode(times(recording)) == encode(BucketCounts.of([service for _, service in kept]))
-    assert times(recording, "failure_time").count == len(inside) - len(kept)
-    assert recording.finished == len(finished_in)
-    assert list(recording.finished_per_s) == np.bincount([(finished - START) // S for finished in finished_in], minlength=10).tolist()
-    for index in range(10):
-        logged = BucketCounts.merged(interval.service_time for interval in intervals if interval.index == index)
-        expected = BucketCounts.of([service for started, service in kept if (started - START) // S == index])
-        assert encode(logged) == encode(expected)
+def test_failures_are_counted_by_message_and_those_of_the_warm_up_are_left_out():
+    replies = [reply(START + index, MS, Outcome.REJECTED, f"message {index % 3}") for index in range(50)] + [reply(START, MS)] * 50
+    recording, _ = record(*replies, reply(START - 1, MS, Outcome.BROKEN, "in the warm-up"))
+    assert recording.failures == {FailureKind(Outcome.REJECTED, "", f"message {index}"): count for index, count in enumerate((17, 17, 16))}
 
 
 def test_a_counted_window_has_no_end_until_it_is_finished():

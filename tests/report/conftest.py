@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from perfkit.errors import MeasurementWarning
+from perfkit.recorder.failures import FailureKind
 from perfkit.recorder.recording import Interval
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import ClosedLoad, Protocol, Status
@@ -96,8 +97,7 @@ class Synthetic:
         return measured_point(
             ClosedLoad(concurrency=concurrency), repetition, protocol=protocol, batch_size=2, cpu_share=self.cpu_share, seconds=self.seconds,
             outcomes={Outcome.OK: ok, Outcome.REJECTED: self.failed}, times={"service_time": whole, "failure_time": EMPTY},
-            statuses={"503": self.failed} if self.failed else {},
-            errors={Outcome.REJECTED: ("the queue is full <b>",)} if self.failed else {},
+            failures={FailureKind(Outcome.REJECTED, "503", "the queue is full <b>"): self.failed} if self.failed else {},
             ended=round(concurrency * self.seconds * NS_PER_S / whole.mean_and_stddev_ns()[0]) if ok else 0, finished=sum(finished.values()),
             finished_per_s=tuple(finished.get(second, 0) for second in range(self.seconds)), warnings=self.warnings,
         )  # fmt: skip

@@ -96,7 +96,7 @@ def test_markup_in_texts_is_escaped(synthetic):
     _, found = page(synthetic, name=HOSTILE, warnings=(warning,), status="incomplete", status_reason=HOSTILE, failed=1)
     assert not {"script", "i", "b"} & found.tags
     assert HOSTILE in found.text
-    assert ["http, concurrency 1", "rejected", "2", "the queue is full <b>"] in [row for table in found.tables for row in table]
+    assert ["http, concurrency 1", "rejected", "503", "2", "–", "the queue is full <b>"] in [row for table in found.tables for row in table]
     assert any(row[:2] == ["<i>code</i>", HOSTILE] for table in found.tables for row in table)
 
 

@@ -52,7 +52,7 @@ POINT = {
     "energy_above_idle_per_inference_j": None,
     "metrics": [{"name": "nv_x", "labels": {"model": "m"}, "kind": "counter", "rise": 3.0, "per_s": 1.5, "mean": None, "min": None, "max": None}],
     "throughput_series_per_s": [1, 2],
-    "errors": {"rejected": ["busy"]},
+    "failures": [{"outcome": "rejected", "status": "503", "message": "busy", "cause": None, "count": 1}],
 }  # fmt: skip
 DOCUMENT = {
     "schema": "perfkit.result/1",

@@ -10,7 +10,7 @@ from perfkit.protocol import protobuf, v2_pb2
 from perfkit.protocol.message import ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
-from perfkit.transport.base import may_pass
+from perfkit.transport.base import Reply, may_pass
 
 _M = TypeVar("_M", bound=Message)
 _RESTRICTED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
@@ -37,6 +37,9 @@ class RpcTransport(abc.ABC):
     @abc.abstractmethod
     async def _exchange(self, rpc: str, message: bytes) -> bytes:
         """Makes a call; raises RefusedError with status and message, or TargetError if there is no answer."""
+
+    def raw_failure(self, reply: Reply) -> str:
+        return reply.error
 
     async def server_metadata(self) -> ServerMetadata:
         answer = await self._call("ServerMetadata", v2_pb2.ServerMetadataRequest(), v2_pb2.ServerMetadataResponse)

@@ -18,6 +18,8 @@ from perfkit.transport.options import Compression
 _MAX_RESPONSE_BYTES = 2**31  # the limit of Triton's clients
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
 _PARSED_CHARACTERS = 4000
+COMPARED_BYTES = 2000
+"""Error bodies whose first bytes are equal have the same message, of which 300 characters are shown."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

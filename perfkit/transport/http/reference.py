@@ -14,7 +14,7 @@ from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.connect import client_context, unreachable
-from perfkit.transport.http.calls import HttpResponse, RestTransport
+from perfkit.transport.http.calls import COMPARED_BYTES, HttpResponse, RestTransport
 from perfkit.transport.options import TransportOptions
 
 # aiohttp warns about larger bodies that are not streams
@@ -81,6 +81,9 @@ class ReferenceHttpTransport(RestTransport):
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
         return task
+
+    def raw_failure(self, reply: Reply) -> str | bytes:
+        return reply.payload.body[:COMPARED_BYTES] if isinstance(reply.payload, HttpResponse) and not reply.error else reply.error
 
     def abandon(self) -> None:
         for task in tuple(self._in_flight):

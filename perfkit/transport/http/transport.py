@@ -9,7 +9,7 @@ from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.connect import client_context
-from perfkit.transport.http.calls import HttpResponse, RestTransport
+from perfkit.transport.http.calls import COMPARED_BYTES, HttpResponse, RestTransport
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool, PooledTransport
@@ -35,6 +35,14 @@ class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
             return Prepared((head + b"".join(body),))
         first, *blobs = body
         return Prepared((head + bytes(first), *(_as_bytes(blob) for blob in blobs)))
+
+    def raw_failure(self, reply: Reply) -> str | bytes:
+        """The start of the body: heads hold dates and request ids."""
+        if reply.error or not reply.payload:
+            return reply.error
+        answer = b"".join(reply.payload[:2])
+        begin = answer.find(b"\r\n\r\n")
+        return answer[begin : begin + COMPARED_BYTES]
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         names = {name.lower() for name in headers}  # no header is sent twice
