@@ -4,7 +4,10 @@ import copy
 import json
 from typing import Any
 
+from perfkit.recorder.recording import Interval
+from perfkit.result.interval_log import interval_lines
 from perfkit.result.model import METRIC_DEFINITIONS, Result
+from perfkit.stats.buckets import BucketCounts
 
 NS_PER_MS = 1_000_000
 SHA = "0123456789abcdef" * 4
@@ -64,16 +67,28 @@ def document(
     points: Any = None,
     **figures: Any,
 ) -> dict[str, Any]:
-    """`result.json` with one point, or those given; each repetition has the figures of the summary."""
-    summary = [point(**figures)] if points is None else points
+    """`result.json` with one load point, or those given, each measured three times with the same figures."""
+    measured = [point(**figures)] if points is None else points
     environment = copy.deepcopy(ENVIRONMENT)
     environment["generator"]["host_id"] = host  # type: ignore[index]
     environment["source"]["commit"] = commit  # type: ignore[index]
-    points = [{**one, "repetition": number} for number in range(3) for one in summary]
+    points = [{**one, "repetition": number} for number in range(3) for one in measured]
+    summary = [_pooled(one, 3) for one in measured]
     return {
         "schema": "perfkit.result/1", "scenario": copy.deepcopy(SCENARIO), "environment": environment, "status": "complete",
         "started_at": started_at, "points": points, "summary": summary,
     }  # fmt: skip
+
+
+def _pooled(one: dict[str, Any], repetitions: int) -> dict[str, Any]:
+    """The load point of some equal repetitions: their counts are added."""
+    times = {
+        name: {**one[name], "count": repetitions * one[name]["count"]}
+        for name in ("service_time_ns", "response_time_ns", "start_delay_ns", "failure_time_ns")
+        if one.get(name)
+    }
+    requests = {name: repetitions * count for name, count in one["requests"].items()}
+    return {**one, **times, "requests": requests, "duration_s": repetitions * one["duration_s"]}
 
 
 def result(**options: Any) -> Result:
@@ -92,6 +107,19 @@ def changed(original: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     else:
         place[int(last) if isinstance(place, list) else last] = value
     return copied
+
+
+def write_log(folder: Any, written: dict[str, Any]) -> None:
+    """Adds the log to a folder: every request took as long as the median."""
+    lines = ["#[made by hand]\n"]
+    for index, pooled in enumerate(written["summary"]):
+        for one in written["points"]:
+            if (one["protocol"], one["load"]) == (pooled["protocol"], pooled["load"]):
+                times = one.get("response_time_ns") or one["service_time_ns"]
+                counts = BucketCounts.of([times["p50"]] * times["count"])
+                interval = Interval(0, counts, counts if one.get("response_time_ns") else None)
+                lines.append(interval_lines(f"p{index}.r{one['repetition']}", 0.0, interval))
+    (folder / "latency.hlog").write_text("".join(lines))
 
 
 def write(folder: Any, written: dict[str, Any]) -> Any:

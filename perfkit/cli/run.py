@@ -108,6 +108,8 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
 
     sweep = SweepFolder(folder, cases[0].loaded.scenario.name, [(case.values, scenario_document(case.loaded.scenario)) for case in cases])
     pending, codes = sweep.pending(), list[ExitCode]()
+    for sentence in sweep.refused:
+        session.live.note(f"note: {sentence}")
     if complete := len(cases) - len(pending):
         session.live.note(f"{complete} of {len(cases)} cases are measured already and are not measured again")
     for index in pending:

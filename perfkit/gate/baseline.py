@@ -5,7 +5,7 @@ The unit is the run, a server started and measured: requests and repetitions wit
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -13,10 +13,12 @@ from pydantic import Field
 from perfkit.errors import IncomparableError, ResultError
 from perfkit.recorder.histogram import encode
 from perfkit.result.atomic_write import write_whole
+from perfkit.result.checks import HIGHEST_RATE_PER_S, refuse, time_problems, timestamp_problems
 from perfkit.result.distribution import PERCENTILES
-from perfkit.result.file import parse_document, read_result
+from perfkit.result.file import RESULT_FILE, parse_document, read_result
 from perfkit.result.fingerprint import build_of, canonical_scenario, commit_of, fingerprint, fingerprint_differences, host_of
 from perfkit.result.interval_log import read_times
+from perfkit.result.json_file import read_json
 from perfkit.result.model import Load, Part, Protocol, Result
 from perfkit.stats.buckets import EMPTY, BucketCounts
 
@@ -165,6 +167,7 @@ def read_baseline(path: pathlib.Path, *, with_histograms: bool = False) -> Basel
     baseline = parse_document(path, document, Baseline, SCHEMA)
     if not baseline.runs:
         raise ResultError(f"{path}: runs: this baseline has no runs; make it again with `perfkit baseline`")
+    refuse(path, _problems(baseline))
     return baseline
 
 
@@ -178,13 +181,46 @@ def write_baseline(path: pathlib.Path, baseline: Baseline) -> None:
 
 
 def _document(path: pathlib.Path) -> object:
-    """The JSON of a file; None for a folder or an unreadable file, about which `read_result` has the better message."""
-    if path.is_dir():
+    """The JSON of a file; None for a folder or a result, which `read_result` reads. Raises ResultError."""
+    if path.is_dir() or path.name == RESULT_FILE:
         return None
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return read_json(path)
+    except FileNotFoundError:  # `read_result` has the message
         return None
+
+
+def _problems(baseline: Baseline) -> Iterator[tuple[str, str]]:
+    """Figures of a baseline file that no run could have had."""
+    for number, run in enumerate(baseline.runs):
+        key = f"runs.{number}"
+        yield from timestamp_problems(f"{key}.started_at", run.started_at)
+        if not run.points:
+            yield f"{key}.points", "there is no load point, so nothing was measured"
+        if len({point.title for point in run.points}) < len(run.points):
+            yield f"{key}.points", "a load point occurs twice"
+        for index, point in enumerate(run.points):
+            yield from _figure_problems(f"{key}.points.{index}", point)
+        for index, repetition in enumerate(run.repetitions):
+            yield from _figure_problems(f"{key}.repetitions.{index}", repetition)
+    for index, control in enumerate(baseline.control):
+        if not (0 <= control.variance <= 100 and 1 <= control.degrees_of_freedom <= 1_000_000):
+            yield f"control.{index}", "the variance of a logarithm lies between 0 and 100, with at least one degree of freedom"
+    transport = baseline.fingerprint.get("transport") or {}
+    if not (isinstance(transport, dict) and all(isinstance(one, list) and len(one) == 3 for one in transport.values())):
+        yield "fingerprint.transport", "expected the engine, the path and the use of TLS for each protocol"
+
+
+def _figure_problems(key: str, point: BaselinePoint | BaselineRepetition) -> Iterator[tuple[str, str]]:
+    if not 0 <= point.throughput_per_s <= HIGHEST_RATE_PER_S:
+        yield f"{key}.throughput_per_s", f"{point.throughput_per_s} is no rate"
+    if not 0 < point.load.level <= HIGHEST_RATE_PER_S:
+        yield f"{key}.load", f"{point.load.level} is no load"
+    yield from time_problems(f"{key}.times_ns", point.times_ns)
+    if isinstance(point, BaselinePoint) and not 0 <= point.ok <= point.scheduled <= 10**15:
+        yield f"{key}.ok", f"{point.ok} is not a number of the scheduled requests, {point.scheduled}"
+    if isinstance(point, BaselineRepetition) and not (0 <= point.error_rate <= 1 and point.duration_s >= 0):
+        yield f"{key}.error_rate", f"{point.error_rate} is no share, or the duration is below zero"
 
 
 def _histograms(folder: pathlib.Path, result: Result) -> dict[tuple[int, int], BucketCounts]:

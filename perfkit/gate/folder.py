@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+from collections.abc import Iterator
 from typing import Annotated, Any, TypeVar
 
 import pydantic
@@ -13,6 +14,8 @@ from perfkit.gate.pairs import Pair
 from perfkit.gate.verdict import SCHEMA as VERDICT_SCHEMA
 from perfkit.gate.verdict import Verdict
 from perfkit.result.atomic_write import put_in_place, write_whole
+from perfkit.result.checks import refuse
+from perfkit.result.json_file import read_json
 from perfkit.result.model import Part
 
 _T = TypeVar("_T")
@@ -134,9 +137,11 @@ class GateFolder:
     def _read(self, name: str, adapter: pydantic.TypeAdapter[_T]) -> _T:
         file = self.partial / name
         try:
-            document = json.loads(file.read_text(encoding="utf-8"))
+            document = read_json(file)
             _refuse_newer(file, document, SCHEMA)
             return adapter.validate_python(document)
+        except ResultError as error:
+            raise ResultError(f"{error}; remove {self.partial} to start over") from None
         except (OSError, ValueError) as error:
             first = str(error).splitlines()[0]
             raise ResultError(f"{file}: cannot be read: {first}; remove {self.partial} to start over") from None
@@ -155,13 +160,31 @@ def read_verdict(path: pathlib.Path) -> Verdict:
     """Read the verdict of a gate's folder, or of its file; raises ResultError."""
     file = path / VERDICT_FILE if path.is_dir() else path
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        _refuse_newer(file, document, VERDICT_SCHEMA)
-        return Verdict.model_validate(document)
-    except OSError as error:
-        raise ResultError(f"{file}: cannot be read: {error.strerror}") from None
+        document = read_json(file)
+    except FileNotFoundError:
+        raise ResultError(f"{file}: cannot be read: No such file or directory") from None
+    _refuse_newer(file, document, VERDICT_SCHEMA)
+    try:
+        verdict = Verdict.model_validate(document)
     except ValueError as error:
         raise ResultError(f"{file}: is not a verdict: {str(error).splitlines()[0]}") from None
+    refuse(file, _problems(verdict))
+    return verdict
+
+
+def _problems(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Figures of a verdict that no gate could have written."""
+    for name, comparisons in (("comparisons", verdict.comparisons), ("control", verdict.control)):
+        for index, one in enumerate(comparisons):
+            key, highest = f"{name}.{index}", 1.0 if one.unit == "share" else 1e15
+            sides = {"baseline_values": one.baseline_values, "candidate_values": one.candidate_values}
+            for side, values in {**sides, "baseline": (one.baseline,), "candidate": (one.candidate,)}.items():
+                if any(value is not None and not 0 <= value <= highest for value in values):
+                    yield f"{key}.{side}", "a figure is below zero, or more than could be measured"
+            if verdict.mode == "paired" and len(one.baseline_values) != len(one.candidate_values):
+                yield f"{key}.candidate_values", "each pair has a value of the baseline and one of the candidate"
+            if not (0 < one.confidence < 1 and (one.adjusted_p is None or 0 <= one.adjusted_p <= 1)):
+                yield f"{key}.confidence", "a probability lies between 0 and 1"
 
 
 def _refuse_newer(file: pathlib.Path, document: object, schema: str) -> None:

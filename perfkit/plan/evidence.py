@@ -11,7 +11,7 @@ from typing import Any
 from perfkit.errors import ResultError, UsageError
 from perfkit.result.file import read_result
 from perfkit.result.fingerprint import gpus_of
-from perfkit.result.interval_log import read_times
+from perfkit.result.interval_log import MissingLogError, read_times
 from perfkit.result.model import ClosedLoad, OpenLoad, Point, Protocol, Result
 from perfkit.result.sweep import configurations
 from perfkit.stats.buckets import BucketCounts
@@ -227,7 +227,7 @@ def _index(result: Result, point: Point) -> int:
 def _read_batches(source: Source) -> dict[tuple[int, int], list[BucketCounts]]:
     """Each repetition's times in up to 20 parts of its window, by point and repetition; empty without a log."""
     seconds: dict[tuple[int, int], dict[float, list[BucketCounts]]] = {}
-    with contextlib.suppress(ResultError):  # without its log a result can still be planned, with intervals from its repetitions alone
+    with contextlib.suppress(MissingLogError):  # without its log a result can still be planned, with intervals from its repetitions alone
         for key, start_s, times in read_times(source.folder, source.result):
             seconds.setdefault(key, {}).setdefault(start_s, []).append(times)
     return {key: _merge_seconds(of_repetition) for key, of_repetition in seconds.items()}

@@ -3,7 +3,9 @@
 The counts are those of the `hdrhistogram` library, so its encoder and every other HdrHistogram tool read them.
 """
 
+import base64
 import contextlib
+import zlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +13,12 @@ import numpy.typing as npt
 from hdrh.histogram import HdrHistogram
 
 from perfkit.stats.buckets import BUCKETS, DIGITS, HIGHEST_NS, LOWEST_NS, BucketCounts, bucket_indices
+
+_HEAD_BYTES = 8
+"""The cookie and the length before the compressed bytes."""
+_LARGEST_PAYLOAD_BYTES = 40 + 9 * BUCKETS
+"""A head, and a number of at most nine bytes for each bucket."""
+_MOST_VALUES = 2**53
 
 
 class Histogram:
@@ -49,7 +57,8 @@ def encode(counts: BucketCounts) -> str:
 
 
 def decode(text: str) -> BucketCounts:
-    """Reads what `encode` wrote; raises ValueError if it is damaged."""
+    """Reads what `encode` wrote; raises ValueError if it is damaged, or larger than any histogram of this layout."""
+    _check_size(text)
     with _library_histogram() as library:
         try:
             library.decode_and_add(text.encode("ascii"))
@@ -57,7 +66,21 @@ def decode(text: str) -> BucketCounts:
             raise ValueError(f"not an HdrHistogram payload: {error}") from None
         counts = np.frombuffer(library.counts, dtype=np.int64)
         indices = np.flatnonzero(counts)
+        if counts.min() < 0 or counts.max() > _MOST_VALUES:
+            raise ValueError("not an HdrHistogram payload: its counts are negative or too large")
         return BucketCounts(indices, counts[indices], int(library.min_value), int(library.max_value))
+
+
+def _check_size(text: str) -> None:
+    """Raises ValueError before the library inflates a payload of any size."""
+    try:
+        compressed = base64.b64decode(text, validate=True)
+        inflate = zlib.decompressobj()
+        inflate.decompress(compressed[_HEAD_BYTES:], _LARGEST_PAYLOAD_BYTES)
+    except (ValueError, zlib.error) as error:
+        raise ValueError(f"not an HdrHistogram payload: {error}") from None
+    if inflate.unconsumed_tail:
+        raise ValueError(f"not an HdrHistogram payload: it inflates to more than {_LARGEST_PAYLOAD_BYTES:,} bytes")
 
 
 @contextlib.contextmanager

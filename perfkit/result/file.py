@@ -1,6 +1,10 @@
-"""Writes and reads result folders: written beside their final place during a run, and moved there in one step."""
+"""Writes and reads result folders: written beside their final place during a run, and moved there in one step.
+
+docs/results.md says what is in a folder, and what is checked when it is read.
+"""
 
 import contextlib
+import hashlib
 import itertools
 import json
 import pathlib
@@ -12,14 +16,18 @@ import pydantic
 
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.result.atomic_write import put_in_place, write_whole
+from perfkit.result.checks import check_result
+from perfkit.result.checksums import CHECKSUM_FILE, discard_checksums, verify, write_checksums
 from perfkit.result.interval_log import LOG_FILE, IntervalLog
+from perfkit.result.json_file import parse_json, read_bytes
 from perfkit.result.model import SCHEMA, Result, result_document
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.telemetry.series import Series
 
 _Model = TypeVar("_Model", bound=pydantic.BaseModel)
 RESULT_FILE = "result.json"
-_RESULT_ENTRIES = {RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE, "report.html", "report.md", "plots"}
+_DATA_FILES = (RESULT_FILE, LOG_FILE, CSV_FILE, PARQUET_FILE)
+_RESULT_ENTRIES = {*_DATA_FILES, CHECKSUM_FILE, "report.html", "report.md", "plots"}
 
 
 class ResultWriter:
@@ -66,13 +74,14 @@ class ResultWriter:
         """Writes `result.json` with the result so far, so that a crash does not lose it."""
         with self._writing():
             self._log.flush()
-            write_whole(self.partial / RESULT_FILE, json.dumps(result_document(result), indent=1) + "\n")
+            _write_result(self.partial, result)
 
     def commit(self) -> pathlib.Path:
-        """Moves the folder to its place in one step, replacing an existing result."""
+        """Adds the checksums, and moves the folder to its place in one step, replacing an existing result."""
         with self._writing():
             self._log.close()
             self._telemetry.finish()
+            write_checksums(self.partial, _DATA_FILES)
             if self._place.exists() and not _may_be_replaced(self._place):
                 raise MeasurementError(
                     f"{self._place} is no longer a result folder, so it was not replaced; the result is in {self.partial}"
@@ -103,23 +112,42 @@ class ResultWriter:
 
 
 def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:
-    """The result in a folder, or in a `result.json`, and its folder; raises ResultError."""
-    file = path / RESULT_FILE if path.is_dir() else path
+    """The result in a folder, or in a `result.json`, and its folder; raises ResultError, also for figures that no run could have written."""
+    is_folder = path.is_dir()
+    file = path / RESULT_FILE if is_folder else path
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
+        data = read_bytes(file)
     except FileNotFoundError:
-        missing = f"there is no {RESULT_FILE}" if path.is_dir() else "no such file or folder"
+        missing = f"there is no {RESULT_FILE}" if is_folder else "no such file or folder"
         raise ResultError(f"{path}: {missing}; give a folder that `perfkit run` wrote") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ResultError(f"{file}: cannot be read: {error}") from None
-    return parse_document(file, document, Result, SCHEMA), file.parent
+    if file.name == RESULT_FILE:
+        verify(file, hashlib.sha256(data).hexdigest())
+    result = parse_document(file, parse_json(file, data), Result, SCHEMA)
+    check_result(file, result)
+    return result, file.parent
+
+
+def replace_result(folder: pathlib.Path, result: Result) -> None:
+    """Replaces the `result.json` of a finished folder, and its checksums; raises MeasurementError."""
+    try:
+        discard_checksums(folder)  # a crash in between leaves a folder that is read unverified, not one that is refused
+        _write_result(folder, result)
+        write_checksums(folder, _DATA_FILES)
+    except OSError as error:
+        raise MeasurementError(f"{folder} cannot be written: {error.strerror}") from None
+
+
+def _write_result(folder: pathlib.Path, result: Result) -> None:
+    write_whole(folder / RESULT_FILE, json.dumps(result_document(result), indent=1) + "\n")
 
 
 def parse_document(file: pathlib.Path, document: object, model: type[_Model], schema: str) -> _Model:
     """A file's JSON document as a model; raises ResultError if it has another schema or does not fit the model."""
     found = document.get("schema") if isinstance(document, dict) else None
     if found != schema:
-        raise ResultError(f"{file}: this perfkit reads {schema}, found {found!r}: a newer perfkit may read it")
+        raise ResultError(
+            f"{file}: this perfkit reads {schema}, found {found if found is None else str(found)[:50]!r}: a newer perfkit may read it"
+        )
     try:
         return model.model_validate(document)
     except pydantic.ValidationError as error:

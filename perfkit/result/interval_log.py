@@ -1,19 +1,29 @@
 """Writes and reads `latency.hlog`: the times of each second of each load point, as an HdrHistogram log."""
 
+import collections
+import hashlib
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from perfkit.errors import ResultError
 from perfkit.recorder.histogram import decode, encode
 from perfkit.recorder.recording import Interval
+from perfkit.result.checksums import verify
+from perfkit.result.json_file import read_bytes
 from perfkit.result.model import Result
 from perfkit.stats.buckets import BucketCounts
 
 LOG_FILE = "latency.hlog"
-_INTERVAL = re.compile(r"Tag=(?P<tag>[^,]+),(?P<start>[\d.]+),(?P<length>[\d.]+),(?P<max>[\d.]+),(?P<payload>\S+)")
-_WINDOW = re.compile(r"#\[Window p(?P<point>\d+)\.r(?P<repetition>\d+) starts at (?P<start>[\d.]+) s\]")
-_TAG = re.compile(r"p(?P<point>\d+)\.r(?P<repetition>\d+)\.(?P<times>service|response)")
+_SECONDS = r"\d{1,10}(?:\.\d{1,9})?"
+_INTERVAL = re.compile(rf"Tag=(?P<tag>[^,]{{1,100}}),(?P<start>{_SECONDS}),{_SECONDS},{_SECONDS},(?P<payload>\S{{1,500000}})")
+_WINDOW = re.compile(rf"#\[Window p(?P<point>\d{{1,9}})\.r(?P<repetition>\d{{1,9}}) starts at (?P<start>{_SECONDS}) s\]")
+_TAG = re.compile(r"p(?P<point>\d{1,9})\.r(?P<repetition>\d{1,9})\.(?P<times>service|response)")
+_LARGEST_BYTES = 4 * 2**30
+
+
+class MissingLogError(ResultError):
+    """A result folder without a log, which some commands can do without."""
 
 
 class IntervalLog:
@@ -85,17 +95,44 @@ def read_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
 def read_times(folder: pathlib.Path, result: Result) -> Iterator[tuple[tuple[int, int], float, BucketCounts]]:
     """The intervals of the times that the percentiles of a result belong to: (point, repetition), seconds as above, times.
 
-    A point is an index in the summary. Raises ResultError.
+    A point is an index in the summary. Raises ResultError, at the end also if the log does not have as many times as the result.
     """
     wanted = {index: point.times_name.split()[0] for index, point in enumerate(result.summary)}
+    counts = collections.Counter[tuple[int, int]]()
     for tag, start_s, times in read_intervals(folder):
         match = _TAG.fullmatch(tag)
         if match and wanted.get(int(match["point"])) == match["times"]:
-            yield (int(match["point"]), int(match["repetition"])), start_s, times
+            key = int(match["point"]), int(match["repetition"])
+            counts[key] += times.count
+            yield key, start_s, times
+    _check_counts(folder / LOG_FILE, result, counts)
+
+
+def check_log(folder: pathlib.Path, result: Result) -> None:
+    """Raises ResultError if the log cannot be read, or does not have as many times as the result."""
+    for _ in read_times(folder, result):
+        pass
+
+
+def _check_counts(file: pathlib.Path, result: Result, counts: Mapping[tuple[int, int], int]) -> None:
+    index_of = {(point.protocol, point.load): index for index, point in enumerate(result.summary)}
+    expected = {(index_of[point.protocol, point.load], point.repetition or 0): point for point in result.points}
+    if len(expected) < len(result.points):  # a search may probe a rate twice, and the log then numbers the probes
+        return
+    for key, point in expected.items():
+        if counts.get(key, 0) != point.times.count:
+            where = f"{point.title}, repetition {key[1] + 1}"
+            raise ResultError(
+                f"{file}: {where}: the log has {counts.get(key, 0):,} times, the result {point.times.count:,}; the log was emptied, cut or exchanged: restore it"
+            )
 
 
 def _read_lines(file: pathlib.Path) -> list[str]:
     try:
-        return file.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        data = read_bytes(file, _LARGEST_BYTES)
+        verify(file, hashlib.sha256(data).hexdigest())
+        return data.decode("ascii").splitlines()
+    except FileNotFoundError:
+        raise MissingLogError(f"{file}: cannot be read: No such file or directory") from None
+    except UnicodeDecodeError as error:
         raise ResultError(f"{file}: cannot be read: {error}") from None

@@ -12,9 +12,12 @@ import pydantic
 from perfkit.errors import MeasurementError, ResultError
 from perfkit.result.atomic_write import write_whole
 from perfkit.result.file import RESULT_FILE, parse_document, read_result
+from perfkit.result.interval_log import check_log
+from perfkit.result.json_file import read_json
 from perfkit.result.model import Part
 
 SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"
+_CASE_FOLDER = re.compile(r"[\w=-][\w.=-]*")
 CaseStatus = Literal["pending", "complete", "interrupted", "incomplete", "invalid", "failed"]
 
 
@@ -64,12 +67,15 @@ def shown_value(value: object) -> str:
 class SweepFolder:
     """Writes the folder of a sweep, and keeps the cases that an earlier run of the same scenario completed there.
 
-    Raises ResultError if the folder has something that is not a sweep.
+    A case is kept only if its result passes the checks of `read_result` and its log has the times of its points. Raises ResultError if
+    the folder has something that is not a sweep.
     """
 
     def __init__(self, folder: pathlib.Path, name: str, cases: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
         """`cases` are pairs of the swept values and the scenario's document."""
         self.folder = folder
+        self.refused: list[str] = []
+        """Why results that are there are not kept, a sentence each."""
         names = folder_names([values for values, _ in cases])
         self.document = SweepDocument(
             name=name,
@@ -85,8 +91,11 @@ class SweepFolder:
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
         for index, case in enumerate(self.document.cases):
-            if _is_measured(folder / case.folder, case.scenario_sha256):
-                self._replace(index, "complete", "")
+            try:
+                if _is_measured(folder / case.folder, case.scenario_sha256):
+                    self._replace(index, "complete", "")
+            except ResultError as error:
+                self.refused.append(f"{case.folder} is measured again: {error}")
         self._save()
 
     def pending(self) -> list[int]:
@@ -119,10 +128,14 @@ def read_sweep(folder: pathlib.Path) -> SweepDocument:
     """The sweep of a folder; raises ResultError."""
     file = folder / SWEEP_FILE
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ResultError(f"{file}: cannot be read: {error}") from None
-    return parse_document(file, document, SweepDocument, SCHEMA)
+        document = read_json(file)
+    except FileNotFoundError:
+        raise ResultError(f"{file}: cannot be read: no such file") from None
+    sweep = parse_document(file, document, SweepDocument, SCHEMA)
+    for number, case in enumerate(sweep.cases):
+        if _CASE_FOLDER.fullmatch(case.folder) is None:
+            raise ResultError(f"{file}: cases.{number}.folder: expected the name of a folder beside this file, found {case.folder[:100]!r}")
+    return sweep
 
 
 def result_folders(path: pathlib.Path) -> list[pathlib.Path]:
@@ -148,8 +161,11 @@ def configurations(path: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
 
 
 def _is_measured(folder: pathlib.Path, sha256: str) -> bool:
-    try:
-        result, _ = read_result(folder)
-    except ResultError:
+    """Whether a folder has the complete result of a scenario; raises ResultError for one that cannot be believed."""
+    if not (folder / RESULT_FILE).exists():
         return False
-    return result.status == "complete" and scenario_sha256(result.scenario) == sha256
+    result, _ = read_result(folder)
+    if result.status != "complete" or scenario_sha256(result.scenario) != sha256:
+        return False
+    check_log(folder, result)
+    return True

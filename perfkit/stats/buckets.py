@@ -36,6 +36,8 @@ def bucket_indices(values_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 BUCKETS = int(bucket_indices(np.array([HIGHEST_NS]))[0]) + 1
+LONGEST_TIME_NS = int(bucket_bounds_ns(np.array([BUCKETS - 1]))[1][0])
+"""The upper bound of the last bucket: no percentile or maximum is above it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

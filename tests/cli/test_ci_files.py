@@ -12,7 +12,7 @@ import yaml
 
 from perfkit.cli.main import main
 from tests.cli.test_gate_stored import run
-from tests.stored_results import write
+from tests.stored_results import write, write_log
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 WAIT_S = 60
@@ -23,7 +23,8 @@ def place(tmp_path, monkeypatch):
     """A working folder with a baseline, a slower candidate, and `perfkit` on the path."""
     monkeypatch.chdir(tmp_path)
     for day in range(1, 6):
-        (write(tmp_path / f"run{day}", run(1 + day / 1000, day)) / "latency.hlog").write_text("#[none]\n")
+        made = run(1 + day / 1000, day)
+        write_log(write(tmp_path / f"run{day}", made), made)
     assert main(["baseline", *(f"run{day}" for day in range(1, 6)), "--out", "baselines/a b.json"]) == 0
     write(tmp_path / "new", run(1.2, 20))
     (tmp_path / "bin").mkdir()

@@ -5,16 +5,16 @@ import json
 import pytest
 
 from perfkit.cli.main import main
-from tests.stored_results import changed, document, point, write
+from tests.stored_results import changed, document, point, write, write_log
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    """Two results of one scenario in the working folder, with empty logs."""
+    """Two results of one scenario in the working folder."""
     monkeypatch.chdir(tmp_path)
     for name, started_at, p50_ms in (("one", "2026-01-01", 2.0), ("two", "2026-01-02", 2.2)):
-        folder = write(tmp_path / name, document(started_at=f"{started_at}T00:00:00.000+00:00", p50_ms=p50_ms))
-        (folder / "latency.hlog").write_text("#[none]\n")
+        made = document(started_at=f"{started_at}T00:00:00.000+00:00", p50_ms=p50_ms)
+        write_log(write(tmp_path / name, made), made)
     return tmp_path
 
 

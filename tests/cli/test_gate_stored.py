@@ -10,7 +10,7 @@ from perfkit.cli.main import main
 from tests.cli.test_gate import URLS, begin
 from tests.result.test_fingerprint import MUTATIONS
 from tests.simulated_pairs import make_pairs
-from tests.stored_results import changed, document, point, write
+from tests.stored_results import changed, document, point, write, write_log
 
 BASELINE = "baselines/smoke.json"
 
@@ -34,7 +34,7 @@ def place(tmp_path, monkeypatch, capsys):
     names = []
     for day, factor in enumerate((1.0, 1.004, 0.996, 1.002, 0.998), 1):
         folder = write(tmp_path / f"run{day}", run(factor, day))
-        (folder / "latency.hlog").write_text("#[none]\n")
+        write_log(folder, run(factor, day))
         names.append(folder.name)
     assert main(["baseline", *names]) == 0
     write(tmp_path / "new", run(1.001, 20))
@@ -67,7 +67,10 @@ def test_every_verdict_has_its_exit_code(place, capsys, candidate, options, code
 @pytest.mark.parametrize(("path", "value"), [mutation[:2] for mutation in MUTATIONS])
 @pytest.mark.usefixtures("place")
 def test_every_change_of_the_fingerprint_is_incomparable(place, capsys, path, value):
-    write(place / "new", changed(run(1.0, 20), path, value))
+    made = changed(run(1.0, 20), path, value)
+    for number in range(len(made["points"]) if path.startswith("summary.0.") else 0):
+        made = changed(made, path.replace("summary.0", f"points.{number}"), value)
+    write(place / "new", made)
     assert gate() == 4
     assert "INCOMPARABLE: " in capsys.readouterr().out
 

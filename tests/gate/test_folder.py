@@ -95,7 +95,12 @@ def test_a_torn_or_newer_file_is_refused_with_a_sentence(place, name, text, sent
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [(None, "cannot be read: No such file"), ("{", "is not a verdict"), (json.dumps({"schema": "perfkit.verdict/2"}), "a newer perfkit")],
+    [
+        (None, "cannot be read: No such file"),
+        ("{", "cannot be read: Expecting"),
+        ("{}", "is not a verdict"),
+        (json.dumps({"schema": "perfkit.verdict/2"}), "a newer perfkit"),
+    ],
 )
 def test_a_file_that_is_not_a_verdict_is_refused(tmp_path, text, sentence):
     if text is not None:

@@ -286,6 +286,7 @@ def rewritten(folder, change):
     """A result whose document is changed in place."""
     document = json.loads((folder / "result.json").read_text())
     change(document)
+    (folder / "checksums.sha256").unlink(missing_ok=True)
     (folder / "result.json").write_text(json.dumps(document))
     return folder
 

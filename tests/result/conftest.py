@@ -40,7 +40,7 @@ POINT = {
     "service_time_ns": DISTRIBUTION,
     "response_time_ns": None,
     "start_delay_ns": None,
-    "failure_time_ns": DISTRIBUTION,
+    "failure_time_ns": {**DISTRIBUTION, "count": 1},
     "intervals": {},
     "effective_samples": {},
     "slo": None,

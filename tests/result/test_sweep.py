@@ -6,26 +6,20 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.result.sweep import SWEEP_FILE, SweepFolder, configurations, folder_names, read_sweep, result_folders
+from tests.stored_results import write_log
 
 CASES = [({"workload.batch_size": size}, {"name": "s", "workload": {"batch_size": size}}) for size in (1, 4)]
 
 
 @pytest.fixture
-def stored():
-    """Puts a result of a scenario into a folder, as far as a sweep looks at it."""
+def stored(document):
+    """Puts a result of a scenario into a folder."""
 
     def store(folder, scenario, status="complete"):
         folder.mkdir(parents=True, exist_ok=True)
-        result = {
-            "schema": "perfkit.result/1",
-            "scenario": scenario,
-            "environment": {},
-            "status": status,
-            "started_at": "",
-            "points": [],
-            "summary": [],
-        }
+        result = {**document, "scenario": scenario, "status": status}
         (folder / "result.json").write_text(json.dumps(result))
+        write_log(folder, result)
 
     return store
 

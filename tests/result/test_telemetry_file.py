@@ -66,7 +66,9 @@ def test_a_result_folder_has_the_file_from_the_first_point_on_and_may_be_replace
             assert len(list(csv.reader(stream))) == 4
         (writer.partial / "result.json").write_text("{}")
         writer.commit()
-    assert {file.name for file in (tmp_path / "out").iterdir()} == {"latency.hlog", "result.json", "telemetry.parquet"}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        "checksums.sha256", "latency.hlog", "result.json", "telemetry.parquet",
+    }  # fmt: skip
 
 
 def test_a_file_that_cannot_be_written_is_reported(tmp_path):

@@ -53,7 +53,7 @@ def test_an_existing_result_is_replaced_with_all_its_files(place, result):
     assert read_result(place)[0].scenario == {"name": "old"}
     writer.commit()
     assert read_result(place)[0].scenario == {"name": "new"}
-    assert {path.name for path in place.iterdir()} == {"result.json", "latency.hlog"}
+    assert {path.name for path in place.iterdir()} == {"result.json", "latency.hlog", "checksums.sha256"}
     assert {path.name for path in place.parent.iterdir()} == {"out"}
 
 
@@ -97,7 +97,7 @@ def test_a_folder_that_a_crash_left_does_not_hinder_a_new_run(place, result):
     (left / "stale").touch()
     write(place, result)
     assert [path.name for path in left.iterdir()] == ["stale"]
-    assert {path.name for path in place.iterdir()} == {"result.json", "latency.hlog"}
+    assert {path.name for path in place.iterdir()} == {"result.json", "latency.hlog", "checksums.sha256"}
 
 
 @pytest.mark.parametrize("mine", ["out", "out/thesis.tex"])

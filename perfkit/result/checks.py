@@ -1,0 +1,276 @@
+"""What the figures of a stored result must satisfy before they are believed: ranges, sums, order, and the shape of what is read.
+
+A result is a file that others may have edited or damaged. The checks follow from the definitions of the figures, so every result that
+perfkit writes passes them.
+"""
+
+import dataclasses
+import itertools
+import math
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pydantic
+
+from perfkit.errors import ResultError
+from perfkit.result.distribution import QUANTILES
+from perfkit.result.model import ClosedLoad, Distribution, Load, Point, Requests, Result, Search
+from perfkit.stats.buckets import LONGEST_TIME_NS
+
+HIGHEST_RATE_PER_S = 1e9
+"""One request in a nanosecond, the unit of every time."""
+_LONGEST_S = 10 * 366 * 86_400.0
+_ROUNDING = 1e-6
+_TIMESTAMP = re.compile(
+    r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)T(?P<hour>\d\d):(?P<minute>\d\d):\d\d(\.\d{1,9})?(\+00:00|Z)", re.ASCII
+)
+# of a number by the end of its name; the first match holds
+_HIGHEST = (
+    ("_bytes_per_s", 1e15), ("inferences_per_s", 1e15), ("_per_s", HIGHEST_RATE_PER_S), ("error_rate", 1.0), ("machine_cpu_share", 1.5),
+    ("steal_share", 1.5), ("utilization_mean", 1.5), ("_s", _LONGEST_S), ("_ns", _LONGEST_S * 1e9),
+)  # fmt: skip
+_MAY_BE_NEGATIVE = ("energy_above_idle_j", "energy_above_idle_per_inference_j", "temperature_max_celsius")
+_SECTIONS = {
+    "scenario": ("target", "server", "workload", "load", "measure", "gate", "metrics"),
+    "environment": ("generator", "source", "target"),
+}
+"""The parts that perfkit itself reads from a result's free-form mappings; each is a mapping where it exists."""
+_MOST_INFERENCES = 1_000_000
+"""The largest batch size that is plausible."""
+_Problem = tuple[str, str]
+"""A key, by dots, and what is wrong with its value."""
+_Key = tuple[str, Load]
+
+
+def check_result(file: pathlib.Path, result: Result) -> None:
+    """Raises ResultError, which names the file and the key, for the first figure that no run could have written."""
+    refuse(file, problems(result))
+
+
+def refuse(file: pathlib.Path, found: Iterable[_Problem]) -> None:
+    """Raises ResultError for the first problem."""
+    for key, problem in found:
+        raise ResultError(f"{file}: {key}: {problem}; the file was damaged or edited: restore it, or measure again")
+
+
+def problems(result: Result) -> Iterator[_Problem]:
+    """What is wrong with a result; nothing for one that a run has written."""
+    if not result.points:
+        yield "points", "there is no load point, so nothing was measured"
+    yield from timestamp_problems("started_at", result.started_at)
+    yield from _section_problems(result)
+    pooled = {(point.protocol, point.load): point for point in result.summary}
+    if len(pooled) < len(result.summary):
+        yield "summary", "a load point occurs twice"
+    repetitions: dict[_Key, list[Point]] = {key: [] for key in pooled}
+    for number, point in enumerate(result.points):
+        if (key := (point.protocol, point.load)) not in repetitions:
+            yield f"points.{number}.load", f"the summary lacks this load point, {point.title}"
+            return
+        repetitions[key].append(point)
+        yield from _prefixed(f"points.{number}", _point_problems(point, repetitions=1))
+    for number, point in enumerate(result.summary):
+        parts = repetitions[point.protocol, point.load]
+        yield from _prefixed(f"summary.{number}", _point_problems(point, max(len(parts), 1)))
+        yield from _prefixed(f"summary.{number}", _pooling_problems(point, parts))
+    if result.search is not None:
+        yield from _prefixed("search", _search_problems(result.search))
+
+
+def timestamp_problems(key: str, text: str) -> Iterator[_Problem]:
+    """Whether a text is an instant in UTC of the years 1970 to 2200, as perfkit writes it."""
+    match = _TIMESTAMP.fullmatch(text)
+    limits = {"year": (1970, 2200), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59)}
+    if match is None or not all(low <= int(match[name]) <= high for name, (low, high) in limits.items()):
+        yield key, f"expected an instant in UTC such as 2026-01-31T12:00:00.000+00:00, found {text[:50]!r}"
+
+
+def time_problems(key: str, times_ns: Mapping[str, int | None]) -> Iterator[_Problem]:
+    """Whether percentiles, by name, are times of up to an hour that do not fall as the percentile rises."""
+    known = [(name, value) for name in QUANTILES if (value := times_ns.get(name)) is not None]
+    for name, value in known:
+        if not 0 <= value <= LONGEST_TIME_NS:
+            yield f"{key}.{name}", f"{value} ns is no time of a request, which lasts up to an hour"
+    for (lower, low), (higher, high) in itertools.pairwise(known):
+        if low > high:
+            yield f"{key}.{higher}", f"{high} is below {lower}, {low}"
+
+
+def _section_problems(result: Result) -> Iterator[_Problem]:
+    for key, names in _SECTIONS.items():
+        document: Mapping[str, Any] = getattr(result, key)
+        for name in names:
+            if not isinstance(document.get(name) or {}, Mapping):
+                yield f"{key}.{name}", f"expected a mapping, found {type(document[name]).__name__}"
+    load = result.scenario.get("load") or {}
+    for kind in ("closed", "open", "search") if isinstance(load, Mapping) else ():
+        if not isinstance(load.get(kind) or {}, Mapping):
+            yield f"scenario.load.{kind}", f"expected a mapping, found {type(load[kind]).__name__}"
+    workload = result.scenario.get("workload")
+    size = (workload.get("batch_size") if isinstance(workload, Mapping) else None) or 1
+    if not (isinstance(size, int) and 1 <= size <= _MOST_INFERENCES):
+        yield "scenario.workload.batch_size", f"expected a whole number from 1 to {_MOST_INFERENCES:,}, found {str(size)[:50]}"
+    gpus = result.environment.get("gpus") or []
+    if not (isinstance(gpus, list) and all(isinstance(gpu, Mapping) for gpu in gpus)):
+        yield "environment.gpus", "expected a list of mappings"
+
+
+def _point_problems(point: Point, repetitions: int) -> Iterator[_Problem]:
+    yield from _range_problems("", point.model_dump(mode="python", exclude={"metrics", "load"}))
+    yield from _load_problems(point.load)
+    requests = point.requests
+    outcomes = [getattr(requests, name) for name in Requests.model_fields if name not in ("scheduled", "dropped", "sent")]
+    if requests.scheduled != requests.dropped + requests.sent:
+        yield "requests.scheduled", f"{requests.scheduled} is not the sum of dropped and sent, {requests.dropped} + {requests.sent}"
+    if requests.sent != sum(outcomes):
+        yield "requests.sent", f"{requests.sent} is not the sum of the outcomes, {sum(outcomes)}"
+    error_rate = 1 - requests.ok / requests.scheduled if requests.scheduled else 0.0
+    if abs(point.error_rate - error_rate) > _ROUNDING:
+        yield "error_rate", f"{point.error_rate} is not that of the counts, {error_rate:.6g}"
+    yield from _distribution_problems(point)
+    for name, (low, high) in point.intervals.items():
+        if not 0 <= low <= LONGEST_TIME_NS or (high is not None and not low <= high <= LONGEST_TIME_NS):
+            yield f"intervals.{name}", f"{low} to {high} is no interval of times in nanoseconds"
+    finished, most = point.throughput_per_s * point.duration_s, _most_finished(point, repetitions)
+    if finished > most:
+        yield (
+            "throughput_per_s",
+            f"{point.throughput_per_s:g}/s would be {finished:.6g} answers in {point.duration_s:g} s, but there were {most:,.0f} requests at most",
+        )
+    series = point.throughput_series_per_s
+    if series and abs(sum(series) - finished) > 1 + _ROUNDING * finished:
+        yield (
+            "throughput_per_s",
+            f"{point.throughput_per_s:g}/s over {point.duration_s:g} s is not the sum of throughput_series_per_s, {sum(series)}",
+        )
+    if series and len(series) > point.duration_s + 2:
+        yield "throughput_series_per_s", f"{len(series)} seconds are more than the window of {point.duration_s:g} s"
+    if (
+        point.throughput_per_s * (1 - _ROUNDING) > point.inferences_per_s
+        or point.inferences_per_s > point.throughput_per_s * _MOST_INFERENCES
+    ):
+        yield "inferences_per_s", f"{point.inferences_per_s:g}/s does not fit the throughput, {point.throughput_per_s:g}/s"
+    if point.goodput_per_s is not None and point.goodput_per_s > point.throughput_per_s * (1 + _ROUNDING) + _ROUNDING:
+        yield "goodput_per_s", f"{point.goodput_per_s:g}/s is above the throughput, {point.throughput_per_s:g}/s"
+
+
+def _load_problems(load: Load) -> Iterator[_Problem]:
+    if not 0 < load.level <= HIGHEST_RATE_PER_S:
+        yield f"load.{'concurrency' if isinstance(load, ClosedLoad) else 'rate_per_s'}", f"{load.level} is no load"
+    if not isinstance(load, ClosedLoad):
+        for name in ("burstiness", "max_in_flight"):
+            if (value := getattr(load, name)) is not None and not 0 < value <= HIGHEST_RATE_PER_S:
+                yield f"load.{name}", f"{value} is not above zero, or too large"
+
+
+def _most_finished(point: Point, repetitions: int) -> float:
+    """A generous upper bound of the answers in a window: its own requests, and those of before it that were still in flight."""
+    own = 1.1 * point.requests.sent + 1
+    if isinstance(point.load, ClosedLoad):
+        return own + point.load.concurrency * repetitions
+    # arrivals of the warm-up may be answered in the window; ten times the rate allows for bursts
+    return own + repetitions * (1000 + 10 * point.load.rate_per_s * point.warmup_s)
+
+
+def _distribution_problems(point: Point) -> Iterator[_Problem]:
+    requests = point.requests
+    timed = requests.ok + requests.invalid_output + requests.timed_out + requests.unfinished
+    expected = {
+        "service_time_ns": (point.service_time_ns, timed),
+        "response_time_ns": (point.response_time_ns, timed),
+        "start_delay_ns": (point.start_delay_ns, timed),
+        "failure_time_ns": (point.failure_time_ns, requests.sent - timed),
+        "generator.event_loop_lag_ns": (point.generator.event_loop_lag_ns, None),
+        "generator.pacing_delay_ns": (point.generator.pacing_delay_ns, None),
+    }
+    for key, (times, count) in expected.items():
+        if times is None:
+            continue
+        if count is not None and times.count != count:
+            yield f"{key}.count", f"{times.count} is not the number of requests with such a time, {count}"
+        yield from _prefixed(key, _times_problems(times))
+
+
+def _times_problems(times: Distribution) -> Iterator[_Problem]:
+    if not times.count:
+        if times.max or times.mean:
+            yield "max", "there are figures, but no samples"
+        return
+    percentiles = {name: getattr(times, name) for name in QUANTILES}
+    yield from time_problems("", percentiles)
+    known = [value for value in percentiles.values() if value is not None]
+    if not times.min <= min([*known, times.max]):
+        yield "min", f"{times.min} is above another figure of the distribution"
+    if not max(known, default=0) <= times.max <= LONGEST_TIME_NS:
+        yield "max", f"{times.max} is below a percentile, or above an hour"
+    if not times.min * (1 - _ROUNDING) <= times.mean <= times.max * (1 + _ROUNDING) + 1:
+        yield "mean", f"{times.mean:.6g} is not between the smallest and the largest time"
+    if times.stddev > times.max + 1:
+        yield "stddev", f"{times.stddev:.6g} is above the largest time"
+
+
+def _pooling_problems(pooled: Point, parts: Sequence[Point]) -> Iterator[_Problem]:
+    """Whether a load point's pooled counts are the sums of its repetitions'."""
+    if not parts:
+        yield "load", f"no repetition has this load point, {pooled.title}"
+        return
+    for name in Requests.model_fields:
+        if (total := sum(getattr(part.requests, name) for part in parts)) != getattr(pooled.requests, name):
+            yield f"requests.{name}", f"{getattr(pooled.requests, name)} is not the sum over the repetitions, {total}"
+    for name in ("duration_s", "finished"):
+        own, *others = (one.duration_s * (one.throughput_per_s if name == "finished" else 1.0) for one in (pooled, *parts))
+        if not math.isclose(own, sum(others), rel_tol=1e-4, abs_tol=1e-3):
+            key = "throughput_per_s" if name == "finished" else name
+            yield key, f"{getattr(pooled, key):.6g} does not fit the repetitions"
+    if pooled.times.count and pooled.times.max != max(part.times.max for part in parts):
+        yield "service_time_ns.max", f"{pooled.times.max} is not the largest of the repetitions' times"
+
+
+def _search_problems(search: Search) -> Iterator[_Problem]:
+    ends = [("low_per_s", search.low_per_s), ("capacity_per_s", search.capacity_per_s), ("high_per_s", search.high_per_s)]
+    known = [(name, value) for name, value in ends if value is not None]
+    for name, value in [*known, *((f"probes.{number}.rate_per_s", probe.rate_per_s) for number, probe in enumerate(search.probes))]:
+        if not 0 < value <= HIGHEST_RATE_PER_S:
+            yield name, f"{value} is no rate"
+    for (lower, low), (higher, high) in itertools.pairwise(known):
+        if low > high * (1 + _ROUNDING):
+            yield higher, f"{high:g} is below {lower}, {low:g}"
+    for name in ("confidence", "precision"):
+        if not 0 <= getattr(search, name) <= 1:
+            yield name, f"{getattr(search, name)} is no share"
+    for number, probe in enumerate(search.probes):
+        if any(abs(margin) > 100 for margin in probe.margins.values()):
+            yield f"probes.{number}.margins", "a measured figure is not e^100 times its limit"
+    if not set(search.slo) <= {*QUANTILES, "error_rate"}:
+        yield "slo", f"expected limits on percentiles or error_rate, found {', '.join(search.slo)[:100]}"
+    if search.line is not None and not (0 < search.line.centre_per_s <= HIGHEST_RATE_PER_S and search.line.power):
+        yield "line", "its centre is no rate, or its power is zero"
+
+
+def _range_problems(key: str, value: Any) -> Iterator[_Problem]:
+    """Numbers below zero, or larger than anything that could be measured."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _range_problems(f"{key}.{name}" if key else str(name), part)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _range_problems(f"{key}.{field.name}", getattr(value, field.name))
+    elif isinstance(value, pydantic.BaseModel):
+        yield from _range_problems(key, dict(value))
+    elif isinstance(value, list | tuple):
+        for number, part in enumerate(value):
+            yield from _range_problems(f"{key}.{number}", part)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        name = key.rpartition(".")[2]
+        highest = next((limit for end, limit in _HIGHEST if name.endswith(end)), 1e18)
+        if value < 0 and name not in _MAY_BE_NEGATIVE:
+            yield key, f"{value} is below zero"
+        elif abs(value) > highest * (1 + _ROUNDING):
+            yield key, f"{value} is more than could be measured"
+
+
+def _prefixed(prefix: str, found: Iterable[_Problem]) -> Iterator[_Problem]:
+    for key, problem in found:
+        yield f"{prefix}.{key}".replace("..", "."), problem

@@ -1,0 +1,97 @@
+"""Reads stored JSON files, which may have been damaged or written by others: bounded in size and depth, numbers finite, keys unique."""
+
+import json
+import math
+import pathlib
+import re
+import stat
+from typing import Any
+
+from perfkit.errors import ResultError
+
+LARGEST_BYTES, DEEPEST, MOST_VALUES = 64 * 2**20, 100, 4_000_000
+_LONGEST_INTEGER = 20
+_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+
+
+def read_bytes(file: pathlib.Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
+    """The contents of a regular file; raises ResultError if it is too large or cannot be read, and FileNotFoundError."""
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise ResultError(f"{file}: cannot be read: this is no regular file")
+        with file.open("rb") as stream:
+            data = stream.read(largest_bytes + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ResultError(f"{file}: cannot be read: {error.strerror}") from None
+    except ValueError:  # a null character in the name
+        raise ResultError(f"{str(file)!r}: cannot be read: this cannot be a file's name") from None
+    if len(data) > largest_bytes:
+        raise ResultError(f"{file}: cannot be read: it is larger than {largest_bytes // 2**20} MiB; perfkit writes no such file")
+    return data
+
+
+def parse_json(file: pathlib.Path, data: bytes) -> Any:
+    """The JSON document of a file; raises ResultError.
+
+    Refused are documents of more than 4 million values or 100 levels, keys that occur twice, numbers that are not finite, and integers of more than 20 digits.
+    """
+    if (values := sum(map(data.count, (b",", b"[", b"{")))) > MOST_VALUES:
+        raise ResultError(f"{file}: cannot be read: it has about {values:,} values; perfkit writes no such file")
+    try:
+        document = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_int=_integer)
+    except _RepeatedKeyError as error:
+        raise ResultError(f"{file}: {error}: this key occurs twice in one object; the file was damaged or edited") from None
+    except RecursionError:
+        raise ResultError(f"{file}: cannot be read: it is nested more than {DEEPEST} levels deep") from None
+    except ValueError as error:
+        raise ResultError(f"{file}: cannot be read: {error}") from None
+    _check_values(file, document)
+    return _without_surrogates(document) if _SURROGATE.search(data) else document
+
+
+def read_json(file: pathlib.Path) -> Any:
+    """The JSON document of a file, as `parse_json`; raises ResultError, and FileNotFoundError."""
+    return parse_json(file, read_bytes(file))
+
+
+class _RepeatedKeyError(Exception):
+    pass
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _RepeatedKeyError(next(key for key in keys if keys.count(key) > 1)[:100])
+    return document
+
+
+def _integer(text: str) -> float:
+    return int(text) if len(text) <= _LONGEST_INTEGER else math.inf
+
+
+def _check_values(file: pathlib.Path, document: Any) -> None:
+    """Raises ResultError for the first number that is not finite or too large, and for too deep a document. Without recursion."""
+    waiting: list[tuple[Any, tuple[Any, ...]]] = [(document, ())]
+    while waiting:
+        value, path = waiting.pop()
+        if isinstance(value, dict | list):
+            if len(path) >= DEEPEST:
+                raise ResultError(f"{file}: cannot be read: it is nested more than {DEEPEST} levels deep")
+            inner = value.items() if isinstance(value, dict) else enumerate(value)
+            waiting += [(part, (*path, key)) for key, part in inner if isinstance(part, dict | list | float | int)]
+        elif isinstance(value, float | int) and not math.isfinite(value):
+            raise ResultError(f"{file}: {'.'.join(map(str, path))}: {value} is not a finite number; the file was damaged or edited")
+
+
+def _without_surrogates(value: Any) -> Any:
+    """The value with halves of surrogate pairs replaced, which no file could hold."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(part) for part in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(part) for key, part in value.items()}
+    return value
