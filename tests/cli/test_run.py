@@ -27,7 +27,9 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
         assert point["error_rate"] == 0
         assert 0 < point["service_time_ns"]["min"] <= point["service_time_ns"]["p50"] <= point["service_time_ns"]["max"]
     names = {path.name for path in finished.folder.iterdir()}
-    assert names - {"telemetry.parquet", "telemetry.csv"} == {"result.json", "latency.hlog", "report.html", "report.md", "plots"}
+    assert names - {"telemetry.parquet", "telemetry.csv"} == {
+        "checksums.sha256", "result.json", "latency.hlog", "report.html", "report.md", "plots",
+    }  # fmt: skip
     assert len(names) == 6
     target = result["environment"]["target"]
     assert {protocol: (one["path"], one["tls"]) for protocol, one in target["protocols"].items()} == dict.fromkeys(
@@ -64,7 +66,7 @@ def test_format_json_prints_the_result_and_nothing_else(perfkit, write_scenario)
 def test_a_run_without_a_report_writes_its_data_only_and_the_report_can_be_written_later(perfkit, write_scenario):
     finished = perfkit.measure(write_scenario())
     data = {path.name for path in finished.folder.iterdir()}
-    assert data - {"telemetry.parquet", "telemetry.csv"} == {"result.json", "latency.hlog"}
+    assert data - {"telemetry.parquet", "telemetry.csv"} == {"result.json", "latency.hlog", "checksums.sha256"}
     assert "out/: result.json, latency.hlog\n" in finished.stdout
     assert perfkit.run("report", finished.folder).code == 0
     assert {path.name for path in finished.folder.iterdir()} - data == {"report.html", "report.md", "plots"}
