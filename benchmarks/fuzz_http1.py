@@ -28,10 +28,12 @@ from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.http.calls import HttpResponse, RestTransport
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.http.transport import WireHttpTransport
+from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
 
 _TIMEOUT_NS = 100_000_000
+_LIMIT = AnswerLimit(1 << 20)
 _HANG_TIMEOUT_S = 60  # far longer than a request with that timeout takes on a busy machine
 _BODY = b'{"inputs":[]}'
 _REQUEST = b"POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(_BODY), _BODY)
@@ -119,9 +121,10 @@ class Decoder(RestTransport):
     """A transport that only decodes answers."""
 
     def __init__(self) -> None:
-        super().__init__(Address("http", "a", 1), "none")
+        super().__init__(Address("http", "a", 1), TransportOptions(timeout_ns=_TIMEOUT_NS))
 
-    async def _get(self, path: str) -> HttpResponse:
+    async def get(self, path: str) -> HttpResponse:
+        """No server is behind it."""
         raise NotImplementedError
 
     def _response(self, reply: Reply) -> HttpResponse:
@@ -161,6 +164,7 @@ class FakeEnvironment:
 
     def __init__(self) -> None:
         self.timeout_ns, self.time_ns = 1000, 0
+        self.answer_limit = _LIMIT
         self.loop = self
         self.has_connection, self.is_removed, self._is_closing = False, False, False
         self.timer: Callable[[], None] | None = None

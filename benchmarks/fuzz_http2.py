@@ -28,10 +28,12 @@ from perfkit.transport.grpc.messages import AnswerHeaders, classify, parse_heade
 from perfkit.transport.grpc.session import ClientSession
 from perfkit.transport.grpc.stream import SessionListener, Stream, request_buffers
 from perfkit.transport.grpc.transport import WireGrpcTransport
+from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.options import TransportOptions
 
 GREETING = frame(http2.SETTINGS, 0, 0)
 _REQUEST = request_buffers([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))
+_LIMIT = AnswerLimit(1 << 20)
 _TIMEOUT_NS = 100_000_000
 _HANG_TIMEOUT_S = 60  # far longer than a request with that timeout takes on a busy machine
 _HEADERS = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")]
@@ -41,10 +43,16 @@ _MESSAGE = b"\x00\x00\x00\x00\x06\x0a\x01m\x12\x011"
 class CheckingListener(SessionListener[Stream[AnswerHeaders], AnswerHeaders]):
     """A session's listener and writer that checks that each stream ends once."""
 
+    answer_limit = _LIMIT
+
     def __init__(self) -> None:
         self.ended: collections.Counter[int] = collections.Counter()
         self.written = bytearray()
         self.connection = ClientSession(self, self, HeaderBlockReader(parse_headers, {}))
+
+    def now_ns(self) -> int:
+        """A time that stands still."""
+        return 0
 
     def write(self, data: bytes) -> None:
         """As a transport."""
@@ -147,7 +155,7 @@ def try_message(rng: random.Random) -> str:
     for _ in range(rng.randrange(3)):
         add_fault(message, rng)
     try:
-        read_message(bytes(message), rng.choice(["", "identity", "gzip", "deflate", "br"]))
+        read_message(bytes(message), rng.choice(["", "identity", "gzip", "deflate", "br"]), _LIMIT.max_bytes)
     except ProtocolError:
         return "rejected"
     return "decoded"

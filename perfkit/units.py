@@ -1,4 +1,4 @@
-"""Durations, rates and shares: parsed from text and formatted for reports.
+"""Durations, rates, shares and sizes: parsed from text and formatted for reports.
 
 Inside perfkit a duration is an integer number of nanoseconds; only this module converts units.
 """
@@ -10,6 +10,7 @@ from fractions import Fraction
 NS_PER_S = 1_000_000_000
 _DURATIONS_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": NS_PER_S, "m": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
 _RATES_PER_S: dict[str, Fraction | int] = {"": 1, "/s": 1, "/m": Fraction(1, 60), "/min": Fraction(1, 60), "/h": Fraction(1, 3600)}
+_SIZES_BYTES = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _QUANTITY = re.compile(r"\s*(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*(?P<unit>[^\d\s].*?)?\s*", re.ASCII)
 
 
@@ -50,6 +51,14 @@ def parse_share(text: object) -> float:
     return value
 
 
+def parse_size_bytes(text: object) -> int:
+    """Parses `64MB`, `64MiB` or a number of bytes; raises ValueError for anything else, also for parts of a byte."""
+    value = _quantity(text, _SIZES_BYTES, "a size such as 64MB, 64MiB or a number of bytes")
+    if value < 0 or value.denominator != 1:
+        raise ValueError(f"a size is a whole number of bytes, found {text!r}")
+    return int(value)
+
+
 def format_duration_ns(value_ns: float) -> str:
     """A duration with three significant digits and a suitable unit: `61.2 µs`, `38.4 ms`, `1.20 s`."""
     for unit_ns, unit in ((1, "ns"), (1e3, "µs"), (1e6, "ms")):
@@ -69,6 +78,14 @@ def _three_digits(value: float) -> str:
     if abs(value) >= 9.995:
         return f"{value:.1f}"
     return f"{value:.2f}" if abs(value) >= 0.0995 or not value else f"{value:.3g}"
+
+
+def write_size_bytes(value_bytes: int) -> str:
+    """The shortest exact text that `parse_size_bytes` reads back: `64MiB`, `5MB`, `1234567B`."""
+    for unit in ("GiB", "GB", "MiB", "MB", "KiB", "KB"):
+        if value_bytes and value_bytes % _SIZES_BYTES[unit] == 0:
+            return f"{value_bytes // _SIZES_BYTES[unit]}{unit}"
+    return f"{value_bytes}B"
 
 
 def write_duration_ns(value_ns: int) -> str:

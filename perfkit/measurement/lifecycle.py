@@ -17,7 +17,14 @@ from perfkit.load.loop import Loop, StopCause
 from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.measurement.control import Interruption, RunObserver
-from perfkit.measurement.load_points import connect, count_workers, describe_load, load_point_source, make_worker_spec
+from perfkit.measurement.load_points import (
+    connect,
+    connect_for_statistics,
+    count_workers,
+    describe_load,
+    load_point_source,
+    make_worker_spec,
+)
 from perfkit.measurement.observation import Observation, observe
 from perfkit.measurement.point_measurement import PointMeasurement, cut_window, make_point_measurement, undecided_warmup_s
 from perfkit.measurement.summary import LoadSummary
@@ -112,10 +119,11 @@ class _Run:
     async def execute(self, publish_at: tuple[str, int] | None) -> Result:
         """Measures all load points and saves the result after each; see `measure_scenario`."""
         self._interruption.task = asyncio.current_task()
+        connect_to_read = functools.partial(connect_for_statistics, self._scenario, clock=self._clock)
         try:
             async with (
                 open_target(self._loaded, self._placement.server, self._observer.server_output) as target,
-                observe(self._scenario, target, self._connect, self._clock, publish_at) as observation,
+                observe(self._scenario, target, connect_to_read, self._clock, publish_at) as observation,
             ):
                 if observation.url:
                     self._observer.metrics_published(observation.url)

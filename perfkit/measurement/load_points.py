@@ -1,6 +1,7 @@
 """The source of a run's load points, and the worker specification of each."""
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,9 +21,12 @@ from perfkit.search.capacity_search import CapacitySearch
 from perfkit.target.address import Address, WireProtocol
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
+from perfkit.transport.limits import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 from perfkit.workers.worker_spec import PointSpec, WorkerSpec
+
+_STATISTICS_TIMEOUT_NS = 5 * NS_PER_S
 
 
 class LoadPointSource(Protocol):
@@ -87,6 +91,7 @@ def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOp
         engine=target.engine,
         max_connections=max_connections(scenario),
         streams_per_connection=streams_per_connection(scenario, protocol),
+        answer_limit=AnswerLimit(target.max_answer_bytes) if target.max_answer_bytes else FIRST_ANSWER_LIMIT,
         compression=target.compression,
     )
 
@@ -94,6 +99,13 @@ def transport_options(scenario: Scenario, protocol: WireProtocol) -> TransportOp
 def connect(scenario: Scenario, address: Address, clock: Clock) -> AbstractAsyncContextManager[Transport]:
     """A transport with the scenario's options to an address of its target, closed at the end of the block."""
     return contextlib.aclosing(make_transport(address, transport_options(scenario, address.protocol), clock))
+
+
+def connect_for_statistics(scenario: Scenario, address: Address, clock: Clock) -> AbstractAsyncContextManager[Transport]:
+    """A transport like `connect`'s, with the limits of statistics."""
+    options = transport_options(scenario, address.protocol)
+    options = dataclasses.replace(options, timeout_ns=min(options.timeout_ns, _STATISTICS_TIMEOUT_NS), answer_limit=STATISTICS_LIMIT)
+    return contextlib.aclosing(make_transport(address, options, clock))
 
 
 def streams_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
@@ -104,7 +116,7 @@ def streams_per_connection(scenario: Scenario, protocol: WireProtocol) -> int:
 def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult) -> WorkerSpec:
     """What a single worker would do in a load point; `WorkerSpec.split` divides it among several."""
     measure, slo, check = scenario.measure, scenario.objective, scenario.check
-    options = transport_options(scenario, point.protocol)
+    options = dataclasses.replace(transport_options(scenario, point.protocol), answer_limit=probed.answer_limit)
     point_spec = PointSpec(
         load=point.load,
         warmup_ns=scenario.warmup_ns,

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfkit.clock import Clock
@@ -15,6 +15,7 @@ from perfkit.scenario.file import LoadedScenario
 from perfkit.target.address import Address, WireProtocol
 from perfkit.target.bundled_server import BundledServer, bundled_server
 from perfkit.transport.base import Outcome, Transport, may_pass
+from perfkit.transport.limits import AnswerLimit, limit_for_load
 from perfkit.workload.expectation import Expectation
 from perfkit.workload.requests import (
     are_inputs_declared,
@@ -49,6 +50,8 @@ class ProbeResult:
     """The service time of the first request, which was alone."""
     config_sha256: str
     """Digest of the model's configuration; empty if the server does not report it."""
+    answer_limit: AnswerLimit
+    """The length from which an answer is refused under load."""
     warnings: tuple[MeasurementWarning, ...] = ()
     """What the result's warnings say of the probe."""
 
@@ -99,13 +102,13 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
         may_fall_back = address.protocol == "http" and workload.encoding == "auto" and not is_binary_announced
         notes = [] if described.gap is None else [described.gap]
         try:
-            probe_time_ns = await trials.run(lambda: _probe_once(transport, address, requests[0], expectation))
+            probe_time_ns, answer_bytes = await trials.run(lambda: _probe_once(transport, address, requests[0], expectation))
         except (ModelMismatchError, TargetError) as refusal:
             if not may_fall_back:
                 raise
             requests = tuple(as_plain(request) for request in requests)
             try:
-                probe_time_ns = await trials.run(lambda: _probe_once(transport, address, requests[0], expectation))
+                probe_time_ns, answer_bytes = await trials.run(lambda: _probe_once(transport, address, requests[0], expectation))
             except PerfkitError:
                 raise refusal from None
             message = "The server refuses binary tensors: requests and responses carry JSON tensors, which cost both sides more CPU time."
@@ -118,6 +121,7 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
             expectation=expectation,
             probe_time_ns=probe_time_ns,
             config_sha256=config.sha256,
+            answer_limit=AnswerLimit(target.max_answer_bytes) if target.max_answer_bytes else _limit_for_load(answer_bytes, requests),
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
         )
 
@@ -156,8 +160,13 @@ async def _describe(transport: Transport, address: Address, loaded: LoadedScenar
     return _Description(server, metadata, config, gap)
 
 
-async def _probe_once(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> int:
-    """Sends one request and returns its service time, so that a refusal is reported before any load is sent."""
+def _limit_for_load(answer_bytes: int, requests: Sequence[InferRequest]) -> AnswerLimit:
+    """The limit by the first answer and the largest request, which a model may return."""
+    return limit_for_load(max(answer_bytes, *(sum(len(tensor.raw) for tensor in request.inputs) for request in requests)))
+
+
+async def _probe_once(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> tuple[int, int]:
+    """Sends one request, so that a refusal is reported before any load is sent; its service time in ns, and the answer's bytes."""
     reply = None
     try:
         prepared = transport.prepare(request)
@@ -173,7 +182,8 @@ async def _probe_once(transport: Transport, address: Address, request: InferRequ
         raise TargetError(message, may_pass=is_lost or (reply.outcome is Outcome.REJECTED and may_pass(reply.status))) from None
     if fault := expectation.fault(response):
         raise TargetError(f"{address}: the response to the probe request {fault}")
-    return reply.finished_ns - reply.started_ns
+    decoded_bytes = sum(len(output.raw) for output in response.outputs)
+    return reply.finished_ns - reply.started_ns, max(transport.answer_bytes(reply), decoded_bytes)
 
 
 @contextlib.contextmanager

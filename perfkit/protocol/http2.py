@@ -31,7 +31,7 @@ _ERROR_NAMES = (
 )  # fmt: skip
 # sets the size of the dynamic table to 0: our header blocks do not use it
 NO_TABLE = b"\x20"
-_MAX_CACHED_BLOCKS = 1024
+_MAX_CACHED_BLOCKS, _MAX_CACHED_BLOCK_BYTES = 1024, 1024
 
 Headers = Sequence[tuple[str, str]]
 _F = TypeVar("_F")
@@ -45,6 +45,13 @@ class Http2Error(ProtocolError):
     def __init__(self, message: str, code: int = PROTOCOL_ERROR) -> None:
         super().__init__(message)
         self.code = code
+
+
+class LimitError(Http2Error):
+    """The peer sends more than is accepted, whether or not HTTP/2 allows it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, ENHANCE_YOUR_CALM)
 
 
 def error_name(code: int) -> str:
@@ -134,7 +141,7 @@ class HeaderBlockReader(Generic[_F]):
         except hpack.HPACKError as error:
             raise Http2Error(f"a header block cannot be read: {error}", COMPRESSION_ERROR) from None
         self.look_up = _not_cached if self._decoder.header_table_size else self._cache.get
-        if was_static and self.look_up is not _not_cached:
+        if was_static and self.look_up is not _not_cached and len(block) <= _MAX_CACHED_BLOCK_BYTES:
             if len(self._cache) >= _MAX_CACHED_BLOCKS:
                 self._cache.clear()
             self._cache[block] = headers

@@ -1,4 +1,4 @@
-"""The base class of a scenario's sections, and the types of their values: durations, rates, shares, CPU lists."""
+"""The base class of a scenario's sections, and the types of their values: durations, sizes, rates, shares, CPU lists."""
 
 import difflib
 import re
@@ -9,13 +9,19 @@ import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share, write_duration_ns
+from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share, parse_size_bytes, write_duration_ns, write_size_bytes
 
 Duration = Annotated[
     int,
     BeforeValidator(parse_duration_ns),
     PlainSerializer(write_duration_ns, return_type=str),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["250us", "10ms", "30s", "2m"]}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size_bytes),
+    PlainSerializer(write_size_bytes, return_type=str),
+    WithJsonSchema({"type": ["string", "integer"], "examples": ["64MB", "64MiB"]}),
 ]
 Rate = Annotated[
     float,

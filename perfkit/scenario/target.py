@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from perfkit.scenario.section import Count, Cpus, Duration, Section, Text
+from perfkit.scenario.section import Count, Cpus, Duration, Section, Size, Text
 from perfkit.scenario.telemetry import MetricsUrl
 from perfkit.target.address import Address, WireProtocol, host_name
 
@@ -48,6 +48,8 @@ class Target(Section):
     max_connections: Count | None = None
     streams_per_connection: Count | None = None
     """Concurrent requests on one connection, 1 by default; only gRPC with the wire engine supports more."""
+    max_answer_bytes: Annotated[Size, Field(ge=1 << 20)] | None = Field(default=None, alias="max_answer")
+    """The length from which an answer is refused; by default four times the first answer's, and 1 MiB, but at most 64 MiB."""
     headers: dict[str, Annotated[str, Field(strict=True)]] = Field(default_factory=dict)
     tls: TlsOptions | None = None
     metrics_url: MetricsUrl | None = None

@@ -125,9 +125,13 @@ class Address:
         return text
 
     def sanitize(self, text: str, max_characters: int = 300) -> str:
-        """A server's text without secrets and control characters, and shortened."""
-        text = "".join(character if character.isprintable() else " " for character in self.redact(text))
-        return text if len(text) <= max_characters else text[:max_characters] + "…"
+        """A server's text without secrets and control characters; a longer one is cut and ends with its length."""
+        text = self.redact(text)
+        length = len(text)
+        if length > max_characters:
+            text = text[:max_characters]
+        text = "".join(character if character.isprintable() else " " for character in text)
+        return text if length <= max_characters else f"{text}… ({length:,} characters)"
 
 
 def split_credentials(url: str) -> tuple[str, str]:

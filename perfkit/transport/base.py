@@ -95,6 +95,9 @@ class Transport(Protocol):
     def raw_failure(self, reply: Reply) -> Hashable:
         """A key of a failed reply that is cheap to make; equal keys have equal messages."""
 
+    def answer_bytes(self, reply: Reply) -> int:
+        """The size of an OK answer as it was received, without what surrounds it."""
+
     def abandon(self) -> None:
         """Ends all requests in flight as unfinished; nothing is sent from then on."""
 

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Literal, TypeAlias
 
+from perfkit.transport.limits import FIRST_ANSWER_LIMIT, AnswerLimit
+
 Compression: TypeAlias = Literal["none", "gzip", "deflate"]
 Engine: TypeAlias = Literal["wire", "reference"]
 
@@ -16,5 +18,6 @@ class TransportOptions:
     max_connections: int = 1
     streams_per_connection: int = 1
     """Concurrent requests on one connection; only gRPC with the wire engine supports more than one."""
+    answer_limit: AnswerLimit = FIRST_ANSWER_LIMIT
     compression: Compression = "none"
     """The compression of requests, and the one that the server is asked to use for answers."""

@@ -95,6 +95,7 @@ class ConnectionPool(Generic[C]):
     ) -> None:
         self.address = address
         self.timeout_ns = options.timeout_ns
+        self.answer_limit = options.answer_limit
         self.now_ns = now_ns
         self.loop = asyncio.get_running_loop()
         self.counts = ConnectionCounts()

@@ -46,6 +46,10 @@ class ScriptedTransport:
     def raw_failure(self, reply: Reply) -> str:
         return reply.error
 
+    def answer_bytes(self, reply: Reply) -> int:
+        """No answer has a body."""
+        return 0
+
     async def server_metadata(self) -> ServerMetadata:
         return ServerMetadata("scripted", "")
 

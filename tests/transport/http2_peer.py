@@ -16,6 +16,7 @@ from perfkit.target.address import Address
 from perfkit.transport.grpc.messages import AnswerHeaders, parse_headers
 from perfkit.transport.grpc.session import ClientSession
 from perfkit.transport.grpc.stream import SessionListener, Stream
+from perfkit.transport.limits import AnswerLimit
 from tests.transport import servers
 
 OK_HEADERS = [(":status", "200"), ("content-type", "application/grpc")]
@@ -29,10 +30,18 @@ def framed(message, flag=0):
 class RecordingListener(SessionListener[Stream[AnswerHeaders], AnswerHeaders]):
     """The events of a session in order, and the bytes it wrote."""
 
-    def __init__(self):
+    def __init__(self, limit_bytes=1 << 30):
+        self._limit, self.time_ns = AnswerLimit(limit_bytes), 0
         self.events = []
         self.written = bytearray()
         self.session = ClientSession(self, self, HeaderBlockReader(parse_headers, {}))
+
+    @property
+    def answer_limit(self):
+        return self._limit
+
+    def now_ns(self):
+        return self.time_ns
 
     def write(self, data):
         self.written += data

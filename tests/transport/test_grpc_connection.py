@@ -11,6 +11,7 @@ from perfkit.protocol.http2 import frame
 from perfkit.transport.base import Outcome
 from perfkit.transport.grpc.connection import GrpcConnection
 from perfkit.transport.grpc.stream import request_buffers
+from perfkit.transport.limits import FIRST_ANSWER_LIMIT
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
 from tests.transport.http2_peer import h2_server
@@ -44,6 +45,7 @@ class FakePool:
     """The part of a pool that a connection needs to send a request."""
 
     timeout_ns = 10**12
+    answer_limit = FIRST_ANSWER_LIMIT
     now_ns = staticmethod(time.monotonic_ns)
 
     def __init__(self, *, has_concurrent_requests):

@@ -20,9 +20,9 @@ ANSWER = HEAD + BODY + TRAILERS
 REQUEST = request_buffers([(":method", "POST"), (":path", "/x")], b"\x00\x00\x00\x00\x03abc")
 
 
-def opened(greeting=GREETING, requests=1):
+def opened(greeting=GREETING, requests=1, limit_bytes=1 << 30):
     """A listener whose session has received the greeting and sent that many requests."""
-    listener = RecordingListener()
+    listener = RecordingListener(limit_bytes)
     listener.session.open()
     listener.session.receive(greeting)
     listener.take_written()
@@ -217,17 +217,31 @@ def test_frames_are_as_long_as_the_server_allows():
     assert data_of(written) == (bytes(100_000), True)
 
 
-def test_receive_windows_are_renewed_before_they_are_used_up():
-    listener = opened()
+def received_data(frames, piece, limit_bytes):
+    """A session that received that many DATA frames of an answer, and the WINDOW_UPDATE frames that it wrote."""
+    listener = opened(limit_bytes=limit_bytes)
     listener.session.receive(HEAD)
     listener.take_written()
-    piece = frame(http2.DATA, 0, 1, bytes(16_384))
-    for _ in range(1 << 15):
+    for _ in range(frames):
         listener.session.receive(piece)
         listener.session.streams[1].chunks.clear()
-    received = (1 << 29) // 16_384 * 16_384
-    updates = listener.take_written()
-    assert updates == http2.number_frame(http2.WINDOW_UPDATE, 0, received) + http2.number_frame(http2.WINDOW_UPDATE, 1, received)
+    written = listener.take_written()
+    return [(int.from_bytes(written[at + 5 : at + 9]), int.from_bytes(written[at + 9 : at + 13])) for at in range(0, len(written), 13)]
+
+
+def test_receive_windows_are_renewed_before_they_are_used_up():
+    updates = received_data(1 << 15, frame(http2.DATA, 0, 1, bytes(16_384)), limit_bytes=(1 << 29) + 1)
+    assert [increment for stream_id, increment in updates if not stream_id] == [1 << 29]
+    assert sum(increment for stream_id, increment in updates if stream_id) > (1 << 29) - (1 << 21)
+
+
+def test_an_answer_below_half_of_the_windows_renews_none():
+    assert received_data(1 << 10, frame(http2.DATA, 0, 1, bytes(16_384)), limit_bytes=(1 << 29) - 1) == []
+
+
+def test_padding_which_no_limit_counts_is_returned_to_the_stream_window():
+    updates = received_data(1 << 13, frame(http2.DATA, 0x8, 1, b"\xffx" + bytes(255)), limit_bytes=1 << 20)
+    assert {stream_id for stream_id, _ in updates} == {1}
 
 
 def test_headers_longer_than_a_frame_continue_in_the_next():

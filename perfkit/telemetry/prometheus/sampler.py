@@ -1,23 +1,24 @@
 """The sampler of a page of Prometheus metrics: GPUs as exporters describe them, and every known or listed metric."""
 
+import asyncio
 import dataclasses
 import fnmatch
-import http.client
 import math
-import urllib.request
 from collections.abc import Sequence
 
-from perfkit.clock import Clock
-from perfkit.errors import MeasurementWarning
+from perfkit.clock import Clock, MonotonicClock
+from perfkit.errors import MeasurementWarning, PerfkitError
 from perfkit.telemetry.figures import MetricFigures, PageFigures
 from perfkit.telemetry.messages import MetricsPageConfig
 from perfkit.telemetry.prometheus.page import Page, PageGpu, Sample, gpu_uuid, parse_page
 from perfkit.telemetry.series import Sampler, SamplerReport, Series, SeriesBuffer, falls
+from perfkit.transport.http.page import read_page
+from perfkit.transport.limits import METRICS_LIMIT
 from perfkit.units import NS_PER_S
 
 _KNOWN_PREFIXES = ("nv_", "DCGM_FI_")
 _IGNORED_SUFFIXES = ("_bucket", "_created")
-_TIMEOUT_S, _MAX_BYTES, _MAX_METRICS = 5.0, 2**24, 500
+_TIMEOUT_NS, _MAX_METRICS = 2 * NS_PER_S, 500
 
 
 @dataclasses.dataclass(slots=True)
@@ -35,9 +36,7 @@ class MetricsSampler(Sampler[PageFigures]):
     def __init__(self, config: MetricsPageConfig, clock: Clock) -> None:
         self.notes: list[str] = []
         self._config, self._clock = config, clock
-        headers = {"Accept": "text/plain;version=0.0.4"} | ({"Authorization": config.authorization} if config.authorization else {})
-        self._request = urllib.request.Request(config.url, headers=headers)  # noqa: S310 - the scenario allows only http and https
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the load does not use a proxy either
+        self._headers = {"Accept": "text/plain;version=0.0.4"} | ({"Authorization": config.authorization} if config.authorization else {})
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], _Metric] = {}
         self._gpus: dict[str, PageGpu] = {}
         self._noted: set[str] = set()
@@ -47,9 +46,8 @@ class MetricsSampler(Sampler[PageFigures]):
         start_ns = self._clock.now_ns()
         try:
             page = parse_page(self._fetch())
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", None) or error
-            self._note("unreadable", f"The metrics at {self._config.url} could not be read ({reason}); perfkit keeps trying.")
+        except (PerfkitError, ValueError) as error:
+            self._note("unreadable", f"The metrics at {self._config.url} could not be read, and perfkit keeps trying: {error}")
         else:
             self._add_page(self._clock.now_ns(), page)
         return start_ns + self._config.interval_ns
@@ -85,11 +83,8 @@ class MetricsSampler(Sampler[PageFigures]):
         return [*metrics, *(series for gpu in self._gpus.values() for series in gpu.latest())]
 
     def _fetch(self) -> str:
-        with self._opener.open(self._request, timeout=_TIMEOUT_S) as answer:
-            body: bytes = answer.read(_MAX_BYTES + 1)
-        if len(body) > _MAX_BYTES:
-            raise ValueError(f"more than {_MAX_BYTES:,} bytes")
-        return body.decode("utf-8", errors="replace")
+        page = read_page(self._config.url, self._headers, MonotonicClock.now_ns, timeout_ns=_TIMEOUT_NS, limit=METRICS_LIMIT)
+        return asyncio.run(page).decode("utf-8", errors="replace")
 
     def _add_page(self, now_ns: int, page: Page) -> None:
         if page.invalid_lines:

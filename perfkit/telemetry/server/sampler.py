@@ -15,6 +15,7 @@ from perfkit.telemetry.messages import StatisticsConfig
 from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
+from perfkit.transport.limits import STATISTICS_LIMIT
 from perfkit.transport.options import TransportOptions
 from perfkit.units import NS_PER_S
 
@@ -79,7 +80,7 @@ class ServerStatisticsSampler:
 
     async def _connect(self) -> Transport:
         """A coroutine because transports are made on the event loop that they use."""
-        return self._make(self._config.address, TransportOptions(timeout_ns=_TIMEOUT_NS), self._clock)
+        return self._make(self._config.address, TransportOptions(timeout_ns=_TIMEOUT_NS, answer_limit=STATISTICS_LIMIT), self._clock)
 
     def _read(self) -> ModelStatistics | None:
         """All versions together; None if the server has no statistics, or does not answer, which is noted once."""

@@ -11,6 +11,7 @@ from perfkit.protocol.message import ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
 from perfkit.transport.base import Reply, may_pass
+from perfkit.transport.limits import MAX_DESCRIPTION_BYTES
 
 _M = TypeVar("_M", bound=Message)
 _RESTRICTED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
@@ -81,8 +82,11 @@ class RpcTransport(abc.ABC):
             return ()
 
     async def _call(self, rpc: str, request: Message, response: type[_M]) -> _M:
+        message = await self._exchange(rpc, request.SerializeToString())
+        if len(message) > MAX_DESCRIPTION_BYTES:
+            raise TargetError(f"{self._address}: {rpc} returned {len(message):,} B, more than {MAX_DESCRIPTION_BYTES:,} B")
         try:
-            return response.FromString(await self._exchange(rpc, request.SerializeToString()))
+            return response.FromString(message)
         except DecodeError as error:
             raise TargetError(f"{self._address}: the answer to {rpc} is not a {response.DESCRIPTOR.name}: {error}") from None
 

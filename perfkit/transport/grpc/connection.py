@@ -9,16 +9,18 @@ from collections.abc import Sequence
 from typing import cast
 
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
+from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.grpc.messages import OWN_DEADLINE_SHARE, AnswerHeaders, classify, is_complete, parse_headers
 from perfkit.transport.grpc.session import ClientSession
 from perfkit.transport.grpc.stream import SessionListener, Stream
+from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
 _LARGE_BYTES = 1 << 13
+_GOAWAY_TIMEOUT_S = 1.0
 _OK = Outcome.OK  # an enum's attribute lookup costs more than the rest of a reply
 
 
@@ -94,6 +96,15 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         self._received_ns = 0
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def answer_limit(self) -> AnswerLimit:
+        """See `SessionListener.answer_limit`."""
+        return self._pool.answer_limit
+
+    def now_ns(self) -> int:
+        """See `SessionListener.now_ns`."""
+        return self._now_ns()
+
     async def until_ready(self) -> None:
         """Waits for the server's settings; see `PooledConnection.until_ready`."""
         await self._ready
@@ -144,6 +155,14 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         self._end_all(f"the connection was closed before the answer was complete{f': {reason}' if reason else ''}")
         self.close()
         self._pool.remove(self)
+
+    def pause_writing(self) -> None:
+        """Asyncio's callback: more waits to be written than `_WRITE_HIGH_WATER_BYTES`."""
+        self._session.is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        """Asyncio's callback: the server has read most of it."""
+        self._session.is_writing_paused = False
 
     def eof_received(self) -> None:
         """`connection_lost` follows."""
@@ -238,16 +257,18 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
         for call in calls:
             self._resolve(call, Outcome.BROKEN, error)
 
-    def _fail(self, error: Http2Error, data: bytes) -> None:
-        """Ends all calls and says GOAWAY after the server violated HTTP/2."""
+    def _fail(self, error: Http2Error, data: bytes = b"") -> None:
+        """Ends all calls and says GOAWAY after the server violated HTTP/2 or a limit."""
         if not self._ready.done():
             spoken = "HTTP/1.1, not gRPC" if data.startswith(b"HTTP/1") else "a protocol other than HTTP/2"
             self._ready.set_exception(ConnectionError(f"the port speaks {spoken}"))
-        self._end_all(f"the server violated HTTP/2: {error}")
+        self._end_all(str(error) if isinstance(error, LimitError) else f"the server violated HTTP/2: {error}")
         self._pool.retire(self)
         if self._wire is not None:
             self._wire.write(http2.goaway(error.code))
             self._wire.close()
+            # a server that does not read would keep the connection and its buffer
+            self._pool.loop.call_later(0 if self._session.is_writing_paused else _GOAWAY_TIMEOUT_S, self._wire.abort)
 
     def _describe_time_out(self) -> str:
         return f"no complete answer within {format_duration_ns(self._pool.timeout_ns)}"
@@ -267,9 +288,13 @@ class GrpcConnection(PooledConnection, SessionListener[Call, AnswerHeaders]):
 
     def _check_deadlines(self) -> None:
         self._timer = None
-        now_ns = self._now_ns()
+        now_ns, has_timed_out = self._now_ns(), False
         for call in tuple(self._session.streams.values()):
             if now_ns - call.submitted_ns >= self._pool.timeout_ns:
                 self._session.cancel(call)
                 self._end(call, Outcome.TIMED_OUT, self._describe_time_out())
-        self._reset_timer(now_ns)
+                has_timed_out = True
+        if has_timed_out and self._session.is_writing_paused:  # cancelled requests would pile up, since their bytes stay queued
+            self._fail(LimitError("the server does not read what is sent to it"))
+        else:
+            self._reset_timer(now_ns)

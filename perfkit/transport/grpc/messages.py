@@ -15,7 +15,6 @@ from perfkit.transport.options import Compression
 # a deadline that passes before this share of the time-out is the server's own
 OWN_DEADLINE_SHARE = 0.9
 _PREFIX_BYTES = 5  # a flag that says whether the message is compressed, and its length
-_MAX_MESSAGE_BYTES = 2**31  # the limit of Triton's clients
 _QUOTED_BYTES = 200
 _STATUS_NAMES = (
     "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED",
@@ -66,6 +65,12 @@ def parse_headers(headers: Headers) -> AnswerHeaders:
     )
 
 
+def announced_bytes(chunks: Sequence[bytes]) -> int:
+    """The length of the message by its prefix; 0 if the prefix is not complete."""
+    start = b"".join(chunks[:_PREFIX_BYTES])[:_PREFIX_BYTES]
+    return int.from_bytes(start[1:]) if len(start) == _PREFIX_BYTES else 0
+
+
 def is_complete(chunks: Sequence[bytes]) -> bool:
     """Whether the chunks hold exactly one message, by the length in its prefix."""
     if len(chunks) == 1:
@@ -105,8 +110,8 @@ def write_message(message: bytes, compression: Compression) -> bytes:
     return b"\x00" + len(message).to_bytes(4) + message
 
 
-def read_message(data: bytes, encoding: str) -> bytes:
-    """The single message of an answer's data, decompressed; raises ProtocolError."""
+def read_message(data: bytes, encoding: str, max_bytes: int) -> bytes:
+    """The single message of an answer's data, decompressed to at most `max_bytes`; raises ProtocolError."""
     if len(data) < _PREFIX_BYTES or len(data) < _PREFIX_BYTES + (length := int.from_bytes(data[1:_PREFIX_BYTES])):
         raise ProtocolError("the answer ends before its message does")
     if len(data) > _PREFIX_BYTES + length:
@@ -117,7 +122,7 @@ def read_message(data: bytes, encoding: str) -> bytes:
         return data[_PREFIX_BYTES:]
     if encoding in ("", "identity"):
         raise ProtocolError("the answer's message is compressed, but the grpc-encoding header is missing")
-    return decompress(data[_PREFIX_BYTES:], encoding, _MAX_MESSAGE_BYTES)
+    return decompress(data[_PREFIX_BYTES:], encoding, max_bytes)
 
 
 def format_timeout(timeout_ns: int) -> str:

@@ -19,7 +19,6 @@ from perfkit.transport.options import TransportOptions
 
 _OPTIONS = (
     ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),  # otherwise channels to one address share a connection
     ("grpc.enable_http_proxy", 0),  # a proxy would be measured along with the server
     ("grpc.enable_retries", 0),  # a retry would be measured as a slow answer
@@ -29,6 +28,7 @@ _OPTIONS = (
 _COMPRESSIONS = {"none": None, "gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
 # grpcio gives its own findings a status code, too: only the text tells them from a server's status
 _CONNECT_FAILED_TEXTS = ("failed to connect", "connections to all backends failing", "name resolution", "dns resolution")
+_OWN_LIMIT = "client: received message larger than max"
 _BROKEN_STARTS = ("stream removed", "received rst_stream")
 _BROKEN_TEXTS = ("socket closed", "connection reset", "broken pipe", "goaway", "transport closed", "recvmsg", "sendmsg")
 
@@ -40,6 +40,7 @@ class ReferenceGrpcTransport(RpcTransport):
         super().__init__(address)
         self.counts = ConnectionCounts()
         self._limit = options.max_connections
+        self._max_answer_bytes = options.answer_limit.max_bytes
         self._timeout_s = options.timeout_ns / 1e9
         self._now_ns = now_ns
         self._compression = _COMPRESSIONS[options.compression]
@@ -76,6 +77,9 @@ class ReferenceGrpcTransport(RpcTransport):
             raise refusal(reply.error)
         return protobuf.decode_infer_response(reply.payload)
 
+    def answer_bytes(self, reply: Reply) -> int:
+        return len(reply.payload)
+
     def abandon(self) -> None:
         for task in tuple(self._in_flight):
             task.cancel()
@@ -88,7 +92,7 @@ class ReferenceGrpcTransport(RpcTransport):
 
     async def _add_channel(self) -> None:
         address = self._address
-        options: list[tuple[str, str | int]] = [*_OPTIONS]
+        options: list[tuple[str, str | int]] = [*_OPTIONS, ("grpc.max_receive_message_length", self._max_answer_bytes)]
         host = next((value for name, value in address.headers.items() if name.lower() == "host"), "")
         if host or (address.tls and address.tls.server_name):
             options.append(("grpc.default_authority", host or address.authority))
@@ -190,7 +194,7 @@ def _outcome(error: grpc.aio.AioRpcError, *, is_deadline_ours: bool) -> Outcome:
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Outcome.TIMED_OUT if is_deadline_ours else Outcome.REJECTED
-        case _ if text.startswith(_BROKEN_STARTS):
+        case _ if text.startswith(_BROKEN_STARTS) or (error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and _OWN_LIMIT in text):
             return Outcome.BROKEN
         case grpc.StatusCode.UNAVAILABLE if any(part in text for part in _CONNECT_FAILED_TEXTS):
             return Outcome.CONNECT_FAILED

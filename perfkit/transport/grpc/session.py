@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from typing import Generic
 
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import HeaderBlockReader, Http2Error
+from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
+from perfkit.transport.grpc.flood import ControlFrameLimit
+from perfkit.transport.grpc.messages import announced_bytes
 from perfkit.transport.grpc.stream import H, S, SessionListener, Writer
+from perfkit.transport.limits import BYTES_PER_CHUNK
 
 # as large as h2load's, so that no answer waits for a window
 _WINDOW_BYTES = (1 << 30) - 1
@@ -29,6 +32,8 @@ _read_head, _frame_head = http2.read_head, http2.frame_head
 _FIXED_LENGTHS = {http2.PING: 8, http2.RST_STREAM: 4, http2.WINDOW_UPDATE: 4, http2.PRIORITY: 5}
 _CONNECTION_FRAMES = frozenset((http2.SETTINGS, http2.PING, http2.GOAWAY))
 _MAX_CONTINUATIONS = 64
+_CHECKED_BYTES = 1 << 20
+_MAX_UNREAD_REPLIES = 1000
 
 
 @dataclasses.dataclass(slots=True)
@@ -58,6 +63,12 @@ class ClientSession(Generic[S, H]):
         self._received_bytes = 0  # since the last update of the connection's window
         self._block: list[bytes] | None = None  # of a HEADERS frame that CONTINUATION frames complete
         self._block_stream_id = self._block_flags = 0
+        self.is_writing_paused = False
+        """Whether the server reads less than is written to it."""
+        self._unread_replies = 0
+        self._control_frames = ControlFrameLimit(listener.now_ns)
+        self._written_frames = 0  # of requests that need several
+        self._renews_stream_windows = False
         self._window_bytes = self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
         self._frame_bytes = self._max_single_write_bytes = http2.DEFAULT_FRAME_BYTES
         self._unsent: dict[int, _UnsentData] = {}
@@ -121,8 +132,8 @@ class ClientSession(Generic[S, H]):
                     self._received_bytes += length
                     stream.received_bytes += length
                     stream.chunks.append(data[first:stop])
-                    if self._received_bytes > _HALF_WINDOW_BYTES or stream.received_bytes > _HALF_WINDOW_BYTES:
-                        self._update_windows(stream)
+                    if self._received_bytes > _HALF_WINDOW_BYTES or stream.received_bytes > _CHECKED_BYTES:
+                        self._check_size(stream)
                 else:
                     self._receive_data(stream_id & _LAST_ID, flags, data[first:stop], length)
             elif kind == _HEADERS and flags in _PLAIN_HEADERS:
@@ -140,13 +151,15 @@ class ClientSession(Generic[S, H]):
 
     def _receive_data(self, stream_id: int, flags: int, chunk: bytes, length: int) -> None:
         self._received_bytes += length
+        self._renew_window()
         stream = self.streams.get(stream_id)
-        self._update_windows(stream)
         if stream is None:
             self._check_was_opened(stream_id)
+            self._count_control_frame()
             return
         if flags & _PADDED:
             chunk = http2.strip_padding(chunk, http2.PADDED)
+            self._renews_stream_windows = True  # padding uses up the window, too
         if stream.headers is None:
             self._reset_malformed(stream)
             return
@@ -155,17 +168,31 @@ class ClientSession(Generic[S, H]):
         if flags & _END_STREAM:
             self._finish(stream, None)
             return
+        if not chunk:
+            self._count_control_frame()
         stream.received_bytes += length
-        self._update_windows(stream)
+        if stream.received_bytes > _CHECKED_BYTES:
+            self._check_size(stream)
 
-    def _update_windows(self, stream: S | None) -> None:
-        """Renews the receive windows before they are half used."""
+    def _check_size(self, stream: S) -> None:
+        """Refuses an answer that is too long, once in each MiB of it; renews the receive windows before they are half used."""
+        self._renew_window()
+        limit, chunks = self._listener.answer_limit, stream.chunks
+        if (announced := announced_bytes(chunks)) > limit.max_bytes:
+            raise LimitError(limit.announced_too_long(announced))
+        if sum(map(len, chunks)) + BYTES_PER_CHUNK * len(chunks) > limit.max_bytes + _CHECKED_BYTES:
+            raise LimitError(limit.too_long())
+        if self._renews_stream_windows or limit.max_bytes > _HALF_WINDOW_BYTES:
+            self._write(http2.number_frame(http2.WINDOW_UPDATE, stream.id, stream.received_bytes))
+        stream.received_bytes = 0
+
+    def _renew_window(self) -> None:
         if self._received_bytes > _HALF_WINDOW_BYTES:
             self._write(http2.number_frame(http2.WINDOW_UPDATE, 0, self._received_bytes))
             self._received_bytes = 0
-        if stream is not None and stream.received_bytes > _HALF_WINDOW_BYTES:
-            self._write(http2.number_frame(http2.WINDOW_UPDATE, stream.id, stream.received_bytes))
-            stream.received_bytes = 0
+
+    def _count_control_frame(self) -> None:
+        self._control_frames.add(self._next_id // 2, self._written_frames)
 
     def _receive_headers(self, stream_id: int, flags: int, block: bytes) -> None:
         # read the block of an unknown stream too: later blocks may refer to it
@@ -173,12 +200,15 @@ class ClientSession(Generic[S, H]):
         stream = self.streams.get(stream_id)
         if stream is None:
             self._check_was_opened(stream_id)
+            self._count_control_frame()
         elif flags & _END_STREAM:
             self._finish(stream, headers)
         elif stream.headers is not None:
             self._reset_malformed(stream)
         elif not headers.is_interim:
             stream.headers = headers
+        else:
+            self._count_control_frame()
 
     def _finish(self, stream: S, trailers: H | None) -> None:
         del self.streams[stream.id]
@@ -205,6 +235,7 @@ class ClientSession(Generic[S, H]):
         """Handles the frames that are not part of every answer."""
         if not self.is_ready and (kind != http2.SETTINGS or flags & http2.ACK):
             raise Http2Error("the server's first frame is not SETTINGS")
+        self._count_control_frame()
         length = len(payload)
         if kind in _FIXED_LENGTHS and length != _FIXED_LENGTHS[kind]:
             raise Http2Error("a frame has the wrong length for its type", http2.FRAME_SIZE_ERROR)
@@ -221,12 +252,12 @@ class ClientSession(Generic[S, H]):
                     raise Http2Error("a CONTINUATION frame follows no HEADERS frame")
                 self._block.append(payload)
                 if sum(map(len, self._block)) > 2 * http2.LARGEST_HEADERS_BYTES or len(self._block) > _MAX_CONTINUATIONS:
-                    raise Http2Error("a header block is too long", http2.ENHANCE_YOUR_CALM)
+                    raise LimitError(f"the answer's headers are longer than {2 * http2.LARGEST_HEADERS_BYTES:,} B")
                 self._end_block(flags)
             case http2.SETTINGS:
                 self._receive_settings(flags, payload)
             case http2.PING if not flags & http2.ACK:
-                self._write(http2.frame(http2.PING, http2.ACK, 0, payload))
+                self._write_reply(http2.frame(http2.PING, http2.ACK, 0, payload))
             case http2.RST_STREAM:
                 self._receive_reset(stream_id, int.from_bytes(payload))
             case http2.GOAWAY:
@@ -247,7 +278,7 @@ class ClientSession(Generic[S, H]):
                 raise Http2Error("a SETTINGS acknowledgement has a payload", http2.FRAME_SIZE_ERROR)
             return
         values = http2.read_settings(payload)
-        self._write(http2.frame(http2.SETTINGS, http2.ACK, 0))
+        self._write_reply(http2.frame(http2.SETTINGS, http2.ACK, 0))
         self.max_concurrent_streams = values.get(http2.MAX_CONCURRENT_STREAMS, self.max_concurrent_streams)
         self._frame_bytes = values.get(http2.MAX_FRAME_SIZE, self._frame_bytes)
         increment = values.get(http2.INITIAL_WINDOW_SIZE, self._stream_window_bytes) - self._stream_window_bytes
@@ -259,10 +290,18 @@ class ClientSession(Generic[S, H]):
         self.is_ready = True
         self._listener.on_settings()
 
+    def _write_reply(self, frame: bytes) -> None:
+        """Writes an acknowledgement; raises LimitError if a server that does not read demands ever more of them."""
+        self._unread_replies = self._unread_replies + 1 if self.is_writing_paused else 0
+        if self._unread_replies > _MAX_UNREAD_REPLIES:
+            raise LimitError("the server sends PING or SETTINGS frames, but does not read what is sent to it")
+        self._write(frame)
+
     def _receive_window_update(self, stream_id: int, payload: bytes) -> None:
         increment = int.from_bytes(payload) & http2.LARGEST_WINDOW_BYTES
         if not increment:
             raise Http2Error("a WINDOW_UPDATE frame has an increment of 0")
+        self._count_control_frame()
         self._can_continue = True
         if not stream_id:
             self._window_bytes = _increased(self._window_bytes, increment)
@@ -327,6 +366,7 @@ class ClientSession(Generic[S, H]):
             else:
                 unsent.data = data[last:]
         if frames:
+            self._written_frames += len(frames)
             self._writelines(frames)
 
 

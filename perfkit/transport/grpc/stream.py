@@ -6,6 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import Headers
+from perfkit.transport.limits import AnswerLimit
 
 
 class ParsedHeaders(Protocol):
@@ -29,14 +30,23 @@ class Stream(Generic[H]):
         self.headers: H | None = None
         self.chunks: list[bytes] = []
         self.received_bytes = 0
-        """The bytes received since the last update of the stream's window."""
+        """The bytes received since the answer's size was last checked."""
 
 
 S = TypeVar("S", bound=Stream[Any])
 
 
 class SessionListener(abc.ABC, Generic[S, H]):
-    """Callbacks of a session. Each stream ends with exactly one of `on_answer`, `on_reset` and `on_refused`."""
+    """Callbacks of a session, and what it asks. Each stream ends with exactly one of `on_answer`, `on_reset` and `on_refused`."""
+
+    @property
+    @abc.abstractmethod
+    def answer_limit(self) -> AnswerLimit:
+        """The length from which an answer is refused."""
+
+    @abc.abstractmethod
+    def now_ns(self) -> int:
+        """The time, for limits per second; asked once in thousands of control frames."""
 
     @abc.abstractmethod
     def on_answer(self, stream: S, trailers: H | None) -> None:

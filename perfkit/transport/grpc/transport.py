@@ -37,7 +37,10 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
         return self._prepare("ModelInfer", protobuf.encode_infer_request(request), self._options.compression)
 
     def decode(self, reply: Reply) -> InferResponse:
-        return protobuf.decode_infer_response(_message(reply))
+        return protobuf.decode_infer_response(self._message(reply))
+
+    def answer_bytes(self, reply: Reply) -> int:
+        return sum(map(len, reply.payload[1]))
 
     def _prepare(self, rpc: str, message: bytes, compression: Compression) -> Prepared:
         headers = request_headers(self._address, protobuf.method_path(rpc), self._options.timeout_ns, compression)
@@ -51,14 +54,13 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
             error = reply.error if reply.outcome is Outcome.CONNECT_FAILED else f"{self._address}: {reply.error}"
             raise TargetError(error, may_pass=reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN))
         try:
-            return _message(reply)
+            return self._message(reply)
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
 
-
-def _message(reply: Reply) -> bytes:
-    """The message of an answer; raises ProtocolError if there is none or it is malformed."""
-    if reply.payload is None:
-        raise refusal(reply.error)
-    headers, chunks = reply.payload
-    return read_message(b"".join(chunks), "" if headers is None else headers.encoding)
+    def _message(self, reply: Reply) -> bytes:
+        """The message of an answer; raises ProtocolError if there is none or it is malformed."""
+        if reply.payload is None:
+            raise refusal(reply.error)
+        headers, chunks = reply.payload
+        return read_message(b"".join(chunks), "" if headers is None else headers.encoding, self._options.answer_limit.max_bytes)

@@ -13,9 +13,9 @@ from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.protocol.tensor import Buffer
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Reply, may_pass
-from perfkit.transport.options import Compression
+from perfkit.transport.limits import MAX_DESCRIPTION_BYTES
+from perfkit.transport.options import TransportOptions
 
-_MAX_RESPONSE_BYTES = 2**31  # the limit of Triton's clients
 _RESTRICTED, _UNAVAILABLE = (401, 403), (429, 502, 503, 504)
 _PARSED_CHARACTERS = 4000
 COMPARED_BYTES = 2000
@@ -32,14 +32,15 @@ class HttpResponse:
 
 
 class RestTransport(abc.ABC):
-    """The v2 calls of an HTTP engine, which adds `_get` and `_response`."""
+    """The v2 calls of an HTTP engine, which adds `get` and `_response`."""
 
-    def __init__(self, address: Address, compression: Compression) -> None:
+    def __init__(self, address: Address, options: TransportOptions) -> None:
         self._address = address
-        self._compression = compression
+        self._compression = options.compression
+        self._limit = options.answer_limit
 
     @abc.abstractmethod
-    async def _get(self, path: str) -> HttpResponse:
+    async def get(self, path: str) -> HttpResponse:
         """Sends a GET; raises TargetError if there is no response."""
 
     @abc.abstractmethod
@@ -50,11 +51,11 @@ class RestTransport(abc.ABC):
         response = self._response(reply)
         if reply.outcome is not Outcome.OK:
             kind = ErrorKind.INVALID_ARGUMENT if response.status in (400, 422) else ErrorKind.INTERNAL
-            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(_decompressed(response))}", kind)
+            raise ProtocolError(f"HTTP {response.status}: {rest.decode_error(self._decompressed(response))}", kind)
         length = response.headers.get(rest.HEADER_LENGTH.lower())
         if length is not None and not length.isdecimal():
             raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number: {length!r}")
-        body = decompress(response.body, response.headers.get("content-encoding", ""), _MAX_RESPONSE_BYTES)
+        body = decompress(response.body, response.headers.get("content-encoding", ""), self._limit.max_bytes)
         return rest.decode_infer_response(body, None if length is None else int(length))
 
     def _encode(self, request: InferRequest) -> tuple[dict[str, str], list[Buffer]]:
@@ -66,7 +67,7 @@ class RestTransport(abc.ABC):
         return headers, body
 
     async def server_metadata(self) -> ServerMetadata:
-        response = await self._get("/v2")
+        response = await self._get_description("/v2")
         try:
             document = json.loads(response.body) if response.status == 200 else None
         except (ValueError, RecursionError):
@@ -81,7 +82,7 @@ class RestTransport(abc.ABC):
 
     async def is_ready(self, model: str, version: str) -> bool:
         for path in ("/v2/health/ready", rest.model_path(model, version, "ready")):
-            response = await self._get(path)
+            response = await self._get_description(path)
             if refusal := self._refusal(response, f"GET {path}"):
                 raise refusal
             if response.status != 200:
@@ -89,7 +90,7 @@ class RestTransport(abc.ABC):
         return rest.decode_ready(response.body)
 
     async def model_metadata(self, model: str, version: str) -> ModelMetadata:
-        response = await self._get(rest.model_path(model, version))
+        response = await self._get_description(rest.model_path(model, version))
         if response.status != 200:
             raise self._refusal(response, f"the metadata of model '{model}'") or TargetError(
                 f"{self._address}: the server does not offer model '{model}': {self._describe(response)}",
@@ -101,7 +102,7 @@ class RestTransport(abc.ABC):
             raise TargetError(f"{self._address}: {error}") from None
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
-        response = await self._get(rest.model_path(model, version, "config"))
+        response = await self._get_description(rest.model_path(model, version, "config"))
         if response.status != 200:
             return ModelConfig()
         try:
@@ -121,24 +122,30 @@ class RestTransport(abc.ABC):
 
     def _describe(self, response: HttpResponse) -> str:
         """The status and the server's words, shortened; of an HTML page, as proxies send it, the text alone."""
-        words = rest.decode_error(_decompressed(response))[:_PARSED_CHARACTERS]
+        words = rest.decode_error(self._decompressed(response))[:_PARSED_CHARACTERS]
         if words.startswith("<"):
             words = " ".join(re.sub("<[^>]*>", " ", words).split())
         return f"HTTP {response.status}{f': {self._address.sanitize(words)}' if words else ''}"
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
-        response = await self._get(rest.model_path(model, version, "stats"))
+        response = await self._get_description(rest.model_path(model, version, "stats"))
         if response.status != 200:
             return ()
         try:
-            return decode_model_statistics(_decompressed(response))
+            return decode_model_statistics(self._decompressed(response))
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None
 
+    async def _get_description(self, path: str) -> HttpResponse:
+        """Gets a description of the server or a model; raises TargetError, also if it is longer than any real one."""
+        response = await self.get(path)
+        if len(response.body) > MAX_DESCRIPTION_BYTES:
+            raise TargetError(f"{self._address}: GET {path} returned {len(response.body):,} B, more than {MAX_DESCRIPTION_BYTES:,} B")
+        return response
 
-def _decompressed(response: HttpResponse) -> bytes:
-    """The body, decompressed if possible: some servers compress errors, too."""
-    try:
-        return decompress(response.body, response.headers.get("content-encoding", ""), _MAX_RESPONSE_BYTES)
-    except ProtocolError:
-        return response.body
+    def _decompressed(self, response: HttpResponse) -> bytes:
+        """The body, decompressed if possible: some servers compress errors, too."""
+        try:
+            return decompress(response.body, response.headers.get("content-encoding", ""), self._limit.max_bytes)
+        except ProtocolError:
+            return response.body

@@ -5,6 +5,7 @@ parses them again for the few answers that are checked.
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import cast
 
@@ -13,10 +14,14 @@ import httptools
 from perfkit.errors import ProtocolError
 from perfkit.transport.base import Outcome, Reply
 from perfkit.transport.http.calls import HttpResponse
+from perfkit.transport.limits import BYTES_PER_CHUNK, MAX_HEAD_BYTES, MAX_HEADERS, SWITCHED_PROTOCOLS
 from perfkit.transport.pool import ConnectionPool, PooledConnection
 from perfkit.units import format_duration_ns
 
 _WRITE_HIGH_WATER_BYTES = 1 << 20
+# an event loop reads at most 256 KiB at once, so an answer in so many reads is below every limit of its size
+_UNCHECKED_READS = 3
+_CONTENT_LENGTH = re.compile(rb"\ncontent-length:[ \t]*0*(?P<bytes>[0-9]{1,20})", re.IGNORECASE)
 _OK, _REJECTED = Outcome.OK, Outcome.REJECTED  # an enum's attribute lookup costs more than the rest of a reply
 
 
@@ -26,26 +31,28 @@ class _ResponseParser:
     def __init__(self) -> None:
         self.parser = httptools.HttpResponseParser(self)
         self.response: HttpResponse | None = None
+        self.header_count = 0
         self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
+        self._body = bytearray()  # a list of many small chunks would take far more memory than their bytes
         self._has_headers = False
 
     def on_message_begin(self) -> None:
-        self._headers, self._body, self._has_headers = {}, [], False
+        self._headers, self._body, self._has_headers = {}, bytearray(), False
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self.header_count += 1
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._has_headers = True
 
     def on_body(self, body: bytes) -> None:
-        self._body.append(body)
+        self._body += body
 
     def on_message_complete(self) -> None:
         status = self.parser.get_status_code()
         if self.response is None and status >= 200:
-            self.response = HttpResponse(status, self._headers, b"".join(self._body))
+            self.response = HttpResponse(status, self._headers, bytes(self._body))
 
     def end(self) -> None:
         """Handles the end of the connection, which also ends a response without a length (RFC 9112, 6.3)."""
@@ -63,10 +70,24 @@ def parse_response(chunks: list[bytes]) -> HttpResponse:
     except httptools.HttpParserError as error:
         if reader.response is None:  # otherwise the error is in the bytes after the response
             raise ProtocolError(f"the answer is not HTTP/1.1: {error}") from None
+    except httptools.HttpParserUpgrade:
+        raise ProtocolError(SWITCHED_PROTOCOLS) from None
     reader.end()
     if reader.response is None:
         raise ProtocolError("the answer ends before its body does")
+    if reader.header_count > MAX_HEADERS:
+        raise ProtocolError(f"the answer has {reader.header_count:,} headers, and at most {MAX_HEADERS:,} are accepted")
     return reader.response
+
+
+def _final_head(data: bytes) -> bytes | None:
+    """The head that follows the interim (1xx) ones; None if it is not complete."""
+    first = 0
+    while (last := data.find(b"\r\n\r\n", first)) >= 0:
+        if data[first + 8 : first + 10] != b" 1":  # of HTTP/1.1 1xx
+            return data[first : last + 4]
+        first = last + 4
+    return None
 
 
 class HttpConnection(PooledConnection):
@@ -80,6 +101,8 @@ class HttpConnection(PooledConnection):
         self._reply: asyncio.Future[Reply] | None = None
         self._buffers: Sequence[bytes] = ()
         self._chunks: list[bytes] = []
+        self._chunk_bytes = self._checkpoint_bytes = 0  # of an answer that takes many reads
+        self._has_head = False
         self._submitted_ns = self._started_ns = self._received_ns = 0
         self._has_answered = self._is_resent = False
         self._timer: asyncio.TimerHandle | None = None
@@ -156,8 +179,13 @@ class HttpConnection(PooledConnection):
         except httptools.HttpParserError as error:
             self._fail(Outcome.BROKEN, f"the answer is not HTTP/1.1: {error}")
             return
+        except httptools.HttpParserUpgrade:
+            self._fail(Outcome.BROKEN, SWITCHED_PROTOCOLS)
+            return
         if self._reply is None:  # released only now: the same chunk may hold bytes after the answer
             self._pool.release(self)
+        elif len(self._chunks) > _UNCHECKED_READS:
+            self._check_size(len(data))
 
     def on_message_begin(self) -> None:
         """Httptools' callback: a response begins."""
@@ -173,6 +201,29 @@ class HttpConnection(PooledConnection):
         self._resolve(status)
         if not self._parser.should_keep_alive():
             self.close()
+
+    def _check_size(self, added_bytes: int) -> None:
+        """Ends the request if its answer, which takes many reads, is too large."""
+        chunks = self._chunks
+        if len(chunks) == _UNCHECKED_READS + 1:
+            added_bytes, self._chunk_bytes, self._checkpoint_bytes, self._has_head = sum(map(len, chunks)), 0, 0, False
+        self._chunk_bytes += added_bytes + BYTES_PER_CHUNK
+        if self._chunk_bytes <= self._checkpoint_bytes:
+            return
+        limit = self._pool.answer_limit
+        if self._has_head:
+            self._fail(Outcome.BROKEN, limit.too_long())
+            return
+        start = b"".join(chunks)[:MAX_HEAD_BYTES]
+        head = _final_head(start)
+        if head is None and len(start) == MAX_HEAD_BYTES:
+            self._fail(Outcome.BROKEN, f"the answer's head is longer than {MAX_HEAD_BYTES:,} B")
+        elif head is None:
+            self._checkpoint_bytes = 2 * self._chunk_bytes
+        elif (match := _CONTENT_LENGTH.search(head)) and int(match["bytes"]) > limit.max_bytes:
+            self._fail(Outcome.BROKEN, limit.announced_too_long(int(match["bytes"])))
+        else:
+            self._has_head, self._checkpoint_bytes = True, len(head) + limit.max_bytes
 
     def _resolve(self, status: int) -> None:
         reply, self._reply = self._reply, None

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import io
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -15,6 +16,7 @@ from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.connect import client_context, unreachable
 from perfkit.transport.http.calls import COMPARED_BYTES, HttpResponse, RestTransport
+from perfkit.transport.limits import SWITCHED_PROTOCOLS
 from perfkit.transport.options import TransportOptions
 
 # aiohttp warns about larger bodies that are not streams
@@ -40,11 +42,11 @@ class ReferenceHttpTransport(RestTransport):
     """
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
-        super().__init__(address, options.compression)
+        super().__init__(address, options)
         self.counts = ConnectionCounts()
         self._now_ns = now_ns
         self._in_flight: set[asyncio.Task[Reply]] = set()
-        limit = self._limit = options.max_connections
+        limit = self._max_connections = options.max_connections
         self._in_use = 0
         self._peak_in_use = 0
         tracing = aiohttp.TraceConfig()
@@ -69,7 +71,7 @@ class ReferenceHttpTransport(RestTransport):
 
     async def open(self, connections: int) -> None:
         """Aiohttp opens connections only for requests."""
-        await asyncio.gather(*(self._get("/v2/health/live") for _ in range(connections)))
+        await asyncio.gather(*(self.get("/v2/health/live") for _ in range(connections)))
 
     def prepare(self, request: InferRequest) -> Prepared:
         headers, body = self._encode(request)
@@ -107,6 +109,8 @@ class ReferenceHttpTransport(RestTransport):
             return Reply(Outcome.TIMED_OUT, trace.started_ns, self._now_ns(), None, "no complete answer within the time-out")
         except (aiohttp.ClientError, OSError) as error:
             return Reply(Outcome.BROKEN, trace.started_ns, self._now_ns(), None, str(error) or type(error).__name__)
+        if response.status == HTTPStatus.SWITCHING_PROTOCOLS:
+            return Reply(Outcome.BROKEN, trace.started_ns, self._now_ns(), None, SWITCHED_PROTOCOLS)
         outcome = Outcome.OK if response.status == 200 else Outcome.REJECTED
         return Reply(outcome, trace.started_ns, self._now_ns(), response, status="" if outcome is Outcome.OK else response.status)
 
@@ -117,19 +121,33 @@ class ReferenceHttpTransport(RestTransport):
             async with self._session.request(
                 method, url, data=data, headers=headers, trace_request_ctx=trace, allow_redirects=False, server_hostname=self._server_name
             ) as response:
-                content = await response.read()
+                content = await self._read(response)
                 return HttpResponse(response.status, {name.lower(): value for name, value in response.headers.items()}, content)
         finally:
             self._in_use -= trace.has_connection
             if trace.is_connecting and not trace.is_reconnect:  # it was not opened
                 self._peak_in_use -= 1
 
+    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        """The body; raises aiohttp.ClientPayloadError if it is too long."""
+        if (response.content_length or 0) > self._limit.max_bytes:
+            raise aiohttp.ClientPayloadError(self._limit.announced_too_long(response.content_length or 0))
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > self._limit.max_bytes:
+                raise aiohttp.ClientPayloadError(self._limit.too_long())
+        return bytes(body)
+
+    def answer_bytes(self, reply: Reply) -> int:
+        return len(reply.payload.body)
+
     def _response(self, reply: Reply) -> HttpResponse:
         if not isinstance(reply.payload, HttpResponse):
             raise ProtocolError(reply.error)
         return reply.payload
 
-    async def _get(self, path: str) -> HttpResponse:
+    async def get(self, path: str) -> HttpResponse:
         try:
             return await self._request("GET", path, _RequestTrace(0), None, {})
         except (aiohttp.ClientError, OSError) as error:
@@ -138,7 +156,7 @@ class ReferenceHttpTransport(RestTransport):
     async def _connecting(self, _session: object, context: Any, _parameters: object) -> None:
         trace = self._hold(context)
         trace.is_connecting = True
-        trace.is_reconnect = self._in_use <= self._peak_in_use or self._peak_in_use >= self._limit
+        trace.is_reconnect = self._in_use <= self._peak_in_use or self._peak_in_use >= self._max_connections
         if not trace.is_reconnect:
             self._peak_in_use += 1
 

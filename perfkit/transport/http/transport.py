@@ -22,7 +22,7 @@ class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
     """HTTP/1.1 keep-alive connections with one request at a time."""
 
     def __init__(self, address: Address, options: TransportOptions, now_ns: Callable[[], int]) -> None:
-        super().__init__(address, options.compression)
+        super().__init__(address, options)
         context = client_context(address.tls) if address.tls else None
         self._pool = ConnectionPool(address, options, now_ns, context, HttpConnection)
 
@@ -51,12 +51,15 @@ class WireHttpTransport(PooledTransport[HttpConnection], RestTransport):
         text = "\r\n".join((f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items()), "", ""))
         return text.encode("latin-1")
 
+    def answer_bytes(self, reply: Reply) -> int:
+        return sum(map(len, reply.payload))
+
     def _response(self, reply: Reply) -> HttpResponse:
         if reply.payload is None:
             raise ProtocolError(reply.error)
         return parse_response(reply.payload)
 
-    async def _get(self, path: str) -> HttpResponse:
+    async def get(self, path: str) -> HttpResponse:
         reply = await self.send(Prepared((self._head("GET", self._address.base_path + path, {}),)))
         if reply.payload is None:
             message = reply.error if reply.outcome is Outcome.CONNECT_FAILED else f"{self._address}: {reply.error}"

@@ -82,7 +82,7 @@ def test_an_unreadable_page_is_noted_once_and_read_again(make_sampler, page, clo
     page.status = 503
     assert sampler.start()
     sampled(sampler, page, clock, "x 1", "x 1")
-    assert sampler.notes == [f"The metrics at {page.url} could not be read (Service Unavailable); perfkit keeps trying."]
+    assert sampler.notes == [f"The metrics at {page.url} could not be read, and perfkit keeps trying: HTTP 503"]
     page.status, clock.ns, page.text = 200, 5 * S, "nv_x 1\nbroken{\n"
     sampler.sample()
     assert [series.name for series in sampler.latest()] == ["nv_x"]
@@ -95,7 +95,7 @@ def test_the_number_of_metrics_and_the_size_of_a_page_are_limited(make_sampler, 
     assert len(report.summary.metrics) == 500
     assert sampler.notes == [
         f"The metrics at {page.url} have more than 500 series: only the first 500 are kept.",
-        f"The metrics at {page.url} could not be read (more than 16,777,216 bytes); perfkit keeps trying.",
+        f"The metrics at {page.url} could not be read, and perfkit keeps trying: {page.url[:-8]}: the answer announces 16,777,217 B, more than 16,777,216 B",
     ]
 
 
@@ -107,7 +107,7 @@ def test_the_newest_samples_of_gpus_and_metrics_are_available(make_sampler, page
 
 def test_credentials_are_sent_in_the_header(make_sampler, page, clock):
     sampled(make_sampler(authorization="Basic dTpw"), page, clock, "")
-    assert page.headers["Authorization"] == "Basic dTpw"
+    assert page.headers["authorization"] == "Basic dTpw"
 
 
 def test_a_refused_connection_is_noted(clock):
