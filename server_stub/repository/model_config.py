@@ -60,6 +60,8 @@ def _parse(config: v2_pb2.ModelConfig, name: str, where: str, folder: pathlib.Pa
         raise UsageError(f"{where}: platform '{config.platform}' with backend '{config.backend}' is not supported; only onnxruntime is.")
     if config.model_transaction_policy.decoupled:
         raise UsageError(f"{where}: model_transaction_policy.decoupled is not supported for models from files; remove it.")
+    if config.HasField("ensemble_scheduling"):
+        raise UsageError(f"{where}: ensemble_scheduling is not supported; only models from files are.")
     if not 0 <= config.max_batch_size <= _MAX_BATCH_SIZE:
         raise UsageError(f"{where}: max_batch_size is {config.max_batch_size}; it must be between 0 and {_MAX_BATCH_SIZE}.")
     filename = config.default_model_filename or FILENAME

@@ -50,7 +50,7 @@ def test_sequence_batching_is_read(tmp_path):
     ("text", "sentence"),
     [
         ("max_batch_size: x", "config.pbtxt cannot be read: 1:17 : "),
-        ("ensemble_scheduling { }", 'has no field named "ensemble_scheduling"'),
+        ("ensemble_scheduling { }", "ensemble_scheduling is not supported"),
         ('name: "other"', "name is 'other', but the model's folder is named 'relu'."),
         ('backend: "python"', "platform '' with backend 'python' is not supported; only onnxruntime is."),
         ("max_batch_size: -1", "max_batch_size is -1"),
