@@ -1,6 +1,6 @@
 """Files cut into pieces of limited size, each with its SHA-256, and put together again. It uses only the standard library.
 
-A piece is a numbered folder: small files share one, a file above the limit is cut over several. Each piece holds a copy of the
+A piece is a numbered folder. A file that fits into one stays whole; one above the limit is cut over several. Each piece holds a copy of the
 manifest, so pieces can travel one by one, and what has arrived can be checked at any time.
 """
 
@@ -54,10 +54,11 @@ def split(files: Sequence[pathlib.Path], folder: pathlib.Path, limit_bytes: int)
         size_bytes, parts = file.stat().st_size, list[Part]()
         with file.open("rb") as source:
             while not parts or source.tell() < size_bytes:
-                if piece == 0 or free_bytes < size_bytes:  # a file above the limit never shares a piece
+                is_whole = size_bytes <= limit_bytes
+                if piece == 0 or free_bytes < (size_bytes if is_whole else 1):
                     piece, free_bytes = piece + 1, limit_bytes
-                name = file.name if size_bytes <= limit_bytes else f"{file.name}.part{len(parts) + 1}"
-                parts.append(_write_part(source, folder, f"{piece:02}/{name}", limit_bytes))
+                name = file.name if is_whole else f"{file.name}.part{len(parts) + 1}"
+                parts.append(_write_part(source, folder, f"{piece:02}/{name}", free_bytes))
                 free_bytes -= parts[-1].size_bytes
         cut.append(CutFile(file.name, size_bytes, sha256_of(file), tuple(parts)))
     manifest = json.dumps({"files": [dataclasses.asdict(one) for one in cut]}, indent=1) + "\n"
@@ -67,7 +68,7 @@ def split(files: Sequence[pathlib.Path], folder: pathlib.Path, limit_bytes: int)
 
 
 def _write_part(source: BinaryIO, folder: pathlib.Path, path: str, limit_bytes: int) -> Part:
-    """Copies at most `limit_bytes` of an open file into a part."""
+    """Copies the next bytes of an open file, at most `limit_bytes`, into a part."""
     target, digest, left_bytes = folder / path, hashlib.sha256(), limit_bytes
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as part:

@@ -40,6 +40,8 @@ def test_every_file_comes_back_from_pieces_within_the_limit(tmp_path_factory, si
     folder = tmp_path_factory.mktemp("pieces")
     contents = {f"{number}.whl": NUMBERS[number : number + size] for number, size in enumerate(sizes)}
     split(write(folder / "files", **contents), folder / "pieces", limit)
+    if all(size > limit for size in sizes):  # then the pieces are full
+        assert len(list((folder / "pieces").iterdir())) == -(-sum(sizes) // limit)
     for piece in (folder / "pieces").iterdir():
         assert sum(path.stat().st_size for path in piece.iterdir() if path.name != "manifest.json") <= limit
     back = {file.name: join(file, folder / "pieces", folder / "joined").read_bytes() for file in read_manifest(folder / "pieces")}
@@ -51,11 +53,11 @@ def test_a_large_file_is_cut_after_the_small_ones_and_each_part_has_its_sum(tmp_
     small, second, large = read_manifest(tmp_path / "pieces")
     assert [part.path for part in (*small.parts, *second.parts)] == ["01/small", "01/second"]
     assert [(part.path, part.size_bytes) for part in large.parts] == [
-        ("02/large.part1", 40),
-        ("03/large.part2", 40),
-        ("04/large.part3", 20),
+        ("01/large.part1", 33),
+        ("02/large.part2", 40),
+        ("03/large.part3", 27),
     ]
-    assert large.parts[1].sha256 == hashlib.sha256(NUMBERS[40:80]).hexdigest()
+    assert large.parts[1].sha256 == hashlib.sha256(NUMBERS[33:73]).hexdigest()
     assert large.sha256 == hashlib.sha256(NUMBERS[:100]).hexdigest()
 
 
