@@ -183,7 +183,7 @@ class _Run:
         log = self._writer.interval_log(load_point.tag, self._started_ns, undecided_warmup_s(self._scenario, load_point))
         number = len(self._points) + 1
         observation.point_started(number, self._source.total(), load_point)
-        telemetry = observation.point(number, target.addresses[load_point.protocol])
+        telemetry = observation.point(number, target.addresses[load_point.protocol], probed.composing_models)
         await telemetry.begin()
         with self._stoppable(target.server) as set_loop:
             if workers == 1:

@@ -3,8 +3,9 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, UsageError
@@ -13,6 +14,7 @@ from perfkit.load.loop import StopCause
 from perfkit.measurement.load_points import describe_load
 from perfkit.measurement.resource_summary import Resources
 from perfkit.measurement.target_probe import Target
+from perfkit.protocol.message import ComposingModel
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recording import Interval
 from perfkit.recorder.window import Window
@@ -34,7 +36,8 @@ from perfkit.telemetry.messages import (
     StatisticsConfig,
     TelemetryConfig,
 )
-from perfkit.telemetry.series import SamplerReport, Series
+from perfkit.telemetry.series import SamplerReport, Series, Span
+from perfkit.telemetry.server.composing_models import ComposingModelsReader
 from perfkit.telemetry.server.statistics import ServerStatisticsReader
 from perfkit.transport.base import Transport
 from perfkit.units import NS_PER_S
@@ -69,15 +72,23 @@ class Observation:
         """The URL of the live metrics; empty if none are served."""
         return self._client.url
 
-    def point(self, number: int, address: Address) -> "PointTelemetry":
+    def point(self, number: int, address: Address, composing_models: Sequence[ComposingModel]) -> "PointTelemetry":
         """The telemetry of one load point; the first has the number 1."""
         target = self._scenario.target
+        if not self._scenario.telemetry:
+            return PointTelemetry(number, None, self._client, self._clock)
 
         async def read() -> Sequence[ModelStatistics]:
             async with self._connect(address) as transport:
                 return await transport.model_statistics(target.model, target.version)
 
-        return PointTelemetry(number, ServerStatisticsReader(read, self._clock) if self._scenario.telemetry else None, self._client)
+        async def read_composing() -> Mapping[str, Sequence[ModelStatistics]]:
+            async with self._connect(address) as transport:
+                return {one.name: await transport.model_statistics(one.name, one.version) for one in composing_models}
+
+        composing = ComposingModelsReader(read_composing) if composing_models else None
+        statistics = ServerStatisticsReader(read, self._clock, composing)
+        return PointTelemetry(number, statistics, self._client, self._clock, has_own_page=target.metrics_url is not None)
 
     def point_started(self, number: int, total: int, load_point: LoadPoint) -> None:
         """Publishes live metrics: load point `number` of `total` begins, counted from 1."""
@@ -89,15 +100,22 @@ class Observation:
 
 
 class PointTelemetry:
-    """The telemetry of one load point, from `begin` before its first request to `finish` after its last answer."""
+    """The telemetry of one load point, from `begin` before its first request to `finish` after its last answer.
 
-    def __init__(self, number: int, statistics: ServerStatisticsReader | None, client: TelemetryClient) -> None:
-        self._number, self._statistics, self._client = number, statistics, client
+    With `has_own_page` the first page of metrics is the server's own.
+    """
+
+    def __init__(
+        self, number: int, statistics: ServerStatisticsReader | None, client: TelemetryClient, clock: Clock, *, has_own_page: bool = False
+    ) -> None:
+        self._number, self._statistics, self._client, self._clock = number, statistics, client, clock
+        self._began_ns, self._has_own_page = 0, has_own_page
 
     async def begin(self) -> None:
         """Takes the readings that are due before any request is sent."""
         if self._statistics is not None:
             await self._statistics.before()
+            self._began_ns = self._clock.now_ns()
 
     def follow(self, pids: Sequence[int] = ()) -> None:
         """Names the processes that generate the load; by default this one."""
@@ -116,10 +134,13 @@ class PointTelemetry:
             return PointObservation(Resources(), (), ())
         counts, warnings = None, tuple[MeasurementWarning, ...]()
         if self._statistics is not None and recorded.ending.cause is not StopCause.TARGET_LOST:
-            counts, warnings = await self._statistics.after(recorded.recording.answer_totals)
+            counts, warnings = await self._statistics.after(recorded.recording.answer_totals, recorded.connections.reconnects)
             if recorded.lost:  # the server counted requests of lost workers, which the recording lacks
                 counts, warnings = None, ()
         reports = (await self._client.window(window.start_ns, window.end_ns)).samplers
+        warnings += tuple(warning for report in reports.values() for warning in report.warnings)
+        if counts is not None and (reset := self._server_reset(reports)):
+            counts, warnings = None, (*warnings, reset)
         own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
         machine: SamplerReport[MachineFigures] = reports.get("generator", SamplerReport(None))
         pages: list[SamplerReport[PageFigures]] = [report for name, report in reports.items() if name.startswith("metrics")]
@@ -134,12 +155,24 @@ class PointTelemetry:
             event_loop_lag=BucketCounts.of([value for series in own if series.name == EVENT_LOOP_LAG for value in series.values]),
             gc_pauses_ns=tuple(int(pause) for series in own if series.name == GC_PAUSE for pause in series.values),
         )
-        warnings += tuple(warning for report in reports.values() for warning in report.warnings)
         return PointObservation(
             resources,
             (*(series for report in reports.values() for series in report.series), *(series for series in own if series.values)),
             tuple(dict.fromkeys(warnings)),
         )
+
+    def _server_reset(self, reports: Mapping[str, SamplerReport[Any]]) -> MeasurementWarning | None:
+        """The warning about a server whose counters fell between two readings since the one before the load."""
+        resets: Sequence[Span] = (reports["statistics"].summary or ()) if "statistics" in reports else ()
+        own_page = reports.get("metrics 1") if self._has_own_page else None
+        has_restarted = own_page is not None and any(warning.code == "metrics_reset" for warning in own_page.warnings)
+        if not has_restarted and not any(fell_by_ns >= self._began_ns for _, fell_by_ns in resets):
+            return None
+        message = (
+            "The server's counters fell during the load: the server restarted, reloaded the model, or replicas with separate counters "
+            "answer in turn, so the point has no server figures."
+        )
+        return MeasurementWarning("server_counters_reset", message)
 
 
 @contextlib.asynccontextmanager

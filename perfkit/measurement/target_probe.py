@@ -9,7 +9,7 @@ from typing import Any
 from perfkit.clock import Clock
 from perfkit.errors import ErrorKind, MeasurementWarning, ModelMismatchError, PerfkitError, ProtocolError, TargetError
 from perfkit.measurement.trial_requests import TrialRequests
-from perfkit.protocol.message import InferRequest, ModelConfig, ModelMetadata, ServerMetadata
+from perfkit.protocol.message import ComposingModel, InferRequest, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.credentials import resolve_address
 from perfkit.scenario.file import LoadedScenario
 from perfkit.target.address import Address, WireProtocol
@@ -27,6 +27,7 @@ from perfkit.workload.requests import (
 )
 
 _LONGEST_ERROR = 1000
+_MAX_COMPOSING_MODELS = 50
 _BINARY_EXTENSION = "binary_tensor_data"
 
 
@@ -54,6 +55,8 @@ class ProbeResult:
     """The length from which an answer is refused under load."""
     warnings: tuple[MeasurementWarning, ...] = ()
     """What the result's warnings say of the probe."""
+    composing_models: tuple[ComposingModel, ...] = ()
+    """The models of an ensemble's steps, and of theirs."""
 
 
 @contextlib.asynccontextmanager
@@ -122,6 +125,7 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
             probe_time_ns=probe_time_ns,
             config_sha256=config.sha256,
             answer_limit=AnswerLimit(target.max_answer_bytes) if target.max_answer_bytes else _limit_for_load(answer_bytes, requests),
+            composing_models=await _composing_models(transport, config),
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
         )
 
@@ -158,6 +162,18 @@ async def _describe(transport: Transport, address: Address, loaded: LoadedScenar
         message = f"The server does not describe the inputs of model '{model}'{reason}: the requests are made from the scenario alone."
         gap = MeasurementWarning("no_metadata", message)
     return _Description(server, metadata, config, gap)
+
+
+async def _composing_models(transport: Transport, config: ModelConfig) -> tuple[ComposingModel, ...]:
+    """The models of an ensemble's steps; a step may be an ensemble itself."""
+    found = dict.fromkeys(config.composing_models)
+    unread = list(found)
+    while unread and len(found) <= _MAX_COMPOSING_MODELS:
+        model = unread.pop(0)
+        steps = (await transport.model_config(model.name, model.version)).composing_models
+        unread += [step for step in steps if step not in found]
+        found |= dict.fromkeys(steps)
+    return tuple(found)[:_MAX_COMPOSING_MODELS]
 
 
 def _limit_for_load(answer_bytes: int, requests: Sequence[InferRequest]) -> AnswerLimit:

@@ -24,6 +24,11 @@ class TotalTime:
         parts = list(parts)
         return cls(sum(part.count for part in parts), sum(part.ns for part in parts))
 
+    @property
+    def mean_ns(self) -> float | None:
+        """The mean time; None if it never happened."""
+        return self.ns / self.count if self.count else None
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelStatistics:

@@ -26,6 +26,7 @@ class AnswerTotals:
     """The total of their service times."""
     perhaps_answered: int = 0
     """Requests that ended without an answer, although the server may have sent one."""
+    rejected: int = 0
 
     @classmethod
     def added(cls, parts: "Iterable[AnswerTotals]") -> "AnswerTotals":
@@ -41,6 +42,7 @@ class AnswerTotals:
             answered=by_outcome[Outcome.OK] + by_outcome[Outcome.INVALID_OUTPUT],
             answered_ns=int(service_ns[_ANSWERED[codes]].sum()),
             perhaps_answered=sum(by_outcome[outcome] for outcome in _PERHAPS_ANSWERED),
+            rejected=by_outcome[Outcome.REJECTED],
         )
 
 

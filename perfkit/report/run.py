@@ -12,6 +12,7 @@ from perfkit.report.calibration import calibration_facts, ceilings_sentence, sto
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.render import console, render_text
 from perfkit.report.run_tables import (
+    composing_models_table,
     failures_table,
     gpu_table,
     grouped_warnings,
@@ -102,7 +103,7 @@ def run_page(result: Result, plots: Mapping[str, str]) -> Page:
     order = [(point.protocol, point.load) for point in points]
     repetitions = sorted(result.points, key=lambda point: (order.index((point.protocol, point.load)), point.repetition or 0))
     environment = tuple(_environment(result.environment))
-    tables = (warnings_table(points), failures_table(points), server_table(points), gpu_table(points))
+    tables = (warnings_table(points), failures_table(points), server_table(points), composing_models_table(points), gpu_table(points))
     blocks: dict[str, Sequence[Block]] = {
         **_opening(result),
         **{table.title: [table] for table in tables if table.rows},

@@ -67,6 +67,30 @@ def server_table(points: Sequence[Point]) -> Table:
     return _table("server", "Server", columns, points if any(point.server for point in points) else (), note)
 
 
+def composing_models_table(points: Sequence[Point]) -> Table:
+    """One row per load point and model of an ensemble's steps; no rows for other models."""
+    times = {"queue_ns": "queue", "compute_input_ns": "input", "compute_infer_ns": "infer", "compute_output_ns": "output"}
+    columns = (
+        Column("load_point", "load point"), Column("model", "model"), Column("versions", "version"), Column("requests", "requests", "count"),
+        *(Column(key, heading, "duration_ns") for key, heading in times.items()), Column("mean_batch", "mean batch", "number"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            point.title,
+            model.name,
+            ", ".join(model.versions),
+            model.requests,
+            *(_time(getattr(model, key)) for key in times),
+            _cell(model.mean_batch, "{:.2f}"),
+        )
+        for point in points
+        if point.server
+        for model in point.server.composing_models
+    )
+    note = "Means per request of the models that the ensemble runs, from their v2 statistics; other requests for them count, too."
+    return Table("composing_models", "Composing models", columns, rows, note)
+
+
 def gpu_table(points: Sequence[Point]) -> Table:
     """One row per load point and GPU."""
     columns = (
@@ -186,7 +210,10 @@ def _server_requests(point: Point) -> Cell:
 
 
 def _server_time(key: str, point: Point) -> Cell:
-    value_ns = getattr(point.server, key, None)
+    return _time(getattr(point.server, key, None))
+
+
+def _time(value_ns: float | None) -> Cell:
     return Cell(value_ns, "0" if value_ns == 0 else None)
 
 

@@ -94,6 +94,22 @@ class MachineFigures:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class ComposingModelFigures:
+    """The statistics of a model that an ensemble runs as a step; see `ServerFigures`. Other requests for the model count, too."""
+
+    name: str
+    versions: tuple[str, ...]
+    requests: int
+    failed: int
+    queue_ns: float | None
+    compute_input_ns: float | None
+    compute_infer_ns: float | None
+    compute_output_ns: float | None
+    executions: int
+    mean_batch: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ServerFigures:
     """The server's own statistics of a load point. Times are means per request; None where nothing was counted."""
 
@@ -117,3 +133,5 @@ class ServerFigures:
     """Mean service time of `client_requests`."""
     versions: tuple[str, ...] = ()
     """Versions of the model that executed requests."""
+    composing_models: tuple[ComposingModelFigures, ...] = ()
+    """The models of an ensemble's steps."""

@@ -18,7 +18,7 @@ from tritonclient.grpc._utils import _get_inference_request
 import perfkit.protocol
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, v2_pb2
-from perfkit.protocol.message import InferRequest, InferResponse, Parameter, RequestedOutput
+from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, Parameter, RequestedOutput
 from perfkit.protocol.statistics import DURATIONS
 from perfkit.protocol.tensor import Datatype, Tensor, encode_bytes_elements
 from tests.protocol.samples import ARRAYS, METADATA, our_tensor
@@ -483,6 +483,16 @@ def test_a_configurations_digest_hangs_on_all_that_tritons_proto_knows_and_on_no
     )
     swapped.config.MergeFromString(config)
     assert protobuf.model_config(swapped) == our_digest(theirs)
+
+
+def test_a_configuration_names_required_inputs_and_the_models_of_an_ensemble():
+    theirs = their_config()
+    theirs.config.input.add(name="INPUT1")
+    for name, version in (("b", -1), ("a", 3), ("b", -1)):
+        theirs.config.ensemble_scheduling.step.add(model_name=name, model_version=version, input_map={"INPUT0": "x", "INPUT1": "y"})
+    config = our_digest(theirs)
+    assert config.required_inputs == {"INPUT1"}
+    assert config.composing_models == (ComposingModel("b"), ComposingModel("a", "3"))
 
 
 def their_statistics():

@@ -16,7 +16,7 @@ from tritonclient.http import InferInput, InferRequestedOutput
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import rest
-from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, RequestedOutput
+from perfkit.protocol.message import ComposingModel, InferRequest, InferResponse, ModelConfig, ModelMetadata, RequestedOutput
 from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_to_array, tensor_to_json
 from tests.protocol.samples import ARRAYS, METADATA, our_tensor
 
@@ -765,3 +765,13 @@ def test_a_configuration_is_read_with_a_digest_that_hangs_on_no_order():
 def test_an_invalid_configuration_is_refused(body):
     with pytest.raises(ProtocolError, match="configuration"):
         rest.decode_model_config(body)
+
+
+def test_a_configuration_names_required_inputs_and_the_models_of_an_ensemble():
+    steps = [{"model_name": "b", "model_version": -1}, {"model_name": "a", "model_version": "3"}, {"model_name": "b", "model_version": -1}]
+    inputs = [{"name": "x"}, {"name": "bias", "optional": True}]
+    config = rest.decode_model_config(json.dumps({"input": inputs, "ensemble_scheduling": {"step": steps}}).encode())
+    assert config.required_inputs == {"x"}
+    assert config.composing_models == (ComposingModel("b"), ComposingModel("a", "3"))
+    odd = rest.decode_model_config(b'{"input": {"x": 1}, "ensemble_scheduling": [1]}')  # as no server should write it
+    assert (odd.required_inputs, odd.composing_models) == (frozenset(), ())

@@ -17,6 +17,7 @@ from perfkit.transport.limits import METRICS_LIMIT
 from perfkit.units import NS_PER_S
 
 _KNOWN_PREFIXES = ("nv_", "DCGM_FI_")
+_START_TIME = "process_start_time_seconds"  # of Prometheus' client libraries
 _IGNORED_SUFFIXES = ("_bucket", "_created")
 _TIMEOUT_NS, _MAX_METRICS = 2 * NS_PER_S, 500
 
@@ -39,6 +40,7 @@ class MetricsSampler(Sampler[PageFigures]):
         self._headers = {"Accept": "text/plain;version=0.0.4"} | ({"Authorization": config.authorization} if config.authorization else {})
         self._metrics: dict[tuple[str, tuple[tuple[str, str], ...]], _Metric] = {}
         self._gpus: dict[str, PageGpu] = {}
+        self._start_time = SeriesBuffer(_START_TIME, "s")
         self._noted: set[str] = set()
 
     def sample(self) -> int:
@@ -65,6 +67,9 @@ class MetricsSampler(Sampler[PageFigures]):
                     message = f"The counter {part.name} fell within the window: its server restarted."
                     warnings.append(MeasurementWarning("metrics_reset", message))
             metric.buffer.forget_before(start_ns)
+        if len(set(self._start_time.around(start_ns, end_ns).values)) > 1:
+            warnings.append(MeasurementWarning("metrics_reset", f"{_START_TIME} changed within the window: the server restarted."))
+        self._start_time.forget_before(start_ns)
         gpus = [gpu_figures for gpu in self._gpus.values() if (gpu_figures := gpu.figures(start_ns, end_ns))]
         for gpu in self._gpus.values():
             series += gpu.series(start_ns, end_ns)
@@ -93,6 +98,8 @@ class MetricsSampler(Sampler[PageFigures]):
         for sample in page.samples:
             if not math.isfinite(sample.value):  # exporters write NaN for unknown values
                 continue
+            if sample.name == _START_TIME and not sample.labels:
+                self._start_time.add(now_ns, sample.value)
             if (uuid := gpu_uuid(sample)) is not None:
                 self._gpus.setdefault(uuid, PageGpu(uuid, sample.labels)).add(now_ns, sample)
             elif self._is_wanted(sample):

@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from perfkit.clock import Clock
-from perfkit.errors import MeasurementWarning, TargetError
+from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
 from perfkit.telemetry.messages import StatisticsConfig
-from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer
+from perfkit.telemetry.series import SamplerReport, Series, SeriesBuffer, Span
+from perfkit.telemetry.server.counters import Reading, falls
 from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.limits import STATISTICS_LIMIT
@@ -35,8 +36,8 @@ class ServerStatisticsSampler:
         self._transport: Transport | None = None
         units = {f"server_{name}": "ns" for name in _TIMES} | {"server_answers_per_s": "per_s", "server_mean_batch": "count"}
         self._buffers = {name: SeriesBuffer(name, unit) for name, unit in units.items()}
-        self._previous: tuple[int, ModelStatistics] | None = None
-        self._resets_ns: list[int] = []
+        self._previous: tuple[int, Reading] | None = None
+        self._resets: list[Span] = []
         self._has_failed = False
 
     def start(self) -> bool:
@@ -54,19 +55,12 @@ class ServerStatisticsSampler:
             self._add(now_ns, statistics)
         return now_ns + self._config.interval_ns
 
-    def window(self, start_ns: int, end_ns: int) -> SamplerReport[None]:
-        """See `Sampler.window`."""
+    def window(self, start_ns: int, end_ns: int) -> SamplerReport[tuple[Span, ...]]:
+        """See `Sampler.window`; the summary is the spans of the whole run so far in which counters fell."""
         series = tuple(series for buffer in self._buffers.values() if (series := buffer.between(start_ns, end_ns)).values)
-        warnings: tuple[MeasurementWarning, ...] = ()
-        if any(start_ns <= reset_ns <= end_ns for reset_ns in self._resets_ns):
-            message = (
-                "The server's counters fell during the load: the server restarted, reloaded the model, or replicas with separate "
-                "counters answer in turn."
-            )
-            warnings = (MeasurementWarning("server_counters_reset", message),)
         for buffer in self._buffers.values():
             buffer.forget_before(start_ns)
-        return SamplerReport(None, series, warnings)
+        return SamplerReport(tuple(self._resets), series)
 
     def latest(self) -> Sequence[Series]:
         """See `Sampler.latest`."""
@@ -82,8 +76,8 @@ class ServerStatisticsSampler:
         """A coroutine because transports are made on the event loop that they use."""
         return self._make(self._config.address, TransportOptions(timeout_ns=_TIMEOUT_NS, answer_limit=STATISTICS_LIMIT), self._clock)
 
-    def _read(self) -> ModelStatistics | None:
-        """All versions together; None if the server has no statistics, or does not answer, which is noted once."""
+    def _read(self) -> Reading | None:
+        """The statistics by version; None if the server has no statistics, or does not answer, which is noted once."""
         assert self._transport is not None
         try:
             versions = self._runner.run(self._transport.model_statistics(self._config.model, self._config.version))
@@ -92,16 +86,17 @@ class ServerStatisticsSampler:
                 self._has_failed = True
                 self.notes.append("Some readings of the server's statistics failed: their series have gaps.")
             return None
-        return ModelStatistics.added(versions) if versions else None
+        return {statistics.version: statistics for statistics in versions} or None
 
-    def _add(self, now_ns: int, now: ModelStatistics) -> None:
-        previous, self._previous = self._previous, (now_ns, now)
+    def _add(self, now_ns: int, reading: Reading) -> None:
+        previous, self._previous = self._previous, (now_ns, reading)
         if previous is None:
             return
-        previous_ns, before = previous
-        if now.success.count < before.success.count or now.executions < before.executions:
-            self._resets_ns.append(now_ns)
+        previous_ns, previous_reading = previous
+        if falls((previous_reading, reading)):
+            self._resets.append((previous_ns, now_ns))
             return
+        now, before = (ModelStatistics.added(tuple(one.values())) for one in (reading, previous_reading))
         answers = now.success.count - before.success.count
         self._buffers["server_answers_per_s"].add(now_ns, answers * NS_PER_S / (now_ns - previous_ns))
         for name in _TIMES:

@@ -6,23 +6,22 @@ Servers that update their counts after they answer, such as Triton, are given ti
 """
 
 import dataclasses
-import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
 
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning, TargetError
-from perfkit.protocol.statistics import ModelStatistics, TotalTime
+from perfkit.protocol.statistics import ModelStatistics
 from perfkit.recorder.recording import AnswerTotals
 from perfkit.telemetry.figures import ServerFigures
+from perfkit.telemetry.server.composing_models import ComposingCounts, ComposingModelsReader, composing_figures
+from perfkit.telemetry.server.counters import Reading, falls, increases
 from perfkit.units import NS_PER_S
 
 # several replicas behind one name differ in some of these readings
 _MIN_READINGS = 3
 _SETTLE_TIMEOUT_NS, _READ_INTERVAL_NS = 2 * NS_PER_S, NS_PER_S // 50
 
-Reading: TypeAlias = Mapping[str, ModelStatistics]
-"""The statistics of each version of the model since it was loaded, by version; empty if they cannot be read."""
+_RESET = "the server restarted or reloaded the model, so the point has no server figures."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,6 +31,8 @@ class ServerCounts:
     server: ModelStatistics
     versions: tuple[str, ...]
     sent: AnswerTotals
+    composing: ComposingCounts = dataclasses.field(default_factory=dict)
+    """Of an ensemble, the same increase for the models of its steps."""
 
     @classmethod
     def added(cls, parts: "Sequence[ServerCounts]") -> "ServerCounts":
@@ -40,12 +41,13 @@ class ServerCounts:
             ModelStatistics.added([part.server for part in parts]),
             tuple(sorted({version for part in parts for version in part.versions})),
             AnswerTotals.added(part.sent for part in parts),
+            {name: [one for part in parts for one in part.composing.get(name, ())] for part in parts for name in part.composing},
         )
 
     def figures(self) -> ServerFigures:
         """The figures, with each mean over the requests that its own counter counted: cache hits have no compute time."""
         server, sent = self.server, self.sent
-        means = {name: total.ns / total.count if total.count else None for name, total in server.times.items()}
+        means = {name: total.mean_ns for name, total in server.times.items()}
         return ServerFigures(
             requests=server.success.count,
             failed=server.fail.count,
@@ -61,6 +63,7 @@ class ServerCounts:
             client_requests=sent.answered,
             client_mean_ns=sent.answered_ns / sent.answered if sent.answered else None,
             versions=self.versions,
+            composing_models=composing_figures(self.composing),
         )
 
 
@@ -70,8 +73,10 @@ class ServerStatisticsReader:
     `read` uses a new connection each time, which may lead to another replica. A server without statistics has no counts.
     """
 
-    def __init__(self, read: Callable[[], Awaitable[Sequence[ModelStatistics]]], clock: Clock) -> None:
-        self._read, self._clock = read, clock
+    def __init__(
+        self, read: Callable[[], Awaitable[Sequence[ModelStatistics]]], clock: Clock, composing: ComposingModelsReader | None = None
+    ) -> None:
+        self._read, self._clock, self._composing = read, clock, composing
         self._before: list[Reading] = []
 
     async def before(self) -> None:
@@ -87,12 +92,17 @@ class ServerStatisticsReader:
                 return
             if len(self._before) < _MIN_READINGS:
                 continue
-            if self._before[-1] == self._before[-2] or _falls(self._before) or self._clock.now_ns() >= deadline_ns:
-                return
+            if self._before[-1] == self._before[-2] or falls(self._before) or self._clock.now_ns() >= deadline_ns:
+                break
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)
+        if self._composing is not None:
+            await self._composing.before()
 
-    async def after(self, sent: AnswerTotals) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
-        """Reads after the last answer, until the counts match the client's or two seconds have passed."""
+    async def after(self, sent: AnswerTotals, reconnects: int = 0) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
+        """Reads after the last answer, until the counts match the client's or two seconds have passed.
+
+        `reconnects` is the number of connections that replaced a lost one during the load.
+        """
         if not self._before:
             return None, ()
         readings, deadline_ns = list[Reading](), self._clock.now_ns() + _SETTLE_TIMEOUT_NS
@@ -102,11 +112,19 @@ class ServerStatisticsReader:
                 message = "The server's statistics could not be read after the load, so the point has no server figures."
                 return None, (MeasurementWarning("server_statistics", message),)
             readings.append(reading)
-            counts, warnings = difference(self._before, readings, sent)
-            is_settled = counts is not None and _matches(counts) and len(readings) >= _MIN_READINGS and readings[-1] == readings[-2]
+            counts, warnings = difference(self._before, readings, sent, reconnects)
+            is_settled = (
+                counts is not None
+                and (_matches(counts) or _counts_errors(counts))
+                and len(readings) >= _MIN_READINGS
+                and readings[-1] == readings[-2]
+            )
             if is_settled or self._clock.now_ns() >= deadline_ns:
-                return counts, warnings
+                break
             await self._clock.sleep_until_ns(self._clock.now_ns() + _READ_INTERVAL_NS)
+        if counts is not None and self._composing is not None:
+            counts = dataclasses.replace(counts, composing=await self._composing.after())
+        return counts, warnings
 
     async def _reading(self) -> Reading:
         try:
@@ -116,27 +134,30 @@ class ServerStatisticsReader:
 
 
 def difference(
-    before: Sequence[Reading], after: Sequence[Reading], sent: AnswerTotals
+    before: Sequence[Reading], after: Sequence[Reading], sent: AnswerTotals, reconnects: int = 0
 ) -> tuple[ServerCounts | None, tuple[MeasurementWarning, ...]]:
     """The counts between the last reading before a load and the last one after it, and their warnings.
 
-    Where counters fell there are no counts: readings of different replicas, or around a restart, have no difference.
+    Where counters fell there are no counts: readings of different replicas, or around a restart, have no difference. The counters
+    of a server that restarted may have passed their old values: then they lack answers, and connections were lost.
     """
-    if _falls(before) or _falls(after):
+    if falls(before) or falls(after):
         message = (
             "The server's counters fell between readings while nothing was sent: several replicas with separate statistics answer at "
             "this address, so the point has no server figures."
         )
         return None, (MeasurementWarning("server_replicas", message),)
-    if _falls((before[-1], after[0])):
+    if falls((before[-1], after[0])):
+        message = f"The server's counters are lower after the load than before it: {_RESET}"
+        return None, (MeasurementWarning("server_counters_reset", message),)
+    active = increases(before[-1], after[-1])
+    counts = ServerCounts(ModelStatistics.added(active), tuple(sorted(increase.version for increase in active)), sent)
+    if reconnects and (requests := counts.server.success.count) < sent.answered:
         message = (
-            "The server's counters are lower after the load than before it: the server restarted or reloaded the model, so the point has "
-            "no server figures."
+            f"The server counted {requests:,} answered requests but perfkit {sent.answered:,}, and {reconnects:,} connections were lost "
+            f"meanwhile: {_RESET}"
         )
         return None, (MeasurementWarning("server_counters_reset", message),)
-    increases = [_increase(now, before[-1].get(version)) for version, now in after[-1].items()]
-    active = [increase for increase in increases if increase.executions or any(total.count for total in increase.times.values())]
-    counts = ServerCounts(ModelStatistics.added(active), tuple(sorted(increase.version for increase in active)), sent)
     return counts, tuple(_warnings(counts))
 
 
@@ -148,13 +169,21 @@ def _warnings(counts: ServerCounts) -> list[MeasurementWarning]:
             "set target.version to choose one."
         )
         warnings.append(MeasurementWarning("server_versions", message))
-    if not _matches(counts):
-        unknown = f", and {sent.perhaps_answered:,} more possibly answered" if sent.perhaps_answered else ""
-        reason = (
-            "other clients used this model at the same time, or earlier requests were still under way"
-            if requests > sent.answered
-            else "some requests went to other replicas, or were answered without the model"
+    if _counts_errors(counts):
+        message = (
+            f"The server counted {requests:,} successful requests, and {sent.rejected:,} of them ended in an error: like Triton's Python "
+            "backend, it counts errors of single requests as successes, so its times include theirs."
         )
+        warnings.append(MeasurementWarning("server_counts_errors", message))
+    elif not _matches(counts):
+        unknown = f", and {sent.perhaps_answered:,} more possibly answered" if sent.perhaps_answered else ""
+        if requests < sent.answered:
+            reason = "some requests went to other replicas, or were answered without the model"
+        elif requests <= sent.answered + sent.perhaps_answered + sent.rejected:
+            unknown += f", and {sent.rejected:,} with an error"
+            reason = "the server counts some errors as successes, as Triton's Python backend does, or other clients used this model"
+        else:
+            reason = "other clients used this model at the same time, or earlier requests were still under way"
         message = (
             f"The server counted {requests:,} answered requests but perfkit {sent.answered:,}{unknown}: {reason}, so the server's figures "
             "are not of this load alone."
@@ -174,23 +203,8 @@ def _matches(counts: ServerCounts) -> bool:
     return counts.sent.answered <= counts.server.success.count <= counts.sent.answered + counts.sent.perhaps_answered
 
 
-def _falls(readings: Sequence[Reading]) -> bool:
-    """Whether a counter falls, or a version disappears, from one reading to the next."""
-    return any(
-        version not in later or any(now < was for now, was in zip(_counters(later[version]), _counters(statistics), strict=True))
-        for earlier, later in itertools.pairwise(readings)
-        for version, statistics in earlier.items()
-    )
-
-
-def _counters(statistics: ModelStatistics) -> list[int]:
-    times = (value for total in statistics.times.values() for value in (total.count, total.ns))
-    return [statistics.inferences, statistics.executions, *times]
-
-
-def _increase(now: ModelStatistics, was: ModelStatistics | None) -> ModelStatistics:
-    if was is None:  # the version was loaded in between
-        return now
-    before = was.times
-    times = {name: TotalTime(total.count - before[name].count, total.ns - before[name].ns) for name, total in now.times.items()}
-    return ModelStatistics(now.version, now.inferences - was.inferences, now.executions - was.executions, **times)
+def _counts_errors(counts: ServerCounts) -> bool:
+    """Whether the server counts requests that ended in an error as successes: its total is the client's, but not its successes."""
+    server, sent = counts.server, counts.sent
+    finished, refused = server.success.count + server.fail.count, sent.answered + sent.rejected
+    return server.success.count > sent.answered + sent.perhaps_answered and refused <= finished <= refused + sent.perhaps_answered

@@ -148,6 +148,14 @@ def test_a_counter_that_falls_is_a_warning_and_has_no_rise(counting, page, clock
     assert ([warning.code for warning in report.warnings], report.summary.metrics[0].rise) == (["metrics_reset"], None)
 
 
+@pytest.mark.parametrize(("starts", "codes"), [((5, 5, 5), []), ((5, 5, 7), ["metrics_reset"])])
+def test_a_server_that_started_within_the_window_is_a_warning(make_sampler, page, clock, starts, codes):
+    pages = [f"nv_pending 1\n# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {start}\n" for start in starts]
+    report = sampled(make_sampler(), page, clock, *pages)
+    assert [warning.code for warning in report.warnings] == codes
+    assert [metric.name for metric in report.summary.metrics] == ["nv_pending"]
+
+
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
 def test_values_that_are_not_finite_are_ignored(make_sampler, page, clock, value):
     text = (

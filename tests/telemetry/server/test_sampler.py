@@ -81,10 +81,10 @@ def test_a_server_without_statistics_is_noted_and_not_read_again(make_sampler):
     assert sampler.notes == ["The server has no v2 statistics: its queue and compute times are not known."]
 
 
-def test_counters_that_fall_during_the_load_are_a_warning(make_sampler, clock):
-    sampler = make_sampler(statistics(9, 9), statistics(9, 9), statistics(2, 2), statistics(3, 5))
+def test_each_reading_is_compared_with_the_one_before(make_sampler, clock):
+    sampler = make_sampler(statistics(9, 9), statistics(9, 9), statistics(2, 2), statistics(3, 5), None, statistics(4, 1))
     assert sampler.start()
-    sampled(sampler, clock, 3)
+    sampled(sampler, clock, 5)
     report = sampler.window(0, 9 * S)
-    assert [warning.code for warning in report.warnings] == ["server_counters_reset"]
+    assert report.summary == ((S, 2 * S), (3 * S, 5 * S)), "the second time only the time of a counter fell, and a reading was missed"
     assert [series.values for series in report.series if series.name == "server_compute_infer"] == [(3 * MS,)]

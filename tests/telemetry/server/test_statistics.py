@@ -9,6 +9,7 @@ from perfkit.clock import ManualClock
 from perfkit.errors import TargetError
 from perfkit.protocol.statistics import ModelStatistics, TotalTime
 from perfkit.recorder.recording import AnswerTotals
+from perfkit.telemetry.server.composing_models import ComposingModelsReader
 from perfkit.telemetry.server.statistics import ServerCounts, ServerStatisticsReader, difference
 
 MS = 1_000_000
@@ -109,6 +110,52 @@ def test_different_counts_of_server_and_client_are_a_warning(counted, sent, fits
     assert counts.figures().requests == counted
 
 
+@pytest.mark.parametrize("perhaps", [0, 2])
+def test_a_server_that_counts_errors_as_successes_is_told_as_that(perhaps):
+    sent = AnswerTotals(97, 0, perhaps, rejected=3)
+    counts, warnings = difference([reading(statistics(0))], [reading(statistics(100 + perhaps))], sent)
+    assert codes(warnings) == ["server_counts_errors"]
+    assert "counted 10" in warnings[0].message
+    assert "3 of them ended in an error: like Triton's Python backend" in warnings[0].message
+    assert counts.figures().requests == 100 + perhaps
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "failed", "code", "reason"),
+    [
+        (97, 3, None, ""),
+        (97, 0, None, ""),  # refused before they were scheduled
+        (98, 0, "server_counts_differ", "counts some errors as successes, as Triton's Python backend does, or other clients"),
+        (100, 0, "server_counts_errors", ""),
+        (101, 0, "server_counts_differ", "other clients used this model"),
+        (100, 3, "server_counts_differ", "counts some errors as successes, as Triton's Python backend does, or other clients"),
+        (96, 3, "server_counts_differ", "other replicas"),
+    ],
+)
+def test_what_the_server_counts_as_success_and_failure_tells_errors_from_other_clients(succeeded, failed, code, reason):
+    _, warnings = difference([reading(statistics(0))], [reading(statistics(succeeded, failed=failed))], AnswerTotals(97, rejected=3))
+    assert codes(warnings) == ([code] if code else [])
+    assert all(reason in warning.message for warning in warnings)
+
+
+def test_a_server_that_lacks_answers_and_lost_connections_restarted_though_its_counters_rose():
+    before, after = [reading(statistics(5))], [reading(statistics(60))]
+    counts, warnings = difference(before, after, AnswerTotals(100), reconnects=4)
+    assert (counts, codes(warnings)) == (None, ["server_counters_reset"])
+    assert "counted 55 answered requests but perfkit 100, and 4 connections were lost" in warnings[0].message
+    assert codes(difference(before, after, AnswerTotals(100))[1]) == ["server_counts_differ"]
+    assert codes(difference(before, after, AnswerTotals(55), reconnects=4)[1]) == []
+
+
+@pytest.mark.parametrize("name", ["fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"])
+@pytest.mark.parametrize("part", ["count", "ns"])
+def test_any_counter_that_falls_is_a_reset(name, part):
+    was = dataclasses.replace(statistics(5), **{name: TotalTime(50, 50)})
+    now = dataclasses.replace(statistics(9), **{name: dataclasses.replace(TotalTime(50, 50), **{part: 49})})
+    counts, warnings = difference([reading(was)], [reading(now)], AnswerTotals(4))
+    assert (counts, codes(warnings)) == (None, ["server_counters_reset"])
+
+
 def test_counts_of_several_load_points_are_summed():
     parts = [
         difference([reading(statistics(0))], [reading(statistics(count, queue_ms=ms))], AnswerTotals(count, count * 30 * MS))[0]
@@ -180,3 +227,31 @@ def test_a_server_in_use_by_others_is_awaited_for_two_seconds_and_replicas_are_n
     script, clock = ScriptedServer(*((statistics(count),) for count in counts)), ManualClock()
     clock.run(ServerStatisticsReader(script.read, clock).before())
     assert until_ms[0] * MS <= clock.now_ns() < until_ms[1] * MS
+
+
+def test_the_models_of_an_ensemble_have_figures_of_their_own():
+    readings = iter([
+        {"resize": (statistics(2), statistics(7, version="2")), "classify": (statistics(1),), "reloaded": (statistics(9),), "lost": ()},
+        {"resize": (statistics(12, queue_ms=5, batch=1), statistics(7, version="2")), "classify": (statistics(21, queue_ms=8),),
+         "reloaded": (statistics(3),), "lost": (statistics(9),)},
+    ])  # fmt: skip
+
+    async def read_composing():
+        return next(readings)
+
+    clock = ManualClock()
+    script = ScriptedServer(*((statistics(count),) for count in (3, 3, 3, 13)))
+
+    async def go():
+        reader = ServerStatisticsReader(script.read, clock, ComposingModelsReader(read_composing))
+        await reader.before()
+        return await reader.after(AnswerTotals(10))
+
+    counts, _ = clock.run(go())
+    resize, classify = counts.figures().composing_models
+    assert (resize.name, resize.versions, resize.requests, resize.queue_ns, resize.compute_infer_ns, resize.mean_batch) == (
+        "resize", ("1",), 10, 5 * MS, 10 * MS, 1.0,
+    )  # fmt: skip
+    assert (classify.name, classify.requests, classify.queue_ns) == ("classify", 20, (21 * 8 - 5) / 20 * MS)
+    pooled = ServerCounts.added([counts, counts]).figures().composing_models
+    assert [(model.name, model.requests, model.versions) for model in pooled] == [("resize", 20, ("1",)), ("classify", 40, ("1",))]
