@@ -1,15 +1,17 @@
-"""Fuzzes the wire engine for HTTP with randomly broken answers: heads, bodies, binary tensors, exchanges over sockets.
+"""Fuzzes the wire engine for HTTP with randomly broken answers: heads, bodies, binary tensors, floods, exchanges over sockets.
 
     python -m benchmarks.fuzz_http1 [--minutes 10] [--seed 0] [--out reports/fuzz-http1.md]
 
 Guarantees that it checks, whatever a server writes: an answer is decoded or rejected with `ProtocolError`; a connection ends
-each request exactly once, with an outcome or by resending it; a request over a socket gets one outcome before its timeout.
+each request exactly once, with an outcome or by resending it; an answer without an end closes its connection before more than the
+limit is held; a request over a socket gets one outcome before its timeout.
 """
 
 import asyncio
 import contextlib
 import functools
 import gzip
+import itertools
 import json
 import random
 import sys
@@ -28,9 +30,10 @@ from perfkit.transport.base import Outcome, Prepared, Reply
 from perfkit.transport.http.calls import HttpResponse, RestTransport
 from perfkit.transport.http.connection import HttpConnection, parse_response
 from perfkit.transport.http.transport import WireHttpTransport
-from perfkit.transport.limits import AnswerLimit
+from perfkit.transport.limits import MAX_HEAD_BYTES, AnswerLimit
 from perfkit.transport.options import TransportOptions
 from perfkit.transport.pool import ConnectionPool
+from tests.hostile.http_floods import FLOODS
 
 _TIMEOUT_NS = 100_000_000
 _LIMIT = AnswerLimit(1 << 20)
@@ -249,6 +252,30 @@ def try_connection(rng: random.Random) -> str:
     return ", ".join(sorted(outcomes))
 
 
+def try_flood(rng: random.Random) -> str:
+    """One connection whose answer never ends in some part of it, often with a fault."""
+    start, block = map(bytearray, rng.choice(list(FLOODS.values())))
+    if rng.random() < 0.5:
+        add_fault(rng.choice([start, block]), rng)
+    piece_bytes = rng.choice([1, 100, 4096, 1 << 16, 1 << 18])
+    block = (block or bytearray(b"x")) * (1 + piece_bytes // max(len(block), 1))
+    fake, future = FakeEnvironment(), FakeFuture()
+    connection = HttpConnection(cast("ConnectionPool[HttpConnection]", fake))
+    connection.connection_made(cast("asyncio.Transport", fake))
+    connection.send([_REQUEST], cast("asyncio.Future[Reply]", future))
+    received_bytes = 0
+    for data in itertools.chain([start], itertools.repeat(block)):
+        for first in range(0, len(data), piece_bytes):
+            if not fake.is_closing():
+                connection.data_received(bytes(data[first : first + piece_bytes]))
+                received_bytes += min(piece_bytes, len(data) - first)
+        if fake.is_closing():
+            break
+        assert received_bytes < _LIMIT.max_bytes + 2 * MAX_HEAD_BYTES + 4 * len(data), "an answer without an end was not ended"
+    assert future.reply is not None, "a request has no outcome"
+    return future.reply.outcome.value
+
+
 def _decode(transport: RestTransport, reply: Reply) -> None:
     if reply.payload is not None:
         with contextlib.suppress(ProtocolError):
@@ -293,13 +320,17 @@ async def _reply(rng: random.Random, reader: asyncio.StreamReader, writer: async
 KINDS = (
     TrialKind("answers", try_answer),
     TrialKind("connections", try_connection),
+    TrialKind("floods", try_flood, seeds_per_trial=10),
     TrialKind("exchanges", try_exchange, seeds_per_trial=25),
 )
 
 
 def main() -> int:
     """Runs the trials; the exit code is 1 at a violation."""
-    guarantee = "Every answer is decoded or rejected; a connection ends each request exactly once, over sockets before its timeout."
+    guarantee = (
+        "Every answer is decoded or rejected; a connection ends each request exactly once, over sockets before its timeout; "
+        "an answer without an end closes its connection."
+    )
     return fuzzing.fuzz(KINDS, "Fuzzing the wire engine for HTTP with broken answers", guarantee, fuzzing.parse_options(__doc__))
 
 

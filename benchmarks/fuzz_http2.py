@@ -1,9 +1,10 @@
-"""Fuzzes the wire engine for gRPC with randomly broken answers: frames, messages, exchanges over sockets.
+"""Fuzzes the wire engine for gRPC with randomly broken answers: frames, messages, floods, exchanges over sockets.
 
     python -m benchmarks.fuzz_http2 [--minutes 10] [--seed 0] [--out reports/fuzz-http2.md]
 
 Guarantees that it checks, whatever a server writes: HTTP/2 is read or rejected with `Http2Error`; a message is decoded or
-rejected with `ProtocolError`; a stream ends at most once; a request over a socket gets one outcome before its timeout.
+rejected with `ProtocolError`; a stream ends at most once; frames without an end end the session before it holds or has written
+more than 16 MiB; a request over a socket gets one outcome before its timeout.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import collections
 import contextlib
 import functools
 import gzip
+import itertools
 import random
 import sys
 import time
@@ -21,19 +23,20 @@ from benchmarks import fuzzing
 from benchmarks.fuzzing import TrialKind, add_fault
 from perfkit.errors import ProtocolError
 from perfkit.protocol import http2
-from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, frame
+from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError, frame
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
 from perfkit.transport.grpc.messages import AnswerHeaders, classify, parse_headers, read_message
 from perfkit.transport.grpc.session import ClientSession
 from perfkit.transport.grpc.stream import SessionListener, Stream, request_buffers
 from perfkit.transport.grpc.transport import WireGrpcTransport
-from perfkit.transport.limits import AnswerLimit
+from perfkit.transport.limits import BYTES_PER_CHUNK, AnswerLimit
 from perfkit.transport.options import TransportOptions
 
 GREETING = frame(http2.SETTINGS, 0, 0)
 _REQUEST = request_buffers([(":method", "POST"), (":scheme", "http"), (":path", "/x"), (":authority", "a")], bytes(100_000))
 _LIMIT = AnswerLimit(1 << 20)
+_MAX_HELD_BYTES, _MAX_FLOOD_BYTES = 1 << 24, 1 << 29
 _TIMEOUT_NS = 100_000_000
 _HANG_TIMEOUT_S = 60  # far longer than a request with that timeout takes on a busy machine
 _HEADERS = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")]
@@ -149,6 +152,55 @@ def _check_frames(written: bytes) -> None:
     assert position == len(written), "the client wrote an incomplete frame"
 
 
+def try_flood(rng: random.Random) -> str:
+    """One connection with two requests that receives a few frames again and again, often with a fault."""
+    listener = CheckingListener()
+    listener.connection.open()
+    listener.connection.receive(GREETING)
+    streams = [Stream[AnswerHeaders](), Stream[AnswerHeaders]()]
+    for stream in streams:
+        listener.connection.send(stream, _REQUEST)
+    block = bytearray(b"".join(_flood_frame(rng) for _ in range(rng.randrange(1, 4))))
+    if rng.random() < 0.3:
+        add_fault(block, rng)
+    block = (block or bytearray(b"x")) * (1 + rng.choice([0, 1 << 10, 1 << 16]) // max(len(block), 1))
+    head = frame(http2.HEADERS, 4, 1, http2.encode_headers(_HEADERS))
+    received_bytes = 0
+    try:
+        for index, data in enumerate(itertools.chain([head], itertools.repeat(bytes(block)))):
+            listener.connection.receive(data)
+            received_bytes += len(data)
+            assert received_bytes < _MAX_FLOOD_BYTES, "a flood was not ended"
+            if index % 1000 and len(data) < 1000:  # counting takes long
+                continue
+            held_bytes = sum(sum(map(len, stream.chunks)) + BYTES_PER_CHUNK * len(stream.chunks) for stream in streams)
+            assert held_bytes < _MAX_HELD_BYTES, f"{held_bytes:,} B of answers are held"
+            assert len(listener.written) < _MAX_HELD_BYTES, "the client wrote too much"
+    except LimitError as error:
+        return str(error).partition(":")[0]
+    except Http2Error as error:
+        return f"rejected: {http2.error_name(error.code)}"
+    raise AssertionError
+
+
+def _flood_frame(rng: random.Random) -> bytes:
+    stream_id = rng.choice([0, 1, 1, 3])
+    match rng.randrange(6):
+        case 0:
+            return frame(http2.DATA, rng.choice([0, 0, 0x8]), stream_id or 1, bytes(rng.choice([0, 1, 2, 100, 16_384])))
+        case 1:
+            block = http2.encode_headers([(":status", rng.choice(["100", "103", "200"]))])
+            return frame(http2.HEADERS, rng.choice([0, 4, 4]), stream_id or 1, block)
+        case 2:
+            return frame(http2.CONTINUATION, 0, stream_id or 1, bytes(rng.choice([0, 1, 16_384])))
+        case 3:
+            return http2.number_frame(http2.WINDOW_UPDATE, stream_id, rng.choice([1, 16_384]))
+        case 4:
+            return frame(http2.PING, rng.choice([0, 0, 1]), 0, bytes(8))
+        case _:
+            return _any_frame(rng, 2)
+
+
 def try_message(rng: random.Random) -> str:
     """Decodes one broken message under some encoding."""
     message = bytearray(rng.choice([_MESSAGE, b"\x01" + (30).to_bytes(4) + gzip.compress(b"0123456789", mtime=0)[:30], rng.randbytes(20)]))
@@ -196,13 +248,17 @@ async def _reply(rng: random.Random, streams: int, reader: asyncio.StreamReader,
 KINDS = (
     TrialKind("frames", try_frames),
     TrialKind("messages", try_message),
+    TrialKind("floods", try_flood, seeds_per_trial=25),
     TrialKind("exchanges", try_exchange, seeds_per_trial=25),
 )
 
 
 def main() -> int:
     """Runs the trials; the exit code is 1 at a violation."""
-    guarantee = "Every answer is decoded or rejected; a stream ends once; over sockets each request gets one outcome before its timeout."
+    guarantee = (
+        "Every answer is decoded or rejected; a stream ends once; over sockets each request gets one outcome before its timeout; "
+        "frames without an end end the session."
+    )
     return fuzzing.fuzz(KINDS, "Fuzzing the wire engine for gRPC with broken answers", guarantee, fuzzing.parse_options(__doc__))
 
 

@@ -6,6 +6,7 @@ import collections
 import contextlib
 import platform
 import random
+import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, cast
@@ -15,6 +16,7 @@ from benchmarks.report import option_parser, table_head, table_row, write_report
 ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 MAX_FAILURES = 10
+_MAX_PEAK_MIB = 300
 
 
 class TrialKind(NamedTuple):
@@ -84,7 +86,10 @@ def parse_options(doc: str | None) -> argparse.Namespace:
 
 
 def fuzz(kinds: Sequence[TrialKind], title: str, guarantee: str, options: argparse.Namespace) -> int:
-    """Runs trials for `--minutes`, and prints and writes the report. Returns 1 at a violation, whose seed repeats it."""
+    """Runs trials for `--minutes`, and prints and writes the report.
+
+    Returns 1 at a violation, whose seed repeats it, and if the process took more than 300 MiB.
+    """
     end_s = time.monotonic() + options.minutes * 60
     outcomes = {kind.name: collections.Counter[str]() for kind in kinds}
     failures: list[str] = []
@@ -98,7 +103,11 @@ def fuzz(kinds: Sequence[TrialKind], title: str, guarantee: str, options: argpar
             except Exception as error:  # noqa: BLE001 - an unexpected error of any type is what the fuzzer looks for
                 failures.append(f"{kind.name}, seed {seed}: {type(error).__name__}: {error}")
         seed += 1
-    intro = [f"{options.minutes:g} minutes, seeds {options.seed} to {seed - 1}, Python {platform.python_version()}.", guarantee]
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if peak_mib > _MAX_PEAK_MIB:
+        failures.append(f"the peak memory is {peak_mib} MiB, above {_MAX_PEAK_MIB} MiB")
+    span = f"{options.minutes:g} minutes, seeds {options.seed} to {seed - 1}"
+    intro = [f"{span}, Python {platform.python_version()}, peak memory {peak_mib} MiB.", guarantee]
     return finish(title, [*intro, "", *_outcome_table(outcomes)], failures, options)
 
 

@@ -18,6 +18,13 @@ def test_broken_bytes_violate_no_guarantee(trial, rng):
     assert trial(rng)
 
 
+@pytest.mark.parametrize("trial", [fuzz_http1.try_flood, fuzz_http2.try_flood])
+@given(rng=SEEDS)
+@settings(max_examples=20)
+def test_a_flood_ends_its_connection(trial, rng):
+    assert trial(rng)
+
+
 @pytest.mark.parametrize("trial", [fuzz_http1.try_exchange, fuzz_http2.try_exchange])
 @given(rng=SEEDS)
 @settings(max_examples=10)

@@ -33,6 +33,8 @@ _FIXED_LENGTHS = {http2.PING: 8, http2.RST_STREAM: 4, http2.WINDOW_UPDATE: 4, ht
 _CONNECTION_FRAMES = frozenset((http2.SETTINGS, http2.PING, http2.GOAWAY))
 _MAX_CONTINUATIONS = 64
 _CHECKED_BYTES = 1 << 20
+# a chunk so short takes far more memory than its bytes, so that their number is limited, too
+_TINY_BYTES = 16
 _MAX_UNREAD_REPLIES = 1000
 
 
@@ -128,7 +130,7 @@ class ClientSession(Generic[S, H]):
                 raise Http2Error("another frame interrupts a header block")
             if kind == _DATA:
                 stream = streams.get(stream_id)
-                if not flags and length and stream is not None and stream.headers is not None:  # nearly all data frames
+                if not flags and length > _TINY_BYTES and stream is not None and stream.headers is not None:  # nearly all data frames
                     self._received_bytes += length
                     stream.received_bytes += length
                     stream.chunks.append(data[first:stop])
@@ -168,7 +170,7 @@ class ClientSession(Generic[S, H]):
         if flags & _END_STREAM:
             self._finish(stream, None)
             return
-        if not chunk:
+        if len(chunk) <= _TINY_BYTES:
             self._count_control_frame()
         stream.received_bytes += length
         if stream.received_bytes > _CHECKED_BYTES:
