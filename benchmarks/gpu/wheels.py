@@ -11,6 +11,7 @@ the others and says so. README.md beside this file has every step.
 """
 
 import argparse
+import email
 import fnmatch
 import importlib.util
 import json
@@ -20,7 +21,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.gpu.pieces import CutFile, PiecesError, faults, join, read_manifest, split
@@ -28,6 +30,8 @@ from benchmarks.gpu.pieces import CutFile, PiecesError, faults, join, read_manif
 ROOT = pathlib.Path(__file__).parents[2]
 REPORT = ROOT / "reports" / "gpu-packages.json"
 _SET = "cuda,dev"
+# of the packages themselves, those that perfkit's extras name; "" is for what they require in any case
+_EXTRAS = ("", "cuda", "cudnn", "ctk", "http", "grpc")
 # of the packages for development, those that no test needs; pyarrow, for telemetry.parquet alone, is large
 _TOOLS = (
     *("build", "pyproject-hooks", "mypy", "mypy-extensions", "librt", "ast-serialize", "pathspec", "ruff"),
@@ -47,17 +51,18 @@ def read_installed(text: str) -> dict[str, str | None]:
 
 
 def choose_wheels(
-    wheels: Iterable[Mapping[str, Any]], requirements: Sequence[str], installed: Mapping[str, str | None]
+    wheels: Iterable[Mapping[str, Any]], requirements: Iterable[str], installed: Mapping[str, str | None]
 ) -> list[Mapping[str, Any]]:
-    """The wheels of a resolved set that a machine lacks, or has in a version that perfkit's requirements exclude."""
+    """The wheels of a resolved set that a machine lacks, or has in a version that some requirement excludes."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    required = {str(canonicalize_name(one.name)): one.specifier for one in map(Requirement, requirements)}
+    required = [(str(canonicalize_name(one.name)), one.specifier) for one in map(Requirement, requirements)]
 
     def is_there(name: str) -> bool:
         version = installed.get(name)
-        return name in installed and (version is None or name not in required or required[name].contains(version, prereleases=True))
+        fits = version is None or all(allowed.contains(version, prereleases=True) for other, allowed in required if other == name)
+        return name in installed and fits
 
     return [
         wheel
@@ -66,20 +71,55 @@ def choose_wheels(
     ]
 
 
+def wheel_requirements(file: pathlib.Path, python: str) -> list[str]:
+    """What a wheel requires on Linux with a version of Python such as 3.12, the extras for CUDA included."""
+    from packaging.requirements import Requirement
+
+    with zipfile.ZipFile(file) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA") and name.count("/") == 1)
+        lines = email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist") or []
+    target = {"python_version": python, "python_full_version": f"{python}.0"}
+    return [
+        line.partition(";")[0]
+        for line in lines
+        if (marker := Requirement(line).marker) is None or any(marker.evaluate({**target, "extra": extra}) for extra in _EXTRAS)
+    ]
+
+
+def download_all(
+    resolved: Mapping[str, Any],
+    python: str,
+    installed: Mapping[str, str | None],
+    folder: pathlib.Path,
+    download: Callable[[Sequence[Mapping[str, Any]]], object],
+) -> None:
+    """Downloads what a machine lacks, and what it has in a version that a downloaded wheel excludes, until nothing is left."""
+    requirements = list(resolved["requirements"])
+    while missing := [
+        wheel for wheel in choose_wheels(resolved["wheels"], requirements, installed) if not (folder / wheel["file"]).exists()
+    ]:
+        download(missing)
+        for wheel in missing:
+            requirements += wheel_requirements(folder / wheel["file"], python)
+
+
 def collect(have: pathlib.Path, folder: pathlib.Path) -> int:
     """Downloads what a machine lacks, with the SHA-256 sums of the stored resolution, and builds perfkit's own wheel."""
     report = json.loads(REPORT.read_text(encoding="utf-8"))
-    resolved = report["sets"][_SET]
-    chosen = choose_wheels(resolved["wheels"], resolved["requirements"], read_installed(have.read_text(encoding="utf-8")))
-    folder.mkdir(parents=True, exist_ok=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     platforms = [f"--platform={platform}_x86_64" for platform in _PLATFORMS]
     options = ["--no-deps", "--only-binary=:all:", "--implementation=cp", f"--python-version={report['python']}", *platforms]
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as lines:
-        lines.writelines(f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}\n" for wheel in chosen)
-        lines.flush()
-        if chosen:
+
+    def download(wheels: Sequence[Mapping[str, Any]]) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as lines:
+            lines.writelines(f"{wheel['name']}=={wheel['version']} --hash=sha256:{wheel['sha256']}\n" for wheel in wheels)
+            lines.flush()
             subprocess.run([*pip, "download", "--quiet", *options, "--dest", folder, "--requirement", lines.name], check=True)
+
+    if folder.exists() and any(folder.iterdir()):
+        raise PiecesError(f"{folder} is not empty: name a new folder, so that no older wheel travels along")
+    folder.mkdir(parents=True, exist_ok=True)
+    download_all(report["sets"][_SET], report["python"], read_installed(have.read_text(encoding="utf-8")), folder, download)
     with tempfile.TemporaryDirectory() as source:  # a folder `build` in the checkout might hold files of older versions
         for name in ("perfkit", "server_stub"):
             shutil.copytree(ROOT / name, pathlib.Path(source) / name, ignore=shutil.ignore_patterns("__pycache__"))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.gpu.pieces import PiecesError, faults, join, read_manifest, split
-from benchmarks.gpu.wheels import choose_wheels, link_libraries, main, read_installed
+from benchmarks.gpu.wheels import choose_wheels, download_all, link_libraries, main, read_installed
 
+ROOT = pathlib.Path(__file__).parents[2]
 NUMBERS = bytes(range(256)) * 10
 
 
@@ -24,13 +26,16 @@ def write(folder, **files):
     return sorted(folder.iterdir())
 
 
-def make_wheel(folder, name, text):
+def make_wheel(folder, name, text, requires=()):
     """A wheel of one module, of the least that pip installs."""
     folder.mkdir(exist_ok=True)
     info = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr(f"{name}.py", text)
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n" + "".join(f"Requires-Dist: {line}\n" for line in requires),
+        )
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
 
@@ -113,6 +118,33 @@ def test_what_is_missing_or_too_old_is_brought_and_development_tools_are_not():
     requirements = ["numpy>=2.0", "pandas>=2.2", "onnxruntime-gpu[cuda,cudnn]>=1.28", "scipy>=1.14"]
     chosen = choose_wheels(wheels, requirements, {"numpy": "1.26.4", "pandas": "3.0", "onnxruntime": "1.30.0", "scipy": None})
     assert [wheel["name"] for wheel in chosen] == ["hpack", "numpy", "onnxruntime-gpu"]
+
+
+def test_what_a_downloaded_wheel_does_not_accept_is_brought_too(tmp_path):
+    requires = {
+        "pydantic": ["core==1.0", "typing>=4.14", "stable>=2", "other>=9; python_version < '3.12'", "email>=2; extra == 'email'"],
+        "core": ["extensions>=3; extra == 'cuda'"],
+    }
+    wheels = [
+        {"name": name, "file": f"{name}-1.0-py3-none-any.whl"}
+        for name in ("pydantic", "core", "typing", "stable", "other", "email", "extensions")
+    ]
+    installed = {"core": "0.9", "typing": None, "stable": "2.0", "other": "1.0", "email": "1.0", "extensions": "2.0"}
+    steps = []
+
+    def download(missing):
+        steps.append([wheel["name"] for wheel in missing])
+        for wheel in missing:
+            make_wheel(tmp_path, wheel["name"], "", requires.get(wheel["name"], ()))
+
+    download_all({"wheels": wheels, "requirements": ["pydantic>=2.10"]}, "3.12", installed, tmp_path, download)
+    assert steps == [["pydantic"], ["core"], ["extensions"]]
+
+
+def test_on_the_machine_without_network_only_the_standard_library_is_needed(tmp_path):
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from benchmarks.gpu.wheels import main; sys.exit(main(['check', '.']))"
+    ended = subprocess.run([sys.executable, "-I", "-S", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, ". holds no piece (no folder in it has a manifest.json)\n")
 
 
 def test_installed_cuda_libraries_are_linked_beside_onnx_runtime_and_own_ones_stay(tmp_path):
