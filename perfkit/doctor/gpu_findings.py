@@ -10,7 +10,6 @@ from perfkit.telemetry.gpu.settings import GpuSettings
 
 # the oldest driver for each major version of CUDA: NVIDIA, CUDA Compatibility, Minor Version Compatibility, table 1
 _OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
-_EXTRAS = {12: "cuda12", 13: "cuda"}
 
 
 def find_gpu_problems(driver: DriverFacts, packages: GpuPackages, *, target_is_local: bool = True) -> list[Finding]:
@@ -36,9 +35,9 @@ def _driver_findings(driver: DriverFacts) -> Iterator[Finding]:
 def _package_findings(driver: DriverFacts, packages: GpuPackages) -> Iterator[Finding]:
     onnxruntime, cupy = packages.onnxruntime, packages.cupy
     if onnxruntime is not None:
-        yield from _onnxruntime_findings(onnxruntime, has_gpu=bool(driver.gpus))
+        yield from _onnxruntime_findings(onnxruntime, driver)
     if cupy is not None:
-        yield from _cupy_findings(cupy)
+        yield from _cupy_findings(cupy, driver)
     needed = {build.cuda: title for title, build in (("CuPy", cupy), ("ONNX Runtime", onnxruntime)) if build is not None and build.cuda}
     if len(needed) > 1:
         assert onnxruntime is not None
@@ -47,7 +46,7 @@ def _package_findings(driver: DriverFacts, packages: GpuPackages) -> Iterator[Fi
             "GPU packages",
             f"{' and '.join(f'{title} is built for CUDA {major}' for major, title in needed.items())}:"
             " each needs libraries of its own, and one of them may find none",
-            _install(onnxruntime.cuda),
+            _install(driver, onnxruntime.cuda),
         )
     for major, title in needed.items():
         if (supported := _unsupported(driver, major)) is not None:
@@ -60,7 +59,7 @@ def _package_findings(driver: DriverFacts, packages: GpuPackages) -> Iterator[Fi
             )
 
 
-def _onnxruntime_findings(build: OnnxRuntimeBuild, *, has_gpu: bool) -> Iterator[Finding]:
+def _onnxruntime_findings(build: OnnxRuntimeBuild, driver: DriverFacts) -> Iterator[Finding]:
     subject = "ONNX Runtime"
     if len(build.packages_in_folder) > 1:
         yield Finding(
@@ -68,45 +67,45 @@ def _onnxruntime_findings(build: OnnxRuntimeBuild, *, has_gpu: bool) -> Iterator
             subject,
             f"{' and '.join(build.packages_in_folder)} are installed in one folder and overwrite each other's files;"
             f" those of {build.package} {build.version} are in effect",
-            f"pip uninstall -y {' '.join(build.packages_in_folder)}, then {_install(build.cuda)}",
+            f"pip uninstall -y {' '.join(build.packages_in_folder)}, then {_install(driver, build.cuda)}",
         )
     if build.cuda is not None and not build.has_cuda_provider:
         yield Finding(
             Severity.SPOILS,
             subject,
             f"{build.package} {build.version} lists no CUDA provider: its library is not installed",
-            f"install it anew: {_install(build.cuda)}",
+            f"install it anew: {_install(driver, build.cuda)}",
         )
-    elif build.cuda is None and has_gpu:
+    elif build.cuda is None and driver.gpus:
         yield Finding(
             Severity.DISTURBS,
             subject,
             f"{build.package} {build.version} is built for CPUs and lists no CUDA provider, so the bundled server runs ONNX models on the CPU",
-            f"pip uninstall -y {build.package}, then {_install(None)}; this does not matter to other servers",
+            f"pip uninstall -y {build.package}, then {_install(driver)}; this does not matter to other servers",
         )
     if cudnn := [name for name in build.missing_libraries if name.startswith("libcudnn")]:
         yield Finding(
             Severity.SPOILS,
             subject,
             f"cuDNN is missing ({', '.join(cudnn)}), so the CUDA provider cannot execute convolutions",
-            _install(build.cuda),
+            _install(driver, build.cuda),
         )
     if others := [name for name in build.missing_libraries if name not in cudnn]:
         yield Finding(
             Severity.SPOILS,
             subject,
             f"libraries of CUDA {build.cuda} are missing ({', '.join(others)}), so the CUDA provider cannot be loaded",
-            _install(build.cuda),
+            _install(driver, build.cuda),
         )
 
 
-def _cupy_findings(build: CupyBuild) -> Iterator[Finding]:
+def _cupy_findings(build: CupyBuild, driver: DriverFacts) -> Iterator[Finding]:
     if len(build.packages) > 1:
         yield Finding(
             Severity.SPOILS,
             "CuPy",
             f"{' and '.join(sorted(build.packages))} are installed beside each other, and overwrite each other's files",
-            f"pip uninstall -y {' '.join(sorted(build.packages))}, then {_install(build.cuda)}",
+            f"pip uninstall -y {' '.join(sorted(build.packages))}, then {_install(driver, build.cuda)}",
         )
     if build.missing_libraries:
         yield Finding(
@@ -161,5 +160,6 @@ def _unsupported(driver: DriverFacts, major: int) -> str | None:
     return f"{name} is older than {_OLDEST_DRIVER[major]}"
 
 
-def _install(major: int | None) -> str:
-    return f"pip install 'perfkit[{_EXTRAS.get(major or 13, 'cuda')}]'"
+def _install(driver: DriverFacts, major: int | None = None) -> str:
+    """How to install what fits the driver; `major` is the CUDA of the packages that are there."""
+    return f"pip install 'perfkit[{'cuda12' if major == 12 or _unsupported(driver, 13) else 'cuda'}]'"

@@ -111,6 +111,13 @@ def test_a_driver_too_old_for_the_packages_cuda_spoils_a_measurement(version, cu
         assert "perfkit[cuda12]" in found[0].remedy
 
 
+def test_under_an_old_driver_the_remedy_is_the_extra_for_it():
+    found = find_gpu_problems(DriverFacts("550.54.15", (12, 4), (GPU,)), changed({"missing_libraries": ("libcudnn.so.9",)}))
+    assert [finding.remedy for finding in found if "cuDNN" in finding.sentence] == ["pip install 'perfkit[cuda12]'"]
+    (finding,) = find_gpu_problems(DriverFacts("550.54.15", (12, 4), (GPU,)), GpuPackages(FOR_CPUS))
+    assert "pip uninstall -y onnxruntime, then pip install 'perfkit[cuda12]'" in finding.remedy
+
+
 @pytest.mark.parametrize(("version", "spoils"), [("520.61.05", True), ("525.60.13", False), ("570.10", False)])
 def test_packages_for_cuda_12_need_driver_525(version, spoils):
     packages = GpuPackages(dataclasses.replace(ONNXRUNTIME, version="1.26.0", cuda=12))
