@@ -39,7 +39,7 @@ wheels = [{ name = "named.whl", url = "https://index.example/x", size = 5, hashe
 @pytest.mark.parametrize("name", SETS)
 def test_the_stored_resolution_is_of_these_requirements(name):
     stored = STORED["sets"][name]
-    assert stored["requirements"] == requirements_of(SETS[name], PROJECT)
+    assert stored["requirements"] == requirements_of(SETS[name], PROJECT), "resolve anew: python -m benchmarks.gpu.resolve"
     versions = {wheel["name"]: wheel["version"] for wheel in stored["wheels"]}
     for requirement in map(Requirement, stored["requirements"]):
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)])
