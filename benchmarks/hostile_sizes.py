@@ -59,6 +59,6 @@ SIZE_CASES = (
     Case("metadata with a dimension of 10^30", 8, _RUN, 6, "dimension", _scenario(), _HTTP(inputs=_shaped([10**30]))),
     Case("output metadata with a dimension of 10^30", 8, _RUN, 6, "dimension", _scenario(), _HTTP(outputs=_shaped([10**30]))),
     Case("a shape of 10^30 in the scenario", 8, _RUN, 2, "workload.inputs.x.shape", _scenario(workload={"inputs": {"x": {"generate": "zeros", "shape": [10**30]}}}), _HTTP(inputs=_shaped([-1]))),
-    Case("statistics of 9.2e41", 8, _RUN, 0, "", _scenario(), _HTTP(statistics=lambda _: statistics_document(92 * 10**40, ns=92 * 10**40))),
+    Case("statistics of 9.2e41", 8, _RUN, 0, "", _scenario(), _HTTP(statistics=lambda reading: statistics_document(92 * 10**40 * reading, ns=92 * 10**40 * reading))),
     Case("statistics that are not numbers", 8, _RUN, 0, "", _scenario(), _HTTP(statistics=lambda _: statistics_document("NaN", ns="1e400"))),
 )  # fmt: skip

@@ -94,7 +94,7 @@ def try_case(case: Case, command: Sequence[str]) -> Trial:
     """Runs a case with a checkout's perfkit."""
     with tempfile.TemporaryDirectory(prefix="perfkit-hostile-") as name, contextlib.ExitStack() as servers:
         folder = pathlib.Path(name)
-        url = servers.enter_context(case.server()) if case.server is not None else ""
+        url = servers.enter_context(case.server()) if case.server is not None else "http://127.0.0.1:9"
         for file, content in case.files.items():
             (folder / file).write_text(content.replace("{url}", url), encoding="utf-8")
         words = [*command, *(word.replace("{url}", url) for word in case.words)]

@@ -72,6 +72,14 @@ def format_rate_per_s(value_per_s: float) -> str:
     return f"{_three_digits(value_per_s)}/s"
 
 
+def format_bytes(value_bytes: float) -> str:
+    """A size with three significant digits and a suitable unit: `512 bytes`, `64.0 MiB`, `3.73 GiB`."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value_bytes >= factor:
+            return f"{_three_digits(value_bytes / factor)} {unit}"
+    return f"{value_bytes:.0f} bytes"
+
+
 def _three_digits(value: float) -> str:
     if abs(value) >= 99.95:
         return f"{value:,.0f}"

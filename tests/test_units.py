@@ -225,3 +225,11 @@ def test_a_duration_is_written_in_the_largest_unit_that_divides_it(ns, text):
 )
 def test_a_written_duration_is_read_back_exactly(ns):
     assert units.parse_duration_ns(units.write_duration_ns(ns)) == ns
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.00 KiB"), (2**26, "64.0 MiB"), (4 * 10**9, "3.73 GiB"), (2**60, "1,073,741,824 GiB")],
+)
+def test_sizes_have_three_digits_and_a_binary_unit(size_bytes, text):
+    assert units.format_bytes(size_bytes) == text

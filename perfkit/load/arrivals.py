@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from perfkit.scenario.load import SINE_PIECES
 from perfkit.units import NS_PER_S
 
 Instants: TypeAlias = npt.NDArray[np.int64]
@@ -21,7 +22,6 @@ Law: TypeAlias = Literal["constant", "poisson", "gamma"]
 
 # part of the meaning of a seed: another size would give other instants
 _CHUNK = 4096
-_SINE_STEPS = 256
 _NEVER_NS = 2.0**60  # later than any run; an origin can be added without overflow
 
 
@@ -63,9 +63,9 @@ def spike(rate_per_s: float, to: float, at_s: float, length_s: float) -> tuple[S
 
 def sine(rate_per_s: float, amplitude: float, period_s: float, length_s: float) -> tuple[Segment, ...]:
     """A rate that varies as a sine by the share `amplitude`, in 256 linear pieces per period: exact to 1 in 10,000."""
-    count = math.ceil(length_s / period_s * _SINE_STEPS)
-    step_s = period_s / _SINE_STEPS
-    rates = [rate_per_s * (1 + amplitude * math.sin(2 * math.pi * index / _SINE_STEPS)) for index in range(count + 1)]
+    count = math.ceil(length_s / period_s * SINE_PIECES)
+    step_s = period_s / SINE_PIECES
+    rates = [rate_per_s * (1 + amplitude * math.sin(2 * math.pi * index / SINE_PIECES)) for index in range(count + 1)]
     pieces = tuple(Segment(step_s, first, second) for first, second in itertools.pairwise(rates))
     return (*pieces, Segment(math.inf, rate_per_s, rate_per_s))
 

@@ -12,13 +12,16 @@ import numpy as np
 from perfkit.errors import ScenarioError
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, Segment, Trace
+from perfkit.machine.memory import MemoryBudget
 from perfkit.scenario.load import ClosedLoadSpec, OpenLoop, SearchLoadSpec, SearchOptions, Shape
 from perfkit.target.address import WireProtocol
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_S, format_bytes
 
 if TYPE_CHECKING:
     from perfkit.scenario.file import LoadedScenario
 
+_MAX_TRACE_BYTES = 64 * 2**20
+_TRACE_FACTOR = 30  # an arrival takes two bytes or more in a file, and about 60 in memory
 _MAX_INSTANT_S = 1e9  # about 30 years; a float is exact to about 0.1 us there
 
 
@@ -78,13 +81,24 @@ def load_points(loaded: "LoadedScenario") -> list[LoadPoint]:
     arrivals than `measure.requests`.
     """
     scenario, points = loaded.scenario, list[LoadPoint]()
+    planned: Sequence[LoadPlan] = []
     for repetition in range(scenario.measure.repetitions):
-        pairs = itertools.product(scenario.target.load_protocols, _plan_loads(loaded, repetition))
+        planned = _plan_loads(loaded) if repetition == 0 else [_repeated(load, repetition) for load in planned]
+        pairs = itertools.product(scenario.target.load_protocols, planned)
         points += [LoadPoint(index, protocol, load, repetition, len(points) + index) for index, (protocol, load) in enumerate(pairs)]
     return points
 
 
-def _plan_loads(loaded: "LoadedScenario", repetition: int) -> Sequence[LoadPlan]:
+def _repeated(load: LoadPlan, repetition: int) -> LoadPlan:
+    """The load with other arrivals; a trace has none, and shapes are shared."""
+    if isinstance(load, OpenPlan) and isinstance(load.schedule, Schedule):
+        seed = (*load.schedule.seed[:-1], repetition)
+        return dataclasses.replace(load, schedule=dataclasses.replace(load.schedule, seed=seed))
+    return load
+
+
+def _plan_loads(loaded: "LoadedScenario") -> Sequence[LoadPlan]:
+    """The loads of the first repetition."""
     scenario, load = loaded.scenario, loaded.scenario.load
     window_ns, warmup_ns, requests = scenario.window_ns, scenario.warmup_ns, scenario.measure.requests
     if isinstance(load, ClosedLoadSpec):
@@ -103,7 +117,7 @@ def _plan_loads(loaded: "LoadedScenario", repetition: int) -> Sequence[LoadPlan]
     for index, rate_per_s in enumerate(given.rates_per_s):
         segments = arrivals.lead_in(_shape_segments(given.shape, rate_per_s, length_s(rate_per_s)), warmup_ns / NS_PER_S)
         law: arrivals.Law = "poisson" if given.arrivals == "trace" else given.arrivals
-        schedule = Schedule(law, segments, (scenario.workload.seed, index, repetition), given.burstiness or 1.0)
+        schedule = Schedule(law, segments, (scenario.workload.seed, index, 0), given.burstiness or 1.0)
         plans.append(OpenPlan(rate_per_s, given.arrivals, schedule, given.burstiness, given.max_in_flight))
     return plans
 
@@ -132,6 +146,11 @@ def _plan_trace(given: OpenLoop, file: pathlib.Path, warmup_ns: int, requests: i
     if warmup_ns:
         raise ScenarioError("load.open.trace: a trace has no arrivals for a warm-up: set measure.warmup to 0s or auto")
     try:
+        size_bytes = file.stat().st_size
+        if not file.is_file() or size_bytes > _MAX_TRACE_BYTES:
+            raise ScenarioError(f"load.open.trace: {file} is not a file of at most {format_bytes(_MAX_TRACE_BYTES)}")
+        arithmetic = f"{size_bytes:,} bytes × {_TRACE_FACTOR}"
+        MemoryBudget().reserve("load.open.trace", size_bytes * _TRACE_FACTOR, arithmetic, "the number of arrivals in the file")
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # NumPy's warning about an empty file, which is an error below
             seconds = np.loadtxt(file, dtype=np.float64, comments="#", ndmin=2, encoding="utf-8-sig")
         if seconds.size and (seconds.shape[1] != 1 or not (np.abs(seconds) <= _MAX_INSTANT_S).all()):

@@ -1,4 +1,4 @@
-"""The limits of this process: CPU quota, open files, ports."""
+"""The limits of this process: CPU quota, memory, open files, ports."""
 
 import contextlib
 import pathlib
@@ -12,16 +12,45 @@ _UNLIMITED_FILES = 1 << 20
 
 def cpu_cgroups(root: pathlib.Path = ROOT) -> Sequence[pathlib.Path]:
     """The folders of the control groups whose CPU quotas apply to this process, of either version, parents included."""
+    return _cgroups("cpu", root)
+
+
+def available_memory_bytes(root: pathlib.Path = ROOT) -> int | None:
+    """The memory that this process may still use: the machine's, or less if its control groups have limits; None if unknown."""
+    available = [kib * 1024 for kib in _numbers(root / "proc/meminfo", "MemAvailable:")]
+    for folder in _cgroups("memory", root):
+        limits = [_number(folder / name) for name in ("memory.max", "memory.limit_in_bytes")]
+        used = [_number(folder / name) for name in ("memory.current", "memory.usage_in_bytes")]
+        limit, current = (next((number for number in numbers if number is not None), None) for numbers in (limits, used))
+        if limit is not None and current is not None:
+            cached = sum(_numbers(folder / "memory.stat", "inactive_file"))  # the kernel gives it back
+            available.append(max(limit - current + cached, 0))
+    return min(available, default=None)
+
+
+def _cgroups(controller: str, root: pathlib.Path) -> Sequence[pathlib.Path]:
     folders: list[pathlib.Path] = []
     with contextlib.suppress(ValueError):
         for line in (read_system_file(root / "proc/self/cgroup") or "").splitlines():
             _, controllers, group = line.split(":", 2)
-            if controllers and "cpu" not in controllers.split(","):
+            if controllers and controller not in controllers.split(","):
                 continue
-            hierarchy = root / ("sys/fs/cgroup/cpu" if controllers else "sys/fs/cgroup")
+            hierarchy = root / (f"sys/fs/cgroup/{controller}" if controllers else "sys/fs/cgroup")
             own = hierarchy / group.lstrip("/")
             folders += [folder for folder in (own, *own.parents) if folder.is_relative_to(hierarchy)]
     return folders
+
+
+def _number(file: pathlib.Path) -> int | None:
+    """The number in a file; None for `max`, which is no limit."""
+    text = (read_system_file(file) or "").strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _numbers(file: pathlib.Path, key: str) -> Sequence[int]:
+    """The number after a key that begins a line; empty without one."""
+    lines = (line.split() for line in (read_system_file(file) or "").splitlines())
+    return [int(fields[1]) for fields in lines if len(fields) > 1 and fields[0] == key and fields[1].isdecimal()]
 
 
 def cpu_quota(cgroups: Sequence[pathlib.Path]) -> float | None:

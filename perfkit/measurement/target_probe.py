@@ -1,13 +1,16 @@
 """Opens the target of a run, reads its model's metadata, and sends it one request before any load."""
 
+import asyncio
 import contextlib
 import dataclasses
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from perfkit.clock import Clock
 from perfkit.errors import ErrorKind, MeasurementWarning, ModelMismatchError, PerfkitError, ProtocolError, TargetError
+from perfkit.machine.memory import MemoryBudget
 from perfkit.measurement.trial_requests import TrialRequests
 from perfkit.protocol.message import ComposingModel, InferRequest, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.scenario.credentials import resolve_address
@@ -17,15 +20,18 @@ from perfkit.target.bundled_server import BundledServer, bundled_server
 from perfkit.transport.base import Outcome, Transport, may_pass
 from perfkit.transport.limits import AnswerLimit, limit_for_load
 from perfkit.workload.expectation import Expectation
+from perfkit.workload.generated import Checkpoint
 from perfkit.workload.requests import (
     are_inputs_declared,
     as_plain,
     check_omitted,
     make_requests,
     payload_sha256,
+    reserve_plain,
     resolve_batch_size,
 )
 
+_T = TypeVar("_T")
 _LONGEST_ERROR = 1000
 _MAX_COMPOSING_MODELS = 50
 _BINARY_EXTENSION = "binary_tensor_data"
@@ -46,6 +52,8 @@ class ProbeResult:
     name: str
     version: str
     requests: tuple[InferRequest, ...]
+    payload_sha256: str
+    """Digest of the requests."""
     expectation: Expectation
     probe_time_ns: int
     """The service time of the first request, which was alone."""
@@ -98,9 +106,15 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
         described = await _describe(transport, address, loaded, trials)
         metadata, config = described.metadata, described.config
         check_omitted(workload, target.model, config.required_inputs)
-        requests = make_requests(workload, metadata, config.max_batch_size, target.version, loaded.folder)
-        batch_size = resolve_batch_size(workload.batch_size, target.model, config.max_batch_size)
-        expectation = Expectation(requests, metadata, scenario.check, batch_size, loaded.folder)
+        budget = MemoryBudget()
+
+        def make(checkpoint: Checkpoint) -> tuple[tuple[InferRequest, ...], Expectation]:
+            folder, max_batch_size = loaded.folder, config.max_batch_size
+            requests = make_requests(workload, metadata, max_batch_size, target.version, folder, budget=budget, checkpoint=checkpoint)
+            batch_size = resolve_batch_size(workload.batch_size, target.model, max_batch_size)
+            return requests, Expectation(requests, metadata, scenario.check, batch_size, folder, budget)
+
+        requests, expectation = await _in_thread(make)
         is_binary_announced = _BINARY_EXTENSION in described.server.extensions
         may_fall_back = address.protocol == "http" and workload.encoding == "auto" and not is_binary_announced
         notes = [] if described.gap is None else [described.gap]
@@ -109,6 +123,7 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
         except (ModelMismatchError, TargetError) as refusal:
             if not may_fall_back:
                 raise
+            reserve_plain(requests, budget)
             requests = tuple(as_plain(request) for request in requests)
             try:
                 probe_time_ns, answer_bytes = await trials.run(lambda: _probe_once(transport, address, requests[0], expectation))
@@ -121,6 +136,7 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
             name=address.sanitize(described.server.name),
             version=address.sanitize(described.server.version),
             requests=requests,
+            payload_sha256=await _in_thread(lambda checkpoint: payload_sha256(requests, checkpoint)),
             expectation=expectation,
             probe_time_ns=probe_time_ns,
             config_sha256=config.sha256,
@@ -128,6 +144,20 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
             composing_models=await _composing_models(transport, config),
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
         )
+
+
+async def _in_thread(make: Callable[[Checkpoint], _T]) -> _T:
+    """The value that `make` makes in a thread, so that an interrupt is answered; a cancelled one ends at its next checkpoint."""
+    is_cancelled = threading.Event()
+
+    def checkpoint() -> None:
+        if is_cancelled.is_set():
+            raise asyncio.CancelledError
+
+    try:
+        return await asyncio.to_thread(make, checkpoint)
+    finally:
+        is_cancelled.set()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -230,6 +260,6 @@ def describe_protocol(probed: ProbeResult, address: Address) -> dict[str, Any]:
     return {
         "path": address.network_path,
         "tls": address.tls is not None,
-        "payload_sha256": payload_sha256(probed.requests),
+        "payload_sha256": probed.payload_sha256,
         "model_config_sha256": probed.config_sha256,
     }

@@ -27,6 +27,7 @@ from perfkit.protocol.tensor import Datatype, Tensor, tensor_from_array, tensor_
 
 _AnyMessage = TypeVar("_AnyMessage", bound=Message)
 SERVICE = "inference.GRPCInferenceService"
+_MAX_MESSAGE_BYTES = 2**31 - 2**20  # protobuf's limit, less what surrounds the tensors
 
 # the fields of typed contents and their datatypes; error messages name the first, which is the widest
 _FIELD_DATATYPES = {
@@ -64,6 +65,8 @@ def encode_infer_request(request: InferRequest) -> bytes:
     """
     message = v2_pb2.ModelInferRequest(model_name=request.model, model_version=request.version, id=request.id)
     _fill_parameters(message.parameters, request.parameters)
+    if (size_bytes := sum(len(tensor.raw) for tensor in request.inputs)) >= _MAX_MESSAGE_BYTES:
+        raise ProtocolError(f"a gRPC message holds less than 2 GiB, but the request's tensors have {size_bytes:,} bytes")
     for tensor in request.inputs:
         described = message.inputs.add(name=tensor.name, datatype=tensor.datatype.value, shape=tensor.shape)
         if request.plain_inputs:
@@ -132,7 +135,10 @@ def decode_infer_response(encoded: bytes) -> InferResponse:
 
 
 def model_metadata(message: v2_pb2.ModelMetadataResponse) -> ModelMetadata:
-    """The metadata in a `ModelMetadataResponse`."""
+    """The metadata in a `ModelMetadataResponse`; raises ProtocolError if a dimension is below -1."""
+    for one in (*message.inputs, *message.outputs):
+        if min(one.shape, default=0) < -1:
+            raise ProtocolError(f"the server's model metadata is not v2: tensor '{one.name}' has the shape {list(one.shape)}")
     inputs, outputs = (
         tuple(TensorMetadata(one.name, one.datatype, tuple(one.shape)) for one in some) for some in (message.inputs, message.outputs)
     )
@@ -150,8 +156,13 @@ def model_statistics(message: v2_pb2.ModelStatisticsResponse) -> tuple[ModelStat
 
 
 def model_config(message: v2_pb2.ModelConfigResponse) -> ModelConfig:
-    """The configuration in a `ModelConfigResponse`; its digest includes fields that `v2.proto` does not define."""
+    """The configuration in a `ModelConfigResponse`; its digest includes fields that `v2.proto` does not define.
+
+    Raises ProtocolError if the batch size is negative.
+    """
     config = message.config
+    if config.max_batch_size < 0:
+        raise ProtocolError(f"the server's model configuration is not v2: its max_batch_size is {config.max_batch_size}")
     # the order of a map's entries differs after each start of a server
     fields = sorted(_fields(config.SerializeToString(deterministic=True)))
     required = frozenset(one.name for one in config.input if not one.optional)

@@ -7,6 +7,7 @@ length of the JSON part. Encoders return lists of buffers, so that large tensors
 import dataclasses
 import hashlib
 import json
+import re
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from perfkit.protocol.tensor import Buffer, Datatype, Tensor, tensor_from_json, 
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 BINARY_TYPE, JSON_TYPE = "application/octet-stream", "application/json"
+_SIZE = re.compile(r"-?[0-9]{1,19}")
 _encode_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would create an encoder for every document
 
 
@@ -182,7 +184,7 @@ def decode_model_config(body: Buffer) -> ModelConfig:
         models = dict.fromkeys(composing_model(str(step.get("model_name")), int(step.get("model_version", -1))) for step in steps)
     except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         size = -1
-    if size < 0:
+    if not 0 <= size < 2**31:
         raise ProtocolError("the server's model configuration is not v2")
     return ModelConfig(size, hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest(), required, tuple(models))
 
@@ -195,9 +197,11 @@ def _objects(value: object) -> list[dict[str, Any]]:
 def _read_metadata(entry: object) -> TensorMetadata:
     fields = entry if isinstance(entry, dict) else {}
     shape = read_list(fields, "shape", required=True)
-    sizes = tuple(int(size) for size in shape if isinstance(size, int | str) and str(size).removeprefix("-").isdecimal())
-    if len(sizes) < len(shape) or any(size < -1 for size in sizes):
-        raise ProtocolError(f"Unable to parse 'shape': expected sizes, or -1 for an open dimension, found {str(shape)[:100]}")
+    # 2**63 has 19 digits; Python refuses to convert very long texts
+    sizes = tuple(int(size) for size in shape if isinstance(size, int | str) and _SIZE.fullmatch(str(size)))
+    if len(sizes) < len(shape) or any(not -1 <= size < 2**63 for size in sizes):
+        found = str(shape)[:100]
+        raise ProtocolError(f"Unable to parse 'shape': expected 64-bit dimensions, or -1 for an open dimension, found {found}")
     return TensorMetadata(read_text(fields, "name", required=True), read_text(fields, "datatype", required=True), sizes)
 
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.tensor import Buffer
 
+_DIGITS = re.compile("[0-9]{1,20}")
 DURATIONS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
 
 
@@ -67,7 +69,7 @@ class ModelStatistics:
 
 
 def decode_model_statistics(body: Buffer) -> tuple[ModelStatistics, ...]:
-    """Reads the answer to `GET /v2/models/NAME/stats`; raises ProtocolError if it is invalid.
+    """Reads the answer to `GET /v2/models/NAME/stats`; raises ProtocolError, which names the field, if it is invalid.
 
     Missing fields count as 0: servers from before the response cache have no `cache_hit`.
     """
@@ -80,10 +82,23 @@ def decode_model_statistics(body: Buffer) -> tuple[ModelStatistics, ...]:
 
 def _read_version(entry: Mapping[str, Any]) -> ModelStatistics:
     times = entry["inference_stats"]
-    durations = {name: TotalTime(_count(times[name], "count"), _count(times[name], "ns")) for name in DURATIONS if name in times}
+    durations = {}
+    for name in DURATIONS:
+        if name in times:
+            where = f"inference_stats.{name}."
+            durations[name] = TotalTime(_count(times[name], "count", where), _count(times[name], "ns", where))
     return ModelStatistics(str(entry.get("version", "")), _count(entry, "inference_count"), _count(entry, "execution_count"), **durations)
 
 
-def _count(entry: Mapping[str, Any], key: str) -> int:
+def _count(entry: Mapping[str, Any], key: str, where: str = "") -> int:
     """A count; JSON made from protobuf messages omits zeros and has 64-bit numbers as text."""
-    return int(entry.get(key, 0))
+    value = entry.get(key, 0)
+    number = -1
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif (isinstance(value, str) and _DIGITS.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
+        number = int(value)
+    if not 0 <= number < 2**64:
+        message = f"the server's model statistics are not v2: {where}{key} is {str(value)[:50]}, which is no count of 64 bits"
+        raise ProtocolError(message, ErrorKind.INTERNAL)
+    return number

@@ -12,6 +12,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 Origins: TypeAlias = dict[KeyPath, str]
 """The file and line, or the override, in which each key and list element is set."""
 
+_MAX_PROBLEMS, _MAX_CHARACTERS = 20, 1000
 URL_KEYS = (("target", "url"), ("target", "metrics_url"), ("metrics", "url"))
 
 
@@ -19,7 +20,10 @@ def validation_error(error: pydantic.ValidationError, document: Any, origins: Or
     """An error with one line for each invalid key."""
     # pydantic drops invalid elements, and then also complains that their list is too short
     problems = [problem for problem in error.errors() if not (problem["type"] == "too_short" and problem["input"])]
-    return ScenarioError("\n".join(_message(problem, document, origins, path) for problem in problems))
+    lines = [_message(problem, document, origins, path) for problem in problems[:_MAX_PROBLEMS]]
+    if len(problems) > _MAX_PROBLEMS:
+        lines.append(f"{path}: {len(problems) - _MAX_PROBLEMS:,} more problems")
+    return ScenarioError("\n".join(lines))
 
 
 def origin_of(key_path: KeyPath, origins: Origins, path: pathlib.Path) -> str:
@@ -93,5 +97,7 @@ def _child(document: Any, part: str | int) -> Any:
 
 
 def on_one_line(text: str) -> str:
-    """A text with its line breaks escaped."""
+    """A text with its line breaks escaped, cut after 1,000 characters."""
+    if len(text) > _MAX_CHARACTERS:
+        text = f"{text[:_MAX_CHARACTERS]}… ({len(text):,} characters)"
     return text.replace("\n", "\\n")

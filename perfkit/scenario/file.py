@@ -2,26 +2,29 @@
 
 import copy
 import dataclasses
+import io
 import itertools
 import json
 import math
 import os
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pydantic
-import yaml
 
 from perfkit.errors import ScenarioError
 from perfkit.scenario.credentials import is_shown
 from perfkit.scenario.error_messages import URL_KEYS, KeyPath, Origins, displayed, dotted, origin_of, validation_error
 from perfkit.scenario.model import Scenario
+from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
 from perfkit.target.address import redacted_url
+from perfkit.units import format_bytes
 
 ENVIRONMENT_PREFIX = "PERFKIT_SET_"
 REDACTED = "<redacted>"
+_MAX_CASES, _MAX_SWEPT_VALUES = 10_000, 2_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +79,7 @@ def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mappin
         if override.lower().startswith(key.lower() + "."):
             raise ScenarioError(f"{override} has no effect, because sweep replaces all of {key}: set {key} instead, or change sweep")
     keys = [key for key in sweep if key.lower() not in {override.lower() for override in overridden}]
+    _check_sweep_size({key: len(sweep[key]) for key in keys}, len(origins), origin_of(("sweep",), origins, path))
     cases = []
     for values in itertools.product(*(sweep[key] for key in keys)):
         case_document, case_origins, case_overrides = copy.deepcopy(document), dict(origins), list(overrides)
@@ -131,6 +135,17 @@ def _take_sweep(document: dict[str, Any], origins: Origins, path: pathlib.Path) 
     return sweep
 
 
+def _check_sweep_size(lengths: Mapping[str, int], values: int, origin: str) -> None:
+    """Raises ScenarioError if the cases of a sweep are too many; `values` is the number of values in the scenario, each case's."""
+    cases = math.prod(lengths.values())
+    product = f"{' × '.join(map(str, lengths.values()))} = {cases:,} cases" if len(lengths) > 1 else f"{cases:,} cases"
+    if cases > _MAX_CASES:
+        raise ScenarioError(f"{origin}: sweep: {product}, and {_MAX_CASES:,} are the most: remove values of {', '.join(lengths)}")
+    if cases > 1 and cases * values > _MAX_SWEPT_VALUES:
+        limit = f"{cases * values:,}, and {_MAX_SWEPT_VALUES:,} are the most"
+        raise ScenarioError(f"{origin}: sweep: {product} of {values:,} values each are {limit}: put large values into files")
+
+
 def _validate(document: dict[str, Any], origins: Origins, overrides: Sequence[str], path: pathlib.Path) -> LoadedScenario:
     document = _without_nulls(document)
     document.setdefault("name", re.sub(r"^[^A-Za-z0-9]+|[^\w.-]+", "-", path.stem).lstrip("-") or "scenario")
@@ -143,68 +158,27 @@ def _validate(document: dict[str, Any], origins: Origins, overrides: Sequence[st
 
 def _read_yaml(path: pathlib.Path) -> tuple[dict[str, Any], Origins]:
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MAX_DOCUMENT_BYTES + 1)  # a device or a pipe may have no end
+        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8").read()
     except FileNotFoundError:
         raise ScenarioError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: cannot be read: {error}") from None
+    if len(content) > MAX_DOCUMENT_BYTES:
+        limit = format_bytes(MAX_DOCUMENT_BYTES)
+        raise ScenarioError(f"{path}: a scenario has at most {limit}: put large values into files, such as workload.inputs.X.file: x.npy")
     origins: Origins = {}
-    document = _parse(text, (), origins, lambda line: f"{path}:{line}")
+    document = parse_yaml(text, (), origins, lambda line: f"{path}:{line}")
     if not isinstance(document, dict):
         raise ScenarioError(f"{path}: expected the keys of a scenario, such as name, target and load")
     return document, origins
 
 
-def _parse(text: str, key_path: KeyPath, origins: Origins, origin: Callable[[int], str]) -> Any:
-    """YAML as plain values; adds the origin of every key and element, which `origin` makes from its line."""
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        return _plain_value(root, key_path, origins, origin) if root else None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, problem = (mark.line + 1 if mark else 1), error.problem or error.context
-        # an alias or tag is often a value that should be in quotes, and may be a secret
-        problem = re.sub(r"(alias|tag) '.*'", r"\1: put the value in quotes", str(problem))
-    except yaml.reader.ReaderError as error:
-        line, problem = text.count("\n", 0, error.position) + 1, f"the character #x{error.character:04x} is not allowed"
-    except RecursionError:
-        line, problem = 1, "values are nested too deeply, or an alias contains itself"
-    raise ScenarioError(f"{origin(line)}: not valid YAML: {problem}")
-
-
-def _plain_value(node: yaml.Node, key_path: KeyPath, origins: Origins, origin: Callable[[int], str]) -> Any:
-    here = origins.setdefault(key_path, origin(node.start_mark.line + 1))
-    if isinstance(node, yaml.MappingNode):
-        mapping: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            key = str(key_node.value)
-            line = origin(key_node.start_mark.line + 1)
-            if key in mapping:
-                raise ScenarioError(f"{line}: {dotted((*key_path, key))}: this key is set twice: remove one")
-            origins[*key_path, key] = line
-            mapping[key] = _plain_value(value_node, (*key_path, key), origins, origin)
-        return mapping
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain_value(element, (*key_path, index), origins, origin) for index, element in enumerate(node.value)]
-    constructor = yaml.SafeLoader("")
-    try:
-        value = constructor.construct_object(node, deep=True)
-        str(value).encode()
-    except yaml.YAMLError:
-        raise
-    except UnicodeEncodeError:
-        raise ScenarioError(f"{here}: {dotted(key_path) or 'the scenario'}: the text holds half of a surrogate pair") from None
-    except Exception as error:  # noqa: BLE001 - PyYAML passes on whatever int(), datetime and its own tables raise
-        raise ScenarioError(f"{here}: {dotted(key_path) or 'the scenario'}: not valid YAML: {error}") from None
-    finally:
-        constructor.dispose()
-    return value
-
-
 def _override(document: dict[str, Any], origins: Origins, key: str, text: str, origin: str) -> str:
     """Sets a key to a YAML text; returns the override as results show it."""
     parent, last, key_path = _locate(document, origins, key, origin)
-    value = parent[last] = _parse(text, key_path, origins, lambda _: origin)
+    value = parent[last] = parse_yaml(text, key_path, origins, lambda _: origin)
     return _shown_override(key_path, key, value, text)
 
 

@@ -1,5 +1,6 @@
 """The `load` section of a scenario: a closed loop, an open loop, or a search for the capacity under an SLO."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -8,8 +9,13 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from perfkit.scenario.section import Count, Duration, Rate, Section, Share, Text
+from perfkit.units import NS_PER_S
 
 Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# a request in flight takes some KiB of memory
+_MAX_CONCURRENCY, _MAX_IN_FLIGHT = 65_536, 1_048_576
+SINE_PIECES = 256
+"""The number of linear pieces that a period of a sine is made of."""
 _Limit = Annotated[Duration, Field(gt=0)]
 
 
@@ -47,7 +53,7 @@ class ClosedLoop(Section):
     """A fixed number of requests in flight; each value of `concurrency` is a load point."""
 
     concurrency: Annotated[
-        tuple[Count, ...],
+        tuple[Annotated[Count, Field(le=_MAX_CONCURRENCY)], ...],
         Field(min_length=1),
         BeforeValidator(lambda value: (value,) if isinstance(value, int) else value, json_schema_input_type=int | list[int]),
     ]
@@ -104,6 +110,12 @@ class Shape(Section):
             raise ValueError(f"give exactly one of ramp, steps, spike, sine; found {' and '.join(sorted(self.model_fields_set)) or 'none'}")
         return self
 
+    def count_pieces(self, length_s: float) -> int:
+        """The number of linear pieces within a window of that length."""
+        if self.steps is not None:
+            return len(self.steps.levels)
+        return math.ceil(length_s * NS_PER_S / self.sine.period_ns * SINE_PIECES) if self.sine is not None else 3
+
 
 class OpenLoop(Section):
     """Arrivals at a rate that does not depend on earlier answers; each value of `rate` is a load point."""
@@ -122,7 +134,7 @@ class OpenLoop(Section):
     trace: Text | None = None
     """For `arrivals: trace`: a file with a number of seconds on each line."""
     trace_holds: Literal["timestamps", "intervals"] = "timestamps"
-    max_in_flight: Count | None = None
+    max_in_flight: Annotated[Count, Field(le=_MAX_IN_FLIGHT)] | None = None
     """Arrivals above this number of requests in flight are dropped and counted. The default is 65,536, and a point that reaches it is invalid."""
 
     @pydantic.model_validator(mode="after")
@@ -154,10 +166,10 @@ class SearchOptions(Section):
     max_rate_per_s: Rate | None = Field(default=None, alias="max_rate")
     precision: Annotated[Share, Field(gt=0, le=0.5)] = 0.05
     """The search ends when the capacity's 90 % interval lies within this share of the capacity."""
-    max_probes: Annotated[Count, Field(ge=3)] = 16
+    max_probes: Annotated[Count, Field(ge=3, le=10_000)] = 16
     budget_ns: Annotated[Duration, Field(gt=0)] | None = Field(default=None, alias="budget")
     """No probe starts whose window would end later than this."""
-    max_in_flight: Count | None = None
+    max_in_flight: Annotated[Count, Field(le=_MAX_IN_FLIGHT)] | None = None
 
     @pydantic.model_validator(mode="after")
     def _is_consistent(self) -> Self:

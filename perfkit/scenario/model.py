@@ -5,17 +5,20 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from perfkit.scenario.load import LoadSpec, OpenLoadSpec, SearchLoadSpec, Slo
-from perfkit.scenario.section import Count, Cpus, Duration, Section, Share, Text
+from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoadSpec, SearchLoadSpec, Slo
+from perfkit.scenario.section import Count, Cpus, Duration, Section, Share, Text, parse_duration
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.telemetry import Gpu, Metrics
 from perfkit.scenario.workload import Check, Workload
-from perfkit.units import parse_duration_ns, write_duration_ns
+from perfkit.units import NS_PER_S, write_duration_ns
 
 SCHEMA = "perfkit.scenario/1"
 DEFAULT_DURATION_NS = 10_000_000_000
 DEFAULT_DRAIN_NS = 30_000_000_000
 AUTO_WARMUP_NS = 1_000_000_000
+
+# the most load points of a run, and the most linear pieces of all its rates' shapes
+_MAX_POINTS, _MAX_PIECES = 10_000, 1_000_000
 
 GateMetric = Literal["throughput", "p50", "p95", "p99"]
 
@@ -25,7 +28,7 @@ class Measure(Section):
 
     warmup_ns: Annotated[
         int | Literal["auto"],
-        BeforeValidator(lambda value: value if value == "auto" else parse_duration_ns(value)),
+        BeforeValidator(lambda value: value if value == "auto" else parse_duration(value)),
         PlainSerializer(lambda value: value if value == "auto" else write_duration_ns(value)),
         WithJsonSchema({"type": ["string", "integer"], "examples": ["auto", "2s"]}),
     ] = Field(default="auto", alias="warmup")
@@ -36,7 +39,7 @@ class Measure(Section):
     repetitions: Count = 3
     abort_error_rate: Share | None = None
     """The run ends if a larger share of a load point's requests fails, judged from 20 requests on."""
-    workers: Literal["auto"] | Count = "auto"
+    workers: Literal["auto"] | Annotated[Count, Field(le=1024)] = "auto"
     """The number of load-generating processes; `auto` follows the machine's calibration, and is 1 without one."""
     cpus: Cpus | None = None
 
@@ -96,6 +99,30 @@ class Scenario(Section):
             raise ValueError("load.search decides itself how often it measures: remove measure.repetitions")
         if len(self.target.load_protocols) > 1:
             raise ValueError("load.search takes one protocol; to search over each in turn, use sweep: {target.protocols: [[http], [grpc]]}")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _has_a_countable_number_of_points(self) -> Self:
+        protocols, repetitions = len(self.target.load_protocols), self.measure.repetitions
+        loads = 1
+        if isinstance(self.load, ClosedLoadSpec):
+            loads = len(self.load.closed.concurrency)
+        elif isinstance(self.load, OpenLoadSpec):
+            rates, window_s = self.load.open.rates_per_s, None if self.window_ns is None else self.window_ns / NS_PER_S
+            loads = len(rates) or 1
+            if self.load.open.shape is not None:
+                requests = self.measure.requests or 0
+                pieces = sum(self.load.open.shape.count_pieces(window_s or 2 * requests / rate_per_s) for rate_per_s in rates)
+                if pieces > _MAX_PIECES:
+                    raise ValueError(
+                        f"load.open.shape: {loads:,} rates of {pieces:,} linear pieces together, and {_MAX_PIECES:,} are the most: give a "
+                        "longer period, fewer levels, or a shorter window"
+                    )
+        if (points := loads * protocols * repetitions) > _MAX_POINTS and not isinstance(self.load, SearchLoadSpec):
+            raise ValueError(
+                f"{loads:,} loads × {protocols} protocols × {repetitions:,} repetitions = {points:,} load points, and {_MAX_POINTS:,} are the "
+                "most: reduce measure.repetitions, or the values of load"
+            )
         return self
 
     @pydantic.field_validator("schema_version")

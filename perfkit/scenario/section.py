@@ -9,11 +9,30 @@ import pydantic
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share, parse_size_bytes, write_duration_ns, write_size_bytes
+from perfkit.units import NS_PER_S, parse_duration_ns, parse_rate_per_s, parse_share, parse_size_bytes, write_duration_ns, write_size_bytes
+
+# a year: sums of longer ones would not fit 64 bits in places
+_LONGEST_NS = 366 * 24 * 3600 * NS_PER_S
+# ten million arrivals a second are one every 100 ns, which no load generator sends
+_HIGHEST_PER_S = 10_000_000
+
+
+def parse_duration(text: object) -> int:
+    """A duration in nanoseconds, at most 366 days; raises ValueError."""
+    if (duration_ns := parse_duration_ns(text)) > _LONGEST_NS:
+        raise ValueError(f"a duration is at most {write_duration_ns(_LONGEST_NS)}, found {text!r}")
+    return duration_ns
+
+
+def _parse_rate(text: object) -> float:
+    if (rate_per_s := parse_rate_per_s(text)) > _HIGHEST_PER_S:
+        raise ValueError(f"a rate is at most {_HIGHEST_PER_S:,}/s, found {text!r}")
+    return rate_per_s
+
 
 Duration = Annotated[
     int,
-    BeforeValidator(parse_duration_ns),
+    BeforeValidator(parse_duration),
     PlainSerializer(write_duration_ns, return_type=str),
     WithJsonSchema({"type": ["string", "integer"], "examples": ["250us", "10ms", "30s", "2m"]}),
 ]
@@ -25,7 +44,7 @@ Size = Annotated[
 ]
 Rate = Annotated[
     float,
-    BeforeValidator(parse_rate_per_s),
+    BeforeValidator(_parse_rate),
     PlainSerializer(lambda rate: f"{rate:.12g}/s", return_type=str),
     WithJsonSchema({"type": ["string", "number"], "examples": [100, "100/s"]}),
     Field(gt=0, allow_inf_nan=False),

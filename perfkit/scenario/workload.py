@@ -10,7 +10,8 @@ from pydantic_core import PydanticCustomError
 from perfkit.scenario.section import Count, Duration, OneOrMoreTexts, Rate, Section, Share, Text
 
 Encoding: TypeAlias = Literal["binary", "json"]
-Shape: TypeAlias = tuple[Annotated[int, Field(strict=True, ge=0)], ...]
+# the protocol has 64-bit dimensions
+Shape: TypeAlias = tuple[Annotated[int, Field(strict=True, ge=0, lt=2**63)], ...]
 Files: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1), OneOrMoreTexts]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import ModelMismatchError, ProtocolError
+from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.message import InferRequest, InferResponse, ModelMetadata, TensorMetadata
 from perfkit.protocol.tensor import Tensor, check_size, tensor_to_array
 from perfkit.scenario.workload import Check
@@ -22,10 +23,17 @@ class Expectation:
     """
 
     def __init__(
-        self, requests: tuple[InferRequest, ...], metadata: ModelMetadata, check: Check, batch_size: int | None, folder: pathlib.Path
+        self,
+        requests: tuple[InferRequest, ...],
+        metadata: ModelMetadata,
+        check: Check,
+        batch_size: int | None,
+        folder: pathlib.Path,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self._requests, self._tolerance = requests, check.tolerance
         self._classified = {output.name for output in requests[0].outputs if output.classes}
+        budget = budget or MemoryBudget()
         self._expected: dict[str, TensorSource] = {}
         described = {output.name: output for output in metadata.outputs or _declared_outputs(check, metadata.name)}
         check_names("check.outputs", "output", tuple(check.outputs), tuple(described))
@@ -33,7 +41,8 @@ class Expectation:
             output = described[name]
             datatype = parse_datatype("check.outputs", name, output.datatype, given.datatype)
             shape = output.shape[1:] if batch_size is not None and metadata.outputs else output.shape
-            self._expected[name] = TensorSource(name, datatype, given, shape, batch_size, folder, key=f"check.outputs.{name}")
+            source = TensorSource(name, datatype, given, shape, batch_size, folder, key=f"check.outputs.{name}", budget=budget)
+            self._expected[name] = source
         self._described = metadata.outputs
 
     def fault(self, response: InferResponse, variant: int = 0) -> str:

@@ -1,59 +1,34 @@
 """Input tensors: generated from a seed, or read from files, images, texts or the scenario itself."""
 
 import math
+import os
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, BinaryIO, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from perfkit.errors import ModelMismatchError, ProtocolError, ScenarioError
+from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.tensor import Datatype, Tensor, array_dtype, tensor_from_array, tensor_to_array
 from perfkit.scenario.workload import FileInput, GeneratedInput, ImageInput, Input, LiteralInput, StringsInput
+from perfkit.units import format_bytes
+from perfkit.workload.generated import Checkpoint, element_bytes, generate_tensor
 from perfkit.workload.images import read_image
 
 _Array: TypeAlias = npt.NDArray[Any]
 _T = TypeVar("_T")
-# random integers fit every integer type
-_INTEGERS_BELOW = 128
-# below these numbers every integer has an exact representation
-_COUNTED_BELOW = {Datatype.BF16: 2**8, Datatype.FP16: 2**11, Datatype.FP32: 2**24}
-
-
-def generate_values(kind: str, datatype: Datatype, shape: tuple[int, ...], random: np.random.Generator) -> _Array:
-    """Generated values: `random` (floats in [0, 1), integers in [0, 128)), `zeros`, `ones` or `arange`.
-
-    `arange` counts 0, 1, 2, … in row-major order, and restarts where a float type can no longer represent every
-    integer. BYTES elements are the integers as decimal text; for `zeros` they are empty.
-    """
-    count = int(np.prod(shape, dtype=np.int64))
-    if datatype is Datatype.BYTES:
-        if kind == "zeros":
-            return np.full(shape, b"", dtype=object)
-        numbers = generate_values(kind, Datatype.INT32, (count,), random)
-        return np.array([b"%d" % number for number in numbers], dtype=object).reshape(shape)
-    dtype = array_dtype(datatype)
-    match kind:
-        case "zeros":
-            return np.zeros(shape, dtype)
-        case "ones":
-            return np.ones(shape, dtype)
-        case "arange":
-            return (np.arange(count) % _COUNTED_BELOW.get(datatype, max(count, 1))).astype(dtype).reshape(shape)
-        case _ if datatype is Datatype.BOOL:
-            return random.integers(0, 2, shape).astype(dtype)
-        case _ if datatype.is_float:
-            return random.random(shape, dtype=np.float32).astype(dtype)
-        case _:
-            return random.integers(0, _INTEGERS_BELOW, shape).astype(dtype)
+# a NumPy array of objects has a pointer for each element
+_POINTER_BYTES = 8
 
 
 class TensorSource:
     """The tensors of one input, or of one expected output; `key` is its key in the scenario.
 
     `shape` is the model's without the batch dimension, -1 for open dimensions; `batch_size` is None for a model without
-    batches. Raises ModelMismatchError if shape or datatype do not fit, ScenarioError if a file cannot be read.
+    batches. What is read takes its part of the budget at once, what is generated in `reserve`. Raises ModelMismatchError if shape
+    or datatype do not fit, ScenarioError if a file cannot be read or the budget is exceeded.
     """
 
     def __init__(
@@ -66,59 +41,71 @@ class TensorSource:
         folder: pathlib.Path,
         *,
         key: str = "",
+        budget: MemoryBudget | None = None,
     ) -> None:
         self._name, self._datatype, self._shape, self._batch_size = name, datatype, shape, batch_size
         self._folder, self._key = folder, key or f"workload.inputs.{name}"
-        self._generate: Callable[[np.random.Generator], _Array] | None = None
         self._cycle: Sequence[Tensor] = ()
+        self._generated, self._whole = "", tuple[int, ...]()
         if isinstance(given, GeneratedInput):
-            whole = (*self._batch, *self._chosen_shape(given.shape))
-            self._generate = lambda random: self._in_memory(lambda: generate_values(given.generate, datatype, whole, random), whole)
-            if given.generate != "random":
-                self._cycle = [self._encode(self._generate(np.random.default_rng()))]
+            self._generated, self._whole = given.generate, (*self._batch, *self._chosen_shape(given.shape))
         else:
-            self._cycle = [self._encode(array) for array in self._arrays(given)]
+            self._cycle = [self._encode(array) for array in self._arrays(given, budget or MemoryBudget())]
 
     @property
     def cycle_length(self) -> int:
         """The number of different tensors, which requests use in turn; 0 if each one is random."""
-        return len(self._cycle)
+        return len(self._cycle) or (1 if self._generated and self._generated != "random" else 0)
 
-    def tensor(self, variant: int, random: np.random.Generator) -> Tensor:
-        """The tensor of request `variant`."""
-        if self._cycle:
-            return self._cycle[variant % len(self._cycle)]
-        assert self._generate is not None
-        return self._encode(self._generate(random))
+    def reserve(self, budget: MemoryBudget, requests: int, *, text_bytes: int = 0) -> None:
+        """Takes the tensors of that many requests from the budget; `text_bytes` is the text of a value, if it is sent as JSON."""
+        count = math.prod(self._whole if self._generated else self._cycle[0].shape)
+        stored_bytes = element_bytes(self._generated, self._datatype, count) if self._generated else 0
+        each_bytes = stored_bytes + text_bytes
+        text = f"shape {list(self._whole)} of {self._datatype.value} is {count:,} values × {each_bytes} bytes"
+        if each_bytes:
+            variants = f" = {format_bytes(count * each_bytes)} each, × {requests:,} requests"
+            self._take(budget, count * each_bytes * requests, text + (variants if requests > 1 else ""))
+
+    def tensor(self, variant: int, random: np.random.Generator, checkpoint: Checkpoint = lambda: None) -> Tensor:
+        """The tensor of request `variant`; `checkpoint` is called at least after every 2^20 values that are made."""
+        if not self._cycle:
+            made = generate_tensor(self._name, self._generated, self._datatype, self._whole, random, checkpoint)
+            if self._generated == "random":
+                return made
+            self._cycle = [made]
+        return self._cycle[variant % len(self._cycle)]
+
+    def _take(self, budget: MemoryBudget, needed_bytes: int, arithmetic: str) -> None:
+        budget.reserve(self._key, needed_bytes, arithmetic, f"{self._key}.shape, workload.batch_size or workload.variants")
 
     @property
     def _batch(self) -> tuple[int, ...]:
         return () if self._batch_size is None else (self._batch_size,)
 
-    def _arrays(self, given: Input) -> Sequence[_Array]:
+    def _arrays(self, given: Input, budget: MemoryBudget) -> Sequence[_Array]:
         """The different arrays, each with the batch dimension if there is one."""
         match given:
             case StringsInput():
-                return self._dealt_texts(given.strings, (*self._batch, *self._chosen_shape(given.shape)))
+                return self._dealt_texts(given.strings, (*self._batch, *self._chosen_shape(given.shape)), budget)
             case ImageInput():
                 shape = self._chosen_shape(given.shape)
                 files = self._files("image", given.image)
+                # resized as 4-byte floats
+                pixels_bytes = 4 + (self._datatype.element_bytes or 0)
+                text = f"{len(files)} images of shape {list(shape)} with {pixels_bytes} bytes a value"
+                self._take(budget, len(files) * math.prod(shape) * pixels_bytes, text)
                 return self._batched(
-                    [read_image(self._key, file, shape, self._datatype, scaling=given.scaling, layout=given.layout) for file in files]
+                    [read_image(self._key, file, shape, self._datatype, scaling=given.scaling, layout=given.layout) for file in files],
+                    budget,
                 )
             case FileInput():
-                arrays = [_read_npy(self._key, file, self._datatype) for file in self._files("file", given.file)]
+                arrays = [_read_npy(self._key, file, self._datatype, budget) for file in self._files("file", given.file)]
             case LiteralInput():
                 arrays = [_literal_array(self._key, self._name, self._datatype, given.value)]
             case _:
                 raise AssertionError(given)
-        return self._batched(arrays if given.shape is None else [_reshaped(self._key, array, given.shape) for array in arrays])
-
-    def _in_memory(self, make: Callable[[], _Array], shape: tuple[int, ...]) -> _Array:
-        try:
-            return make()
-        except (MemoryError, ValueError):  # NumPy limits sizes, too
-            raise ScenarioError(f"{self._key}: the shape {list(shape)} does not fit in memory") from None
+        return self._batched(arrays if given.shape is None else [_reshaped(self._key, array, given.shape) for array in arrays], budget)
 
     def _chosen_shape(self, given: tuple[int, ...] | None) -> tuple[int, ...]:
         chosen = self._shape if given is None else given
@@ -127,13 +114,18 @@ class TensorSource:
         self._check_shape(chosen)
         return chosen
 
-    def _dealt_texts(self, strings: tuple[str, ...], shape: tuple[int, ...]) -> Sequence[_Array]:
+    def _dealt_texts(self, strings: tuple[str, ...], shape: tuple[int, ...], budget: MemoryBudget) -> Sequence[_Array]:
         """The texts for each request, which continue those of the previous request, until the sequence repeats."""
         if self._datatype is not Datatype.BYTES:
             raise ModelMismatchError(f"{self._key}.strings: the model takes {self._datatype.value}, not strings")
-        return [np.array(texts, dtype=object).reshape(shape) for texts in _in_turn(strings, math.prod(shape))]
+        count, longest_bytes = math.prod(shape), max(len(text.encode()) for text in strings)
+        groups = _count_groups(len(strings), count)
+        each_bytes = 2 * _POINTER_BYTES + 4 + longest_bytes
+        text = f"{groups:,} tensors of shape {list(shape)} of texts of up to {longest_bytes:,} bytes, {each_bytes:,} bytes a value"
+        self._take(budget, groups * count * each_bytes, text)
+        return [np.array(texts, dtype=object).reshape(shape) for texts in _in_turn(strings, count)]
 
-    def _batched(self, arrays: Sequence[_Array]) -> Sequence[_Array]:
+    def _batched(self, arrays: Sequence[_Array], budget: MemoryBudget) -> Sequence[_Array]:
         """Stacks arrays without a batch dimension into batches, which use them in turn."""
         if self._batch_size is None or all(array.ndim == len(self._shape) + 1 and array.shape[0] == self._batch_size for array in arrays):
             return arrays
@@ -141,6 +133,9 @@ class TensorSource:
             self._check_shape(array.shape)
         if len({array.shape for array in arrays}) > 1 and self._batch_size > 1:
             raise ModelMismatchError(f"{self._key}: arrays of different shapes cannot form a batch of {self._batch_size}")
+        groups, array_bytes = _count_groups(len(arrays), self._batch_size), max(array.nbytes for array in arrays) + _POINTER_BYTES
+        text = f"{groups:,} batches of {self._batch_size:,} arrays of {format_bytes(array_bytes)}"
+        self._take(budget, groups * self._batch_size * array_bytes, text)
         return [np.stack(batch) for batch in _in_turn(arrays, self._batch_size)]
 
     def _files(self, kind: str, names: tuple[str, ...]) -> Sequence[pathlib.Path]:
@@ -174,8 +169,13 @@ class TensorSource:
 
 def _in_turn(items: Sequence[_T], size: int) -> list[list[_T]]:
     """Groups of `size` items, each continuing where the previous one ended, until the sequence repeats."""
-    groups = len(items) // math.gcd(len(items), size)
+    groups = _count_groups(len(items), size)
     return [[items[(group * size + index) % len(items)] for index in range(size)] for group in range(groups)]
+
+
+def _count_groups(items: int, size: int) -> int:
+    """The number of groups that `_in_turn` gives."""
+    return items // math.gcd(items, size)
 
 
 def _literal_array(key: str, name: str, datatype: Datatype, value: object) -> _Array:
@@ -190,9 +190,16 @@ def _literal_array(key: str, name: str, datatype: Datatype, value: object) -> _A
         raise ModelMismatchError(f"{key}: {error}") from None
 
 
-def _read_npy(key: str, path: pathlib.Path, datatype: Datatype) -> _Array:
+def _read_npy(key: str, path: pathlib.Path, datatype: Datatype, budget: MemoryBudget) -> _Array:
     try:
         with path.open("rb") as file:
+            size_bytes = os.fstat(file.fileno()).st_size
+            # NumPy allocates what the file's head says before it reads on
+            declared_bytes = _declared_npy_bytes(file)
+            if declared_bytes > size_bytes:
+                raise ValueError(f"its head declares {declared_bytes:,} bytes of values, but the file has {size_bytes:,}")  # noqa: TRY301 - reported with the file's name below, as NumPy's own errors are
+            budget.reserve(f"{key}.file", declared_bytes, f"{path} holds {format_bytes(declared_bytes)}", f"{key}.file")
+            file.seek(0)
             array: _Array = np.lib.format.read_array(file, allow_pickle=False)
     except FileNotFoundError:
         raise ScenarioError(f"{key}.file: no such file: {path}") from None
@@ -208,8 +215,17 @@ def _read_npy(key: str, path: pathlib.Path, datatype: Datatype) -> _Array:
     return array
 
 
+def _declared_npy_bytes(file: BinaryIO) -> int:
+    """The size of an array by the head of its `.npy` file; raises ValueError if that is not one."""
+    read_head = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(file)
+    if version not in read_head:  # 3.0 is for names of fields, which tensors do not have
+        raise ValueError(f"its format {version} is not supported")
+    shape, _, dtype = read_head[version](file)
+    return math.prod(shape) * dtype.itemsize
+
+
 def _reshaped(key: str, array: _Array, shape: tuple[int, ...]) -> _Array:
-    try:
-        return array.reshape(shape)
-    except ValueError:
-        raise ModelMismatchError(f"{key}: {array.size} values cannot have the shape {list(shape)}") from None
+    if array.size != math.prod(shape):
+        raise ModelMismatchError(f"{key}: {array.size} values cannot have the shape {list(shape)}")
+    return array.reshape(shape)

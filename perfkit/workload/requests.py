@@ -11,24 +11,36 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfkit.errors import ModelMismatchError, ProtocolError
+from perfkit.machine.memory import MemoryBudget
 from perfkit.protocol.message import InferRequest, ModelMetadata, Parameter, RequestedOutput, TensorMetadata
 from perfkit.protocol.tensor import Datatype
 from perfkit.scenario.workload import GeneratedInput, Workload
+from perfkit.workload.generated import Checkpoint
 from perfkit.workload.inputs import TensorSource
 
 # if all combinations of the inputs' files and texts need more requests than this, each input only uses all of its own
 _MAX_CYCLE_LENGTH = 4096
+# what a request takes besides its tensors, and what a value takes as JSON, on average
+_REQUEST_BYTES, _JSON_BYTES = 4096, 20
 
 
 def make_requests(
-    workload: Workload, metadata: ModelMetadata, max_batch_size: int, version: str, folder: pathlib.Path
+    workload: Workload,
+    metadata: ModelMetadata,
+    max_batch_size: int,
+    version: str,
+    folder: pathlib.Path,
+    *,
+    budget: MemoryBudget | None = None,
+    checkpoint: Checkpoint = lambda: None,
 ) -> tuple[InferRequest, ...]:
     """The requests that use every file and text, at least `workload.variants` of them if anything is random.
 
-    The same seed yields the same requests. Inputs that the workload does not name are random. Raises ModelMismatchError
-    if the workload does not fit the metadata.
+    The same seed yields the same requests. Inputs that the workload does not name are random. `checkpoint` is called at least after
+    every 2^20 values that are made. Raises ModelMismatchError if the workload does not fit the metadata, ScenarioError if the requests
+    would exceed the budget, by default a quarter of the available memory.
     """
-    omitted = omitted_inputs(workload)
+    budget, omitted = budget or MemoryBudget(), omitted_inputs(workload)
     inputs = metadata.inputs or _declared_inputs(workload, metadata.name)
     if metadata.inputs:
         check_names("workload.inputs", "input", tuple(workload.inputs), tuple(one.name for one in inputs))
@@ -42,17 +54,23 @@ def make_requests(
     for one in inputs:
         datatype = parse_datatype("workload.inputs", one.name, one.datatype, given[one.name].datatype)
         shape = one.shape[1:] if batch_size is not None and metadata.inputs else one.shape
-        sources.append(TensorSource(one.name, datatype, given[one.name], shape, batch_size, folder))
+        sources.append(TensorSource(one.name, datatype, given[one.name], shape, batch_size, folder, budget=budget))
     plain = frozenset(one.name for one in inputs if (given[one.name].encoding or workload.encoding) == "json")
     outputs = tuple(
         RequestedOutput(one.name, one.classes, None if one.encoding is None else one.encoding == "binary") for one in workload.outputs
     )
     is_binary, parameters = workload.encoding != "json", _parameters(workload)
     request = InferRequest(metadata.name, (), outputs, version, "", parameters, binary_output=is_binary, plain_inputs=plain)
+    count = _count(sources, workload.variants)
+    budget.reserve("workload.variants", count * _REQUEST_BYTES, f"{count:,} requests × {_REQUEST_BYTES:,} bytes", "workload.variants")
+    for one, source in zip(inputs, sources, strict=True):
+        source.reserve(budget, count, text_bytes=_JSON_BYTES if one.name in plain else 0)
     requests = []
-    for variant in range(_count(sources, workload.variants)):
+    for variant in range(count):
         seeds = ([workload.seed, variant, index] for index in range(len(sources)))
-        tensors = tuple(source.tensor(variant, np.random.default_rng(seed)) for source, seed in zip(sources, seeds, strict=True))
+        tensors = tuple(
+            source.tensor(variant, np.random.default_rng(seed), checkpoint) for source, seed in zip(sources, seeds, strict=True)
+        )
         identifier = f"{workload.request_id}-{variant}" if workload.request_id else ""
         requests.append(dataclasses.replace(request, inputs=tensors, id=identifier))
     return tuple(requests)
@@ -78,6 +96,13 @@ def are_inputs_declared(workload: Workload) -> bool:
     return bool(declared) and all(one.datatype is not None and one.shape is not None for one in declared)
 
 
+def reserve_plain(requests: Sequence[InferRequest], budget: MemoryBudget) -> None:
+    """Takes the JSON of the tensors from the budget; raises ScenarioError if they exceed it."""
+    count = sum(tensor.element_count for request in requests for tensor in request.inputs)
+    text = f"{count:,} values × {_JSON_BYTES} bytes of JSON, since the server refuses binary tensors"
+    budget.reserve("workload.inputs", count * _JSON_BYTES, text, "the inputs' shapes, workload.batch_size or workload.variants")
+
+
 def as_plain(request: InferRequest) -> InferRequest:
     """The request without binary data, for servers that only accept JSON."""
     outputs = tuple(dataclasses.replace(output, binary=False) for output in request.outputs)
@@ -85,10 +110,14 @@ def as_plain(request: InferRequest) -> InferRequest:
     return dataclasses.replace(request, outputs=outputs, binary_output=False, plain_inputs=names)
 
 
-def payload_sha256(requests: Sequence[InferRequest]) -> str:
-    """A digest of everything that the requests carry, in order, excluding the model's name and version."""
+def payload_sha256(requests: Sequence[InferRequest], checkpoint: Checkpoint = lambda: None) -> str:
+    """A digest of everything that the requests carry, in order, excluding the model's name and version.
+
+    `checkpoint` is called before each request.
+    """
     digest = hashlib.sha256()
     for request in requests:
+        checkpoint()
         asked = [(output.name, output.classes, output.binary) for output in request.outputs]
         shapes = [(tensor.name, tensor.datatype.value, tensor.shape, len(tensor.raw)) for tensor in request.inputs]
         head = [request.id, dict(request.parameters), request.binary_output, sorted(request.plain_inputs), asked, shapes]

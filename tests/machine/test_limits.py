@@ -4,7 +4,15 @@ import resource
 
 import pytest
 
-from perfkit.machine.limits import count_ephemeral_ports, cpu_cgroups, cpu_quota, hard_open_file_limit, raise_open_file_limit, throttled_ns
+from perfkit.machine.limits import (
+    available_memory_bytes,
+    count_ephemeral_ports,
+    cpu_cgroups,
+    cpu_quota,
+    hard_open_file_limit,
+    raise_open_file_limit,
+    throttled_ns,
+)
 
 
 def test_the_smallest_quota_of_either_version_counts(write):
@@ -60,3 +68,41 @@ def test_the_open_file_limit_is_raised_to_the_hard_limit():
         assert limit == hard_open_file_limit() == (1 << 20 if hard == resource.RLIM_INFINITY else hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+MEMORY = "MemTotal:  8000 kB\nMemAvailable:  4000 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "available_bytes"),
+    [
+        ({}, 4000 * 1024),
+        ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "max\n", "sys/fs/cgroup/a/memory.current": "9\n"}, 4000 * 1024),
+        ({"proc/self/cgroup": "0::/a\n", "sys/fs/cgroup/a/memory.max": "5000\n", "sys/fs/cgroup/a/memory.current": "4000\n"}, 1000),
+        (  # the parent's limit is narrower, and part of what it counts are files that the kernel forgets
+            {
+                "proc/self/cgroup": "0::/a\n",
+                "sys/fs/cgroup/a/memory.max": "5000\n",
+                "sys/fs/cgroup/a/memory.current": "4000\n",
+                "sys/fs/cgroup/memory.max": "4100\n",
+                "sys/fs/cgroup/memory.current": "4050\n",
+                "sys/fs/cgroup/memory.stat": "anon 3\nactive_file 700\ninactive_file 20\n",
+            },
+            70,
+        ),
+        (
+            {
+                "proc/self/cgroup": "2:memory:/y\n",
+                "sys/fs/cgroup/memory/y/memory.limit_in_bytes": "300\n",
+                "sys/fs/cgroup/memory/y/memory.usage_in_bytes": "100\n",
+            },
+            200,
+        ),
+    ],
+)
+def test_the_available_memory_is_the_machines_or_what_a_control_group_leaves(write, files, available_bytes):
+    assert available_memory_bytes(write({"proc/meminfo": MEMORY, **files})) == available_bytes
+
+
+def test_memory_is_unknown_where_the_system_does_not_report_it(write):
+    assert available_memory_bytes(write({"proc/version": ""})) is None

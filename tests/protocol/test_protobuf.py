@@ -634,3 +634,25 @@ def test_the_stubs_match_the_runtime_module():
     assert in_types == at_run_time
     assert all(hasattr(v2_pb2, name) for name in in_types)
     assert v2_pb2.DataType.Value("TYPE_BF16") == 14
+
+
+def test_a_dimension_below_minus_one_is_refused():
+    message = v2_pb2.ModelMetadataResponse(name="m")
+    message.outputs.add(name="y", datatype="FP32", shape=[3, -2])
+    with pytest.raises(ProtocolError, match=r"model metadata is not v2: tensor 'y' has the shape \[3, -2\]"):
+        protobuf.model_metadata(message)
+
+
+def test_a_negative_batch_size_is_refused():
+    with pytest.raises(ProtocolError, match="its max_batch_size is -1"):
+        protobuf.model_config(v2_pb2.ModelConfigResponse(config=v2_pb2.ModelConfig(max_batch_size=-1)))
+
+
+def test_tensors_beyond_the_size_of_a_message_are_refused_before_they_are_copied():
+    class Large(bytes):
+        def __len__(self):
+            return 2**30
+
+    tensors = tuple(Tensor(name, Datatype.UINT8, (2**30,), Large()) for name in "ab")
+    with pytest.raises(ProtocolError, match="holds less than 2 GiB, but the request's tensors have 2,147,483,648 bytes"):
+        protobuf.encode_infer_request(InferRequest("m", tensors))

@@ -775,3 +775,16 @@ def test_a_configuration_names_required_inputs_and_the_models_of_an_ensemble():
     assert config.composing_models == (ComposingModel("b"), ComposingModel("a", "3"))
     odd = rest.decode_model_config(b'{"input": {"x": 1}, "ensemble_scheduling": [1]}')  # as no server should write it
     assert (odd.required_inputs, odd.composing_models) == (frozenset(), ())
+
+
+@pytest.mark.parametrize("size", [10**30, 2**63, -2, "9" * 5000, "²", True, 1.0, None])
+def test_a_dimension_that_is_not_one_of_64_bits_is_refused(size):
+    document = {"name": "m", "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, size]}]}
+    with pytest.raises(ProtocolError, match="the server's model metadata is not v2: Unable to parse 'shape': expected 64-bit dimensions"):
+        rest.decode_model_metadata(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("size", [2**31, 10**30, 1e300, "9" * 5000])
+def test_a_batch_size_beyond_32_bits_is_refused(size):
+    with pytest.raises(ProtocolError, match="the server's model configuration is not v2"):
+        rest.decode_model_config(json.dumps({"max_batch_size": size}).encode())

@@ -50,6 +50,43 @@ def test_invalid_statistics_are_refused(body):
         decode_model_statistics(body)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "92" + "0" * 40,
+        "1" + "0" * 400,
+        "9.2e41",
+        "-1",
+        "NaN",
+        "Infinity",
+        "1e400",
+        "1.5",
+        '"many"',
+        '"-1"',
+        "true",
+        "null",
+        "[1]",
+        str(2**64),
+    ],
+)
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("inference_count", '{{"inference_count":{},"inference_stats":{{}}}}'),
+        ("inference_stats.queue.ns", '{{"inference_stats":{{"queue":{{"ns":{}}}}}}}'),
+    ],
+)  # fmt: skip
+def test_a_count_that_is_none_is_refused_with_the_fields_name(field, text, value):
+    with pytest.raises(ProtocolError, match=f"{field} is .{{1,50}}, which is no count of 64 bits"):
+        decode_model_statistics(f'{{"model_stats":[{text.format(value)}]}}'.encode())
+
+
+def test_the_largest_count_of_64_bits_is_read_as_a_number_a_float_and_a_text():
+    largest, float_below = 2**64 - 1, 2.0**63
+    body = f'{{"model_stats":[{{"inference_count":{largest},"execution_count":"{largest}","inference_stats":{{"fail":{{"ns":{float_below!r}}}}}}}]}}'
+    assert decode_model_statistics(body.encode()) == (ModelStatistics("", largest, largest, fail=TotalTime(0, 2**63)),)
+
+
 def test_versions_add_up():
     total = ModelStatistics.added([EXPECTED, EXPECTED])
     assert (total.inferences, total.executions, total.success, total.cache_miss) == (24, 10, TotalTime(14, 14002), TotalTime(12, 134))

@@ -71,10 +71,10 @@ def test_overrides_without_headers_are_not_redacted(read):
     [
         ("x", "--set x: expected KEY=VALUE, such as load.closed.concurrency='[1,8]'"),
         ("=1", "--set : expected KEY=VALUE, such as load.closed.concurrency='[1,8]'"),
-        ("name=[1", "--set name: not valid YAML: expected ',' or ']', but got '<stream end>'"),
+        ("name=[1", "--set name: not valid YAML: did not find expected ',' or ']'"),
         ("name=2001-02-30", "--set name: name: not valid YAML: day is out of range for month"),
         ("target={model: a, model: b}", "--set target: target.model: this key is set twice: remove one"),
-        ("target=&x {a: *x}", "--set target: not valid YAML: values are nested too deeply, or an alias contains itself"),
+        ("target=&x {a: *x}", "--set target: not valid YAML: an alias contains itself"),
         ("load.closed.concurrency.x=3", "--set load.closed.concurrency.x: load.closed.concurrency is 1, which has no keys"),
         ("load.closed.concurrency=zz", "--set load.closed.concurrency: load.closed.concurrency: expected a list, found 'zz'"),
         ("load.closed.concurrency=[1, z]", "--set load.closed.concurrency: load.closed.concurrency[1]: expected an integer, found 'z'"),

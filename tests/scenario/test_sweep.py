@@ -66,3 +66,25 @@ def test_a_file_without_a_sweep_is_one_case_and_one_scenario(cases, tmp_path):
     (one,) = cases("target: {model: m}\nload: {closed: {concurrency: 1}}\n")
     assert not one.values
     assert read_scenario(tmp_path / "s.yaml", environ={}) == one.loaded
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([100] * 4, "100 × 100 × 100 × 100 = 100,000,000 cases, and 10,000 are the most: remove values of workload.parameters.p0, "),
+        ([10_001], "10,001 cases, and 10,000 are the most: remove values of workload.parameters.p0"),
+    ],
+)
+def test_the_cases_of_a_sweep_are_multiplied_before_any_is_made(cases, lengths, message):
+    keys = "".join(f"  workload.parameters.p{index}: {list(range(length))}\n" for index, length in enumerate(lengths))
+    with pytest.raises(ScenarioError) as refusal:
+        cases(f"target: {{model: m}}\nload: {{closed: {{concurrency: 1}}}}\nsweep:\n{keys}")
+    assert f"s.yaml:3: sweep: {message}" in str(refusal.value)
+
+
+def test_large_values_in_every_case_of_a_sweep_are_refused(cases):
+    values = f"workload: {{inputs: {{X: {{value: {[1] * 20_000}}}}}}}"
+    with pytest.raises(ScenarioError, match=r"sweep: 200 cases of 20,\d\d\d values each are 4,\d\d\d,\d\d\d, and 2,000,000 are the most"):
+        cases(
+            f"target: {{model: m}}\nload: {{closed: {{concurrency: 1}}}}\n{values}\nsweep: {{workload.batch_size: {list(range(1, 201))}}}"
+        )

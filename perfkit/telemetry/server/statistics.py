@@ -78,6 +78,8 @@ class ServerStatisticsReader:
     ) -> None:
         self._read, self._clock, self._composing = read, clock, composing
         self._before: list[Reading] = []
+        self._failure = ""
+        """Why the last reading failed; empty if it did not, or if the server has no statistics."""
 
     async def before(self) -> None:
         """Reads before the first request, until the counts stop changing or two seconds have passed.
@@ -104,13 +106,12 @@ class ServerStatisticsReader:
         `reconnects` is the number of connections that replaced a lost one during the load.
         """
         if not self._before:
-            return None, ()
+            return None, self._unreadable("before") if self._failure else ()
         readings, deadline_ns = list[Reading](), self._clock.now_ns() + _SETTLE_TIMEOUT_NS
         while True:
             reading = await self._reading()
             if not reading:
-                message = "The server's statistics could not be read after the load, so the point has no server figures."
-                return None, (MeasurementWarning("server_statistics", message),)
+                return None, self._unreadable("after")
             readings.append(reading)
             counts, warnings = difference(self._before, readings, sent, reconnects)
             is_settled = (
@@ -127,10 +128,17 @@ class ServerStatisticsReader:
         return counts, warnings
 
     async def _reading(self) -> Reading:
+        self._failure = ""
         try:
             return {statistics.version: statistics for statistics in await self._read()}
-        except TargetError:
+        except TargetError as error:
+            self._failure = str(error)
             return {}
+
+    def _unreadable(self, when: str) -> tuple[MeasurementWarning, ...]:
+        reason = f": {self._failure}" if self._failure else ""
+        message = f"The server's statistics could not be read {when} the load, so the point has no server figures{reason}."
+        return (MeasurementWarning("server_statistics", message),)
 
 
 def difference(

@@ -66,13 +66,17 @@ class RpcTransport(abc.ABC):
                 raise
             message = f"{self._address}: the server does not offer model '{model}': {self._address.sanitize(error.reason)}"
             raise TargetError(message, may_pass=error.may_pass) from None
+        except ProtocolError as error:
+            raise TargetError(f"{self._address}: {error}") from None
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
         try:
             answer = await self._call("ModelConfig", v2_pb2.ModelConfigRequest(name=model, version=version), v2_pb2.ModelConfigResponse)
+            return protobuf.model_config(answer)
         except RefusedError:
             return ModelConfig()
-        return protobuf.model_config(answer)
+        except ProtocolError as error:
+            raise TargetError(f"{self._address}: {error}") from None
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         request = v2_pb2.ModelStatisticsRequest(name=model, version=version)

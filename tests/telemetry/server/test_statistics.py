@@ -204,11 +204,17 @@ def test_counts_that_never_arrive_are_a_warning_after_two_seconds():
     assert 2000 * MS <= now_ns < 2100 * MS
 
 
-@pytest.mark.parametrize("readings", [[()], [None]])
-def test_a_server_without_statistics_is_read_once_without_a_warning(readings):
-    script = ScriptedServer(*readings)
+def test_a_server_without_statistics_is_read_once_without_a_warning():
+    script = ScriptedServer(())
     assert measure_around(script, AnswerTotals(10))[0] == (None, ())
     assert script.reads == 1
+
+
+def test_a_server_whose_statistics_cannot_be_read_before_the_load_is_read_once_and_a_warning_says_why():
+    script = ScriptedServer(None)
+    (counts, warnings), _ = measure_around(script, AnswerTotals(10))
+    assert (counts, codes(warnings), script.reads) == (None, ["server_statistics"], 1)
+    assert warnings[0].message == "The server's statistics could not be read before the load, so the point has no server figures: gone."
 
 
 def test_a_server_that_does_not_answer_after_the_load_is_a_warning():
