@@ -138,9 +138,9 @@ class PointTelemetry:
             if recorded.lost:  # the server counted requests of lost workers, which the recording lacks
                 counts, warnings = None, ()
         reports = (await self._client.window(window.start_ns, window.end_ns)).samplers
-        warnings += tuple(warning for report in reports.values() for warning in report.warnings)
         if counts is not None and (reset := self._server_reset(reports)):
-            counts, warnings = None, (*warnings, reset)
+            counts, warnings = None, (reset,)
+        warnings += tuple(warning for report in reports.values() for warning in report.warnings)
         own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
         machine: SamplerReport[MachineFigures] = reports.get("generator", SamplerReport(None))
         pages: list[SamplerReport[PageFigures]] = [report for name, report in reports.items() if name.startswith("metrics")]

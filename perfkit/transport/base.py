@@ -116,7 +116,7 @@ class Transport(Protocol):
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """The statistics of the model's versions, or of the given one; empty if the server does not offer them.
 
-        Raises TargetError if the target cannot be reached or its answer is invalid.
+        Raises TargetError if the target cannot be reached, its statistics are restricted, or its answer is invalid.
         """
 
     async def aclose(self) -> None:

@@ -1,5 +1,8 @@
 """Trial requests: what may pass is sent again, and what the server or a proxy answers instead is told."""
 
+import asyncio
+import contextlib
+import time
 from typing import Any
 
 import pytest
@@ -7,8 +10,9 @@ from aiohttp import web
 
 from perfkit.errors import ModelMismatchError, TargetError
 from perfkit.measurement.trial_requests import TrialRequests
+from perfkit.transport.options import TransportOptions
 from tests.clocks import SettableClock
-from tests.measurement.test_target_probe import METADATA, TENSOR, Server, ask, engine
+from tests.measurement.test_target_probe import METADATA, TENSOR, Server, ask, engine, serving
 
 __all__ = ["engine"]  # a fixture
 DECLARED = {"x": {"value": [1, 2], "datatype": "INT32", "shape": [2]}}
@@ -123,6 +127,28 @@ def test_the_words_of_a_refusal_are_cut(engine, tmp_path):
     with pytest.raises(TargetError, match=r"HTTP 403: x{200}") as caught:
         ask(Restricted("/v2", 403, "x" * 100_000), engine, tmp_path)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(403, "access to the statistics of model 'm' is refused: HTTP 403: closed"), (500, "returned HTTP 500: closed"), (404, "")],
+)
+def test_statistics_that_are_refused_are_told_from_missing_ones(engine, status, told):
+    class WithStatistics(Restricted):
+        def routes(self):
+            return [*super().routes(), web.get(self.path, self.refuse)]
+
+    async def main():
+        async with serving(WithStatistics("/v2/models/m/stats", status, "closed")) as address:
+            transport = engine(address, TransportOptions(max_connections=2, timeout_ns=10**10), time.monotonic_ns)
+            async with contextlib.aclosing(transport):
+                return await transport.model_statistics("m", "")
+
+    if told:
+        with pytest.raises(TargetError, match=told):
+            asyncio.run(main())
+    else:
+        assert asyncio.run(main()) == ()
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/models/m"])

@@ -44,9 +44,9 @@ class ServerStatisticsSampler:
         """See `Sampler.start`."""
         self._transport = self._runner.run(self._connect())
         statistics = self._read()
-        if statistics is None and not self._has_failed:
+        if statistics == {}:
             self.notes.append("The server has no v2 statistics: its queue and compute times are not known.")
-        return statistics is not None or self._has_failed  # a server that did not answer may do so later
+        return statistics != {}  # a server that did not answer may do so later
 
     def sample(self) -> int:
         """See `Sampler.sample`."""
@@ -77,24 +77,25 @@ class ServerStatisticsSampler:
         return self._make(self._config.address, TransportOptions(timeout_ns=_TIMEOUT_NS, answer_limit=STATISTICS_LIMIT), self._clock)
 
     def _read(self) -> Reading | None:
-        """The statistics by version; None if the server has no statistics, or does not answer, which is noted once."""
+        """The statistics by version, empty if the server has none of the model; None if it does not answer, which is noted once."""
         assert self._transport is not None
         try:
             versions = self._runner.run(self._transport.model_statistics(self._config.model, self._config.version))
-        except TargetError:
+        except TargetError as error:
             if not self._has_failed:
                 self._has_failed = True
-                self.notes.append("Some readings of the server's statistics failed: their series have gaps.")
+                self.notes.append(f"Some readings of the server's statistics failed ({error}): their series have gaps.")
             return None
-        return {statistics.version: statistics for statistics in versions} or None
+        return {statistics.version: statistics for statistics in versions}
 
     def _add(self, now_ns: int, reading: Reading) -> None:
         previous, self._previous = self._previous, (now_ns, reading)
         if previous is None:
             return
         previous_ns, previous_reading = previous
-        if falls((previous_reading, reading)):
+        if has_fallen := falls((previous_reading, reading)):
             self._resets.append((previous_ns, now_ns))
+        if has_fallen or not previous_reading:
             return
         now, before = (ModelStatistics.added(tuple(one.values())) for one in (reading, previous_reading))
         answers = now.success.count - before.success.count

@@ -186,7 +186,7 @@ def _warnings(counts: ServerCounts) -> list[MeasurementWarning]:
     elif not _matches(counts):
         unknown = f", and {sent.perhaps_answered:,} more possibly answered" if sent.perhaps_answered else ""
         if requests < sent.answered:
-            reason = "some requests went to other replicas, or were answered without the model"
+            reason = "some requests went to other replicas, were answered without the model, or the server restarted"
         elif requests <= sent.answered + sent.perhaps_answered + sent.rejected:
             unknown += f", and {sent.rejected:,} with an error"
             reason = "the server counts some errors as successes, as Triton's Python backend does, or other clients used this model"

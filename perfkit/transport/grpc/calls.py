@@ -82,7 +82,9 @@ class RpcTransport(abc.ABC):
         request = v2_pb2.ModelStatisticsRequest(name=model, version=version)
         try:
             return protobuf.model_statistics(await self._call("ModelStatistics", request, v2_pb2.ModelStatisticsResponse))
-        except RefusedError:
+        except RefusedError as error:
+            if error.is_restricted or error.may_pass:
+                raise
             return ()
 
     async def _call(self, rpc: str, request: Message, response: type[_M]) -> _M:

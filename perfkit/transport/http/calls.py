@@ -129,6 +129,11 @@ class RestTransport(abc.ABC):
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         response = await self._get_description(rest.model_path(model, version, "stats"))
+        what = f"the statistics of model '{model}'"
+        if refusal := self._refusal(response, what):
+            raise refusal
+        if may_pass(response.status):
+            raise TargetError(f"{self._address}: {what} returned {self._describe(response)}")
         if response.status != 200:
             return ()
         try:

@@ -71,7 +71,7 @@ def test_a_server_that_does_not_answer_at_first_is_read_again(make_sampler, cloc
     sampler = make_sampler(None, statistics(0, 0), statistics(4, 20))
     assert sampler.start()
     sampled(sampler, clock, 2)
-    assert sampler.notes == ["Some readings of the server's statistics failed: their series have gaps."]
+    assert sampler.notes == ["Some readings of the server's statistics failed (gone): their series have gaps."]
     assert {series.name for series in sampler.window(0, 9 * S).series} >= {"server_compute_infer"}
 
 
@@ -88,3 +88,12 @@ def test_each_reading_is_compared_with_the_one_before(make_sampler, clock):
     report = sampler.window(0, 9 * S)
     assert report.summary == ((S, 2 * S), (3 * S, 5 * S)), "the second time only the time of a counter fell, and a reading was missed"
     assert [series.values for series in report.series if series.name == "server_compute_infer"] == [(3 * MS,)]
+
+
+def test_a_model_that_is_unknown_for_a_while_was_reloaded(make_sampler, clock):
+    sampler = make_sampler(statistics(0, 0), statistics(0, 0), (), statistics(7, 7), statistics(9, 9))
+    assert sampler.start()
+    sampled(sampler, clock, 4)
+    report = sampler.window(0, 9 * S)
+    assert report.summary == ((S, 2 * S),)
+    assert [series.values for series in report.series if series.name == "server_answers_per_s"] == [(2,)]
