@@ -3,10 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TESTS ?= tests
+# of prove-gpu: all, or one of server telemetry memory plan gate; cuda, or cpu for a dry run; the folder of the reports
+PART ?= all
+DEVICE ?= cuda
+OUT ?=
+# for test-gpu and prove-gpu; a machine without network has one, with what benchmarks/gpu/README.md brings there
+GPU_PYTHON ?= .venv-gpu/bin/python
 # test processes: one more than two cores, since tests of processes wait for part of the time
 JOBS ?= 3
 
-.PHONY: run test test-one test-gpu check format proto constraints clean
+.PHONY: run test test-one test-gpu prove-gpu check format proto constraints clean
 
 run: .venv/run.stamp  ## measure DenseNet-121 on the bundled server, two to three minutes with set-up
 	$(BIN)/perfkit run scenarios/densenet.yaml
@@ -17,8 +23,20 @@ test: check  ## everything that CI runs
 test-one: .venv/dev.stamp  ## the tests whose names match K, without the checks: make test-one K=percentile
 	$(BIN)/python -m pytest -k '$(K)' $(TESTS)
 
-test-gpu: .venv-gpu/gpu.stamp  ## what needs an NVIDIA GPU, in an environment of its own
-	.venv-gpu/bin/python -m pytest -m gpu $(TESTS)
+# the environment that GPU_PYTHON belongs to, where make makes it
+ifeq ($(DEVICE),cpu)
+PROVE_PYTHON = $(BIN)/python
+PROVE_STAMP = .venv/dev.stamp
+else
+PROVE_PYTHON = $(GPU_PYTHON)
+PROVE_STAMP = $(if $(filter .venv-gpu/%,$(GPU_PYTHON)),.venv-gpu/gpu.stamp)
+endif
+
+test-gpu: $(if $(filter .venv-gpu/%,$(GPU_PYTHON)),.venv-gpu/gpu.stamp)  ## what needs an NVIDIA GPU, in an environment of its own
+	$(GPU_PYTHON) -m pytest -m gpu $(TESTS)
+
+prove-gpu: $(PROVE_STAMP)  ## the proof on a GPU, about 25 minutes; PART=server|telemetry|memory|plan|gate, DEVICE=cpu for a dry run
+	$(PROVE_PYTHON) -m benchmarks.gpu.prove --part $(PART) --device $(DEVICE) $(if $(OUT),--out $(OUT))
 
 check: .venv/dev.stamp  ## lint, format and types
 	$(BIN)/ruff check .

@@ -82,7 +82,8 @@ def resolve_onnx_options(options: OnnxOptions, kind: Kind, reason: str = "") -> 
         _check_tensorrt(options)
     elif options.precision == "bf16":
         raise UsageError(
-            "--onnx precision=bf16: ONNX Runtime's CUDA provider has no BF16 convolution; use precision=fp16, or provider=tensorrt."
+            "--onnx precision=bf16: ONNX Runtime's CUDA provider has no batch normalization or max pooling in BF16 (1.31); use precision=fp16, "
+            "or provider=tensorrt."
         )
     if options.streams > 1 and not options.pinned:
         raise UsageError(

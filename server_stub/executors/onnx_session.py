@@ -74,7 +74,8 @@ def _providers(options: OnnxOptions, compute_stream: int | None) -> list[Any]:
     if options.layout == "nhwc":
         cuda["prefer_nhwc"] = "1"
     if options.graphs:
-        cuda["enable_cuda_graph"] = "1"
+        # the default would time every algorithm of each convolution for each captured size
+        cuda |= {"enable_cuda_graph": "1", "cudnn_conv_algo_search": "HEURISTIC"}
     if options.provider == "cpu":
         return [PROVIDERS["cpu"]]
     if options.provider == "cuda":

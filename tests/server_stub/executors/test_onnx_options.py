@@ -53,7 +53,7 @@ def test_what_a_configuration_sets_is_refused_with_a_model_repository(tmp_path):
         ("precision=bf16", "cpu", "has no BF16 convolution"),
         ("precision=tf32", "cpu", "a format of NVIDIA's tensor cores"),
         ("provider=cpu graphs=on", "cuda", "CUDA graphs need a GPU"),
-        ("precision=bf16", "cuda", "CUDA provider has no BF16 convolution; use precision=fp16, or provider=tensorrt."),
+        ("precision=bf16", "cuda", "no batch normalization or max pooling in BF16 (1.31); use precision=fp16, or provider=tensorrt."),
         ("streams=2", "cuda", "copies from pageable memory do not run beside computations; add --onnx pinned=on."),
         ("provider=tensorrt graphs=on", "cuda", "captures one graph per session, not one for each batch size"),
         ("provider=tensorrt layout=nhwc", "cuda", "TensorRT chooses layouts itself"),
@@ -91,7 +91,8 @@ def test_the_provider_follows_the_device_and_fixed_buffers_the_options(text, kin
         (
             "precision=tf32 layout=nhwc graphs=on",
             [
-                ("CUDAExecutionProvider", {"device_id": "0", "user_compute_stream": "7", "use_tf32": "1", "prefer_nhwc": "1", "enable_cuda_graph": "1"}),
+                ("CUDAExecutionProvider", {"device_id": "0", "user_compute_stream": "7", "use_tf32": "1", "prefer_nhwc": "1", "enable_cuda_graph": "1",
+                        "cudnn_conv_algo_search": "HEURISTIC"}),
                 "CPUExecutionProvider",
             ],
         ),

@@ -1,0 +1,99 @@
+"""The proof on a GPU, in parts that stand alone, each within a budget of seconds and with a report.
+
+    python -m benchmarks.gpu.prove [--part server …] [--device cuda|cpu] [--out reports] [--short]
+
+`make prove-gpu` does the same with PART, DEVICE and OUT. Each part writes `gpu-PART.md`, plots, and the raw results as
+`gpu-PART.json`; what cannot be done on the machine is skipped with its reason. `--device cpu` is a dry run, without a GPU, of
+every step that needs none; its reports go to build/prove-cpu. Exit codes: 0, all that is required was shown; 1, something was
+not, or a step failed; 3, there is no GPU to prove anything on.
+"""
+
+import argparse
+import importlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import traceback
+
+from benchmarks.gpu.proof import Proof
+from benchmarks.processes import ROOT
+from perfkit.errors import UsageError
+
+PARTS = {
+    "server": ("DenseNet-121 on a GPU: served and called directly", 470),
+    "telemetry": ("GPU telemetry: NVML beside nvidia-smi, and energy two ways", 240),
+    "memory": ("CUDA shared memory beside binary tensors", 110),
+    "plan": ("A capacity search and a plan for this GPU", 270),
+    "gate": ("A gate of FP32 against FP16", 400),
+}
+"""The parts' titles and budgets in seconds, the most telling first."""
+_GRACE_S = 20
+
+
+def prove(part: str, device: str, out: pathlib.Path, *, is_short: bool = False) -> Proof:
+    """Measure one part in this process, and store its report."""
+    title, budget_s = PARTS[part]
+    proof = Proof(part, title, device, out, budget_s, is_short)
+    try:
+        importlib.import_module(f"benchmarks.gpu.prove_{part}").prove(proof)
+    except Exception as error:  # noqa: BLE001 - what was measured before is worth a report
+        proof.failed.append(f"{type(error).__name__}: {error}")
+        proof.raw.setdefault("tracebacks", {})["the part"] = traceback.format_exc()
+    proof.write()
+    return proof
+
+
+def missing_gpu() -> str:
+    """Why nothing can be proved here; empty if ONNX Runtime or at least the driver finds a GPU."""
+    from server_stub.devices.cuda_driver import CudaDriver, CudaError
+
+    try:
+        CudaDriver()
+    except CudaError as error:
+        return str(error)
+    return ""
+
+
+def main() -> int:
+    """Runs the parts, each in a process of its own that ends with its budget."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--part", nargs="*", choices=(*PARTS, "all"), default=["all"], help="the parts to prove (default: all)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--out", type=pathlib.Path, help="folder of the reports (default: reports, or build/prove-cpu for --device cpu)")
+    parser.add_argument("--short", action="store_true", help="a few seconds for each part, for tests")
+    options = parser.parse_args()
+    if options.device == "cuda" and (why := missing_gpu()):
+        print(f"prove-gpu: {why}; DEVICE=cpu makes a dry run without a GPU.", file=sys.stderr)
+        return 3
+    out = (options.out or ROOT / ("reports" if options.device == "cuda" else "build/prove-cpu")).resolve()
+    parts = list(PARTS) if "all" in options.part else [part for part in PARTS if part in options.part]
+    if len(parts) == 1:
+        proof = prove(parts[0], options.device, out, is_short=options.short)
+        print(f"{out / f'gpu-{parts[0]}.md'}: {len(proof.checks)} figures, {len(proof.skipped)} skipped, {len(proof.failed)} failed")
+        return 0 if proof.is_passed else 1
+    codes = [_run_part(part, options.device, out, is_short=options.short) for part in parts]
+    return max(codes)
+
+
+def _run_part(part: str, device: str, out: pathlib.Path, *, is_short: bool) -> int:
+    command = [sys.executable, "-m", "benchmarks.gpu.prove", "--part", part, "--device", device, "--out", str(out)]
+    process = subprocess.Popen([*command, *(["--short"] if is_short else [])], cwd=ROOT, start_new_session=True)
+    try:
+        return 1 if process.wait(PARTS[part][1] + _GRACE_S) else 0
+    except subprocess.TimeoutExpired:
+        print(f"{part}: stopped {_GRACE_S} s after its budget; {out / f'gpu-{part}.md'} has the steps that had ended.", flush=True)
+        return 1
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UsageError as error:
+        print(f"prove-gpu: {error}", file=sys.stderr)
+        sys.exit(2)

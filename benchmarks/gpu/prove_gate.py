@@ -1,0 +1,119 @@
+"""The part `gate`: a paired gate of DenseNet-121 in FP32 against FP16, in short windows, with the effect that it can detect."""
+
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.gpu.proof import FAST, Proof
+from benchmarks.gpu.prove_server import serve
+from benchmarks.processes import ROOT, run_perfkit, write_scenario
+from benchmarks.report import table_head, table_row
+from perfkit.gate.folder import VERDICT_FILE, read_verdict
+from perfkit.gate.verdict import Verdict, format_change
+
+MODEL = "densenet_onnx"
+BASELINE, CANDIDATE = "precision=fp32", "precision=fp16"
+_DECIDED = (0, 1, 3)  # pass, regressed, inconclusive
+
+
+def prove(proof: Proof) -> None:
+    """Measure the part."""
+    verdict = proof.attempt("gate", 20 if proof.is_dry_run else 200, lambda: _gate(proof))
+    if verdict is not None:
+        report(proof, verdict)
+
+
+def _gate(proof: Proof) -> Verdict:
+    out = proof.out / "gpu-gate"
+    for folder in proof.out.glob("gpu-gate*/"):
+        shutil.rmtree(folder)
+    if proof.is_short:  # pairs of restarted servers take a minute: the gate is made from two stored results
+        targets = [str(_stored(proof, option)) for option in (BASELINE, CANDIDATE)]
+        _run(proof, [], targets, out)
+    else:
+        targets = [f"cmd:{shlex.join(_command(proof, option))} --grpc-port {{port}}" for option in (BASELINE, CANDIDATE)]
+        file = write_scenario(proof.out, _scenario(proof))
+        _run(proof, [str(file), "--quick"], targets, out)
+        file.unlink()
+    return read_verdict(out / VERDICT_FILE)
+
+
+def _command(proof: Proof, option: str) -> list[str]:
+    """A server of the model that CUDA graphs make independent of Python: one image, captured once."""
+    more = () if proof.is_dry_run else (one for one in FAST if one.partition("=")[0] in ("graphs", "pinned"))
+    ports = ["--http-port", "0", "--metrics-port", "0", "--exit-with-stdin"]
+    return [sys.executable, "-m", "server_stub", "--device", proof.device, "--model", MODEL, *ports, "--onnx", option, *more]
+
+
+def _stored(proof: Proof, option: str) -> pathlib.Path:
+    """The result of a server with an option."""
+    out = proof.out / f"gpu-gate-{option.partition('=')[2]}"
+    with serve(proof, (option,), model=MODEL) as server:
+        scenario = _scenario(proof)
+        scenario["target"] = {"model": MODEL, "url": server.url("grpc")}
+        run = run_perfkit({**scenario, "measure": {**scenario["measure"], "repetitions": 3}}, out=out)
+    if run.result is None:
+        raise RuntimeError(f"perfkit run ended with exit code {run.exit_code}: {run.stderr[-800:]}")
+    return out
+
+
+def _scenario(proof: Proof) -> dict[str, Any]:
+    seconds, warmup_s = (0.2, 0.0) if proof.is_short else (0.5, 0.2) if proof.is_dry_run else (1.5, 0.5)
+    return {
+        "name": "gpu-gate",
+        "target": {"model": MODEL, "protocols": ["grpc"]},
+        "workload": {"variants": 2},
+        "load": {"closed": {"concurrency": 2}},
+        "measure": {"warmup": f"{warmup_s}s", "duration": f"{seconds}s"},
+        "gate": {"metrics": ["throughput", "p50"]},
+        "gpu": {"idle": "0s"},
+        "telemetry": not proof.is_short,
+    }
+
+
+def _run(proof: Proof, arguments: list[str], targets: list[str], out: pathlib.Path) -> None:
+    command = [sys.executable, "-m", "perfkit", "gate", *arguments, "--baseline", targets[0], "--candidate", targets[1]]
+    process = subprocess.Popen(
+        [*command, "--quiet", "--out", str(out)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        text, _ = process.communicate(timeout=max(20, proof.remaining_s - 5))
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)  # the pairs so far are kept
+        text, _ = process.communicate(timeout=60)
+        raise RuntimeError(f"the gate did not end within the budget: {text[-600:]}") from None
+    proof.raw["output"] = text[-20_000:]
+    is_decided = process.returncode in _DECIDED or (proof.is_dry_run and (out / VERDICT_FILE).exists())  # short windows are often invalid
+    if not is_decided:
+        raise RuntimeError(f"perfkit gate ended with exit code {process.returncode}: {text[-800:]}")
+
+
+def report(proof: Proof, verdict: Verdict) -> None:
+    """The verdict, and per metric the change with its interval and the minimum detectable effect."""
+    proof.raw["verdict"] = verdict.model_dump(mode="json", by_alias=True)
+    effect = verdict.minimum_detectable_effect
+    stated = "unknown" if effect is None else f"{effect:.1%}"
+    rows = [
+        table_row(
+            one.metric,
+            format_change(one),
+            "–" if one.minimum_detectable_effect is None else f"{one.minimum_detectable_effect:.1%}",
+            one.verdict,
+        )
+        for one in verdict.comparisons
+    ]
+    proof.add(
+        f"## The verdict on {CANDIDATE} against {BASELINE}: {verdict.kind}",
+        "",
+        " ".join(verdict.reasons),
+        "",
+        *table_head("metric", ">change, with 1 − the error rate", ">minimum detectable effect", "verdict"),
+        *rows,
+        "",
+        f"{verdict.pairs} pairs, two requests in flight over gRPC. A positive change is more throughput, or more time.",
+    )
+    proof.check("minimum detectable effect of the gate", stated, "stated", is_met=effect is not None)

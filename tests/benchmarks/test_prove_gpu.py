@@ -1,0 +1,145 @@
+"""The proof on a GPU: a dry run of each part on the CPU, and the comparison of readings that only a GPU gives."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.gpu import prove, prove_plan, prove_telemetry
+from benchmarks.gpu.proof import Proof, UnavailableError
+from benchmarks.gpu.prove_telemetry import SmiReading, check_energy, compare_curves, parse_gpu_metrics, parse_smi, time_mean
+from benchmarks.processes import ROOT
+from perfkit.telemetry.figures import GpuFigures
+from perfkit.telemetry.series import Series
+from tests.queue_results import Writer
+
+NS_PER_S = 10**9
+
+
+@pytest.fixture
+def proof(tmp_path):
+    return Proof("server", "A title", "cpu", tmp_path, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("part", "skipped"),
+    [
+        ("server", ["pinned buffers", "tests on a GPU"]),
+        ("telemetry", ["curves under served load", "energy of a matrix product"]),
+        ("memory", ["batch 1, CUDA shared memory"]),
+        ("plan", []),
+        ("gate", []),
+    ],
+)
+def test_a_dry_run_on_the_cpu_does_every_step_that_needs_no_gpu(part, skipped, tmp_path):
+    proof = prove.prove(part, "cpu", tmp_path, is_short=True)
+    assert proof.failed == []
+    assert [sentence.partition(":")[0] for sentence in proof.skipped] == skipped
+    report = (tmp_path / f"gpu-{part}.md").read_text()
+    assert "**A dry run on the CPU: the steps work, and no figure here says anything about a GPU.**" in report
+    assert json.loads((tmp_path / f"gpu-{part}.json").read_text())["part"] == part
+    assert proof.is_passed
+
+
+def test_a_plan_is_made_from_results_and_is_part_of_the_report(proof, tmp_path):
+    folder = Writer(tmp_path / "results")((20, 40, 60, 80, 95, 120), overloaded_from=100)
+    prove_plan.add_plan(proof, [folder], tmp_path / "plan")
+    assert proof.raw["plan"]["configurations"][0]["label"] == "gpu"
+    assert "## The plan" in proof.lines
+    assert "### The answer" in proof.lines
+
+
+def test_the_budgets_of_all_parts_are_under_25_minutes_and_of_each_under_eight():
+    budgets = [seconds for _, seconds in prove.PARTS.values()]
+    assert sum(budgets) <= 25 * 60
+    assert max(budgets) < 8 * 60
+
+
+def test_without_a_driver_nothing_is_proved_and_the_exit_code_is_3(tmp_path):
+    (tmp_path / "libcuda.so.1").touch()  # no library, and it hides the machine's own, if there is one
+    command, environment = [sys.executable, "-m", "benchmarks.gpu.prove"], {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    ended = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("prove-gpu: the NVIDIA driver is not installed (")
+    assert ended.stderr.endswith("DEVICE=cpu makes a dry run without a GPU.\n")
+
+
+def test_a_failing_step_is_reported_and_the_next_one_goes_on(proof, tmp_path):
+    assert proof.attempt("first", 1, lambda: 1 / 0) is None
+    assert proof.attempt("second", 1, lambda: 7) == 7
+    assert proof.failed == ["first: ZeroDivisionError: division by zero"]
+    assert not proof.is_passed
+    text = (tmp_path / "gpu-server.md").read_text()
+    assert "- first: ZeroDivisionError: division by zero" in text
+    assert "1 / 0" in json.loads((tmp_path / "gpu-server.json").read_text())["tracebacks"]["first"]
+
+
+def test_a_step_without_time_or_without_what_it_needs_is_skipped_with_its_reason(tmp_path):
+    now_s = iter(range(0, 1000, 10))
+    proof = Proof("server", "A title", "cpu", tmp_path, 100.0, now_s=lambda: next(now_s))
+
+    def unavailable():
+        raise UnavailableError("TensorRT is not installed")
+
+    assert proof.attempt("a", 1, unavailable) is None
+    assert proof.attempt("b", 95, lambda: 1) is None
+    assert proof.skipped[0] == "a: TensorRT is not installed"
+    assert proof.skipped[1].startswith("b: it needs about 95 s, and ")
+    assert proof.is_passed
+
+
+def test_a_required_figure_that_is_missed_fails_the_proof_on_a_gpu_alone(proof):
+    proof.check("ratio", "0.90", "at least 0.95", is_met=False)
+    assert proof.is_passed
+    assert not dataclasses.replace(proof, device="cuda").is_passed
+
+
+def test_readings_of_nvidia_smi_are_parsed():
+    assert parse_smi("97, 512.37, 1980, 4096\n", 5) == SmiReading(5, (97.0, 512.37, 1980.0, 4096.0))
+    assert parse_smi("97, [N/A], 1980, 4096\n", 5).values == (97.0, None, 1980.0, 4096.0)
+
+
+def test_a_value_holds_until_the_next_one():
+    assert time_mean([0, 10, 30], [1.0, 2.0, 5.0], (5, 40)) == pytest.approx((5 * 1 + 20 * 2 + 10 * 5) / 35)
+    assert time_mean([10], [4.0], (20, 30)) == 4.0
+    assert time_mean([10], [4.0], (5, 30)) is None
+
+
+def test_metrics_of_the_first_gpu_are_read():
+    page = '# HELP x\nnv_gpu_utilization{gpu_uuid="GPU-1"} 0.5\nnv_gpu_utilization{gpu_uuid="GPU-2"} 0.9\nnv_inference_count{model="m"} 3\n'
+    assert parse_gpu_metrics(page) == {"nv_gpu_utilization": 0.5}
+
+
+def curves(sampled_w, read_w):
+    """Ten seconds of constant power by both readers."""
+    times_ns = tuple(second * NS_PER_S for second in range(11))
+    series = Series("gpu_power", "W", {"gpu": "0"}, times_ns, (sampled_w,) * 11)
+    return [series], [SmiReading(time_ns, (50.0, read_w, 1980.0, 1024.0)) for time_ns in times_ns], (0, 10 * NS_PER_S)
+
+
+@pytest.mark.parametrize(("sampled_w", "is_met"), [(400.0, True), (419.0, True), (430.0, False)])
+def test_power_by_two_readers_is_compared_over_the_span_that_both_cover(proof, sampled_w, is_met):
+    compare_curves(proof, *curves(sampled_w, 400.0))
+    (check,) = proof.checks
+    assert (check.figure, check.is_met) == ("mean power: NVML sampler and nvidia-smi", is_met)
+    assert (proof.out / "gpu-server-power.svg").read_text().startswith("<?xml")
+    assert "| gpu_utilization | – | reported | – | – |" in "\n".join(proof.lines)
+
+
+@pytest.mark.parametrize(
+    ("counted_j", "source", "is_met"), [(4000.0, "counter", True), (4100.0, "counter", False), (4000.0, "power", False)]
+)
+def test_energy_is_taken_two_ways_and_must_agree_within_2_percent(proof, counted_j, source, is_met):
+    figures = GpuFigures("GPU-1", "H200", "nvml", power_mean_w=400.0, energy_j=counted_j, energy_source=source, power_source="instant")
+    _, readings, span = curves(400.0, 398.0)
+    check_energy(proof, figures, readings, span)
+    assert [check.is_met for check in proof.checks] == [is_met]
+
+
+def test_without_nvidia_smi_the_curves_are_skipped_with_that_reason(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(UnavailableError, match="nvidia-smi cannot be started"), prove_telemetry.reading_smi([]):
+        pass
