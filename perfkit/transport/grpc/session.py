@@ -6,7 +6,7 @@ from typing import Generic
 
 from perfkit.protocol import http2
 from perfkit.protocol.http2 import HeaderBlockReader, Http2Error, LimitError
-from perfkit.transport.grpc.flood import ControlFrameLimit
+from perfkit.transport.grpc.flood import MAX_CONTROL_FRAMES_PER_S, ControlFrameLimit
 from perfkit.transport.grpc.messages import announced_bytes
 from perfkit.transport.grpc.stream import H, S, SessionListener, Writer
 from perfkit.transport.limits import BYTES_PER_CHUNK
@@ -68,9 +68,10 @@ class ClientSession(Generic[S, H]):
         self.is_writing_paused = False
         """Whether the server reads less than is written to it."""
         self._unread_replies = 0
-        self._control_frames = ControlFrameLimit(listener.now_ns)
+        self._control_limit = ControlFrameLimit(listener.now_ns)
+        self._control_frames, self._max_control_frames = 0, MAX_CONTROL_FRAMES_PER_S
         self._written_frames = 0  # of requests that need several
-        self._renews_stream_windows = False
+        self._checked_bytes: dict[int, int] = {}  # of large answers, by their streams
         self._window_bytes = self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
         self._frame_bytes = self._max_single_write_bytes = http2.DEFAULT_FRAME_BYTES
         self._unsent: dict[int, _UnsentData] = {}
@@ -161,7 +162,6 @@ class ClientSession(Generic[S, H]):
             return
         if flags & _PADDED:
             chunk = http2.strip_padding(chunk, http2.PADDED)
-            self._renews_stream_windows = True  # padding uses up the window, too
         if stream.headers is None:
             self._reset_malformed(stream)
             return
@@ -179,12 +179,16 @@ class ClientSession(Generic[S, H]):
     def _check_size(self, stream: S) -> None:
         """Refuses an answer that is too long, once in each MiB of it; renews the receive windows before they are half used."""
         self._renew_window()
-        limit, chunks = self._listener.answer_limit, stream.chunks
-        if (announced := announced_bytes(chunks)) > limit.max_bytes:
-            raise LimitError(limit.announced_too_long(announced))
-        if sum(map(len, chunks)) + BYTES_PER_CHUNK * len(chunks) > limit.max_bytes + _CHECKED_BYTES:
+        limit, checked_bytes = self._listener.answer_limit, self._checked_bytes.get(stream.id, 0)
+        if not checked_bytes:
+            if (announced := announced_bytes(stream.chunks)) > limit.max_bytes:
+                raise LimitError(limit.announced_too_long(announced))
+            self._checked_bytes = {known: size for known, size in self._checked_bytes.items() if known in self.streams}
+        checked_bytes += stream.received_bytes
+        if checked_bytes + BYTES_PER_CHUNK * len(stream.chunks) > limit.max_bytes + _CHECKED_BYTES:
             raise LimitError(limit.too_long())
-        if self._renews_stream_windows or limit.max_bytes > _HALF_WINDOW_BYTES:
+        self._checked_bytes[stream.id] = checked_bytes
+        if limit.max_bytes > _HALF_WINDOW_BYTES:
             self._write(http2.number_frame(http2.WINDOW_UPDATE, stream.id, stream.received_bytes))
         stream.received_bytes = 0
 
@@ -194,7 +198,13 @@ class ClientSession(Generic[S, H]):
             self._received_bytes = 0
 
     def _count_control_frame(self) -> None:
-        self._control_frames.add(self._next_id // 2, self._written_frames)
+        self._control_frames += 1
+        if self._control_frames > self._max_control_frames:
+            self._raise_control_frames()
+
+    def _raise_control_frames(self) -> None:
+        """Allows more control frames, or raises LimitError."""
+        self._max_control_frames = self._control_limit.raised(self._control_frames, self._next_id // 2, self._written_frames)
 
     def _receive_headers(self, stream_id: int, flags: int, block: bytes) -> None:
         # read the block of an unknown stream too: later blocks may refer to it
@@ -303,7 +313,9 @@ class ClientSession(Generic[S, H]):
         increment = int.from_bytes(payload) & http2.LARGEST_WINDOW_BYTES
         if not increment:
             raise Http2Error("a WINDOW_UPDATE frame has an increment of 0")
-        self._count_control_frame()
+        self._control_frames += 1
+        if self._control_frames > self._max_control_frames:
+            self._raise_control_frames()
         self._can_continue = True
         if not stream_id:
             self._window_bytes = _increased(self._window_bytes, increment)

@@ -206,7 +206,7 @@ class HttpConnection(PooledConnection):
         """Ends the request if its answer, which takes many reads, is too large."""
         chunks = self._chunks
         if len(chunks) == _UNCHECKED_READS + 1:
-            added_bytes, self._chunk_bytes, self._checkpoint_bytes, self._has_head = sum(map(len, chunks)), 0, 0, False
+            added_bytes, self._chunk_bytes, self._checkpoint_bytes, self._has_head = sum(map(len, chunks)), 0, MAX_HEAD_BYTES, False
         self._chunk_bytes += added_bytes + BYTES_PER_CHUNK
         if self._chunk_bytes <= self._checkpoint_bytes:
             return
