@@ -1,17 +1,19 @@
 """The Python interface: `load_scenario` reads a scenario, `run` measures it and returns the result."""
 
 import asyncio
+import contextlib
 import pathlib
 import tempfile
 from collections.abc import Sequence
 
 import uvloop
 
-from perfkit.errors import MeasurementError, ResultError, UsageError
+from perfkit.errors import MeasurementError, MeasurementWarning, ResultError, UsageError
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.process.standard_files import open_standard_files
 from perfkit.report.run import write_reports
+from perfkit.result.file import replace_result
 from perfkit.result.model import Result
 from perfkit.scenario.file import LoadedScenario, read_scenario
 
@@ -52,7 +54,11 @@ def run(
     try:
         write_reports(pathlib.Path(out))
     except ResultError as error:  # the result itself is already written
-        observer.note_added(f"the report was not written: {error}")
+        warning = MeasurementWarning("report_missing", f"The report was not drawn: {error}")
+        observer.note_added(warning.message)
+        result = result.model_copy(update={"warnings": (*result.warnings, warning)})
+        with contextlib.suppress(MeasurementError):
+            replace_result(pathlib.Path(out), result)
     return result
 
 

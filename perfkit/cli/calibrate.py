@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import json
-import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -32,8 +31,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
 
     from perfkit.calibration.cache import calibration_path, read_calibration, write_calibration
     from perfkit.calibration.measurement import Lengths, calibrate
+    from perfkit.cli.signals import SignalHandler
     from perfkit.clock import MonotonicClock
     from perfkit.machine.description import describe_host
+    from perfkit.measurement.control import Interruption
 
     def report(text: str) -> None:
         if not options.quiet:
@@ -42,27 +43,21 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     path = calibration_path()
     if unusable := read_calibration(path, describe_host()).unusable:
         report(f"the stored calibration is not used and will be replaced: {unusable}")
-    caught: list[signal.Signals] = []
+    interruption = Interruption()
+    signals = SignalHandler(interruption)
 
     async def run() -> "Calibration":
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        assert task is not None
-
-        def on_signal(number: signal.Signals) -> None:
-            caught.append(number)
-            task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, on_signal, number)
-        return await calibrate(Lengths(rounds=options.rounds), MonotonicClock(), report)
+        interruption.task = asyncio.current_task()
+        with signals.installed():
+            return await calibrate(Lengths(rounds=options.rounds), MonotonicClock(), report)
 
     try:
         calibration = uvloop.run(run())
     except asyncio.CancelledError:
-        if not caught:
+        if signals.exit_code is None:
             raise
         report("interrupted; nothing was stored")
-        return ExitCode.TERMINATED if caught[0] is signal.SIGTERM else ExitCode.INTERRUPTED
+        return signals.exit_code
     _show(calibration, as_json=options.format == "json")
     write_calibration(path, calibration)
     report(f"stored in {path}")

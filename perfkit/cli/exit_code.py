@@ -17,6 +17,7 @@ class ExitCode(enum.IntEnum):
     INVALID = 5
     TARGET = 6
     INTERNAL = 70
+    HUNG_UP = 128 + signal.SIGHUP
     INTERRUPTED = 128 + signal.SIGINT
     TERMINATED = 128 + signal.SIGTERM
 

@@ -4,10 +4,9 @@ import argparse
 import json
 import os
 import pathlib
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
+from perfkit.cli.drawing import draw_report, add_missing_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import add_scenario_options
 from perfkit.cli.output import reader_may_leave
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 _EXIT_CODE_OF_SEARCH = {"never_met": ExitCode.VIOLATED, "generator": ExitCode.INVALID}
 _EXIT_CODE_OF_SEARCH |= dict.fromkeys(("precision", "cliff", "never_missed"), ExitCode.DONE)
 # the exit code of a sweep is the first of these that one of its cases has
-_NAMES_BY_SEVERITY = ("TERMINATED", "INTERRUPTED", "TARGET", "INVALID", "USAGE", "VIOLATED", "INCONCLUSIVE", "DONE")
+_NAMES_BY_SEVERITY = ("HUNG_UP", "TERMINATED", "INTERRUPTED", "TARGET", "INVALID", "USAGE", "VIOLATED", "INCONCLUSIVE", "DONE")
 _BY_SEVERITY = tuple(ExitCode[name] for name in _NAMES_BY_SEVERITY)
 
 
@@ -58,6 +57,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
                 print_warnings(result)
             _print_result(result, folder, as_json=options.format == "json")
         code = session.exit_code or _exit_code(result)
+    for note in session.missing_reports:
+        session.live.say(f"perfkit: {note}")
     return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and options.on_inconclusive == "pass" else code
 
 
@@ -71,9 +72,10 @@ class _Session:
 
         self.live = LiveReport(quiet=quiet)
         self._publish_at, self._writes_reports, self._interruption = publish_at, writes_reports, Interruption()
-        self._signals = SignalHandler(
-            self._interruption, lambda: self.live.say("stopping: waiting for outstanding responses; interrupt again to stop at once")
-        )
+        self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
+        self._is_drawing = False
+        self.missing_reports: list[str] = []
+        """A note for each report that was not drawn."""
 
     @property
     def exit_code(self) -> ExitCode | None:
@@ -93,9 +95,25 @@ class _Session:
         measured = uvloop.run(run())
         if measured.folder is None:
             self.live.say(f"{measured.result.status_reason or measured.result.status}; nothing was measured, so nothing is written")
-        elif self._writes_reports and self._signals.count < 2:
-            _write_report(folder)
+        elif self._writes_reports and (reason := self.draw_report(folder)):
+            result, note = add_missing_report(folder, measured.result, reason)
+            self.missing_reports.append(note)
+            return result
         return measured.result
+
+    def draw_report(self, folder: pathlib.Path, *options: str) -> str:
+        """Draws a report unless the command was interrupted twice; returns why it is missing."""
+        if self._signals.count >= 2:
+            return "the run was stopped at once"
+        self._is_drawing = True
+        try:
+            return draw_report(folder, *options, interruption=self._interruption, signals=self._signals)
+        finally:
+            self._is_drawing = False
+
+    def _say_that_it_stops(self) -> None:
+        waits_for = "the report is left out" if self._is_drawing else "waiting for outstanding responses"
+        self.live.say(f"stopping: {waits_for}; interrupt again to stop at once")
 
 
 def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, options: argparse.Namespace) -> ExitCode:
@@ -129,8 +147,8 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
             session.live.say(f"to measure the remaining cases: perfkit run {options.scenario} --out {folder}")
             break
     codes += [_exit_code(read_result(folder / case.folder)[0]) for case in sweep.document.cases if case.status == "complete"]
-    if not options.no_report:
-        _write_report(folder, "--table-only")
+    if not options.no_report and (reason := session.draw_report(folder, "--table-only")):
+        session.missing_reports.append(f"the report of the sweep was not drawn: {reason}; `perfkit report --table-only {folder}` draws it")
     if options.format == "json":
         print(json.dumps(sweep_document(sweep.document), indent=1))
     else:
@@ -161,13 +179,6 @@ def _print_result(result: "Result", folder: pathlib.Path, *, as_json: bool) -> N
 
 def _written_files(folder: pathlib.Path, *names: str) -> str:
     return ", ".join(name for name in names if (folder / name).exists())
-
-
-def _write_report(folder: pathlib.Path, *options: str) -> None:
-    """Writes the report in a process of its own, since plotting needs large libraries."""
-    command = [sys.executable, "-m", "perfkit", "report", "--quiet", *options, str(folder)]
-    if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode:
-        print(f"perfkit: the report was not written; try again with `perfkit report {folder}`", file=sys.stderr)
 
 
 def _exit_code(result: "Result") -> ExitCode:

@@ -1,17 +1,27 @@
-"""Handles SIGINT and SIGTERM while a command measures."""
+"""The signals that end a command: Ctrl-C, SIGTERM, and SIGHUP, which a terminal sends when it is closed.
+
+The first lets the command end with what it has measured. The second ends it within a second, whatever hangs: signals are
+taken by a thread of their own, to which Python's handler in C passes them on, so that a blocked event loop delays nothing.
+"""
 
 import asyncio
 import contextlib
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
+from perfkit.process.running import kill_all
 
 if TYPE_CHECKING:
     from perfkit.measurement.control import Interruption
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
+# after the second signal: what does not hang has stored its results by then; what waits for a child goes on when it is killed
+_KILLS_CHILDREN_AFTER_S, _ENDS_AFTER_S = 0.3, 0.9
 
 
 class SignalHandler:
@@ -22,23 +32,60 @@ class SignalHandler:
         self.exit_code: ExitCode | None = None
         """The exit code of the interrupted command; None before the first signal."""
         self._interruption, self._on_first = interruption, on_first
+        self._terminals = [descriptor for descriptor in range(3) if os.isatty(descriptor)]
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Handles signals in the running event loop for the length of the block."""
+        """Handles signals in the running event loop for the length of the block, which is in the main thread.
+
+        After a second signal the process ends in any case, also if that is after the block.
+        """
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, self._handle, number)
+        # under nohup, SIGHUP stays ignored
+        numbers = [number for number in _EXIT_CODES if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN]
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        threading.Thread(target=self._take_signals, args=(reading, loop), name="signals", daemon=True).start()
+        earlier = {number: signal.signal(number, lambda *_: None) for number in numbers}
+        earlier_descriptor = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         try:
             yield
         finally:
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
+            signal.set_wakeup_fd(earlier_descriptor)
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+            os.close(writing)  # ends the thread
 
-    def _handle(self, number: signal.Signals) -> None:
-        self.count += 1
+    def _take_signals(self, reading: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs in the thread; each byte is the number of a signal."""
+        with open(reading, "rb", buffering=0) as signals:
+            while numbers := signals.read(1):
+                if numbers[0] not in _EXIT_CODES:
+                    continue
+                number = signal.Signals(numbers[0])
+                self.count += 1
+                if self.count == 1:
+                    self.exit_code = _EXIT_CODES[number]
+                if number is signal.SIGHUP:
+                    self._leave_terminal()
+                with contextlib.suppress(RuntimeError):  # the loop has been closed
+                    loop.call_soon_threadsafe(self._interrupt, self.count)
+                if self.count == 2:
+                    time.sleep(_KILLS_CHILDREN_AFTER_S)
+                    kill_all()
+                    time.sleep(_ENDS_AFTER_S - _KILLS_CHILDREN_AFTER_S)
+                    kill_all()
+                    os._exit(int(self.exit_code or ExitCode.INTERRUPTED))
+
+    def _interrupt(self, count: int) -> None:
+        """Runs in the event loop."""
         self._interruption.interrupt()
-        if self.count == 1:
-            self.exit_code = ExitCode.TERMINATED if number is signal.SIGTERM else ExitCode.INTERRUPTED
-            if self._on_first is not None:
-                self._on_first()
+        if count == 1 and self._on_first is not None:
+            self._on_first()
+
+    def _leave_terminal(self) -> None:
+        """Has what is still read and written go nowhere instead of to a terminal that is gone, which would be an error each time."""
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in self._terminals:
+            os.dup2(nowhere, descriptor)
+        os.close(nowhere)

@@ -83,7 +83,7 @@ async def measure_scenario(
         raise
     is_incomplete = result.status in ("interrupted", "incomplete") or interruption.count > 0
     if result.points and (keep_incomplete or not is_incomplete):
-        return MeasuredScenario(result, writer.commit())
+        return MeasuredScenario(result, writer.commit(in_haste=interruption.count > 1))
     writer.discard()
     return MeasuredScenario(result, None)
 

@@ -140,6 +140,8 @@ class PointTelemetry:
         reports = (await self._client.window(window.start_ns, window.end_ns)).samplers
         if counts is not None and (reset := self._server_reset(reports)):
             counts, warnings = None, (reset,)
+        if self._client.lost:
+            warnings += (MeasurementWarning("telemetry_lost", f"{self._client.lost} This load point lacks it."),)
         warnings += tuple(warning for report in reports.values() for warning in report.warnings)
         own = [series.between(window.start_ns, window.end_ns) for series in recorded.series]
         machine: SamplerReport[MachineFigures] = reports.get("generator", SamplerReport(None))

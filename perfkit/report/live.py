@@ -3,6 +3,7 @@
 Nothing is printed while a point is measured, since that would take time from the loop that sends requests.
 """
 
+import contextlib
 import pathlib
 import sys
 
@@ -39,8 +40,9 @@ class LiveReport(RunObserver):
         if self._shows_progress:
             length = "" if seconds is None else f", {seconds:.0f} s"
             left = "" if seconds_left is None else f"; about {seconds_left:.0f} s left"
-            write_raw(sys.stderr, f"\r\033[K[{index + 1}/{total}] {one_line(description)}{length}{left} …")
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):
+                write_raw(sys.stderr, f"\r\033[K[{index + 1}/{total}] {one_line(description)}{length}{left} …")
+                sys.stderr.flush()
 
     def point_finished(self, point: Point) -> None:
         self._done += 1
@@ -50,10 +52,11 @@ class LiveReport(RunObserver):
         self.say(f"the load points that were measured are in {folder}")
 
     def say(self, text: str) -> None:
-        """Prints a line, such as that the run was interrupted, even when quiet."""
-        if self._shows_progress:
-            write_raw(sys.stderr, "\r\033[K")
-        print(text, file=sys.stderr, flush=True)
+        """Prints a line, such as that the run was interrupted, even when quiet; a terminal that is gone does not end the run."""
+        with contextlib.suppress(OSError):
+            if self._shows_progress:
+                write_raw(sys.stderr, "\r\033[K")
+            print(text, file=sys.stderr, flush=True)
 
     def note(self, text: str) -> None:
         """Prints a line unless quiet."""
@@ -71,7 +74,8 @@ class LiveGate:
 
     def message(self, text: str) -> None:
         if not self._quiet:
-            print(text, file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):
+                print(text, file=sys.stderr, flush=True)
 
     def gate_started(self, looks: tuple[int, ...], control_pairs: int, done: int) -> None:
         self._looks, self._control_pairs = looks, control_pairs

@@ -76,11 +76,15 @@ class ResultWriter:
             self._log.flush()
             _write_result(self.partial, result)
 
-    def commit(self) -> pathlib.Path:
-        """Adds the checksums, and moves the folder to its place in one step, replacing an existing result."""
+    def commit(self, *, in_haste: bool = False) -> pathlib.Path:
+        """Adds the checksums, and moves the folder to its place in one step, replacing an existing result.
+
+        In haste, telemetry stays a CSV file.
+        """
         with self._writing():
             self._log.close()
-            self._telemetry.finish()
+            if not in_haste:
+                self._telemetry.finish()
             write_checksums(self.partial, _DATA_FILES)
             if self._place.exists() and not _may_be_replaced(self._place):
                 raise MeasurementError(

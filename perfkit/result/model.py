@@ -320,6 +320,8 @@ class Result(Part):
     environment: dict[str, Any]
     status: Status
     status_reason: str = ""
+    warnings: tuple[MeasurementWarning, ...] = ()
+    """Warnings about the run as a whole, such as `report_missing`; those about figures are in their load points."""
     started_at: str
     points: tuple[Point, ...]
     summary: tuple[Point, ...]

@@ -8,23 +8,35 @@ from typing import Any
 from perfkit.errors import UsageError
 from perfkit.process.child import Child
 from perfkit.process.start_module import start_module
-from perfkit.telemetry.messages import FollowWorkers, IntervalTimes, PublishMetrics, Started, TelemetryConfig, WindowReport, WindowRequest
+from perfkit.telemetry.messages import (
+    FollowWorkers,
+    IntervalTimes,
+    PublishMetrics,
+    Started,
+    TelemetryConfig,
+    Waiting,
+    WindowReport,
+    WindowRequest,
+)
 
-# the sampler process starts within 40 s, and answers within two times 20 s
-_ANSWER_TIMEOUT_S, _CLOSE_TIMEOUT_S = 60, 10
+# while the sampler process waits for its samplers, it says so every second; before its first message it imports libraries
+_STARTS_WITHIN_S, _MAX_SILENCE_S, _CLOSE_TIMEOUT_S = 60, 10, 10
 
 
 class TelemetryClient:
     """Follows workers, publishes live metrics, and requests reports of windows.
 
-    If the process ends, that is noted once, and all later reports are empty. Without a process they are empty without a note.
+    If the process ends, or is silent for `max_silence_s`, it is killed, that is noted once, and all later reports are empty. Without a
+    process they are empty without a note.
     """
 
-    def __init__(self, child: Child | None = None) -> None:
+    def __init__(self, child: Child | None = None, max_silence_s: int = _MAX_SILENCE_S) -> None:
         self.notes: list[str] = []
         self.url = ""
         """Where Prometheus can read the run's live metrics; empty if they are not served."""
-        self._child = child
+        self.lost = ""
+        """Why the process is gone, as a sentence; empty as long as it runs."""
+        self._child, self._max_silence_s, self._may_be_silent_s = child, max_silence_s, _STARTS_WITHIN_S
 
     async def configure(self, config: TelemetryConfig) -> None:
         """Starts the samplers and waits until they run; raises UsageError if the port for live metrics cannot be used."""
@@ -61,20 +73,34 @@ class TelemetryClient:
             self._child.send(message)
 
     async def _answer(self) -> Any:
-        """The next answer; None if the process has ended or does not answer."""
-        if self._child is not None:
-            try:
-                return await asyncio.wait_for(self._child.receive(), _ANSWER_TIMEOUT_S)
-            except (EOFError, TimeoutError) as error:
-                self._child.kill()  # a late answer would be taken for the next one
-                self._child = None
-                how = "ended" if isinstance(error, EOFError) else f"did not answer within {_ANSWER_TIMEOUT_S} s"
-                self.notes.append(f"The telemetry process {how}: the rest of the run has no telemetry.")
+        """The next answer; None if the process has ended or is silent."""
+        while self._child is not None:
+            message = await self._message(self._child)
+            if not isinstance(message, Waiting):
+                return message
+        return None
+
+    async def _message(self, child: Child) -> Any:
+        receiving = asyncio.ensure_future(child.receive())
+        try:
+            for _ in range(self._may_be_silent_s):  # second by second: a pause of this process is not the child's silence
+                if (await asyncio.wait([receiving], timeout=1))[0]:
+                    self._may_be_silent_s = self._max_silence_s
+                    return receiving.result()
+            how = f"said nothing for {self._may_be_silent_s} s and was killed"
+        except EOFError:
+            how = "ended"
+        finally:
+            receiving.cancel()
+        child.kill()  # a late answer would be taken for the next one
+        self._child = None
+        self.lost = f"The telemetry process {child.pid} {how}: the rest of the run has no telemetry."
+        self.notes.append(self.lost)
         return None
 
 
 @contextlib.asynccontextmanager
-async def open_telemetry(config: TelemetryConfig | None) -> AsyncIterator[TelemetryClient]:
+async def open_telemetry(config: TelemetryConfig | None, max_silence_s: int = _MAX_SILENCE_S) -> AsyncIterator[TelemetryClient]:
     """Samples in a process of its own while the block lasts; without a configuration nothing is sampled.
 
     Raises UsageError if the port for live metrics cannot be used.
@@ -83,6 +109,6 @@ async def open_telemetry(config: TelemetryConfig | None) -> AsyncIterator[Teleme
         yield TelemetryClient()
         return
     async with start_module("perfkit.telemetry.sampler_process", stop_within_s=_CLOSE_TIMEOUT_S) as child:
-        client = TelemetryClient(child)
+        client = TelemetryClient(child, max_silence_s)
         await client.configure(config)
         yield client

@@ -6,13 +6,22 @@ Each sampler has a thread of its own and may block: a slow driver or server dela
 import concurrent.futures
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from perfkit.clock import MonotonicClock
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
 from perfkit.telemetry.host.generator import GeneratorSampler
-from perfkit.telemetry.messages import FollowWorkers, IntervalTimes, PublishMetrics, Started, TelemetryConfig, WindowReport, WindowRequest
+from perfkit.telemetry.messages import (
+    FollowWorkers,
+    IntervalTimes,
+    PublishMetrics,
+    Started,
+    TelemetryConfig,
+    Waiting,
+    WindowReport,
+    WindowRequest,
+)
 from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
 from perfkit.telemetry.series import Sampler, SamplerReport, Series
 
@@ -42,13 +51,13 @@ def _serve(config: TelemetryConfig, requests: BinaryIO, answers: BinaryIO) -> No
 
     exposition, error = _expose(config, threads)
     try:
-        answer(Started(_start_notes(threads), exposition.port if exposition else None, error))
+        answer(Started(_start_notes(threads, lambda: answer(Waiting())), exposition.port if exposition else None, error))
         while True:
             match load_message(requests):
                 case FollowWorkers(pids):
                     generator.submit(lambda sampler, pids=pids: sampler.follow(pids))  # type: ignore[misc] # mypy cannot infer the default
                 case WindowRequest() as request:
-                    answer(_window_report(threads, request))
+                    answer(_window_report(threads, request, lambda: answer(Waiting())))
                 case PublishMetrics(key, metrics) if exposition:
                     exposition.run.publish(key, metrics)
                 case IntervalTimes() as interval if exposition:
@@ -95,12 +104,23 @@ def _expose(config: TelemetryConfig, threads: Sequence[SamplerThread[Any]]) -> "
         return None, error.strerror or str(error)
 
 
-def _window_report(threads: Sequence[SamplerThread[Any]], request: WindowRequest) -> WindowReport:
+def wait_for_samplers(futures: Iterable["concurrent.futures.Future[Any]"], timeout_s: float, on_second: Callable[[], None]) -> None:
+    """Waits until all are done, or the time is over; `on_second` is called after each second of waiting."""
+    left = set(futures)
+    while True:
+        _, left = concurrent.futures.wait(left, min(timeout_s, 1.0))
+        timeout_s -= 1.0
+        if not left or timeout_s <= 0:
+            return
+        on_second()
+
+
+def _window_report(threads: Sequence[SamplerThread[Any]], request: WindowRequest, on_second: Callable[[], None]) -> WindowReport:
     def report(sampler: Sampler[Any]) -> tuple[SamplerReport[Any], list[str]]:
         return sampler.window(request.start_ns, request.end_ns), take_notes(sampler)
 
     futures = {thread.name: thread.submit(report) for thread in threads}
-    concurrent.futures.wait(futures.values(), _WINDOW_TIMEOUT_S)
+    wait_for_samplers(futures.values(), _WINDOW_TIMEOUT_S, on_second)
     reports, notes, sampler_notes = dict[str, SamplerReport[Any]](), list[str](), list[str]()
     for name, future in futures.items():
         if not future.done():
@@ -113,10 +133,10 @@ def _window_report(threads: Sequence[SamplerThread[Any]], request: WindowRequest
     return WindowReport(reports, (*notes, *sampler_notes))
 
 
-def _start_notes(threads: Sequence[SamplerThread[Any]]) -> tuple[str, ...]:
+def _start_notes(threads: Sequence[SamplerThread[Any]], on_second: Callable[[], None]) -> tuple[str, ...]:
     """The samplers' notes at their start, and a note for each that has not started in time."""
     futures = {thread.name: thread.submit(take_notes) for thread in threads}
-    concurrent.futures.wait(futures.values(), _START_TIMEOUT_S)
+    wait_for_samplers(futures.values(), _START_TIMEOUT_S, on_second)
     late = [f"Sampling of {name} had not started after {_START_TIMEOUT_S:g} s." for name, future in futures.items() if not future.done()]
     return (*(note for future in futures.values() if future.done() for note in future.result()), *late)
 

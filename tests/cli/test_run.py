@@ -153,15 +153,6 @@ def test_the_first_interrupt_drains_and_keeps_what_was_measured(perfkit, write_s
     until_ended(servers)
 
 
-def test_sigterm_ends_a_run_as_an_interrupt_does(perfkit, write_scenario):
-    running = perfkit.start("run", write_scenario(measure={"warmup": "0s", "duration": "300ms", "repetitions": 500}))
-    running.wait_for_line("[1/1000]")
-    running.signal(signal.SIGTERM)
-    finished = running.finish()
-    assert finished.code == 143
-    assert finished.result["status"] == "interrupted"
-
-
 def test_the_second_interrupt_does_not_wait_for_answers(perfkit, write_scenario, hanging_server):
     scenario = write_scenario(
         target={"model": "m", "url": hanging_server.url, "timeout": "1h"}, measure={"warmup": "0s", "duration": "1h", "drain": "1h"}

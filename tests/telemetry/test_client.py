@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 
 import pytest
 import uvloop
@@ -11,7 +12,7 @@ from perfkit.errors import UsageError
 from perfkit.telemetry.client import TelemetryClient, open_telemetry
 from perfkit.telemetry.messages import LiveMetric, MetricsPageConfig, PublishMetrics, TelemetryConfig
 from tests.children import children_running
-from tests.conditions import passes
+from tests.conditions import passes, until_ended
 
 S = 1_000_000_000
 PROCESS = "perfkit.telemetry.sampler_process"
@@ -69,7 +70,21 @@ def test_the_end_of_the_process_is_noted_once_and_later_reports_are_empty():
 
     reports, notes = asyncio.run(go())
     assert [report.samplers for report in reports] == [{}, {}]
-    assert notes == ["The telemetry process ended: the rest of the run has no telemetry."]
+    assert re.fullmatch(r"The telemetry process \d+ ended: the rest of the run has no telemetry\.", "".join(notes))
+
+
+def test_a_stopped_process_is_killed_after_the_silence_that_is_allowed_and_the_reports_are_empty():
+    async def go():
+        async with open_telemetry(TelemetryConfig(), max_silence_s=1) as client:
+            (child,) = children_running(PROCESS)
+            child.suspend()
+            reports = [await client.window(0, 1), await client.window(1, 2)]
+            until_ended([child])
+            return reports, client.lost
+
+    reports, lost = asyncio.run(go())
+    assert [report.samplers for report in reports] == [{}, {}]
+    assert re.fullmatch(r"The telemetry process \d+ said nothing for 1 s and was killed: the rest of the run has no telemetry\.", lost)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])

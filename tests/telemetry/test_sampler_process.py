@@ -1,5 +1,6 @@
 """The sampler process, run within the test: its pipes are byte streams."""
 
+import concurrent.futures
 import io
 import threading
 
@@ -24,6 +25,18 @@ def serve(requests):
     sampler_process.serve(io.BytesIO(requests), answers)
     answers.seek(0)
     return answers
+
+
+def test_a_process_that_waits_for_a_sampler_says_every_second_that_it_is_alive():
+    slow: concurrent.futures.Future[None] = concurrent.futures.Future()
+    said = []
+
+    def on_second():
+        said.append("waiting")
+        slow.set_result(None)
+
+    sampler_process.wait_for_samplers([slow], 600, on_second)
+    assert said == ["waiting"]
 
 
 @pytest.mark.parametrize("length", [0, 5])

@@ -1,0 +1,53 @@
+"""Reports drawn in a process of their own after a run, since plotting needs large libraries, and what is told where one is missing."""
+
+import asyncio
+import pathlib
+from typing import TYPE_CHECKING
+
+from perfkit.errors import MeasurementWarning, PerfkitError
+from perfkit.process.start_module import start_module
+
+if TYPE_CHECKING:
+    from perfkit.cli.signals import SignalHandler
+    from perfkit.measurement.control import Interruption
+    from perfkit.result.model import Result
+
+_DRAWN_WITHIN_S = 300
+
+
+def draw_report(folder: pathlib.Path, *options: str, interruption: "Interruption", signals: "SignalHandler") -> str:
+    """Draws the report of a result folder, and says why it is missing; empty if it was drawn. An interrupt ends the drawing."""
+    import uvloop
+
+    async def draw() -> str:
+        interruption.task = asyncio.current_task()
+        with signals.installed():
+            return await _draw(folder, *options)
+
+    try:
+        return uvloop.run(draw())
+    except asyncio.CancelledError:
+        return "it was interrupted"
+
+
+async def _draw(folder: pathlib.Path, *options: str) -> str:
+    arguments = ("report", "--quiet", *options, str(folder))
+    async with start_module("perfkit", *arguments, on_line=lambda _: None, stop_within_s=0.0) as child:
+        how = await child.wait_for_end(_DRAWN_WITHIN_S)
+        if not child.ended.done():
+            return f"its process {child.pid} had not ended after {_DRAWN_WITHIN_S} s and was killed"
+        return "" if child.ended.result() == 0 else f"its process {how}"
+
+
+def add_missing_report(folder: pathlib.Path, result: "Result", reason: str) -> tuple["Result", str]:
+    """Adds the warning `report_missing` to a stored result; returns the result, and the note for the command's last line."""
+    from perfkit.result.file import replace_result
+
+    note = f"the report was not drawn: {reason.rstrip('.')}; `perfkit report {folder}` draws it"
+    warning = MeasurementWarning("report_missing", f"{note[0].upper()}{note[1:]}.")
+    result = result.model_copy(update={"warnings": (*result.warnings, warning)})
+    try:
+        replace_result(folder, result)
+    except PerfkitError as error:
+        return result, f"{note}; and {error}"
+    return result, note
