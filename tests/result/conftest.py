@@ -61,6 +61,7 @@ DOCUMENT = {
     "environment": {"generator": {}},
     "status": "complete",
     "status_reason": "",
+    "warnings": [],
     "started_at": "2026-01-02T03:04:05.678+00:00",
     "points": [POINT],
     "summary": [{**POINT, "repetition": None, "throughput_series_per_s": None}],
