@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import TYPE_CHECKING
 
-from perfkit.cli.drawing import draw_report, add_missing_report
+from perfkit.cli.drawing import add_missing_report, draw_report
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.options import add_scenario_options
 from perfkit.cli.output import reader_may_leave
