@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -71,9 +70,9 @@ class SignalHandler:
                 with contextlib.suppress(RuntimeError):  # the loop has been closed
                     loop.call_soon_threadsafe(self._interrupt, self.count)
                 if self.count == 2:
-                    time.sleep(_KILLS_CHILDREN_AFTER_S)
+                    threading.Event().wait(_KILLS_CHILDREN_AFTER_S)
                     kill_all()
-                    time.sleep(_ENDS_AFTER_S - _KILLS_CHILDREN_AFTER_S)
+                    threading.Event().wait(_ENDS_AFTER_S - _KILLS_CHILDREN_AFTER_S)
                     kill_all()
                     os._exit(int(self.exit_code or ExitCode.INTERRUPTED))
 
