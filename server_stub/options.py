@@ -44,7 +44,7 @@ class Limits:
     """Limits on what clients may use."""
 
     max_body_bytes: int = 2**30
-    """Size of an HTTP request body, and of a gRPC message before and after decompression."""
+    """Size of an HTTP request body, and of a gRPC message before and, up to 64 MiB, after decompression."""
     max_connections: int = 1024
     """Concurrent connections per port."""
     max_calls: int = 4096

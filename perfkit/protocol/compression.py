@@ -7,26 +7,49 @@ from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.tensor import Buffer
 
 ACCEPTED = ("gzip", "deflate")
+_INPUT_STEP, _OUTPUT_STEP = 2**16, 2**20
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # HTTP's `deflate` is the zlib format; zlib detects which of the two it is
 
 
+class BodyTooLargeError(ProtocolError):
+    """A body that exceeds its limit when decompressed."""
+
+
 def decompress(body: bytes, encoding: str, limit_bytes: int) -> bytes:
-    """The decompressed body; raises ProtocolError for an unsupported `encoding` or an invalid body."""
+    """The decompressed body; raises ProtocolError for an unsupported `encoding` or an invalid body, BodyTooLargeError beyond the limit."""
     encoding = encoding.strip()
     if encoding in ("", "identity"):
         return body
     if encoding not in ACCEPTED:
         raise ProtocolError("Unsupported compression type", ErrorKind.UNSUPPORTED)
-    decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
-        decompressed = decompressor.decompress(body, limit_bytes)
+        decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
+        first = decompressor.decompress(body, min(_OUTPUT_STEP, limit_bytes))
+        if decompressor.eof:
+            return first
+        _check_inflated_size(body, encoding, limit_bytes)
+        return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body)
     except zlib.error as error:
         raise ProtocolError(f"the {encoding} body cannot be decompressed: {error}") from None
-    if decompressor.unconsumed_tail:
-        raise ProtocolError(f"the {encoding} body exceeds the maximum allowed input size of {limit_bytes} bytes when decompressed")
+
+
+def _check_inflated_size(body: bytes, encoding: str, limit_bytes: int) -> None:
+    """Inflates a body in steps that are forgotten, because memory once taken for a bomb would not be given back."""
+    decompressor, view, size_bytes = zlib.decompressobj(_GZIP_OR_ZLIB), memoryview(body), 0
+    for start in range(0, len(view), _INPUT_STEP):
+        rest: Buffer = view[start : start + _INPUT_STEP]
+        while not decompressor.eof:
+            inflated_bytes = len(decompressor.decompress(rest, _OUTPUT_STEP))
+            size_bytes += inflated_bytes
+            if size_bytes > limit_bytes:
+                raise BodyTooLargeError(
+                    f"the {encoding} body exceeds the maximum allowed input size of {limit_bytes} bytes when decompressed"
+                )
+            rest = decompressor.unconsumed_tail
+            if not rest and inflated_bytes < _OUTPUT_STEP:
+                break
     if not decompressor.eof:
         raise ProtocolError(f"the {encoding} body ends too early")
-    return decompressed
 
 
 def choose_encoding(accept_encoding: str) -> str:

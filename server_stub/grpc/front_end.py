@@ -11,8 +11,10 @@ from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol import protobuf, v2_pb2
+from perfkit.protocol.compression import BodyTooLargeError
 from perfkit.protocol.message import InferRequest, InferResponse
 from server_stub.grpc.administration import GrpcAdministration, Method
+from server_stub.grpc.compression import inflate, inflate_all
 from server_stub.grpc.server import GrpcServer
 from server_stub.grpc.stream import Stream, StreamFailureError
 from server_stub.inference.model import Model
@@ -139,7 +141,11 @@ class GrpcFrontEnd:
         stream = Stream(self._read, context.write, self._log, ends_with_errors=_GRPC_ERRORS in {(key, value) for key, value in metadata})
         self._calls += 1
         try:
-            await stream.serve(requests)
+            await stream.serve(inflate_all(requests, self._limits.max_body_bytes))
+        except BodyTooLargeError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except ProtocolError as error:
+            await context.abort(_STATUS[error.kind], str(error)[:_MAX_DETAILS])
         except StreamFailureError as failure:
             await context.abort(_STATUS[failure.error.kind], str(failure)[:_MAX_DETAILS])
         finally:
@@ -157,7 +163,9 @@ class GrpcFrontEnd:
             arrived_ns, status = time.monotonic_ns(), grpc.StatusCode.OK
             self._calls += 1
             try:
-                return await method(encoded)
+                return await method(inflate(encoded, self._limits.max_body_bytes))
+            except BodyTooLargeError as error:
+                status, text = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
             except ProtocolError as error:
                 status, text = _STATUS[error.kind], str(error)
             except DecodeError as error:

@@ -123,6 +123,7 @@ def _options(limits: Limits) -> Sequence[tuple[str, int]]:
     return (
         ("grpc.max_receive_message_length", min(limits.max_body_bytes, _INT32_MAX)),
         ("grpc.max_send_message_length", -1),
+        ("grpc.per_message_decompression", 0),  # see `compression`
         ("grpc.so_reuseport", 0),  # otherwise a second server could share the port
         # per connection, and inexact: the front end enforces max_calls itself
         ("grpc.max_concurrent_streams", max(_MIN_STREAMS, limits.max_calls)),

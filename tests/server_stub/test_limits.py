@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import pathlib
 import queue
 import socket
 import struct
@@ -9,6 +10,7 @@ import zlib
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 from tritonclient.grpc import service_pb2 as triton
 
@@ -21,7 +23,7 @@ BODY = json.dumps(
 ).encode()
 WHOLE = INFER + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
-RESOURCE_EXHAUSTED = 8
+INVALID_ARGUMENT, RESOURCE_EXHAUSTED = 3, 8
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +279,64 @@ def test_a_message_too_large_after_decompression_is_rejected(narrow):
         caller.send(stream, framed(bomb, packed=True), end=True)
         assert caller.finish(stream)[0] == RESOURCE_EXHAUSTED
         infer_simple(caller)
+
+
+@pytest.fixture(scope="module")
+def bomb():
+    """300 MiB of zeros, compressed to 300 KiB."""
+    packing = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    return b"".join([*(packing.compress(bytes(1 << 20)) for _ in range(300)), packing.flush()])
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer", "ModelReady"])
+def test_compression_bombs_are_refused_before_they_are_inflated_and_leave_no_memory_behind(start_server, bomb, method):
+    with start_server("--model", "simple") as server, Caller(server.grpc_port) as caller:
+        infer_simple(caller)
+        before_bytes = psutil.Process(server.process.pid).memory_info().rss
+        streams = [caller.open(method, (b"grpc-encoding", b"gzip")) for _ in range(4)]
+        for stream in streams:
+            caller.send(stream, framed(bomb, packed=True), end=True)
+        for stream in streams:
+            status, text, _ = caller.finish(stream)
+            assert (status, text) == (
+                RESOURCE_EXHAUSTED,
+                "the gzip body exceeds the maximum allowed input size of 67108864 bytes when decompressed",
+            )
+        infer_simple(caller)
+        assert peak_bytes(server.process.pid) - before_bytes < 200 * 2**20
+        assert psutil.Process(server.process.pid).memory_info().rss - before_bytes < 50 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [(b"gzip", b"\x1f\x8b broken"), (b"deflate", b"\x78\x9c broken"), (b"gzip", zlib.compress(b"x" * 100, wbits=zlib.MAX_WBITS | 16)[:-9])],
+)
+def test_a_damaged_compressed_message_is_refused(server, encoding, packed):
+    with Caller(server.grpc_port) as caller:
+        for method in ("ModelInfer", "ModelStreamInfer"):
+            stream = caller.open(method, (b"grpc-encoding", encoding))
+            caller.send(stream, framed(packed, packed=True), end=True)
+            status, text, _ = caller.finish(stream)
+            assert status == INVALID_ARGUMENT
+            assert "cannot be decompressed" in text or "ends too early" in text
+        infer_simple(caller)
+
+
+@pytest.mark.parametrize(("encoding", "wbits"), [(b"gzip", zlib.MAX_WBITS | 16), (b"deflate", zlib.MAX_WBITS)])
+def test_compressed_messages_of_a_stream_are_answered(server, encoding, wbits):
+    packed = zlib.compress(simple_request(id="compressed"), wbits=wbits)
+    with Caller(server.grpc_port) as caller:
+        stream = caller.open("ModelStreamInfer", (b"grpc-encoding", encoding))
+        caller.send(stream, framed(packed, packed=True) + framed(simple_request(id="plain")), end=True)
+        status, _, data = caller.finish(stream)
+    assert status == 0
+    assert data.index(b"compressed") < data.index(b"plain")
+
+
+def peak_bytes(pid):
+    """The kernel's VmHWM."""
+    lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def test_endless_messages_do_not_delay_others(server):

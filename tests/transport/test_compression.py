@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import random
 import time
 import zlib
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from perfkit.errors import ProtocolError
 from perfkit.protocol import protobuf, rest
+from perfkit.protocol.compression import BodyTooLargeError, decompress
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.transport.base import Outcome, Reply
@@ -112,3 +114,16 @@ def test_grpc_messages_are_compressed(engine, encoding):
     body = messages[0][5:]
     assert flag == (encoding != "none")
     assert (body if encoding == "none" else zlib.decompress(body, 47)) == plain
+
+
+@pytest.mark.parametrize("size", [0, 1, 2**20 - 1, 2**20, 2**20 + 1, 3 * 2**20, 3 * 2**20 + 257])
+@pytest.mark.parametrize("fill", [b"\0", b"ab" * 7, random.Random(0).randbytes(999)], ids=["zeros", "pattern", "noise"])
+def test_a_body_of_any_size_up_to_its_limit_is_inflated_and_a_byte_more_is_not(fill, size):
+    body = (fill * (size // len(fill) + 1))[:size]
+    for packed in (zlib.compress(body), gzip.compress(body)):
+        assert decompress(packed, "gzip", max(size, 1)) == body
+        if size > 1:
+            with pytest.raises(BodyTooLargeError):
+                decompress(packed, "gzip", size - 1)
+        with pytest.raises(ProtocolError, match="ends too early"):
+            decompress(packed[:-1], "gzip", max(size, 1))
