@@ -11,6 +11,9 @@ import enum
 class PerfkitError(Exception):
     """The base class of perfkit's errors, which the user can fix."""
 
+    may_pass = False
+    """Whether the same call to the target may succeed a moment later."""
+
 
 class UsageError(PerfkitError):
     """An option, a scenario or an input that cannot be used as given."""
@@ -21,7 +24,14 @@ class ScenarioError(UsageError):
 
 
 class ModelMismatchError(UsageError):
-    """A scenario that does not fit the model's metadata: names, shapes, datatypes, batch size."""
+    """A scenario that does not fit the model's metadata: names, shapes, datatypes, batch size.
+
+    `may_pass` if only the server's refusal of a request says so: some servers report every error of a model like this.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class ResultError(UsageError):

@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from perfkit.clock import Clock
@@ -33,7 +34,12 @@ from perfkit.workload.requests import (
 
 _T = TypeVar("_T")
 _LONGEST_ERROR = 1000
+_JSON_TENSORS = MeasurementWarning(
+    "json_tensors", "The server refuses binary tensors: requests and responses carry JSON tensors, which cost both sides more CPU time."
+)
 _MAX_COMPOSING_MODELS = 50
+# statuses of a wrong request; MLServer and KServe answer them for errors of the model, too
+_MODEL_ERRORS = (400, "INVALID_ARGUMENT")
 _BINARY_EXTENSION = "binary_tensor_data"
 
 
@@ -118,19 +124,13 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
         is_binary_announced = _BINARY_EXTENSION in described.server.extensions
         may_fall_back = address.protocol == "http" and workload.encoding == "auto" and not is_binary_announced
         notes = [] if described.gap is None else [described.gap]
-        try:
-            probe_time_ns, answer_bytes = await trials.run(lambda: _probe_once(transport, address, requests[0], expectation))
-        except (ModelMismatchError, TargetError) as refusal:
-            if not may_fall_back:
-                raise
-            reserve_plain(requests, budget)
-            requests = tuple(as_plain(request) for request in requests)
-            try:
-                probe_time_ns, answer_bytes = await trials.run(lambda: _probe_once(transport, address, requests[0], expectation))
-            except PerfkitError:
-                raise refusal from None
-            message = "The server refuses binary tensors: requests and responses carry JSON tensors, which cost both sides more CPU time."
-            notes.append(MeasurementWarning("json_tensors", message))
+        send = functools.partial(_probe_once, transport, address, expectation)
+        if may_fall_back:
+            requests, (probe_time_ns, answer_bytes), is_json = await _choose_encoding(send, requests, trials, budget)
+            if is_json:
+                notes.append(_JSON_TENSORS)
+        else:
+            probe_time_ns, answer_bytes = await trials.run(lambda: send(requests[0]))
         notes += trials.warnings()
         return ProbeResult(
             name=address.sanitize(described.server.name),
@@ -144,6 +144,31 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
             composing_models=await _composing_models(transport, config),
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
         )
+
+
+async def _choose_encoding(
+    send: Callable[[InferRequest], Awaitable[_T]], requests: tuple[InferRequest, ...], trials: TrialRequests, budget: MemoryBudget
+) -> tuple[tuple[InferRequest, ...], _T, bool]:
+    """The requests with binary tensors or, if the server refuses them, with JSON; the answer to the first; whether it is JSON.
+
+    A server that fails some of its requests is not one that takes only JSON: if JSON succeeds, binary tensors are sent twice more.
+    """
+    try:
+        return requests, await send(requests[0]), False
+    except (ModelMismatchError, TargetError) as error:
+        refusal = error
+    reserve_plain(requests, budget)
+    plain = tuple(as_plain(request) for request in requests)
+    try:
+        answered = await trials.run(lambda: send(plain[0]))
+    except PerfkitError:
+        raise refusal from None
+    for _ in range(2 if refusal.may_pass else 0):
+        with contextlib.suppress(ModelMismatchError, TargetError):
+            answered = await send(requests[0])
+            trials.note(refusal)
+            return requests, answered, False
+    return plain, answered, True
 
 
 async def _in_thread(make: Callable[[Checkpoint], _T]) -> _T:
@@ -211,7 +236,7 @@ def _limit_for_load(answer_bytes: int, requests: Sequence[InferRequest]) -> Answ
     return limit_for_load(max(answer_bytes, *(sum(len(tensor.raw) for tensor in request.inputs) for request in requests)))
 
 
-async def _probe_once(transport: Transport, address: Address, request: InferRequest, expectation: Expectation) -> tuple[int, int]:
+async def _probe_once(transport: Transport, address: Address, expectation: Expectation, request: InferRequest) -> tuple[int, int]:
     """Sends one request, so that a refusal is reported before any load is sent; its service time in ns, and the answer's bytes."""
     reply = None
     try:
@@ -223,7 +248,7 @@ async def _probe_once(transport: Transport, address: Address, request: InferRequ
         if reply is None:
             raise TargetError(message) from None
         if reply.outcome is Outcome.REJECTED and error.kind is ErrorKind.INVALID_ARGUMENT:
-            raise ModelMismatchError(message) from None
+            raise ModelMismatchError(message, may_pass=reply.status in _MODEL_ERRORS) from None
         is_lost = reply.outcome in (Outcome.CONNECT_FAILED, Outcome.BROKEN)
         raise TargetError(message, may_pass=is_lost or (reply.outcome is Outcome.REJECTED and may_pass(reply.status))) from None
     if fault := expectation.fault(response):

@@ -54,7 +54,7 @@ class Restricted(Server):
         return web.Response(status=self.status, text=self.text)
 
 
-@pytest.mark.parametrize("status", [500, 503, 429])
+@pytest.mark.parametrize("status", [500, 503, 429, 400])
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_trial_request_that_fails_for_a_passing_reason_is_sent_again_with_a_warning(engine, tmp_path, times, status):
     server = Failing(times, status)
@@ -77,7 +77,39 @@ def test_after_four_failed_trial_requests_the_target_is_reported_with_its_words(
     assert server.asked == 4
 
 
-@pytest.mark.parametrize(("status", "error"), [(400, ModelMismatchError), (404, TargetError), (501, TargetError)])
+def test_a_request_that_the_server_always_calls_wrong_is_a_mismatch_after_four_attempts(engine, tmp_path):
+    server = Failing(100, 400, "unexpected shape")
+    with pytest.raises(ModelMismatchError, match=r"HTTP 400: unexpected shape \(in each of 4 attempts\)"):
+        ask(server, engine, tmp_path)
+    assert server.asked == 4
+
+
+class FailingMlserver(Failing):
+    """Does not announce binary tensors, and may take them."""
+
+    extensions: tuple[str, ...] = ()
+
+    def __init__(self, times, *, is_binary_taken):
+        super().__init__(times)
+        self.is_binary_taken = is_binary_taken
+
+    async def infer(self, request):
+        if "Inference-Header-Content-Length" in request.headers and not self.is_binary_taken:
+            return web.json_response({"error": "Traceback"}, status=500)
+        return await super().infer(request)
+
+
+@pytest.mark.parametrize(
+    ("is_binary_taken", "times", "codes"),
+    [(True, 0, []), (True, 1, ["probe_retried"]), (False, 0, ["json_tensors"]), (False, 1, ["json_tensors", "probe_retried"])],
+)
+def test_a_failure_in_passing_is_told_from_a_server_that_takes_only_json(engine, tmp_path, is_binary_taken, times, codes):
+    probed = ask(FailingMlserver(times, is_binary_taken=is_binary_taken), engine, tmp_path)
+    assert [warning.code for warning in probed.warnings] == codes
+    assert bool(probed.requests[0].plain_inputs) == ("json_tensors" in codes)
+
+
+@pytest.mark.parametrize(("status", "error"), [(422, ModelMismatchError), (404, TargetError), (501, TargetError)])
 def test_a_trial_request_that_is_itself_wrong_is_sent_once(engine, tmp_path, status, error):
     server = Failing(1, status)
     with pytest.raises(error, match=f"HTTP {status}: the disk is full"):
