@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from perfkit.history.trend import Step, Trend
 
 _FILE = pathlib.Path("perfkit-history.sqlite")
+_MOST_TRENDS = 60  # each takes a panel, and seconds of permutations
 _METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9")
 
 
@@ -70,6 +71,11 @@ def _trends(options: argparse.Namespace) -> "list[tuple[Trend, list[Step]]]":
         if not trends:
             known = sorted({f"{trend.scenario}: {trend.load_point}" for trend in history.trends()})
             raise UsageError(f"{options.file}: no figures match; the history has {'; '.join(known) or 'no figures'}")
+    if len(trends) > _MOST_TRENDS:
+        raise UsageError(
+            f"{options.file}: {len(trends):,} time series match, and at most {_MOST_TRENDS} are shown at a time: choose some with --scenario, "
+            "--load-point or --metric"
+        )
     return [(trend, find_steps(trend, seed=options.seed)) for trend in trends]
 
 

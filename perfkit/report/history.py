@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 TrendSteps = Sequence[tuple[Trend, Sequence[Step]]]
 """Time series, each with its steps."""
-_COMMIT_LENGTH = 10
+_COMMIT_LENGTH, _TITLE_LENGTH = 10, 100
+_MOST_DRAWN = 2_000  # the latest results: as many dots as a panel can show
 _FEWEST_RESULTS = 10  # below that no step is significant: of C(9, 4) orders the two most extreme already occur by chance in 1.6 %
 
 
@@ -63,22 +64,28 @@ def _figure(trends: TrendSteps) -> "Figure":
     panels = figure.subplots(len(trends), 1, squeeze=False)[:, 0]
     for number, (panel, (trend, steps)) in enumerate(zip(panels, trends, strict=True)):
         scale = 1.0 if trend.unit == "per_s" else NS_PER_S / 1000
-        values = [value / scale for value in trend.values]
-        panel.plot(range(1, len(values) + 1), values, color=BLUE, marker="o", ms=3, lw=0.8, alpha=0.9, gid=f"trend-{number}")
+        first, last = max(len(trend.values) - _MOST_DRAWN, 0), len(trend.values)
+        values = [value / scale for value in trend.values[first:]]
+        panel.plot(range(first + 1, last + 1), values, color=BLUE, marker="o", ms=3, lw=0.8, alpha=0.9, gid=f"trend-{number}")
         for start, end, level in trend_levels(trend, steps):
             panel.plot(
-                (start + 0.5, end + 0.5), (level / scale, level / scale), color=VERMILLION, lw=1.0, alpha=0.7, gid=f"level-{number}-{start}"
+                (max(start, first) + 0.5, max(end, first) + 0.5),
+                (level / scale, level / scale),
+                color=VERMILLION,
+                lw=1.0,
+                alpha=0.7,
+                gid=f"level-{number}-{start}",
             )
         for step in steps:
             panel.axvline(step.index + 0.5, color=VERMILLION, lw=1.2, gid=f"step-{number}-{step.index}")
             label = f" {_short(step.commit)} {100 * (step.ratio - 1):+.0f} % "
-            side = "left" if step.index < len(values) / 2 else "right"  # on the side with more room
+            side = "left" if step.index < (first + last) / 2 else "right"  # on the side with more room
             panel.annotate(label, (step.index + 0.5, 1), xycoords=("data", "axes fraction"), ha=side, va="top", color=VERMILLION)
-        for index in range(1, len(values)):
-            if trend.entries[index].fingerprint != trend.entries[index - 1].fingerprint:
-                panel.axvline(index + 0.5, color=MUTED, lw=0.8, ls=":", gid=f"environment-{number}-{index}")
-        panel.set(title=trend.title, ylabel="per second" if trend.unit == "per_s" else "ms")
-        panel.set(ylim=(0, max(values) * 1.15), xlim=(0.5, len(values) + 0.5))
+        changed = [i for i in range(first + 1, last) if trend.entries[i].fingerprint != trend.entries[i - 1].fingerprint]
+        heights = panel.get_xaxis_transform()
+        panel.vlines([i + 0.5 for i in changed], 0, 1, MUTED, lw=0.8, ls=":", transform=heights, gid=f"environment-{number}")
+        panel.set(title=one_line(trend.title, _TITLE_LENGTH), ylabel="per second" if trend.unit == "per_s" else "ms")
+        panel.set(ylim=(0, max(values) * 1.15), xlim=(first + 0.5, last + 0.5))
         panel.xaxis.set_major_locator(MaxNLocator(12, integer=True, min_n_ticks=1))
     panels[-1].set_xlabel("results in order of time; orange: levels, and steps with their commits; dotted: the environment changed")
     return figure

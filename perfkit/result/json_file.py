@@ -17,10 +17,11 @@ _SURROGATE = re.compile(rb"\\u[dD][89abAB]")
 def read_bytes(file: pathlib.Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
     """The contents of a regular file; raises ResultError if it is too large or cannot be read, and FileNotFoundError."""
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise ResultError(f"{file}: cannot be read: this is no regular file")
         with file.open("rb") as stream:
-            data = stream.read(largest_bytes + 1)
+            data = stream.read(min(status.st_size, largest_bytes) + 1)
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -5,10 +5,12 @@ import importlib.util
 import json
 import pathlib
 import sys
+import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 from perfkit.errors import ResultError
 from perfkit.process.start_module import run_module
+from perfkit.result.checksums import verify
 from perfkit.telemetry.series import Series
 from perfkit.units import NS_PER_S
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 CSV_FILE, PARQUET_FILE = "telemetry.csv", "telemetry.parquet"
 _CONVERTED_WITHIN_S = 120
+_LARGEST_BYTES, _LARGEST = 2 * 2**30, 1e9
 _TYPES = {"point": "int32", "repetition": "int32", "time_s": "float64", "window_s": "float64", "value": "float64"}
 COLUMNS = ("point", "repetition", "protocol", "load", "name", "labels", "unit", "time_s", "window_s", "value")
 
@@ -80,23 +83,17 @@ def read_telemetry(folder: pathlib.Path) -> dict[tuple[int, int], list[Series]]:
     if file is None:
         return {}
     series_of: dict[tuple[int, int], list[Series]] = {}
-    try:
-        for _, rows in _read_frame(file).groupby(["point", "repetition", "name", "labels"], sort=False, observed=True):
-            first = rows.iloc[0]
-            times_ns = (rows["window_s"] * NS_PER_S).round().astype("int64")
-            series = Series(
-                first["name"], first["unit"], json.loads(first["labels"]), tuple(times_ns.tolist()), tuple(rows["value"].tolist())
-            )
-            series_of.setdefault((int(first["point"]), int(first["repetition"])), []).append(series)
-    except ImportError:
-        raise ResultError(f"{file}: pyarrow is needed to read Parquet; `pip install pyarrow`") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ResultError(f"{file}: cannot be read: {error}") from None
+    for _, rows in _read_frame(file).groupby(["point", "repetition", "name", "labels"], sort=False, observed=True):
+        first = rows.iloc[0]
+        times_ns = (rows["window_s"] * NS_PER_S).round().astype("int64")
+        labels = _parse_labels(file, first["labels"])
+        series = Series(first["name"], first["unit"], labels, tuple(times_ns.tolist()), tuple(rows["value"].tolist()))
+        series_of.setdefault((int(first["point"]), int(first["repetition"])), []).append(series)
     return series_of
 
 
 def read_sampled_window_starts(folder: pathlib.Path) -> dict[tuple[int, int], float]:
-    """The start of each sampled window in seconds since the start of `latency.hlog`, by point and repetition."""
+    """The start of each sampled window in seconds since the start of `latency.hlog`, by point and repetition; raises ResultError."""
     file = telemetry_file(folder)
     if file is None:
         return {}
@@ -124,13 +121,68 @@ def convert_to_parquet(folder: pathlib.Path) -> None:
 
 
 def _read_frame(file: pathlib.Path) -> "pd.DataFrame":
-    """All rows; raises ImportError without pyarrow, and OSError, ValueError or KeyError for a damaged file."""
+    """All rows; raises ResultError for a damaged file, and without pyarrow for Parquet."""
     import pandas as pd
 
-    if file.name == PARQUET_FILE:
-        return pd.read_parquet(file, engine="pyarrow")
-    # texts repeat in nearly every row: as categories they take a byte or two
-    return pd.read_csv(file, dtype={name: _TYPES.get(name, "category") for name in COLUMNS}, keep_default_na=False)
+    try:
+        verify(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of numbers that the checks below refuse
+            if file.name == PARQUET_FILE:
+                _check_size(file)
+                frame = pd.read_parquet(file, engine="pyarrow")
+            else:
+                # texts repeat in nearly every row: as categories they take a byte or two
+                frame = pd.read_csv(file, dtype={name: _TYPES.get(name, "category") for name in COLUMNS}, keep_default_na=False)
+            _check_rows(frame)
+    except ResultError:
+        raise
+    except ImportError:
+        raise ResultError(f"{file}: pyarrow is needed to read Parquet; `pip install pyarrow`") from None
+    except Exception as error:  # noqa: BLE001 - pandas and pyarrow raise whatever their parsers meet
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ResultError(f"{file}: cannot be read: {first}; the file was damaged or edited: restore it, or remove it") from None
+    return frame
+
+
+def _check_size(file: pathlib.Path) -> None:
+    """Raises ValueError for a Parquet file that would unpack to more than 2 GiB."""
+    from pyarrow import parquet
+
+    metadata = parquet.read_metadata(file)
+    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    if max(size, 8 * metadata.num_rows) > _LARGEST_BYTES:
+        raise ValueError(f"it has {metadata.num_rows:,} rows of {size:,} bytes; perfkit writes no such file")
+
+
+def _check_rows(frame: "pd.DataFrame") -> None:
+    """Raises ValueError, KeyError or TypeError for a row that no sampler gave."""
+    limits = {
+        "point": (0, 1e6),
+        "repetition": (0, 1e6),
+        "time_s": (-_LARGEST, _LARGEST),
+        "window_s": (-_LARGEST, _LARGEST),
+        "value": (-1e18, 1e18),
+    }
+    for name, (lowest, highest) in limits.items():
+        column = frame[name].astype("float64")
+        if not column.between(lowest, highest).all():  # false for NaN, too
+            raise ValueError(f"{name}: a number is not finite, or larger than anything that could be sampled")
+    for name in ("name", "labels", "unit"):
+        if not frame[name].map(lambda text: isinstance(text, str)).astype(bool).all():
+            raise ValueError(f"{name}: expected text")
+
+
+def _parse_labels(file: pathlib.Path, text: str) -> dict[str, str]:
+    try:
+        labels = json.loads(text)
+    except (ValueError, RecursionError):
+        labels = None
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+        raise ResultError(
+            f"{file}: cannot be read: labels: expected a JSON object of texts, found {text[:50]!r}; the file was damaged or edited"
+        )
+    return labels
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from perfkit.report.resource_plots import SeriesLine, resource_figures, step_val
 from perfkit.report.run import run_page
 from perfkit.report.run_plots import render_plots
 from perfkit.report.timeline import read_timeline
+from perfkit.result.checksums import write_checksums
 from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
 from perfkit.telemetry.series import Series
 
@@ -29,6 +30,7 @@ def sampled(synthetic):
                 moved = [dataclasses.replace(one, times_ns=tuple(start_ns + time_ns for time_ns in one.times_ns)) for one in series]
                 log.add(SampledPoint(index, repetition, "http", "x", start_ns), 0, tuple(moved))
         log.finish()
+        write_checksums(maker.folder, ("result.json", "latency.hlog", "telemetry.parquet", "telemetry.csv"))
         return result, read_timeline(maker.folder, result)
 
     return make

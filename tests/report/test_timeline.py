@@ -6,6 +6,7 @@ import pytest
 
 from perfkit.recorder.histogram import encode
 from perfkit.report.timeline import read_timeline
+from perfkit.result.checksums import write_checksums
 from perfkit.result.telemetry_file import SampledPoint, TelemetryLog
 from perfkit.stats.buckets import EMPTY
 from perfkit.telemetry.series import Series
@@ -57,6 +58,7 @@ def test_telemetry_gives_the_windows_start_where_the_log_does_not(silent):
         sample = Series("server_queue", "ns", {}, (start_ns + S,), (1.0,))
         log.add(SampledPoint(index, repetition, "http", "concurrency 1", start_ns), 0, (sample,))
     log.finish()
+    write_checksums(maker.folder, ("result.json", "latency.hlog", "telemetry.parquet", "telemetry.csv"))
     assert slice_starts(maker, result) == {(0, 0): [2, 3, 4], (0, 1): [2, 3, 4]}
 
 

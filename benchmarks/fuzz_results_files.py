@@ -1,0 +1,319 @@
+"""The files that the fuzzer of stored results damages: a folder with one of each kind, and random damage to each format."""
+
+import hashlib
+import json
+import pathlib
+import random
+import sqlite3
+import zlib
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.fuzzing import add_fault
+from perfkit.gate.baseline import baseline_from_result, merge_baselines, write_baseline
+from perfkit.gate.verdict import Comparison, Verdict
+from perfkit.history.file import open_history
+from perfkit.result.model import Result
+from perfkit.result.sweep import SweepFolder
+from tests.queue_results import Writer, mm1_times_s
+from tests.stored_results import SCENARIO, changed, document, write, write_log
+
+RUNS = 5
+HOSTILE_TEXTS = (
+    "\x1b]0;owned\x07\x1b[2J", "::error title=x::y", "a\n::stop-commands::x", "##[error]x ##vso[task.complete]", "<script>alert(1)</script>",
+    "| a | b |\n|---|---|", "\u202egnp.exe", "\u200b", "\udc80", "../../../etc/passwd", "/etc/passwd", "$\\frac{$", "=cmd|' /C calc'!A0",
+    "x" * 100_000, "\x00", "", " ", "javascript:alert(1)", "{{ 7 * 7 }}", "%s%n", "漢字", "```\n# a", "-->", "]]>", "\r\x85\u2028z",
+)  # fmt: skip
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, 10**30, 10**400, -(10**400), 1e308, -1e308, 1e-320, float("nan"), float("inf"), float("-inf"),
+    1e9, 0.5, -0.0, "1", "nan", "1e400", [], {}, [[]], {"": None}, [None] * 3, {"a": {"b": {"c": 1}}}, "2026-01-01T00:00:00+00:00", "9999-99-99T99:99:99Z",
+)  # fmt: skip
+FREE_PARTS = (
+    "scenario",
+    "environment",
+    "overrides",
+    "status_reason",
+    "started_at",
+    "fingerprint",
+    "warnings",
+    "errors",
+    "failures",
+    "labels",
+)
+"""Parts of a document that hold texts and whatever a server said: they reach the outputs."""
+_TELEMETRY = """point,repetition,protocol,load,name,labels,unit,time_s,window_s,value
+"""
+
+
+def make_files(folder: pathlib.Path) -> None:
+    """Fills a folder with results, a sweep, a baseline, a verdict, a history and peaks, all of them sound."""
+    made = [_run(factor, day) for day, factor in enumerate((1.0, 1.004, 0.996, 1.002, 0.998), 1)]
+    for day, one in enumerate(made, 1):
+        finish(folder / f"run{day}", one)
+    finish(folder / "new", _run(1.01, 20))
+    _add_telemetry(folder / "new")
+    finish(folder / "search", _search())
+    merged = merge_baselines([(str(day), baseline_from_result(Result.model_validate(one))) for day, one in enumerate(made)])
+    write_baseline(folder / "baseline.json", merged)
+    (folder / "verdict.json").write_text(json.dumps(_verdict().document(), indent=1))
+    with open_history(folder / "history.sqlite", create=True) as history:
+        for day in range(1, 13):
+            history.add(Result.model_validate(_run(1.3 if day > 8 else 1 + day / 1000, day)), f"run{day}")
+    days = "\n".join(f"2026-01-{day:02},{100 + day}" for day in range(1, 29))
+    (folder / "peaks.csv").write_text(f"date,peak_per_s\n{days}\n")
+    Writer(folder)((20, 40, 60, 80, 110), times_s=mm1_times_s, seconds=10, repetitions=2, overloaded_from=100)
+    (folder / "result0").rename(folder / "open")
+    _make_sweep(folder / "sweep")
+
+
+def finish(folder: pathlib.Path, written: dict[str, Any]) -> None:
+    """Writes a result with its log and checksums."""
+    write_log(write(folder, written), written)
+    update_checksums(folder)
+
+
+def update_checksums(folder: pathlib.Path) -> None:
+    """Writes the checksums of the files as they are now, so that only the deeper checks can find a damage."""
+    names = [name for name in ("result.json", "latency.hlog", "telemetry.csv", "telemetry.parquet") if (folder / name).is_file()]
+    lines = [f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
+    (folder / "checksums.sha256").write_text("".join(lines))
+
+
+def _run(factor: float, day: int) -> dict[str, Any]:
+    return document(
+        started_at=f"2026-01-{day:02}T00:00:00.000+00:00", p50_ms=2.0 * factor, p99_ms=6.0 * factor, throughput_per_s=480 / factor
+    )
+
+
+def _search() -> dict[str, Any]:
+    made = _run(1.0, 3)
+    probe = {
+        "rate_per_s": 480.0,
+        "stage": "bracket",
+        "margins": {"p99": -0.5},
+        "met": True,
+        "overloaded": False,
+        "valid": True,
+        "took_s": 11.0,
+    }
+    line = {"limit": "p99", "centre_per_s": 480.0, "intercept": 0.1, "slope": 1.0, "power": 0.5, "points": 5}
+    made["search"] = {
+        "slo": {"p99": "10ms"}, "capacity_per_s": 500.0, "low_per_s": 480.0, "high_per_s": 520.0, "confidence": 0.9, "precision": 0.05,
+        "stopped_because": "precision", "reason": "The capacity is 500/s.", "confirmation": "passed", "line": line, "probes": [probe] * 3,
+    }  # fmt: skip
+    return made
+
+
+def _verdict() -> Verdict:
+    values = tuple(2e6 * (1 + number / 100) for number in range(12))
+    comparison = Comparison(
+        metric="p99", load_point="http, concurrency 4", unit="ns", better="lower", baseline=2e6, candidate=2e6, estimate=1.0, interval=(0.9, 1.1),
+        confidence=0.95, pairs=12, noise_band=0.01, margin=0.1, verdict="pass", reason="It is.", baseline_values=values, candidate_values=values[::-1],
+    )  # fmt: skip
+    return Verdict(
+        kind="pass", reasons=("All.",), notes=("One.",), mode="paired", scenario="smoke", baseline="a", candidate="b", false_alarm_rate=0.01, pairs=12,
+        control_pairs=12, comparisons=(comparison,), control=(comparison,), started_at="2026-01-01T00:00:00.000+00:00",
+    )  # fmt: skip
+
+
+def _add_telemetry(folder: pathlib.Path) -> None:
+    rows = [
+        f'{point},{repetition},http,concurrency 4,{name},"{{""gpu"": ""a""}}",,{second},{second},{second * 3.5}'
+        for point, repetition in ((0, 0), (0, 1), (0, 2))
+        for name in ("server_queue", "gpu_power", "machine_cpu_share", "gpu_utilization")
+        for second in range(8)
+    ]
+    (folder / "telemetry.csv").write_text(_TELEMETRY + "\n".join(rows) + "\n")
+    update_checksums(folder)
+
+
+def _make_sweep(folder: pathlib.Path) -> None:
+    cases = [({"server.threads": threads}, changed({"s": SCENARIO}, "s.server.threads", threads)["s"]) for threads in (1, 2)]
+    names = [case.folder for case in SweepFolder(folder, "smoke", cases).document.cases]
+    for name, (_, scenario) in zip(names, cases, strict=True):
+        finish(folder / name, {**_run(1.0, 1), "scenario": scenario})
+    SweepFolder(folder, "smoke", cases)
+
+
+def damage(file: pathlib.Path, rng: random.Random) -> str:
+    """Damages a file by its format, and returns what was done."""
+    kinds: dict[str, Callable[[pathlib.Path, random.Random], str]] = {
+        ".json": damage_json, ".hlog": damage_log, ".csv": damage_csv, ".sqlite": damage_history, ".sha256": damage_bytes,
+    }  # fmt: skip
+    return "bytes: " + damage_bytes(file, rng) if rng.random() < 0.1 else kinds[file.suffix](file, rng)
+
+
+def damage_bytes(file: pathlib.Path, rng: random.Random) -> str:
+    """Random bytes, an end cut off, an empty file, a missing one, a folder in its place."""
+    data = bytearray(file.read_bytes())
+    match rng.randrange(8):
+        case 0:
+            file.write_bytes(b"")
+            return "empty"
+        case 1:
+            file.unlink()
+            return "missing"
+        case 2:
+            file.unlink()
+            file.mkdir()
+            return "a folder"
+        case 3:
+            file.write_bytes(rng.choice([b"\xef\xbb\xbf", b"\xff\xfe", b"\0" * 100, b"[" * 100_000, b'{"a":' * 50_000]) + bytes(data))
+            return "a beginning"
+        case _:
+            for _ in range(rng.choice([1, 1, 3, 20])):
+                add_fault(data, rng)
+            file.write_bytes(data)
+            return "faults"
+
+
+def damage_json(file: pathlib.Path, rng: random.Random) -> str:
+    """Values, types and keys of a document; one to four of them."""
+    document = json.loads(file.read_text())
+    done = [_damage_value(document, rng) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
+    text = json.dumps(document, indent=1)
+    if rng.random() < 0.1:
+        line = rng.choice([one for one in text.splitlines() if '": ' in one])
+        name = line.split('"')[1]
+        text = text.replace(
+            line, f"{line.partition(':')[0]}: {rng.choice(['NaN', '-Infinity', '1e400', '1' + '0' * 5000, '1'])},\n{line}", 1
+        )
+        done.append(f"{name} twice")
+    file.write_text(text)
+    return "; ".join(done)
+
+
+def _damage_value(document: Any, rng: random.Random) -> str:
+    place, key, path = _place(document, rng)
+    if place is None:
+        return "nothing"
+    value = place[key]
+    match rng.randrange(8):
+        case 0:
+            del place[key]
+            return f"{path} removed"
+        case 1:
+            place[key] = [value] * rng.choice([0, 1, 2, 50])
+            return f"{path} in a list"
+        case 2:
+            deep: Any = value
+            for _ in range(rng.choice([3, 90, 200])):
+                deep = {"a": deep} if rng.random() < 0.5 else [deep]
+            place[key] = deep
+            return f"{path} nested"
+        case 3 if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18:
+            place[key] = value * rng.choice([-1, 0, 1.01, 2, 1e3, 1e6, 1e9, 1e30, 10**40])
+            return f"{path} scaled to {place[key]!s:.30}"
+        case 4 if isinstance(value, list) and value:
+            place[key] = value[: len(value) // 2] if rng.random() < 0.5 else value + value
+            return f"{path} cut or doubled"
+        case 5 | 6 if isinstance(value, str):
+            place[key] = rng.choice(HOSTILE_TEXTS)
+            return f"{path} is {place[key][:30]!r}"
+    place[key] = rng.choice(HOSTILE_TEXTS) if rng.random() < 0.3 else rng.choice(ODD_VALUES)
+    return f"{path} is {str(type(place[key])) if isinstance(place[key], int) and abs(place[key]) > 10**50 else repr(place[key])[:40]}"
+
+
+def _place(document: Any, rng: random.Random) -> tuple[Any, Any, str]:
+    """A random place of a document; one in two is in a part that holds texts."""
+    place, key, path = None, None, ""
+    value = document
+    wants_text = rng.random() < 0.5
+    while isinstance(value, dict | list) and value and (place is None or rng.random() < 0.85):
+        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+        if wants_text and isinstance(value, dict) and (free := [one for one in keys if one in FREE_PARTS]):
+            keys = free
+        place, key = value, rng.choice(keys)
+        value, path = place[key], f"{path}.{key}"
+    return place, key, path[1:]
+
+
+def damage_log(file: pathlib.Path, rng: random.Random) -> str:
+    """Lines removed, doubled, exchanged, renamed; payloads of other lines, or that inflate to a gigabyte."""
+    lines = file.read_text().splitlines()
+    number = rng.randrange(len(lines))
+    match rng.randrange(7):
+        case 0:
+            del lines[number]
+        case 1:
+            lines.insert(number, lines[rng.randrange(len(lines))])
+        case 2:
+            lines = lines[: rng.randrange(len(lines))]
+        case 3:
+            bomb = b"\x1c\x84\x93\x14" + (300_000).to_bytes(4) + zlib.compress(bytes(rng.choice([10**4, 10**6, 3 * 10**8])), 9)
+            lines[number] = f"Tag=p0.r0.service,0.000,1.000,1.000,{b64encode(bomb).decode()[:400_000]}"
+        case 4:
+            lines.append(f"#[Window p0.r0 starts at {rng.choice(['9' * 400, '1e9', '-5', '0.0.0', '9999999999'])} s]")
+        case 5:
+            lines[number] = lines[number].replace("p0.r0", rng.choice(["p9.r0", "p0.r7", "p" + "9" * 5000 + ".r0", "p0.r0.lost"]))
+        case _:
+            head, _, payload = lines[number].rpartition(",")
+            noise = bytearray(payload.encode())
+            add_fault(noise, rng)
+            lines[number] = f"{head},{noise.decode('latin-1')}"
+    file.write_text("\n".join(lines) + "\n", encoding="latin-1")
+    return "log"
+
+
+def damage_csv(file: pathlib.Path, rng: random.Random) -> str:
+    """Cells of a table."""
+    lines = file.read_text().splitlines()
+    for _ in range(rng.choice([1, 3])):
+        number = rng.randrange(len(lines))
+        cells = lines[number].split(",")
+        odd = [
+            "nan",
+            "inf",
+            "-1",
+            "1e308",
+            "1e400",
+            "x",
+            "",
+            '"',
+            "[]",
+            "9" * 400,
+            "0001-01-01",
+            "9999-12-31",
+            "292277026596-12-04",
+            "-2026-01-01",
+            "2026-13-45",
+        ]
+        cells[rng.randrange(len(cells))] = rng.choice([*odd, *(one for one in HOSTILE_TEXTS if one.isprintable())])
+        lines[number] = ",".join(cells)
+    file.write_text("\n".join(lines) + "\n")
+    return "cells"
+
+
+def damage_history(file: pathlib.Path, rng: random.Random) -> str:
+    """Rows with odd values, more tables, views and triggers, other versions, and damaged pages."""
+    odd: Any = rng.choice([-1.0, 0.0, float("inf"), float("-inf"), 1e308, 1e-320, "x", b"\0", 10**18, None, *HOSTILE_TEXTS])
+    if isinstance(odd, str):
+        odd = odd.encode("utf-8", "replace").decode()
+    columns = {"result": ("scenario", "started_at", "commit_id", "host_id", "status", "fingerprint", "source"), "figure": ("load_point", "metric", "unit", "value", "valid")}  # fmt: skip
+    table = rng.choice(list(columns))
+    column = rng.choice(columns[table])
+    statements: list[tuple[str, tuple[Any, ...]]] = [
+        (f"UPDATE OR IGNORE {table} SET {column} = ? WHERE rowid % 3 = 0" if table == "result" else f"UPDATE OR IGNORE figure SET {column} = ? WHERE result_id % 3 = 0", (odd,)),  # noqa: S608 - the names are those above
+        (f"DROP TABLE {table}", ()),
+        ("PRAGMA user_version = 7", ()),
+        ("DELETE FROM result", ()),
+        ("ALTER TABLE figure RENAME TO other", ()),
+        ("CREATE TRIGGER t AFTER INSERT ON result BEGIN DELETE FROM figure; END", ()),
+        ("UPDATE result SET fingerprint = ?", (rng.choice(["[]", "{", '{"a": ' * 2000, "NaN", "1", '{"gpus": 5}']),)),
+    ]  # fmt: skip
+    statement, values = statements[0] if rng.random() < 0.6 else rng.choice(statements)
+    connection = sqlite3.connect(file)
+    try:
+        with connection:
+            connection.execute("PRAGMA foreign_keys = OFF")
+            connection.execute(statement, values)
+            if rng.random() < 0.1:
+                connection.execute("DROP TABLE IF EXISTS figure")
+                rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT 1 AS result_id, 'x' AS load_point, 'p50' AS metric, 'ns' AS unit, 1.0 AS value, 1 AS valid FROM n"  # fmt: skip
+                connection.execute(f"CREATE VIEW figure AS {rows}")
+    except (sqlite3.Error, OverflowError):
+        return "nothing"
+    finally:
+        connection.close()
+    return f"{statement[:60]} {values!s:.60}"
