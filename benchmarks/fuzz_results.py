@@ -31,6 +31,7 @@ from benchmarks.fuzz_results_files import damage, make_files, update_checksums
 from benchmarks.report import table_head, table_row
 from perfkit.cli.main import main as perfkit
 from perfkit.errors import PerfkitError
+from perfkit.text.terminal import safe_stream
 
 DOCUMENTED = {"compare": (0, 2, 4), "gate": (0, 1, 2, 3, 4, 5), "baseline": (0, 2, 4, 5), "history": (0, 2), "plan": (0, 2, 3), "report": (0, 2), "resume": (0, 2)}  # fmt: skip
 """The exit codes of each command on stored files."""
@@ -43,7 +44,7 @@ _RATE = re.compile(r"(?<![\w.,+-])([\d,]+(?:\.\d+)?(?:e[+-]?\d+)?)/s\b")
 _SECONDS = re.compile(r"(?<![\w.,+-])([\d,]+(?:\.\d+)?(?:e[+-]?\d+)?) s\b")
 _NO_FIGURE = re.compile(r"(?<![\w.'\"(])-?(?:nan|inf)(?: (?:ns|µs|ms|s|%)|/s|%)", re.IGNORECASE)
 _HIGHEST_PER_S, _LONGEST_TIME_S = 1.1e9, 4_000.0
-_SLO = ("--slo", "p99<50ms", "--demand", "500/s", "--quiet", "--out", "plan")
+_SLO = ("--slo", "p99<200ms", "--demand", "500/s", "--quiet", "--out", "plan")
 
 
 class ViolationError(Exception):
@@ -167,7 +168,7 @@ def _resume(folder: pathlib.Path) -> int:
         cases: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [(case.values, {}) for case in read_sweep(folder).cases]
         SweepFolder(folder, "smoke", cases).pending()
     except PerfkitError as error:
-        print(f"perfkit: {error}".encode("ascii", "backslashreplace").decode().replace("\x1b", ""), file=sys.stderr)
+        print(f"perfkit: {error}", file=safe_stream(sys.stderr))
         return 2
     return 0
 

@@ -5,6 +5,7 @@ import pathlib
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
+from perfkit.cli.output import note_unverified
 from perfkit.text.foreign import file_name
 
 
@@ -24,6 +25,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.gate.stored_comparison import control_variances
 
     parts = [(str(path), read_baseline(path, with_histograms=True)) for path in options.results]
+    note_unverified(options.results)
     if faults := [f"{label}: {fault}" for label, part in parts for run in part.runs for fault in run.faults]:
         raise MeasurementError(f"a baseline needs complete, valid and steady runs: {'; '.join(faults)}")
     baseline = merge_baselines(parts)

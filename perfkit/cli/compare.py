@@ -5,7 +5,7 @@ import pathlib
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
-from perfkit.cli.output import write_output
+from perfkit.cli.output import note_unverified, write_output
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +26,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise UsageError("compare needs at least two results: perfkit compare RESULT RESULT")
     labels = _labels(options.results)
     compared = compare_results([(label, read_result(path)[0]) for label, path in zip(labels, options.results, strict=True)])
+    note_unverified(options.results)
     forms = {"text": comparison_text, "markdown": comparison_markdown, "json": comparison_json, "html": comparison_html}
     text = forms[options.format](compared)
     if options.out is None:

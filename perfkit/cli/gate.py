@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_scenario_options, whole_number
-from perfkit.cli.output import reader_may_leave
+from perfkit.cli.output import note_unverified, reader_may_leave
 from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_outputs, write_verdict_outputs
 from perfkit.errors import UsageError
 
@@ -122,7 +122,10 @@ def _gate_stored_results(options: argparse.Namespace) -> ExitCode:
         raise UsageError("perfkit gate: a scenario is missing: perfkit gate SCENARIO --baseline TARGET --candidate TARGET")
     if options.control or options.quick or options.settings:
         raise UsageError("--control, --quick and --set are for a gate that measures, not for stored results")
-    sides = [read_baseline(pathlib.Path(given)) for given in (options.baseline, options.candidate)]
+    paths = [pathlib.Path(given) for given in (options.baseline, options.candidate)]
+    sides = [read_baseline(path) for path in paths]
+    if not options.quiet:
+        note_unverified(paths)
     now = utc_now().isoformat(timespec="milliseconds")
     labels = (options.baseline, options.candidate)
     verdict = stored_verdict(sides[0], sides[1], labels=labels, started_at=now, allow_same_build=options.same_build)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
-from perfkit.cli.output import write_output
+from perfkit.cli.output import note_unverified, write_output
 from perfkit.text.foreign import one_line
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def _add(options: argparse.Namespace) -> ExitCode:
     from perfkit.result.file import read_result
 
     results = [(path, read_result(path)[0]) for path in options.results]  # all or none
+    note_unverified(options.results)
     with open_history(options.file, create=True) as history:
         added = [history.add(result, str(path)) for path, result in results]
     known = "" if all(added) else f", {added.count(False)} already present"

@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from perfkit.errors import UsageError
 
@@ -15,6 +15,15 @@ def write_output(option: str, path: pathlib.Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{option} {path}: cannot be written: {error.strerror}") from None
+
+
+def note_unverified(paths: Iterable[pathlib.Path]) -> None:
+    """Says on stderr which results have no checksums."""
+    from perfkit.result.checksums import unverified_note
+
+    for note in dict.fromkeys(map(unverified_note, paths)):
+        if note:
+            print(f"perfkit: note: {note}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import sys
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import whole_number
+from perfkit.cli.output import note_unverified
 from perfkit.text import foreign
 
 
@@ -76,7 +77,10 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise UsageError(f"--average-demand {options.average_demand}: the average is above the peak demand, {options.demand[0]}")
     folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
     check_plan_folder(folder)
-    plan = plan_capacity(gather_evidence(read_sources(options.results)), inputs)
+    sources = read_sources(options.results)
+    if not options.quiet:
+        note_unverified(source.folder for source in sources)
+    plan = plan_capacity(gather_evidence(sources), inputs)
     write_plan(plan, folder)
     if not options.quiet:
         for title, sentences in plan_notes(plan):

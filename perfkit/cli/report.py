@@ -4,6 +4,7 @@ import argparse
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
+from perfkit.cli.output import note_unverified
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,5 +28,6 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         if (path / SWEEP_FILE).is_file():
             written += write_sweep_report(path)
         if not options.quiet:
+            note_unverified([path])
             print("\n".join(map(str, written)))
     return ExitCode.DONE

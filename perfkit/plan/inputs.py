@@ -14,6 +14,7 @@ _LIMIT = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*
 _PRICE = re.compile(
     r"(?:(?P<label>.+)=)?\s*(?P<before>[^\d\s.,/=-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?P<unit>h|hour)"
 )
+_FIRST_YEAR, _LAST_YEAR, _HIGHEST_PEAK_PER_S = "1970", "2199", 1e12
 _POWER = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>W|kW)")
 
 
@@ -153,7 +154,7 @@ def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
     rows = list(csv.reader(text.lstrip("\ufeff").splitlines()))
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     if not {"date", "peak_per_s"} <= set(header):
-        raise UsageError(f"{name}: expected a header with the columns date and peak_per_s, found {', '.join(header) or 'nothing'}")
+        raise UsageError(f"{name}: expected a header with the columns date and peak_per_s, found {', '.join(header)[:100] or 'nothing'}")
     peaks: dict[str, float] = {}
     for number, row in enumerate(rows[1:], 2):
         if not any(cell.strip() for cell in row):
@@ -162,9 +163,13 @@ def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
         try:
             day, peak = str(np.datetime64(cells["date"], "D")), float(cells["peak_per_s"])
         except (KeyError, ValueError):
-            raise UsageError(f"{name}:{number}: expected a date such as 2026-01-31 and a number, found {', '.join(row)!r}") from None
-        if not 0 < peak < float("inf"):
-            raise UsageError(f"{name}:{number}: a peak must be above zero, found {cells['peak_per_s']}")
+            raise UsageError(f"{name}:{number}: expected a date such as 2026-01-31 and a number, found {', '.join(row)[:100]!r}") from None
+        if not 0 < peak <= _HIGHEST_PEAK_PER_S:
+            raise UsageError(
+                f"{name}:{number}: a peak must be above zero, and at most {_HIGHEST_PEAK_PER_S:g}/s, found {cells['peak_per_s'][:50]}"
+            )
+        if not (len(day) == len("2026-01-31") and _FIRST_YEAR <= day[:4] <= _LAST_YEAR):
+            raise UsageError(f"{name}:{number}: a day lies in the years {_FIRST_YEAR} to {_LAST_YEAR}, found {cells['date'][:50]}")
         if day in peaks:
             raise UsageError(f"{name}:{number}: {day} appears twice; give one peak per day")
         peaks[day] = peak

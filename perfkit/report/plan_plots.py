@@ -192,6 +192,7 @@ def forecast_figure(plan: CapacityPlan) -> Figure | None:
     dates = np.array([date for date, _ in plan.inputs.peaks], dtype="datetime64[D]")
     reach = [days for days in (exhaustion.p50_days, exhaustion.p90_days, 0) if days is not None]
     ahead = int(min(max(1.15 * max(reach), forecast.days, _FAN_DAYS_AT_LEAST), 3 * max(forecast.days, _FAN_DAYS_AT_LEAST)))
+    ahead = min(ahead, forecast.paths_per_s.shape[1])  # a history may be longer than the simulated future
     days = dates[-1] + np.arange(1, ahead + 1)
     figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
     panel = figure.subplots()

@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -11,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.rcsetup import cycler
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from perfkit.text.foreign import visible
+from perfkit.text.foreign import LONGEST, visible
 
 WIDTH_IN = 10.5
 NS_PER_MS = 1e6
@@ -58,13 +60,16 @@ def render_svgs(figures: Callable[[], Iterable[tuple[str, Figure | None]]]) -> d
 
 
 def render_svg(figure: Figure, name: str) -> str:
-    """The figure as SVG; `name` keeps its ids apart from those of other figures on a page."""
-    with mpl.rc_context({"svg.hashsalt": f"perfkit {name}"}):
+    """The figure as SVG; `name` keeps its ids apart from those of other figures on a page. Foreign text in it becomes harmless."""
+    for text in figure.findobj(Text):
+        text.set_text(visible(text.get_text()[:LONGEST]))
+    with mpl.rc_context({"svg.hashsalt": f"perfkit {name}"}), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks, and of labels that leave no room
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    text = _AUTOMATIC_ID.sub("<g>", visible(written.getvalue()))  # numbered ids would occur twice in a page of several plots
-    text = _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}", text)
-    lines = (line.strip() for line in text.splitlines())
+    svg = _AUTOMATIC_ID.sub("<g>", visible(written.getvalue()))  # numbered ids would occur twice in a page of several plots
+    svg = _LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}", svg)
+    lines = (line.strip() for line in svg.splitlines())
     return re.sub(r"\n(?=[MLQCz] ?[-\d\"]|z)", "", "\n".join(filter(None, lines))) + "\n"
 
 

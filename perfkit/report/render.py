@@ -6,6 +6,7 @@ import html
 import io
 import os
 import pathlib
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -18,12 +19,13 @@ from rich.text import Text
 
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, Section
 from perfkit.report.table import Column, Mark, Table
-from perfkit.text.foreign import csv_cell, one_line, safe_lines
+from perfkit.text.foreign import LONGEST, csv_cell, one_line, safe_lines
 from perfkit.text.foreign import markdown as escape
 
 _STYLES: dict[Mark, str] = {
     "invalid": "red", "pass": "green", "regressed": "bold red", "inconclusive": "yellow", "information": "dim",
 }  # fmt: skip
+_NOT_IN_CODE = re.compile(r"[^\w.-]", re.ASCII)
 _HEADING_WIDTH, _UNLIMITED = 18, 10_000
 _WIDTH = 140  # without a terminal
 
@@ -86,7 +88,7 @@ def _render_block(block: Block) -> Iterator[str]:
 
 def _render_item(item: Item) -> str:
     subject = f"**{escape(item.subject)}**: " if item.subject else ""
-    code = f" (`{one_line(item.code).replace('`', '')}`)" if item.code else ""
+    code = f" (`{_NOT_IN_CODE.sub('', item.code)[:LONGEST]}`)" if item.code else ""
     return f"{subject}{escape(item.text)}{code}"
 
 

@@ -160,7 +160,7 @@ def test_annotations_go_to_stderr_if_stdout_is_json(place, capsys):
     assert gate("--format", "json", "--github", "on") == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["kind"] == "regressed"
-    assert said.err.startswith("::error title=regressed")
+    assert "\n::error title=regressed" in said.err
 
 
 @pytest.mark.usefixtures("place")
