@@ -14,7 +14,7 @@ from server_stub.scheduling.batching import BatchingPolicy
 from server_stub.scheduling.sequences import Control, ControlKind, SequencePolicy
 
 _Array = npt.NDArray[Any]
-_MAX_BATCH_SIZE = 8
+_MAX_BATCH_SIZE, _MAX_DIGITS = 8, 1000
 _NS_PER_S = 1_000_000_000
 
 
@@ -50,9 +50,11 @@ def _parse_decimals(name: str, inputs: Arrays) -> _Array:
     numbers = np.empty(array.size, dtype=object)  # Python's integers, which do not overflow
     for index, element in enumerate(array.flat):
         try:
-            numbers[index] = int(element)
+            numbers[index] = int(element[: _MAX_DIGITS + 1])
         except ValueError:
-            raise ProtocolError(f"input '{name}' holds {element!r}, which is not a decimal number") from None
+            raise ProtocolError(f"input '{name}' holds {element[:100]!r}, which is not a decimal number") from None
+        if len(element) > _MAX_DIGITS:
+            raise ProtocolError(f"input '{name}' holds a number of {len(element):,} digits, and {_MAX_DIGITS:,} are the most")
     return numbers.reshape(array.shape)
 
 

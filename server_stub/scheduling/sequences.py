@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.errors import ProtocolError
+from perfkit.errors import ErrorKind, ProtocolError
 from perfkit.protocol.tensor import Datatype, array_dtype
 from server_stub.scheduling.batching import BatchingPolicy, BatchingQueue
 from server_stub.scheduling.request_queue import QueuedRequest, Selection, have_same_shapes
+
+MAX_SEQUENCES = 10_000
+"""Sequences of a model that can be continued; beyond it, the one that has been idle for longest ends."""
+_MAX_KEY_CHARACTERS = 128  # as in Triton
 
 
 class ControlKind(enum.Enum):
@@ -102,6 +106,13 @@ class SequenceQueue:
                 f"inference request for sequence {key} to model '{self._model}' must specify the START flag on the first request "
                 "of the sequence"
             )
+        if isinstance(key, str) and len(key) > _MAX_KEY_CHARACTERS:
+            raise ProtocolError(
+                f"inference request to model '{self._model}' has a correlation ID of {len(key):,} characters, and {_MAX_KEY_CHARACTERS} are "
+                "the most"
+            )
+        if starts and key not in self._known and len(self._known) >= MAX_SEQUENCES:
+            self._end_longest_idle()
         queued.controls = {control.name: self._control_value(control, key, starts=starts, ends=ends) for control in self._policy.controls}
         if starts:
             self._start(key)
@@ -186,10 +197,14 @@ class SequenceQueue:
             self._batches.add(queued, queued.enqueued_ns)
 
     def _free_if_over(self, sequence: _Sequence) -> None:
-        if sequence.is_ending and sequence.is_quiet and sequence.slots is not None:
+        if not (sequence.is_ending and sequence.is_quiet):
+            return
+        if sequence.slots is not None:
             sequence.slots.remove(sequence)
             sequence.slots = None
             self._fill()
+        elif sequence in self._backlog:  # its client has left before it got a slot
+            self._backlog.remove(sequence)
 
     def _touch(self, sequence: _Sequence, now_ns: int) -> None:
         sequence.latest_ns = now_ns
@@ -208,6 +223,17 @@ class SequenceQueue:
         # a sequence with waiting requests cannot become idle, however long they wait
         latest_ns = next((sequence.latest_ns for sequence in self._known.values() if sequence.is_quiet), now_ns)
         self._next_idle_ns = latest_ns + self._policy.max_idle_ns + 1
+
+    def _end_longest_idle(self) -> None:
+        """End the sequence that has been idle for longest. Raises ProtocolError if all of them have requests."""
+        key = next((key for key, sequence in self._known.items() if sequence.is_quiet), None)
+        if key is None:
+            raise ProtocolError(
+                f"model '{self._model}' has {MAX_SEQUENCES:,} sequences with requests, which is its limit", ErrorKind.UNAVAILABLE
+            )
+        sequence = self._known.pop(key)
+        sequence.is_ending = True
+        self._free_if_over(sequence)
 
     def _control_value(self, control: Control, key: Hashable, *, starts: bool, ends: bool) -> npt.NDArray[Any]:
         """A control's value for one request, with a batch dimension if the model has one."""

@@ -8,7 +8,7 @@ from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype
 from server_stub.scheduling.batching import BatchingPolicy
 from server_stub.scheduling.request_queue import QueuedRequest
-from server_stub.scheduling.sequences import Control, ControlKind, SequencePolicy, SequenceQueue
+from server_stub.scheduling.sequences import MAX_SEQUENCES, Control, ControlKind, SequencePolicy, SequenceQueue
 
 CONTROLS = (
     Control("start", ControlKind.START),
@@ -243,3 +243,51 @@ def test_the_config_over_grpc_has_tritons_controls(triton_grpc):
     start, ready = config.sequence_batching.control_input
     assert (start.control[0].kind, list(start.control[0].int32_false_true), ready.control[0].kind) == (0, [0, 1], 1)
     assert config.sequence_batching.WhichOneof("strategy_choice") == "direct"
+
+
+@pytest.mark.parametrize("policy", [DIRECT, OLDEST], ids=["direct", "oldest"])
+def test_sequences_that_are_never_ended_push_the_longest_idle_one_out(policy):
+    queue = QueueDriver(policy)
+    for key in range(1, MAX_SEQUENCES + 3):
+        queue.add(f"<{key}")
+        if key <= 2:  # these two have their answers; the others wait for the slots, which the two keep
+            assert queue.select() == f"<{key}"
+            queue.done()
+    assert len(queue.queue._known) == MAX_SEQUENCES
+    for key in (1, 2):
+        with pytest.raises(ProtocolError, match=f"sequence {key} to model 'm' must specify the START flag"):
+            queue.add(str(key))
+    queue.add("5")  # the others continue
+
+
+def test_a_new_sequence_is_refused_if_all_have_requests_and_no_request_is_lost():
+    queue = QueueDriver()
+    for key in range(1, MAX_SEQUENCES + 1):
+        queue.add(f"<{key}")
+    with pytest.raises(ProtocolError, match="model 'm' has 10,000 sequences with requests") as refusal:
+        queue.add("<10001")
+    assert refusal.value.kind is ErrorKind.UNAVAILABLE
+    queue.add("<7")  # starting one of them again is no further one
+    assert len(queue.queue) == MAX_SEQUENCES + 1
+    assert queue.select() == "<1 <2"
+    queue.done()
+    queue.add("<10001")
+    assert queue.select() == "<3"  # in the slot of the sequence that has made room; the other slot is still taken
+
+
+def test_sequences_whose_clients_left_while_they_waited_leave_nothing_behind():
+    queue = QueueDriver()
+    queue.add("<1")
+    queue.add("<2")
+    for _ in range(100):
+        queue.queue.discard(queue.add("<3"))
+    for key in range(4, 104):
+        queue.queue.discard(queue.add(f"<{key}>"))
+    assert len(queue.queue._backlog) == 1
+
+
+def test_a_correlation_id_has_at_most_128_characters():
+    queue = QueueDriver()
+    queue.add("<" + "x" * 128)
+    with pytest.raises(ProtocolError, match="has a correlation ID of 129 characters, and 128 are the most"):
+        queue.add("<" + "x" * 129)
