@@ -125,12 +125,15 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
         may_fall_back = address.protocol == "http" and workload.encoding == "auto" and not is_binary_announced
         notes = [] if described.gap is None else [described.gap]
         send = functools.partial(_probe_once, transport, address, expectation)
-        if may_fall_back:
-            requests, (probe_time_ns, answer_bytes), is_json = await _choose_encoding(send, requests, trials, budget)
-            if is_json:
-                notes.append(_JSON_TENSORS)
-        else:
-            probe_time_ns, answer_bytes = await trials.run(lambda: send(requests[0]))
+        try:
+            if may_fall_back:
+                requests, (probe_time_ns, answer_bytes), is_json = await _choose_encoding(send, requests, trials, budget)
+                if is_json:
+                    notes.append(_JSON_TENSORS)
+            else:
+                probe_time_ns, answer_bytes = await trials.run(lambda: send(requests[0]))
+        except (ModelMismatchError, TargetError) as error:
+            raise type(error)(" ".join((f"{error}.", *(note.message for note in notes))) if notes else str(error)) from None
         notes += trials.warnings()
         return ProbeResult(
             name=address.sanitize(described.server.name),

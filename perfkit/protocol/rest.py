@@ -134,8 +134,10 @@ def encode_error(message: str) -> bytes:
 
 
 def decode_error(body: Buffer) -> str:
-    """The message in an error body: Triton's and KServe's `error`, FastAPI's `detail`, or the whole text."""
+    """The message in an error body: Triton's and KServe's `error`, FastAPI's `detail`, or the whole text; of a traceback its last line."""
     text = bytes(body).decode(errors="replace").strip()
+    if text.startswith("Traceback (most recent call last)"):  # as MLServer answers
+        return text[text.rfind("\n") + 1 :].strip()
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

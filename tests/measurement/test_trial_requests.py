@@ -195,6 +195,15 @@ def test_a_server_without_metadata_is_measured_where_the_scenario_declares_every
         ask(Restricted(path, status, "closed"), engine, tmp_path, inputs={"x": {"value": [1, 2], "datatype": "INT32"}})
 
 
+def test_a_refusal_of_a_server_without_metadata_names_both_reasons(engine, tmp_path):
+    class Unknown(Restricted):
+        async def infer(self, request):
+            return web.json_response({"error": "what model"}, status=404)
+
+    with pytest.raises(TargetError, match=r"HTTP 404: what model\. The server does not describe .* HTTP 404: no such model"):
+        ask(Unknown("/v2/models/m", 404, '{"error":"no such model"}'), engine, tmp_path, inputs=DECLARED)
+
+
 def test_expected_outputs_that_only_the_scenario_describes_are_checked(engine, tmp_path):
     server = Server()
     server.metadata = {**METADATA, "inputs": [], "outputs": []}

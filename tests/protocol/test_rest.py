@@ -471,6 +471,10 @@ def test_an_error_survives_its_body(text):
         (b'{"error":"first","detail":"second"}', "first"),
         (b'{"message":"other"}', '{"message":"other"}'),
         (b"  502 Bad Gateway\n", "502 Bad Gateway"),
+        (
+            b'Traceback (most recent call last):\n  File "model.py", line 9, in predict\n    raise RuntimeError("boom")\nRuntimeError: boom\n',
+            "RuntimeError: boom",
+        ),
         (b"[1]", "[1]"),
         (b"", ""),
         (b"caf\xe9", "caf\N{REPLACEMENT CHARACTER}"),

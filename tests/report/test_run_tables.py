@@ -2,8 +2,9 @@
 
 import pytest
 
-from perfkit.report.run_tables import gpu_table, server_table
-from perfkit.telemetry.figures import GpuFigures, ServerFigures
+from perfkit.report.run_tables import composing_models_table, failures_table, gpu_table, server_table
+from perfkit.result.model import Failure
+from perfkit.telemetry.figures import ComposingModelFigures, GpuFigures, ServerFigures
 
 
 @pytest.fixture
@@ -24,6 +25,36 @@ def test_the_server_table_has_means_per_request_and_dashes_without_statistics(po
         "the server reported no statistics for this load point: the warnings say why",
     ]
     assert server_table(points).rows == ()
+
+
+def test_the_models_of_an_ensemble_have_a_row_each(points):
+    models = (
+        ComposingModelFigures("resize", ("1", "2"), 1200, 0, 163_000.0, 0.0, 4.2e6, 31_000.0, 600, 2.0),
+        ComposingModelFigures("classify", ("1",), 1200, 0, 23.4e6, None, 9.25e6, None, 0, None),
+    )
+    server = ServerFigures(1200, 0, 40e6, 0.0, 1e6, 38e6, None, 600, 2.0, composing_models=models)
+    table = composing_models_table([points[0].model_copy(update={"server": server}), points[1]])
+    assert table.texts == [
+        ["http, concurrency 1", "resize", "1, 2", "1,200", "163 µs", "0", "4.20 ms", "31.0 µs", "2.00"],
+        ["http, concurrency 1", "classify", "1", "1,200", "23.4 ms", "–", "9.25 ms", "–", "–"],
+    ]
+    assert composing_models_table(points).rows == ()
+
+
+def test_failed_requests_have_a_row_for_each_message_and_status(points):
+    failures = (
+        Failure(outcome="rejected", status="503", message="Exceeds maximum queue size", cause="queue_full", count=1200),
+        Failure(outcome="rejected", status="503", message=None, cause=None, count=7),
+        Failure(outcome="unfinished", status=None, message="", cause=None, count=2),
+    )
+    counts = points[0].requests.model_copy(update={"dropped": 3, "rejected": 1207, "unfinished": 2})
+    table = failures_table([points[0].model_copy(update={"requests": counts, "failures": failures}), points[1]])
+    assert [row[1:] for row in table.texts] == [
+        ["dropped", "–", "3", "–", "–"],
+        ["rejected", "503", "1,200", "queue full", "Exceeds maximum queue size"],
+        ["rejected", "503", "7", "–", "other messages"],
+        ["unfinished", "–", "2", "–", "–"],
+    ]
 
 
 def test_the_gpu_table_has_a_row_per_load_point_and_gpu(points):
