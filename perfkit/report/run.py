@@ -195,7 +195,7 @@ def _subject(result: Result) -> list[str]:
     """The model and the target's URL, as far as they are known."""
     model = (result.scenario.get("target") or {}).get("model")
     url = (result.environment.get("target") or {}).get("url")
-    return [text for text in (model, url) if text]
+    return [str(text) for text in (model, url) if text]
 
 
 def _status_sentence(result: Result) -> str:

@@ -11,7 +11,7 @@ from perfkit.errors import ResultError
 
 LARGEST_BYTES, DEEPEST, MOST_VALUES = 64 * 2**20, 100, 4_000_000
 _LONGEST_INTEGER = 20
-_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_bytes(file: pathlib.Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
