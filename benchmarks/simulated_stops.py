@@ -6,6 +6,7 @@ The workers, their recorders and the judgement are perfkit's own; the server is 
 import asyncio
 import dataclasses
 import heapq
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from perfkit.load.arrivals import Schedule, constant_rate
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, OpenPlan
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.summary import point
-from perfkit.recorder.window import cut
+from perfkit.recorder.window import Window, cut
 from perfkit.result.model import ClosedLoad, Connections, Generator, Load, OpenLoad, Point
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared
@@ -28,6 +29,7 @@ from perfkit.workers.worker_spec import PointSpec
 WARMUP_NS, START_NS = NS_PER_S, 7 * NS_PER_S
 SERVERS, SERVICE_NS = 2, 10_000_000
 Span = tuple[int, int]
+"""Start and end in nanoseconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,6 +53,14 @@ class LoadModel:
         if self.is_open:
             return OpenLoad(rate_per_s=self.level, arrivals="poisson")
         return ClosedLoad(concurrency=int(self.level))
+
+
+def arrivals_ns(load: LoadModel, seed: int, window_ns: int) -> list[int]:
+    """The scheduled instants of an open loop's window, counted from its start."""
+    plan = load.plan(seed)
+    assert isinstance(plan, OpenPlan)
+    instants = np.concatenate(list(itertools.islice(plan.schedule.chunks(), 1))) - WARMUP_NS
+    return [int(instant_ns) for instant_ns in instants[(instants >= 0) & (instants < window_ns)]]
 
 
 class StoppableClock:
@@ -84,8 +94,8 @@ class Queue:
         return end_ns - now_ns
 
 
-def simulate(load: LoadModel, *, seed: int, window_ns: int = 10 * NS_PER_S, stops: Sequence[Span] = ()) -> Point:
-    """The point of one run whose first worker stands still at these spans, counted from the start of the window."""
+def simulate(load: LoadModel, *, seed: int, window_ns: int = 10 * NS_PER_S, stops: Sequence[Span] = ()) -> tuple[Point, Window]:
+    """The point of one run whose first worker stands still at these spans, counted from the start of the window; and its recording."""
     clock = ManualClock(START_NS)
     queue = Queue(clock)
     begin_ns = START_NS + NS_PER_S
@@ -120,7 +130,7 @@ def simulate(load: LoadModel, *, seed: int, window_ns: int = 10 * NS_PER_S, stop
 
     recorded = merge_points(clock.run(run_all()))  # type: ignore[arg-type]  # gather's results
     window = cut(recorded.recording, recorded.recording.origin_ns, is_open=load.is_open)
-    return point(
+    measured = point(
         PointMeasurement(
             protocol="http",
             load=load.described,
@@ -133,3 +143,4 @@ def simulate(load: LoadModel, *, seed: int, window_ns: int = 10 * NS_PER_S, stop
             warnings=(),
         )
     )
+    return measured, window

@@ -14,7 +14,7 @@ from perfkit.stats.autocorrelation import first_order_time
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.distributions import binomial_limits, student_t_quantile
 from perfkit.stats.percentile_interval import percentile_intervals
-from perfkit.stats.sample_size import is_withheld
+from perfkit.stats.sample_size import is_withheld, minimum_samples
 
 LEAST_SHARE = 0.01
 """A mean or a throughput that moves by less than this counts as unmoved, as does a percentile that has no interval."""
@@ -50,9 +50,12 @@ def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quan
 
     A figure is unmoved if one of the alternatives shows that: each is a valid estimate, and the one with the smaller uncertainty
     decides. The interval is that of the undisturbed times around their own figure, since a disturbance widens the interval of the
-    times that include it. An interval that is open above is taken to be as wide above as below.
+    times that include it. An interval that is open above is taken to be as wide above as below. A percentile that has too few
+    samples even if they are independent is left out.
     """
-    shown = [quantile for quantile in quantiles if not is_withheld(quantile, reported.count)]
+    shown = [
+        quantile for quantile in quantiles if reported.count >= minimum_samples(quantile) and not is_withheld(quantile, reported.count)
+    ]
     judged = [(alternative, percentile_intervals(alternative.batches, shown, _CONFIDENCE)) for alternative in alternatives]
     for quantile, value_ns in zip(shown, reported.values_at(shown), strict=True):
         found: list[float] = []

@@ -9,7 +9,7 @@ from perfkit.stats.generator_effect import Effect
 from perfkit.units import format_duration_ns
 
 BUSY_CORE_SHARE = 0.85
-SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE, LATE_SHARE = 0.99, 1_000_000, 0.05, 0.01
+SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE, LATE_SHARE = 0.99, 1_000_000, 0.05, 0.02
 PAUSE_NS = 10_000_000
 """Shorter stops that move no figure are counted in the result, without a warning."""
 STEAL_SHARE, THROTTLED_SHARE, LITTLE_SHARE = 0.01, 0.01, 0.05
@@ -83,7 +83,7 @@ def judge_generator(
 
     A point is invalid if a worker's core was more than 85 % busy, or a CPU quota stopped the generator for more than 1 % of the
     window, or its machine was suspended; if the generator's stops moved a figure beyond its confidence interval; in an open loop also if
-    less than 99 % of the schedule was sent or dropped, if late starts moved a figure beyond its interval, or if more than 1 % of the
+    less than 99 % of the schedule was sent or dropped, if late starts moved a figure beyond its interval, or if more than 2 % of the
     requests start late, with the confidence of an exact binomial interval of 95 %. Late is above 1 ms and above 5 % of the median
     response time. Warnings: a stop of 10 ms or more that moved no figure; the host took more than 1 % of the machine's
     CPU time; in a closed loop, |1 - X(R+Z)/C| > 5 %, with the finished requests per second X, their mean service
@@ -159,12 +159,14 @@ def _judge_schedule(loop: OpenLoopFigures) -> list[MeasurementWarning]:
 
 
 def _describe_stops(stops: StopFigures, consequence: str) -> str:
-    times = f"{stops.count:,} times, for {format_duration_ns(stops.total_ns)} in all and " if stops.count > 1 else ""
-    cause = stops.cause or "a signal, a debugger, swapping or other processes may have stopped it"
-    return (
-        f"The load generator stood still {times}for {'up to ' if times else ''}{format_duration_ns(stops.max_ns)} ({cause}), and touched "
-        f"{stops.touched:,} requests. {consequence}"
+    longest = format_duration_ns(stops.max_ns)
+    length = (
+        f"{stops.count:,} times, for {format_duration_ns(stops.total_ns)} in all and up to {longest}"
+        if stops.count > 1
+        else f"for {longest}"
     )
+    cause = stops.cause or "a signal, a debugger, swapping or other processes may have stopped it"
+    return f"The load generator stood still {length} ({cause}), and touched {stops.touched:,} requests. {consequence}"
 
 
 def _describe_effect(effect: Effect) -> str:

@@ -13,7 +13,11 @@ CLOSED, OPEN = LoadModel(is_open=False, level=8), LoadModel(is_open=True, level=
 
 
 def stopped(load, start_ms, length_ms):
-    return simulate(load, seed=1, window_ns=WINDOW_NS, stops=[(start_ms * MS, (start_ms + length_ms) * MS)])
+    return simulate(load, seed=1, window_ns=WINDOW_NS, stops=[(start_ms * MS, (start_ms + length_ms) * MS)])[0]
+
+
+def undisturbed(load, seed=1):
+    return simulate(load, seed=seed, window_ns=WINDOW_NS)[0]
 
 
 def messages(found):
@@ -52,19 +56,19 @@ def test_a_stop_at_the_end_of_the_window_is_found():
 
 @pytest.mark.parametrize("load", [CLOSED, OPEN, LoadModel(False, 8, 2)])
 def test_a_short_stop_that_moved_nothing_is_reported_and_leaves_the_point_valid(load):
-    undisturbed, found = simulate(load, seed=1, window_ns=WINDOW_NS), stopped(load, 4000, 16)
+    quiet, found = undisturbed(load), stopped(load, 4000, 16)
     assert found.valid
     assert found.generator.stops is not None
     assert found.generator.stops.count == 1
     assert 1 <= found.generator.stops.touched_requests <= 40
     assert "touched" in messages(found)["generator_paused"]
     for name in ("p50", "p90", "p99"):
-        low, high = undisturbed.intervals[name]
+        low, high = quiet.intervals[name]
         assert low <= getattr(found.times, name) <= (high or 1e12)
 
 
 def test_an_undisturbed_worker_has_no_stops():
-    found = simulate(CLOSED, seed=2, window_ns=WINDOW_NS)
+    found = undisturbed(CLOSED, seed=2)
     assert found.valid
     assert found.generator.stops is not None
     assert (found.generator.stops.count, found.generator.stops.touched_requests) == (0, 0)
@@ -74,9 +78,9 @@ def test_an_undisturbed_worker_has_no_stops():
 def test_while_one_of_two_workers_stands_still_the_other_one_s_requests_are_too_fast():
     """The server's throughput stays the same, so only the times show it."""
     load = LoadModel(False, 8, 2)
-    undisturbed, found = simulate(load, seed=1, window_ns=WINDOW_NS), stopped(load, 2000, 2000)
-    assert found.throughput_per_s == pytest.approx(undisturbed.throughput_per_s, rel=0.03)
+    quiet, found = undisturbed(load), stopped(load, 2000, 2000)
+    assert found.throughput_per_s == pytest.approx(quiet.throughput_per_s, rel=0.03)
     assert found.times.p50 is not None
-    assert undisturbed.times.p50 is not None
-    assert found.times.p50 < 0.95 * undisturbed.times.p50
+    assert quiet.times.p50 is not None
+    assert found.times.p50 < 0.95 * quiet.times.p50
     assert not found.valid

@@ -1,0 +1,294 @@
+"""Whether a load generator that stood still, or started requests late, passes as a measurement.
+
+    .venv/bin/python -m benchmarks.generator_stops [--runs 200] [--live 20] [--short 100] [--out reports/generator-stops.md]
+
+In virtual time, where the same run without the stop is known: stops of 10 ms to 5 s at random instants, closed and open loop,
+one and two workers. A figure counts as moved if the run with the stop reports a percentile outside the interval that the run
+without it reports (as wide above as below where it is open above), or a mean or throughput that differs by more than 1 % and
+by more than 95 % of undisturbed runs do. Then windows of 100 to 300 requests in which a share of the arrivals is late. Then
+live runs against the bundled server, stopped by SIGSTOP. No valid run may report a moved figure: otherwise the exit code is
+1. The same file with the suffix .json gets every run.
+"""
+
+import argparse
+import collections
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import psutil
+
+from benchmarks.processes import ROOT, run_perfkit, running_server
+from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report
+from benchmarks.simulated_stops import LoadModel, arrivals_ns, simulate
+from perfkit.recorder.window import Window
+from perfkit.result.distribution import QUANTILES
+from perfkit.result.model import Point
+from perfkit.stats.sample_size import minimum_samples
+from perfkit.units import NS_PER_S
+
+MS = 1_000_000
+LENGTHS_MS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+LOADS = {
+    "closed, 1 worker": LoadModel(is_open=False, level=8),
+    "closed, 2 workers": LoadModel(is_open=False, level=8, workers=2),
+    "open, 1 worker": LoadModel(is_open=True, level=120),
+    "open, 2 workers": LoadModel(is_open=True, level=120, workers=2),
+}
+LATE_SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+WINDOW_NS, LEAST_SHARE, UNDISTURBED_RUNS = 10 * NS_PER_S, 0.01, 40
+_LIVE_WINDOW_S, _LIVE_LENGTHS_S = 6.0, (0.05, 0.2, 0.5, 1.0, 3.0)
+# of the closed queueing network and of M/M/2: throughput per second, mean in ms
+_LIVE_TRUTH = {False: (200.0, 40.0), True: (120.0, 15.6)}
+_LIVE_THROUGHPUT_WITHIN, _LIVE_MEAN_WITHIN = 0.06, 0.35
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoppedRun:
+    """One run with a stop, or late starts: what was said of it, and which of its figures were moved."""
+
+    load: str
+    disturbed_by: float
+    """The length of the stop in ms, or the share of late arrivals."""
+    is_valid: bool
+    codes: tuple[str, ...]
+    moved: tuple[str, ...]
+    was_valid: bool = True
+    """By the earlier rule for late starts."""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it passes as a measurement although a figure was moved."""
+        return self.is_valid and bool(self.moved)
+
+
+class Undisturbed:
+    """How much the mean and the throughput of a load differ from one undisturbed run to the next."""
+
+    def __init__(self, load: LoadModel, window_ns: int, runs: int) -> None:
+        points = [simulate(load, seed=10_000 + seed, window_ns=window_ns)[0] for seed in range(runs)]
+        self._reach = {name: 1.96 * float(np.std([_figure(point, name) for point in points], ddof=1)) for name in ("mean", "throughput")}
+
+    def moved(self, quiet: Point, stopped: Point) -> tuple[str, ...]:
+        """The figures that the stop moved beyond their intervals."""
+        names = []
+        for name in QUANTILES:
+            value = getattr(stopped.times, name)
+            if value is None or name not in quiet.intervals or quiet.times.count < minimum_samples(QUANTILES[name]):
+                continue
+            low, high = quiet.intervals[name]
+            if not low <= value <= (2 * getattr(quiet.times, name) - low if high is None else high):
+                names.append(name)
+        for name, reach in self._reach.items():
+            without = _figure(quiet, name)
+            if abs(_figure(stopped, name) - without) > max(reach, LEAST_SHARE * without):
+                names.append(name)
+        return tuple(names)
+
+
+def _figure(point: Point, name: str) -> float:
+    return point.times.mean if name == "mean" else point.throughput_per_s
+
+
+def stopped_runs(runs: int, undisturbed_runs: int = UNDISTURBED_RUNS, loads: Iterable[str] = tuple(LOADS)) -> list[StoppedRun]:
+    """Runs in virtual time with one stop each, evenly over the loads and the lengths."""
+    found, draw = [], random.Random(18)
+    names = tuple(loads)
+    each = max(runs // (len(names) * len(LENGTHS_MS)), 1)
+    for name in names:
+        load = LOADS[name]
+        undisturbed = Undisturbed(load, WINDOW_NS, undisturbed_runs)
+        for seed in range(each * len(LENGTHS_MS)):
+            length_ms = LENGTHS_MS[seed % len(LENGTHS_MS)]
+            # also across the start and the end of the window
+            start_ns = int(draw.uniform(-0.5 * length_ms * MS, WINDOW_NS))
+            quiet, _ = simulate(load, seed=seed, window_ns=WINDOW_NS)
+            stopped, _ = simulate(load, seed=seed, window_ns=WINDOW_NS, stops=[(start_ns, start_ns + length_ms * MS)])
+            found.append(StoppedRun(name, length_ms, stopped.valid, _codes(stopped), undisturbed.moved(quiet, stopped)))
+    return found
+
+
+def short_runs(runs: int, undisturbed_runs: int = UNDISTURBED_RUNS, shares: Iterable[float] = LATE_SHARES) -> list[StoppedRun]:
+    """Windows of 100 to 300 requests at 30 to 50/s, a share of which is 1 to some 20 ms late because the worker did not run."""
+    found, draw = [], random.Random(12)
+    windows = [(30, 3.4), (40, 5.0), (50, 6.0)]
+    undisturbed = {rate: Undisturbed(LoadModel(True, rate), int(length_s * NS_PER_S), undisturbed_runs) for rate, length_s in windows}
+    for share in shares:
+        for seed in range(runs):
+            rate, length_s = windows[seed % len(windows)]
+            load, window_ns = LoadModel(is_open=True, level=rate), int(length_s * NS_PER_S)
+            due = arrivals_ns(load, seed, window_ns)
+            stops = [(at - 1, at + int((1.2 + draw.expovariate(1 / 4)) * MS)) for at in due if draw.random() < share]
+            quiet, _ = simulate(load, seed=seed, window_ns=window_ns)
+            late, window = simulate(load, seed=seed, window_ns=window_ns, stops=stops)
+            moved = undisturbed[rate].moved(quiet, late)
+            found.append(StoppedRun(f"{rate}/s for {length_s} s", share, late.valid, _codes(late), moved, was_valid(window)))
+    return found
+
+
+def was_valid(window: Window) -> bool:
+    """The earlier rule for late starts: at most 1 % of the requests, or a single one."""
+    delays = window.times["pacing_delay"]
+    limit_ns = max(MS, 0.05 * window.times["response_time"].values_at([0.5])[0])
+    return delays.count_above(int(limit_ns)) <= max(1, 0.01 * delays.count)
+
+
+def _codes(point: Point) -> tuple[str, ...]:
+    return tuple(warning.code for warning in point.warnings if warning.code in {"generator_stopped", "generator_paused", "late_starts"})
+
+
+def live_run(port: int, load: LoadModel, length_s: float, draw: random.Random) -> dict[str, Any]:
+    """One run of perfkit against the bundled server, whose driver or first worker is stopped once at a random instant."""
+    spec: dict[str, Any] = (
+        {"open": {"rate": load.level, "arrivals": "poisson"}} if load.is_open else {"closed": {"concurrency": [int(load.level)]}}
+    )
+    scenario = {
+        "target": {"url": f"http://127.0.0.1:{port}", "model": "synthetic", "timeout": "20s"},
+        "load": spec,
+        "measure": {"warmup": "1s", "duration": f"{_LIVE_WINDOW_S}s", "repetitions": 1, "workers": load.workers},
+    }
+    before = _inferences(port)
+
+    def stop(process: "subprocess.Popen[bytes]") -> None:
+        while process.poll() is None and _inferences(port) < before + 50:
+            time.sleep(0.02)
+        time.sleep(1.0 + draw.uniform(0, _LIVE_WINDOW_S))
+        workers = [child.pid for child in psutil.Process(process.pid).children() if "perfkit.workers.worker_process" in child.cmdline()]
+        pid = workers[0] if load.workers > 1 and workers else process.pid
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(length_s)
+        os.kill(pid, signal.SIGCONT)
+
+    run = run_perfkit(scenario, during=stop)
+    point = run.point
+    throughput, mean_ms = _LIVE_TRUTH[load.is_open]
+    off = (
+        abs(point["throughput_per_s"] / throughput - 1),
+        abs((point["response_time_ns"] or point["service_time_ns"])["mean"] / MS / mean_ms - 1),
+    )
+    return {
+        "load": "open" if load.is_open else "closed",
+        "workers": load.workers,
+        "stop_s": length_s,
+        "exit_code": run.exit_code,
+        "valid": point["valid"],
+        "warnings": [warning["code"] for warning in point["warnings"]],
+        "stops": point["generator"]["stops"],
+        "throughput_per_s": point["throughput_per_s"],
+        "mean_ms": (point["response_time_ns"] or point["service_time_ns"])["mean"] / MS,
+        "is_wrong": point["valid"] and (off[0] > _LIVE_THROUGHPUT_WITHIN or off[1] > _LIVE_MEAN_WITHIN),
+    }
+
+
+def _inferences(port: int) -> int:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/synthetic/stats", timeout=10) as answer:
+        return int(json.load(answer)["model_stats"][0]["inference_count"])
+
+
+def live_runs(runs: int) -> list[dict[str, Any]]:
+    """Live runs, evenly over the loads and the lengths of the stop."""
+    draw, found = random.Random(20), []
+    with running_server("--model=synthetic", "--synthetic=service=exponential:10ms,servers=2") as server:
+        for number in range(runs):
+            load = tuple(LOADS.values())[number % len(LOADS)]
+            found.append(live_run(server.http_port, load, _LIVE_LENGTHS_S[number // len(LOADS) % len(_LIVE_LENGTHS_S)], draw))
+            print(f"live {number + 1}/{runs}: {found[-1]}", file=sys.stderr, flush=True)
+    return found
+
+
+def stop_table(runs: Sequence[StoppedRun]) -> list[str]:
+    """By the stop's length: how many runs are valid, and how many of these report a moved figure."""
+    lines = table_head(">stop", ">runs", ">invalid", ">valid", ">figure moved", ">moved, yet valid")
+    for length_ms in sorted({run.disturbed_by for run in runs}):
+        chosen = [run for run in runs if run.disturbed_by == length_ms]
+        invalid = sum(not run.is_valid for run in chosen)
+        moved, wrong = sum(bool(run.moved) for run in chosen), sum(run.is_wrong for run in chosen)
+        lines.append(table_row(f"{length_ms:g} ms", len(chosen), f"{invalid / len(chosen):.0%}", len(chosen) - invalid, moved, wrong))
+    return lines
+
+
+def short_table(runs: Sequence[StoppedRun]) -> list[str]:
+    """By the share of late arrivals: how many windows were valid before and are now, and how many of these report a moved figure."""
+    lines = table_head(">late", ">windows", ">valid before", ">valid now", ">figure moved", ">moved, valid before", ">moved, yet valid")
+    for share in sorted({run.disturbed_by for run in runs}):
+        chosen = [run for run in runs if run.disturbed_by == share]
+        before, now = (sum(getattr(run, name) for run in chosen) / len(chosen) for name in ("was_valid", "is_valid"))
+        moved, wrong = sum(bool(run.moved) for run in chosen), sum(run.is_wrong for run in chosen)
+        wrong_before = sum(run.was_valid and bool(run.moved) for run in chosen)
+        lines.append(table_row(f"{share:.1%}", len(chosen), f"{before:.0%}", f"{now:.0%}", moved, wrong_before, wrong))
+    return lines
+
+
+def live_table(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """One line for each live run."""
+    lines = table_head("load", ">workers", ">stop", ">found", ">touched", "valid", "warnings", ">throughput", ">mean")
+    for run in runs:
+        stops = run["stops"]
+        codes = ", ".join(code for code in run["warnings"] if code.startswith(("generator", "late", "behind"))) or "none"
+        lines.append(
+            table_row(
+                run["load"], run["workers"], f"{run['stop_s']:g} s", f"{stops['max_ns'] / NS_PER_S:.2f} s", stops["touched_requests"],
+                "yes" if run["valid"] else "no", codes, f"{run['throughput_per_s']:.1f}/s", f"{run['mean_ms']:.1f} ms",
+            )
+        )  # fmt: skip
+    return lines
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+    parser = option_parser(__doc__, out=ROOT / "reports/generator-stops.md")
+    parser.add_argument("--runs", type=int, default=216, help="runs with a stop in virtual time (default %(default)s)")
+    parser.add_argument("--short", type=int, default=100, help="short windows for each share of late starts (default %(default)s)")
+    parser.add_argument("--live", type=int, default=20, help="live runs (default %(default)s)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Prints the report; 1 if a valid run reports a figure that was moved."""
+    options = parse_options()
+    machine = describe_machine()
+    stopped, short, live = stopped_runs(options.runs), short_runs(options.short), live_runs(options.live)
+    wrong = sum(run.is_wrong for run in (*stopped, *short)) + sum(run["is_wrong"] for run in live)
+    reasons = collections.Counter(code for run in stopped if not run.is_valid for code in run.codes)
+    lines = [
+        "# A load generator that stands still",
+        "",
+        machine,
+        "",
+        f"**{wrong} of {len(stopped) + len(short) + len(live)} runs are valid and report a figure that was moved beyond its interval.**",
+        "",
+        f"## {len(stopped)} runs in virtual time, a window of 10 s, one stop each",
+        "",
+        *stop_table(stopped),
+        "",
+        f"Reasons of the invalid ones: {', '.join(f'{code} {count}' for code, count in sorted(reasons.items()))}.",
+        "",
+        f"## {len(short)} windows of 100 to 300 requests with late starts",
+        "",
+        *short_table(short),
+        "",
+        f"## {len(live)} live runs, a window of {_LIVE_WINDOW_S:g} s, SIGSTOP of the driver or of the first of two workers",
+        "",
+        *live_table(live),
+        "",
+        "The truth is 200/s with a mean of 40 ms (closed, 8 in flight), and 120/s with 15.6 ms (open).",
+    ]
+    print("\n".join(lines))
+    write_report(options.out, lines)
+    document = {"stopped": [dataclasses.asdict(run) for run in stopped], "short": [dataclasses.asdict(run) for run in short], "live": live}
+    pathlib.Path(options.out).with_suffix(".json").write_text(json.dumps(document, indent=None) + "\n", encoding="utf-8")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
