@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 from perfkit.clock import Clock
 from perfkit.errors import MeasurementWarning
 from perfkit.result.model import Part, Result
+from perfkit.stats.validity import INVALIDATING
 from perfkit.units import NS_PER_S
 
 _T = TypeVar("_T")
@@ -21,8 +22,8 @@ ArmRunner: TypeAlias = Callable[[ArmName, str, int], Awaitable["ArmRun"]]
 ARMS: tuple[ArmName, ...] = ("baseline", "candidate")
 PERCENTILES = ("p50", "p95", "p99", "p99_9")
 FIGURES = ("throughput", *PERCENTILES)
-_INVALIDATING = {"generator_bound", "throttled", "behind_schedule", "late_starts", "generator_stopped", "suspended", "worker_lost"}
-_STORED_WARNINGS = {*_INVALIDATING, "not_steady", "overloaded", "failed_requests"}
+
+_STORED_WARNINGS = {*INVALIDATING, "not_steady", "overloaded", "failed_requests"}
 
 
 class RunPoint(Part):
@@ -50,7 +51,7 @@ class ArmRun(Part):
         if (faulty := next((point for point in self.points if not point.valid), None)) is None:
             return None
         unsent = MeasurementWarning(code="invalid", message="nothing was sent.")
-        cause = next((warning for warning in faulty.warnings if warning.code in _INVALIDATING), unsent)
+        cause = next((warning for warning in faulty.warnings if warning.code in INVALIDATING), unsent)
         return MeasurementWarning(code=cause.code, message=f"{faulty.load_point}: {cause.message}")
 
 

@@ -22,6 +22,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 from perfkit.stats.slo import SloLimits, judge_slo
+from perfkit.stats.validity import INVALIDATING
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S, format_duration_ns
 
@@ -43,6 +44,7 @@ class LoadSummary:
 
     def __init__(self, repetitions: Iterable[PointMeasurement] = (), slo: SloLimits | None = None) -> None:
         self._slo, self._are_all_valid = slo, True
+        self._reasons: dict[str, MeasurementWarning] = {}
         self._pool: _Pool | None = None
         self._pooled: Point | None = None
         for repetition in repetitions:
@@ -53,16 +55,25 @@ class LoadSummary:
         own = point(measured)
         self._pool = _Pool.of(measured) if self._pool is None else self._pool + _Pool.of(measured)
         self._are_all_valid &= own.valid
+        for warning in own.warnings:
+            if warning.code in INVALIDATING:
+                self._reasons.setdefault(warning.code, warning)
         self._pooled = None
         return own
 
     def pooled(self) -> Point:
-        """The point of all repetitions, judged by the SLO; valid only if each repetition is. Needs a repetition."""
+        """The point of all repetitions, judged by the SLO; valid only if each repetition is, or else with their reasons. Needs a repetition."""
         if self._pooled is None:
             assert self._pool is not None
             intervals = self._pool.percentile_intervals()
             pooled = _make_point(self._pool, intervals, None, None)
-            changes = {"valid": pooled.valid and self._are_all_valid, "slo": self._judge(self._pool, pooled, intervals)}
+            known = {warning.code for warning in pooled.warnings}
+            reasons = (warning for code, warning in self._reasons.items() if code not in known)
+            changes = {
+                "valid": pooled.valid and self._are_all_valid,
+                "warnings": (*reasons, *pooled.warnings),
+                "slo": self._judge(self._pool, pooled, intervals),
+            }
             self._pooled = pooled.model_copy(update=changes)
         return self._pooled
 

@@ -8,6 +8,10 @@ from perfkit.stats.distributions import binomial_limits
 from perfkit.stats.generator_effect import Effect
 from perfkit.units import format_duration_ns
 
+INVALIDATING = frozenset(
+    {"generator_bound", "throttled", "suspended", "generator_stopped", "behind_schedule", "late_starts", "worker_lost"}
+)
+"""The codes of the warnings that make a point invalid."""
 BUSY_CORE_SHARE = 0.85
 SENT_SHARE, START_DELAY_NS, START_DELAY_SHARE, LATE_SHARE = 0.99, 1_000_000, 0.05, 0.02
 PAUSE_NS = 10_000_000

@@ -1,5 +1,7 @@
 """A point's warnings: when they apply, and when they do not."""
 
+import dataclasses
+
 import pytest
 
 from perfkit.errors import MeasurementWarning
@@ -125,6 +127,18 @@ def test_one_busy_repetition_makes_the_pool_invalid_and_its_share_is_named(measu
     assert not found.valid
     assert found.generator.cpu_share == pytest.approx(0.65)
     assert "busiest core was 90% busy" in texts(found)["generator_bound"]
+
+
+def test_a_pool_has_the_reasons_of_its_invalid_repetitions_even_where_it_shows_none_itself(measured):
+    quiet = [measured([MS] * 700) for _ in range(9)]
+    stopped = dataclasses.replace(measured([MS] * 700), faults=(MeasurementWarning("worker_lost", "One was lost."),))
+    late = LoadSummary([*quiet, stopped])
+    assert (late.pooled().valid, [one.code for one in late.pooled().warnings]) == (False, ["worker_lost"])
+    suspended = measured([MS] * 700)
+    suspended = dataclasses.replace(suspended, generator=suspended.generator.model_copy(update={"throttled_share": 0.2}))
+    found = LoadSummary([*quiet, suspended]).pooled()
+    assert [one.code for one in found.warnings] == ["throttled"]
+    assert not found.valid
 
 
 def test_times_above_one_hour_are_counted(measured):
