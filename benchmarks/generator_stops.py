@@ -154,6 +154,7 @@ def live_run(port: int, load: LoadModel, length_s: float, draw: random.Random) -
     )
     scenario = {
         "target": {"url": f"http://127.0.0.1:{port}", "model": "synthetic", "timeout": "20s"},
+        "workload": {"inputs": {"INPUT0": {"generate": "zeros", "shape": [1]}}},
         "load": spec,
         "measure": {"warmup": "1s", "duration": f"{_LIVE_WINDOW_S}s", "repetitions": 1, "workers": load.workers},
     }
@@ -163,6 +164,8 @@ def live_run(port: int, load: LoadModel, length_s: float, draw: random.Random) -
         while process.poll() is None and _inferences(port) < before + 50:
             time.sleep(0.02)
         time.sleep(1.0 + draw.uniform(0, _LIVE_WINDOW_S))
+        if process.poll() is not None:
+            return  # `run.point` says why
         workers = [child.pid for child in psutil.Process(process.pid).children() if "perfkit.workers.worker_process" in child.cmdline()]
         pid = workers[0] if load.workers > 1 and workers else process.pid
         os.kill(pid, signal.SIGSTOP)

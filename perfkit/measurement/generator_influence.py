@@ -17,8 +17,6 @@ from perfkit.stats.validity import ClosedLoopFigures, GeneratorVerdict, OpenLoop
 from perfkit.transport.base import Outcome
 from perfkit.units import NS_PER_S
 
-# of an interval, when it is the figure's distance from an estimate that is uncertain itself
-_MARGIN = 0.5
 _QUANTILES = tuple(QUANTILES.values())
 
 
@@ -96,7 +94,7 @@ def _late_effect(parts: Sequence[PointMeasurement], times: Mapping[str, BucketCo
         return None
     prompt = BucketCounts.merged((waited.without(late), times["late_least"]))
     batches = [batch for part in parts for batch in part.window.prompt]
-    return moved_time(waited, [Alternative(prompt, prompt, batches, _MARGIN)], _QUANTILES)
+    return moved_time(waited, [Alternative(prompt, prompt, batches)], _QUANTILES)
 
 
 def _stop_figures(
@@ -106,9 +104,8 @@ def _stop_figures(
     if stops is None or not stops.count:
         return None
     windows = [part.window for part in parts]
-    stopped_ns = sum(_clipped_ns(window, span.start_ns, span.end_ns) for window in windows for span in _spans(window.stops))
-    window_ns = sum(window.length_ns for window in windows)
-    is_long = stopped_ns > LEAST_SHARE * window_ns
+    untouched, window_ns = waited.without(times["touched_time"]), sum(window.length_ns for window in windows)
+    is_long = sum(_idle_ns(window, untouched) for window in windows) > LEAST_SHARE * window_ns
     effect = (_moved_throughput(parts) if is_long else None) or moved_time(
         waited, _alternatives(windows, times, waited, is_shared=is_long and generator.workers > 1), _QUANTILES
     )
@@ -125,17 +122,18 @@ def _alternatives(
     """The times without the stops.
 
     A stop changes the time of a request that it touches by at most its own length, which bounds every figure; and the requests that
-    no stop touched are a sample of what would have been measured. Both leave out that a worker that stands still for long
-    relieves the server of its load, to the benefit of the other workers' requests: then only undisturbed parts of the window count.
+    no stop touched are a sample of what would have been measured, though one with too few long ones if there were many stops. Both
+    leave out that a worker that stands still for long relieves the server of its load, to the benefit of the other workers'
+    requests: then only undisturbed parts of the window count.
     """
     if is_shared:
         kept = [batch for window in windows for batch in _undisturbed(window)]
         of_all = BucketCounts.merged(kept) if 2 * len(kept) >= sum(len(window.batches) for window in windows) else EMPTY
-        return [Alternative(of_all, of_all, kept, _MARGIN)]
+        return [Alternative(of_all, of_all, kept)]
     untouched = waited.without(times["touched_time"])
     batches = [batch for window in windows for batch in window.untouched]
     least, most = (BucketCounts.merged((untouched, times[name])) for name in ("touched_least", "touched_most"))
-    return [Alternative(least, most, batches), Alternative(untouched, untouched, batches, _MARGIN)]
+    return [Alternative(least, most, batches), Alternative(untouched, untouched, batches)]
 
 
 def _undisturbed(window: Window) -> list[BucketCounts]:
@@ -194,8 +192,17 @@ def _spans(stops: Sequence[Stop]) -> list[_Span]:
     return spans
 
 
-def _clipped_ns(window: Window, start_ns: int, end_ns: int) -> int:
-    return max(min(end_ns, window.end_ns) - max(start_ns, window.start_ns), 0)
+def _idle_ns(window: Window, untouched: BucketCounts) -> float:
+    """For how long the stops in a window kept the load of a worker from the server.
+
+    The requests in flight at the beginning of a stop go on, so that one shorter than the time of a request hardly matters: of those
+    in flight a share of about its length divided by that time ends meanwhile, each at a random instant.
+    """
+    typical_ns, idle_ns = max(untouched.values_at([0.5])[0], 1), 0.0
+    for span in _spans(window.stops):
+        length_ns = max(min(span.end_ns, window.end_ns) - max(span.start_ns, window.start_ns), 0)
+        idle_ns += length_ns * min(length_ns / (2 * typical_ns), 1.0)
+    return idle_ns
 
 
 def _cause(generator: Generator, stops: Stops, window_ns: int) -> str:

@@ -174,12 +174,16 @@ class Recorder:
                 late = places[(paced - intended)[places] > LATE_NS]
                 times["late_time"] = late, (finished - intended)[late]
                 times["late_least"] = late, (finished - paced)[late]
-        if self._stops is not None and (delays := self._stops.delays_ns(intended, finished)) is not None:
-            self._batches.count("touched", intended[inside & (delays > 0)])
-            self._batches.count("touched_failed", intended[inside & (delays > 0) & _IS_UNANSWERED[codes]])
-            touched = places[delays[places] > 0]
-            for name, change_ns in (("touched_time", 0), ("touched_least", -delays[touched]), ("touched_most", delays[touched])):
-                times[name] = touched, np.maximum((finished - intended)[touched] + change_ns, 0)
+        if self._stops is not None and (touched := self._stops.touched(intended, finished)) is not None:
+            self._batches.count("touched", intended[inside & touched.mask])
+            self._batches.count("touched_failed", intended[inside & touched.mask & _IS_UNANSWERED[codes]])
+            own = places[touched.mask[places]]
+            for name, change_ns in (
+                ("touched_time", 0),
+                ("touched_least", -touched.earlier_ns[own]),
+                ("touched_most", touched.later_ns[own]),
+            ):
+                times[name] = own, np.maximum((finished - intended)[own] + change_ns, 0)
         if (failed := np.flatnonzero(inside & ~timed)).size:
             times["failure_time"] = failed, (finished - started)[failed]
         failures = {int(place): batch[place].payload for place in np.flatnonzero(inside & (codes != _CODES[_OK]))}

@@ -20,6 +20,7 @@ LEAST_SHARE = 0.01
 """A mean or a throughput that moves by less than this counts as unmoved, as does a percentile that has no interval."""
 _BUCKET_SHARE = 0.002  # the resolution of the histograms: two buckets
 _FEWEST_KEPT = 0.5
+_MARGIN = 0.5  # of an interval; the rest is for the uncertainty of the comparison itself
 _CONFIDENCE = 0.95
 
 
@@ -41,12 +42,10 @@ class Alternative:
     most: BucketCounts
     batches: Sequence[BucketCounts]
     """The undisturbed times in equal parts of the window, for the confidence intervals."""
-    margin: float = 1.0
-    """The share of the interval by which a figure may differ: below 1 if the estimate has an uncertainty of its own."""
 
 
 def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quantiles: Iterable[float]) -> Effect | None:
-    """The first of the reported percentiles, or the mean, that was moved beyond its 95 % interval; None if none was.
+    """The first of the reported percentiles, or the mean, that was moved beyond half of its 95 % interval; None if none was.
 
     A figure is unmoved if one of the alternatives shows that: each is a valid estimate, and the one with the smaller uncertainty
     decides. The interval is that of the undisturbed times around their own figure, since a disturbance widens the interval of the
@@ -69,7 +68,7 @@ def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quan
                 below = interval.value_ns - interval.low_ns
                 above = below if interval.high_ns is None else interval.high_ns - interval.value_ns
             least = _BUCKET_SHARE * value_ns
-            if _is_within(value_ns, bounds_ns, max(alternative.margin * below, least), max(alternative.margin * above, least)):
+            if _is_within(value_ns, bounds_ns, max(_MARGIN * below, least), max(_MARGIN * above, least)):
                 break
         else:
             return Effect(f"p{round(quantile * 100, 6):g}", value_ns, found[-1] if found else None)
@@ -83,25 +82,26 @@ def _moved_mean(reported: BucketCounts, alternatives: Sequence[Alternative]) -> 
         if not bounds_ns:
             continue
         found.append(bounds_ns[0])
-        reach = max(alternative.margin * _mean_reach_ns(alternative.batches), LEAST_SHARE * mean_ns)
+        reach = max(_MARGIN * _mean_reach_ns(alternative.batches), LEAST_SHARE * mean_ns)
         if _is_within(mean_ns, bounds_ns, reach, reach):
             return None
     return Effect("mean", mean_ns, found[-1] if found else None) if reported.count else None
 
 
 def moved_rate(counts: npt.NDArray[np.int64], is_disturbed: npt.NDArray[np.bool_]) -> Effect | None:
-    """The mean count of answers per interval, if it differs from that of the undisturbed intervals by more than 1 % and its 95 % interval.
+    """The mean count of answers per interval, if it differs from that of the undisturbed intervals by more than 1 % and half its 95 % interval.
 
-    Assumption: a stationary rate, as in a closed loop. If more than half of the intervals were disturbed, nothing can be told.
+    Assumption: a stationary rate, as in a closed loop. None also if more than half of the intervals were disturbed: the mean time
+    tells as much, since it is inversely proportional to the throughput of a closed loop (Little's law).
     """
     if not is_disturbed.any():
         return None
     reported, kept = float(counts.mean()), counts[~is_disturbed].astype(np.float64)
     if kept.size < max(_FEWEST_KEPT * counts.size, 3):
-        return Effect("throughput", reported, None)
+        return None
     mean = float(kept.mean())
     t = student_t_quantile((1 + _CONFIDENCE) / 2, kept.size - 1)
-    reach = t * float(kept.std(ddof=1)) * math.sqrt(first_order_time(kept) / kept.size)
+    reach = _MARGIN * t * float(kept.std(ddof=1)) * math.sqrt(first_order_time(kept) / kept.size)
     return None if abs(reported - mean) <= max(reach, LEAST_SHARE * mean) else Effect("throughput", reported, mean)
 
 

@@ -121,7 +121,7 @@ async def run_point(
             busy_shares,
             _end_window(loop, phases, recorder),
             event_loop.measure_lag(phases.start_ns),
-            stops.watch(phases.start_ns, lambda: recorder.replies, lambda: loop.in_flight),
+            stops.watch(phases.start_ns, lambda: loop.in_flight),
             stop_on_errors(loop, recorder, clock, spec.abort_error_rate),
             stop_on_overload(loop, recorder, phases, clock, load, spec.overload_abort_after_ns),
         )

@@ -16,7 +16,7 @@ from perfkit.transport.base import Outcome, Reply
 MS, S = 1_000_000, 1_000_000_000
 
 
-def found(*stops_ms, until_ms=400, worked_ms=lambda _: 0, answered=lambda _: 0, in_flight=lambda _: 0):
+def found(*stops_ms, until_ms=400, worked_ms=lambda _: 0, in_flight=lambda _: 0):
     """What a detector finds from 100 ms on, in a process that stands still at these spans; the functions get the time in ms."""
     clock = ManualClock()
     own = StoppableClock(clock, [(int(start * MS), int(end * MS)) for start, end in stops_ms])
@@ -27,7 +27,7 @@ def found(*stops_ms, until_ms=400, worked_ms=lambda _: 0, answered=lambda _: 0, 
     detector = StopDetector(own, lambda: worked_ms(now_ms()) * MS)
 
     async def main():
-        watching = asyncio.ensure_future(detector.watch(100 * MS, lambda: answered(now_ms()), lambda: in_flight(now_ms())))
+        watching = asyncio.ensure_future(detector.watch(100 * MS, lambda: in_flight(now_ms())))
         await own.sleep_until_ns(until_ms * MS)
         watching.cancel()
         return detector.finish()
@@ -73,34 +73,37 @@ def test_the_process_s_own_work_is_no_stop():
     assert stop.length_ns == 39 * MS, "64 ms between two ticks, less the wait for the second one and the work"
 
 
-def test_a_stop_is_settled_when_twice_the_requests_in_flight_are_answered():
-    (stop,) = found((200, 240), in_flight=lambda _: 4, answered=lambda now_ms: 100 + (now_ms >= 242) * 7 + (now_ms >= 263))
-    assert stop.settled_ns == 265 * MS
+def test_a_stop_is_settled_at_the_next_tick_if_no_more_requests_are_in_flight_than_usual():
     (stop,) = found((200, 240), in_flight=lambda _: 4)
-    assert stop.settled_ns == 400 * MS, "they never are"
+    assert (stop.end_ns, stop.settled_ns) == (240 * MS, 245 * MS)
 
 
-def test_a_stop_is_settled_when_no_more_requests_are_in_flight_than_usual():
-    in_flight = lambda now_ms: 3 if now_ms < 200 or now_ms >= 333 else 30  # noqa: E731 - one line
-    (stop,) = found((200, 240), in_flight=in_flight, answered=lambda now_ms: now_ms)
+def test_a_stop_is_not_settled_while_more_requests_are_in_flight_than_usual():
+    (stop,) = found((200, 240), in_flight=lambda now_ms: 3 if now_ms < 200 or now_ms >= 333 else 30)
     assert stop.settled_ns == 335 * MS
+    (stop,) = found((200, 240), in_flight=lambda now_ms: 3 if now_ms < 200 else 4)
+    assert stop.settled_ns == 400 * MS, "the end of the load"
 
 
 def test_stops_that_follow_each_other_are_settled_together():
-    stops = found((200, 220), (225, 240), in_flight=lambda _: 4, answered=lambda now_ms: 100 if now_ms >= 300 else 0)
+    stops = found((200, 220), (221, 240), in_flight=lambda now_ms: 9 if 200 < now_ms < 300 else 4)
     assert [stop.settled_ns for stop in stops] == [300 * MS] * 2
 
 
-def test_requests_that_overlap_a_stop_until_it_is_settled_are_delayed_by_its_length():
+def test_requests_that_overlap_a_stop_until_it_is_settled_are_touched():
     detector = StopDetector(ManualClock(), lambda: 0)
-    detector._stops = [Stop(100, 150, 170), Stop(300, 310, 310)]
-    started = np.array([10, 10, 90, 120, 169, 170, 200, 90, 295, 311])
-    finished = np.array([90, 101, 160, 160, 400, 180, 299, 305, 301, 400])
-    delays = detector.delays_ns(started, finished)
-    assert delays is not None
-    assert delays.tolist() == [0, 50, 50, 50, 60, 0, 0, 60, 10, 0]
-    assert detector.delays_ns(np.array([400]), np.array([500])) is None
-    assert StopDetector(ManualClock()).delays_ns(started, finished) is None
+    detector._stops = [Stop(100 * MS, 150 * MS, 170 * MS), Stop(300 * MS, 310 * MS, 310 * MS)]
+    cases = {  # start and end in ms: by how much it would be earlier and later, at most
+        (10, 90): None, (10, 101): (50, 0), (90, 160): (50, 0), (98, 160): (50, 50), (120, 160): (50, 50), (10, 171): (0, 0),
+        (169, 290): (50, 50), (170, 180): None, (200, 299): None, (90, 305): (10, 0), (169, 400): (50, 50), (296, 400): (10, 10), (311, 400): None,
+    }  # fmt: skip
+    started, finished = (np.array(times) * MS for times in zip(*cases, strict=True))
+    touched = detector.touched(started, finished)
+    assert touched is not None
+    for case, mask, earlier_ns, later_ns in zip(cases, touched.mask, touched.earlier_ns, touched.later_ns, strict=True):
+        assert ((earlier_ns / MS, later_ns / MS) if mask else None) == cases[case], case
+    assert detector.touched(np.array([400 * MS]), np.array([500 * MS])) is None
+    assert StopDetector(ManualClock()).touched(started, finished) is None
 
 
 class FoundStops(StopDetector):
@@ -122,7 +125,7 @@ def test_touched_requests_are_recorded_with_what_their_times_may_have_been():
     ok, lost = Outcome.OK, Outcome.TIMED_OUT
     recording = record((100, 5, ok), (2990, 1020, ok), (2900, 1200, lost), (4400, 300, ok), (4600, 9, ok), (2995, 1100, Outcome.BROKEN))
     window = cut(recording, 100 * S, is_open=False)
-    touched = {"touched_time": [300, 1020, 1200], "touched_least": [0, 20, 200], "touched_most": [1300, 2020, 2200]}
+    touched = {"touched_time": [300, 1020, 1200], "touched_least": [0, 20, 200], "touched_most": [1020, 1200, 1300]}
     for name, expected_ms in touched.items():
         assert [value / MS for value in window.times[name].values_at([0.01, 0.5, 0.99])] == pytest.approx(expected_ms, rel=2e-3, abs=1e-3)
     assert (window.touched, window.touched_failed) == (4, 2)

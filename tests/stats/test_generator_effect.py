@@ -21,10 +21,10 @@ def at_rank(values, quantile):
     return np.sort(values)[int(quantile * values.size + 0.5) - 1]
 
 
-def dropping(untouched, margin=0.5):
+def dropping(untouched):
     batches = [BucketCounts.of(part) for part in np.array_split(untouched, 40)]
     whole = BucketCounts.of(untouched)
-    return Alternative(whole, whole, batches, margin)
+    return Alternative(whole, whole, batches)
 
 
 def bounding(untouched, touched, most_ns):
@@ -38,9 +38,9 @@ def test_times_that_nothing_touched_are_unmoved():
     assert moved_time(BucketCounts.of(values), [dropping(values)], QUANTILES) is None
 
 
-@pytest.mark.parametrize(("touched", "figure"), [(1, None), (4, "p99.9"), (12, "p99"), (800, "p50")])
+@pytest.mark.parametrize(("touched", "figure"), [(1, None), (8, "p99.9"), (24, "p99"), (1600, "p50")])
 def test_the_first_percentile_beyond_its_interval_is_named(touched, figure):
-    values = exponential()
+    values = exponential(8000)
     stopped = values.copy()
     stopped[:touched] += 100 * MS
     effect = moved_time(BucketCounts.of(stopped), [dropping(values[touched:])], QUANTILES)
@@ -68,7 +68,6 @@ def test_a_short_stop_of_long_requests_moves_nothing_although_it_touched_most_of
     touched = values[:24] + 10 * MS
     reported = BucketCounts.of([*touched, *values[24:]])
     assert moved_time(reported, [bounding(values[24:], touched, 10 * MS), dropping(values[24:])], QUANTILES) is None
-    assert moved_time(reported, [dropping(values[24:], margin=0.01)], QUANTILES) is not None
 
 
 def test_one_alternative_that_shows_no_effect_is_enough():
@@ -109,10 +108,8 @@ def test_a_rate_within_its_own_interval_is_unmoved():
     assert moved_rate(counts, disturbed) is None, "1.5 % less, and the interval is ±7 %"
 
 
-def test_a_rate_that_was_mostly_disturbed_cannot_be_told():
-    effect = moved_rate(np.full(10, 5), np.arange(10) < 6)
-    assert effect is not None
-    assert effect.without is None
+def test_a_rate_that_was_mostly_disturbed_is_left_to_the_mean_time():
+    assert moved_rate(np.arange(10) // 5, np.arange(10) < 6) is None
 
 
 @pytest.mark.parametrize(
