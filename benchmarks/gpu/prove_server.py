@@ -78,7 +78,24 @@ def call_directly(proof: Proof, settings: Sequence[str], batch_sizes: Sequence[i
 
 @contextlib.contextmanager
 def serve(proof: Proof, settings: Sequence[str], *more: str, model: str = MODEL) -> Iterator[RunningServer]:
-    """The bundled server with values of `--onnx` during the block. Raises RuntimeError with its words if it does not start."""
+    """The bundled server with values of `--onnx` during the block.
+
+    Where all options for speed together do not work on a GPU, that is a failure in the report, and the defaults are used. Raises
+    RuntimeError with the server's words if it does not start.
+    """
+    with contextlib.ExitStack() as running:
+        try:
+            server = running.enter_context(_started(proof, settings, *more, model=model))
+        except RuntimeError as error:
+            if proof.is_dry_run or tuple(settings) != proof.fast:
+                raise
+            proof.failed.append(f"the server with {' '.join(settings)}; the defaults are used instead: {error}")
+            server = running.enter_context(_started(proof, ("max_batch=64",), *more, model=model))
+        yield server
+
+
+@contextlib.contextmanager
+def _started(proof: Proof, settings: Sequence[str], *more: str, model: str) -> Iterator[RunningServer]:
     onnx = ("--onnx", *settings) if settings else ()
     with contextlib.ExitStack() as running, tempfile.TemporaryFile("w+") as stderr:
         try:

@@ -8,14 +8,13 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from benchmarks.gpu.proof import Proof, UnavailableError
 from benchmarks.gpu.prove_server import Extent, measure_served, serve
 from benchmarks.gpu_energy import NotMeasuredError
 from benchmarks.gpu_energy import measure as measure_product
-from benchmarks.processes import RunningServer
 from benchmarks.report import table_head, table_row
 from perfkit.clock import MonotonicClock
 from perfkit.telemetry.figures import GpuFigures
@@ -27,7 +26,7 @@ FIELDS = ("utilization.gpu", "power.draw.instant", "clocks.sm", "memory.used")
 SERIES = {"gpu_utilization": 0.01, "gpu_power": 1.0, "gpu_sm_clock": 1.0, "gpu_memory_used": 2**20}
 """The sampler's series for each of nvidia-smi's fields, and nvidia-smi's unit in those of the series."""
 ALLOWED_ENERGY_SHARE, ALLOWED_POWER_SHARE = 0.02, 0.05
-_RATE_PER_S, _START_WITHIN_S = 20.0, 30.0
+_RATE_PER_S, _START_WITHIN_S, _PAGE_INTERVAL_S = 20.0, 30.0, 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,46 +76,70 @@ def reading_smi(readings: list[SmiReading]) -> Iterator[None]:
         stream.close()
 
 
+class Sampled(NamedTuple):
+    """What was read during a load: the load's point, the first GPU's figures and series, and the other readers' values."""
+
+    point: dict[str, Any]
+    figures: GpuFigures
+    series: list[Series]
+    readings: list[SmiReading]
+    pages: list[dict[str, float]]
+    span: tuple[int, int]
+
+
 def _curves(proof: Proof, seconds: float) -> None:
     extent = dataclasses.replace(Extent.of(proof), seconds=seconds)
-    batch_size = 1 if proof.is_short else 2 if proof.is_dry_run else 16
+    batch_size, concurrency = (1, 2) if proof.is_dry_run else (16, 8)
     with serve(proof, proof.fast) as server:
         if proof.is_dry_run:
-            (point,) = measure_served(proof, server, "grpc", batch_size, (2,), extent)
+            (point,) = measure_served(proof, server, "grpc", batch_size, (concurrency,), extent)
             proof.raw["point"] = point
             raise UnavailableError(f"there is no GPU to sample; the load gave {point['inferences_per_s']} images/s")
-        clock = MonotonicClock()
-        thread = SamplerThread("gpus", GpuSampler(_RATE_PER_S, clock), clock)
-        readings: list[SmiReading] = []
-        pages: list[dict[str, float]] = []
-        try:
-            if not thread.submit(lambda sampler: sampler.latest()).result(_START_WITHIN_S):
-                raise UnavailableError(" ".join(thread.submit(take_notes).result(_START_WITHIN_S)))
-            with reading_smi(readings), _reading_pages(server, pages):
-                start_ns = clock.now_ns()
-                (point,) = measure_served(proof, server, "grpc", batch_size, (8,), extent)
-                end_ns = clock.now_ns()
-            report = thread.submit(lambda sampler: sampler.window(start_ns, end_ns)).result(_START_WITHIN_S)
-        finally:
-            thread.close(_START_WITHIN_S)
-    figures: GpuFigures = (report.summary or ())[0]
-    proof.raw |= {"point": point, "gpu": dataclasses.asdict(figures), "metrics_pages": pages}
-    compare_curves(proof, [series for series in report.series if series.labels == report.series[0].labels], readings, (start_ns, end_ns))
-    check_energy(proof, figures, readings, (start_ns, end_ns))
-    energy_j = point["energy_per_inference_j"]
+        metrics_url = f"http://127.0.0.1:{server.ready['metrics_port']}/metrics"
+        sampled = sample_during(lambda: measure_served(proof, server, "grpc", batch_size, (concurrency,), extent)[0], metrics_url)
+    report(proof, sampled)
+
+
+def sample_during(load: Callable[[], dict[str, Any]], metrics_url: str) -> Sampled:
+    """Read the GPUs by all readers while the load runs. Raises UnavailableError if one of them does not work here."""
+    clock = MonotonicClock()
+    thread = SamplerThread("gpus", GpuSampler(_RATE_PER_S, clock), clock)
+    readings: list[SmiReading] = []
+    pages: list[dict[str, float]] = []
+    try:
+        if not thread.submit(lambda sampler: sampler.latest()).result(_START_WITHIN_S):
+            raise UnavailableError(" ".join(thread.submit(take_notes).result(_START_WITHIN_S)))
+        with reading_smi(readings), _reading_pages(metrics_url, pages):
+            start_ns = clock.now_ns()
+            point = load()
+            end_ns = clock.now_ns()
+        sampled = thread.submit(lambda sampler: sampler.window(start_ns, end_ns)).result(_START_WITHIN_S)
+    finally:
+        thread.close(_START_WITHIN_S)
+    first = sampled.series[0].labels
+    series = [one for one in sampled.series if one.labels == first]
+    return Sampled(point, (sampled.summary or ())[0], series, readings, pages, (start_ns, end_ns))
+
+
+def report(proof: Proof, sampled: Sampled) -> None:
+    """The curves, the energy and the server's metrics."""
+    proof.raw |= {"point": sampled.point, "gpu": dataclasses.asdict(sampled.figures), "metrics_pages": sampled.pages}
+    compare_curves(proof, sampled.series, sampled.readings, sampled.span)
+    check_energy(proof, sampled.figures, sampled.readings, sampled.span)
+    energy_j = sampled.point["energy_per_inference_j"]
     proof.add(f"Energy per image, from `perfkit run`: {'not reported' if energy_j is None else f'{energy_j * 1000:.2f} mJ'}.")
-    utilization = max((page.get("nv_gpu_utilization", 0.0) for page in pages), default=0.0)
+    utilization = max((page.get("nv_gpu_utilization", 0.0) for page in sampled.pages), default=0.0)
     proof.check("the server's metric nv_gpu_utilization", f"up to {utilization:.0%}", "above 0 % under load", is_met=utilization > 0)
 
 
 @contextlib.contextmanager
-def _reading_pages(server: RunningServer, pages: list[dict[str, float]]) -> Iterator[None]:
+def _reading_pages(url: str, pages: list[dict[str, float]]) -> Iterator[None]:
     """Append the `nv_gpu_*` metrics of the server, once a second."""
     ended = threading.Event()
 
     def read() -> None:
-        while not ended.wait(1.0):
-            with urllib.request.urlopen(f"http://127.0.0.1:{server.ready['metrics_port']}/metrics", timeout=10) as response:
+        while not ended.wait(_PAGE_INTERVAL_S):
+            with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - the server started above
                 pages.append(parse_gpu_metrics(response.read().decode()))
 
     thread = threading.Thread(target=read, daemon=True)

@@ -14,7 +14,9 @@ from benchmarks.gpu.prove_telemetry import SmiReading, check_energy, compare_cur
 from benchmarks.processes import ROOT
 from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.series import Series
+from tests.json_server import JsonHandler, serving
 from tests.queue_results import Writer
+from tests.telemetry.fake_nvml.library import FakeNvml, compile_into
 
 NS_PER_S = 10**9
 
@@ -137,6 +139,32 @@ def test_energy_is_taken_two_ways_and_must_agree_within_2_percent(proof, counted
     _, readings, span = curves(400.0, 398.0)
     check_energy(proof, figures, readings, span)
     assert [check.is_met for check in proof.checks] == [is_met]
+
+
+class Metrics(JsonHandler):
+    def do_GET(self):
+        self.answer_bytes(200, b'nv_gpu_utilization{gpu_uuid="GPU-a"} 0.5\n')
+
+
+def test_all_readers_sample_during_a_load(tmp_path):
+    """On a fake NVML library and a fake nvidia-smi, both with a constant 100 W."""
+    compile_into(tmp_path)
+    script, smi, out = tmp_path / "script.txt", tmp_path / "nvidia-smi", tmp_path / "out"
+    script.write_text("gpu\nuuid GPU-a\npower_mw 100000\nutilization 50\nmemory_used 1073741824\nsm_clock 1980\n")
+    smi.write_text("#!/bin/sh\nwhile :; do echo 50, 100.00, 1980, 1024; sleep 0.1; done\n")
+    smi.chmod(0o755)
+    environment = {**FakeNvml(tmp_path).environment(script), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with serving(Metrics) as port:
+        command = [sys.executable, str(ROOT / "tests/benchmarks/sample_fake_gpu.py"), f"http://127.0.0.1:{port}/metrics", str(out)]
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.stderr == ""
+    assert json.loads(ended.stdout) == [
+        ["mean power: NVML sampler and nvidia-smi", True],
+        ["energy: counter and integrated power", True],
+        ["the server's metric nv_gpu_utilization", True],
+    ]
+    assert "Energy per image, from `perfkit run`: 250.00 mJ." in (out / "gpu-telemetry.md").read_text()
+    assert json.loads((out / "gpu-telemetry.json").read_text())["gpu"]["uuid"] == "GPU-a"
 
 
 def test_without_nvidia_smi_the_curves_are_skipped_with_that_reason(monkeypatch):

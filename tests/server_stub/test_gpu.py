@@ -10,15 +10,20 @@ import tritonclient.http
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]  # CUDA starts slowly
 LIBRARIES = {"http": tritonclient.http, "grpc": tritonclient.grpc}
-IMAGES = np.random.default_rng(3).random((2, 3, 224, 224), dtype=np.float32)
+IMAGES = np.random.default_rng(3).random((3, 3, 224, 224), dtype=np.float32)  # a batch that graphs pad
 
 
 @pytest.fixture(scope="module")
 def servers(start_server):
-    """One server on each device."""
+    """One server on each device, and one on the GPU that uses buffers at fixed addresses."""
     models = ("--model", "simple", "simple_dyna_sequence", "identity_bf16", "densenet_onnx", "densenet_batch", "--allow-client-shm")
-    with start_server("--device", "cpu", *models) as on_cpu, start_server("--device", "cuda", *models) as on_gpu:
-        yield {"cpu": on_cpu, "cuda": on_gpu}
+    fixed = ("--onnx", "graphs=on", "pinned=on", "streams=2", "instances=2", "precision=tf32")
+    with (
+        start_server("--device", "cpu", *models) as on_cpu,
+        start_server("--device", "cuda", *models) as on_gpu,
+        start_server("--device", "cuda", *models, *fixed) as with_buffers,
+    ):
+        yield {"cpu": on_cpu, "cuda": on_gpu, "fixed": with_buffers}
 
 
 def infer(server, library, model, arrays):
@@ -51,10 +56,11 @@ def test_auto_chooses_the_gpu(start_server):
     assert started.end()[0] == 0
 
 
+@pytest.mark.parametrize("device", ["cuda", "fixed"])
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
-@pytest.mark.parametrize(("model", "image"), [("densenet_onnx", IMAGES[0]), ("densenet_batch", IMAGES)])
-def test_results_equal_the_cpus_within_tolerance(servers, library, model, image):
-    results = [infer(servers[device], library, model, {"data_0": image})["fc6_1"] for device in ("cpu", "cuda")]
+@pytest.mark.parametrize(("model", "image"), [("densenet_onnx", IMAGES[0]), ("densenet_batch", IMAGES), ("densenet_batch", IMAGES[:1])])
+def test_results_equal_the_cpus_within_tolerance(servers, device, library, model, image):
+    results = [infer(servers[name], library, model, {"data_0": image})["fc6_1"] for name in ("cpu", device)]
     np.testing.assert_allclose(results[1], results[0], rtol=1e-2, atol=1e-2 * float(np.abs(results[0]).max()))
 
 
@@ -87,6 +93,28 @@ def test_tensors_are_exchanged_through_cuda_shared_memory(servers, library):
             np.testing.assert_array_equal(shared.get_contents_as_numpy(region, np.int32, [1, 16], offset), expected)
     finally:
         shared.destroy_shared_memory_region(region)
+
+
+@pytest.mark.parametrize("device", ["cuda", "fixed"])
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
+def test_images_in_cuda_shared_memory_give_the_same_results(servers, device, library):
+    import tritonclient.utils.cuda_shared_memory as shared
+
+    server = servers[device]
+    region = shared.create_shared_memory_region("images", IMAGES.nbytes, 0)
+    try:
+        shared.set_shared_memory_region(region, [IMAGES])
+        port = server.http_port if library is tritonclient.http else server.grpc_port
+        with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            client.register_cuda_shared_memory("images", shared.get_raw_handle(region), 0, IMAGES.nbytes)
+            given = library.InferInput("data_0", list(IMAGES.shape), "FP32")
+            given.set_shared_memory("images", IMAGES.nbytes)
+            logits = client.infer("densenet_batch", [given]).as_numpy("fc6_1")
+            client.unregister_cuda_shared_memory()
+    finally:
+        shared.destroy_shared_memory_region(region)
+    expected = infer(server, library, "densenet_batch", {"data_0": IMAGES})["fc6_1"]
+    np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-3 * float(np.abs(expected).max()))
 
 
 def test_NVML_reports_the_utilisation(servers):
