@@ -111,7 +111,7 @@ def report(proof: Proof, verdict: Verdict) -> None:
         "",
         " ".join(verdict.reasons),
         "",
-        *table_head("metric", ">change, with 1 − the error rate", ">minimum detectable effect", "verdict"),
+        *table_head("metric", "change [interval]", ">minimum detectable effect", "verdict"),
         *rows,
         "",
         f"{verdict.pairs} pairs, two requests in flight over gRPC. A positive change is more throughput, or more time.",
