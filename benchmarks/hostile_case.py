@@ -16,7 +16,7 @@ class Case:
     """The command without `perfkit`; `{url}` is the server's URL."""
     exit_code: int
     text: str
-    """Part of the last error that is printed."""
+    """Part of a line on stderr."""
     files: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The files of its folder; `{url}` is the server's URL."""
     server: Callable[[], AbstractContextManager[str]] | None = None
@@ -27,6 +27,8 @@ class Case:
     seconds: float = 30.0
     interrupt_after_s: float | None = None
     """When Ctrl-C is pressed."""
+    interrupt_at_mib: int | None = None
+    """The memory at which Ctrl-C is pressed."""
     answered_within_s: float = 2.0
     left_mib: int = 300
     """The most memory that a server may hold after its clients have left."""

@@ -44,7 +44,7 @@ class Trial:
     answered_s: float | None
     """From SIGINT to the end; None without one."""
     said: str
-    """The last line of stderr."""
+    """A line of stderr."""
     left_mib: int | None = None
     """A server's memory after its clients have left."""
 
@@ -104,7 +104,7 @@ def try_case(case: Case, command: Sequence[str]) -> Trial:
             subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=pipe, stderr=stderr) as process,
         ):
             ended = _observe(case, process)
-        return dataclasses.replace(ended, said=_last_line(folder / "stderr"))
+        return dataclasses.replace(ended, said=_said(folder / "stderr", case.text))
 
 
 def _observe(case: Case, process: "subprocess.Popen[bytes]") -> Trial:
@@ -124,7 +124,8 @@ def _observe(case: Case, process: "subprocess.Popen[bytes]") -> Trial:
             time.sleep(1)  # the allocator returns memory
             left_mib, interrupted_s = tree.memory_mib(), time.monotonic() - started_s
             process.send_signal(signal.SIGTERM)
-        if case.interrupt_after_s is not None and now_s > case.interrupt_after_s and interrupted_s is None:
+        is_time = case.interrupt_after_s is not None and now_s > case.interrupt_after_s
+        if (is_time or (case.interrupt_at_mib is not None and memory_mib > case.interrupt_at_mib)) and interrupted_s is None:
             interrupted_s = now_s
             process.send_signal(signal.SIGINT)
         time.sleep(_SAMPLE_S)
@@ -136,11 +137,12 @@ def _observe(case: Case, process: "subprocess.Popen[bytes]") -> Trial:
     return Trial(code, tree.peak_mib, seconds, answered_s, "", left_mib)
 
 
-def _last_line(file: pathlib.Path) -> str:
-    lines = [line.strip() for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    # the error itself is the first of several lines
-    said = next((line for line in lines if line.startswith("perfkit:")), lines[-1] if lines else "")
-    return said[:600]
+def _said(file: pathlib.Path, text: str) -> str:
+    """The line of stderr with the text; without one, the first error, or the last line. Lines that were wrapped are joined."""
+    content = file.read_text(encoding="utf-8", errors="replace").replace(" \n", " ")
+    lines = [line.strip() for line in content.splitlines() if line.strip()]
+    found = [line for line in lines if text and text in line] or [line for line in lines if line.startswith("perfkit:")] or lines[-1:]
+    return found[0][:600] if found else ""
 
 
 def report_lines(cases: Iterable[Case], before: Mapping[str, Any], now: Mapping[str, Any], machine: str) -> list[str]:
