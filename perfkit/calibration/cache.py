@@ -10,7 +10,8 @@ from typing import Any
 import platformdirs
 
 from perfkit.calibration.model import Calibration, calibration_document, parse_calibration
-from perfkit.errors import UsageError
+from perfkit.errors import ResultError, UsageError
+from perfkit.result.json_file import read_json
 
 _IDENTITY = {
     "perfkit": "perfkit",
@@ -44,11 +45,12 @@ def calibration_path() -> pathlib.Path:
 def read_calibration(path: pathlib.Path, host: Mapping[str, Any]) -> CachedCalibration:
     """Reads the cache if it is of `host`, as `describe_host` returns it. Never raises: a run does not depend on it."""
     try:
-        calibration = parse_calibration(json.loads(path.read_text(encoding="utf-8")))
+        calibration = parse_calibration(read_json(path))
     except FileNotFoundError:
         return CachedCalibration()
-    except (OSError, ValueError, RecursionError) as error:
-        return CachedCalibration(unusable=f"{path} cannot be read as a calibration: {str(error).splitlines()[0]}")
+    except (ResultError, ValueError) as error:
+        reason = str(error).splitlines()[0].removeprefix(f"{path}: ").removeprefix("cannot be read: ")
+        return CachedCalibration(unusable=f"{path} cannot be read as a calibration: {reason}")
     for name, title in _IDENTITY.items():
         if (calibrated := calibration.host.get(name)) != host[name]:
             return CachedCalibration(unusable=f"{path} was made with another {title}: {calibrated}, now {host[name]}")

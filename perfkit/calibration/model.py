@@ -12,6 +12,7 @@ from perfkit.result.model import Distribution, Part, Protocol
 from perfkit.units import NS_PER_S
 
 SCHEMA = "perfkit.calibration/1"
+_LARGEST_FIGURE = 1e12
 MAX_BUSY_SHARE = 0.7
 """The planned share of a core: below the 0.85 at which a point is invalid, since actual costs differ from the calibrated ones."""
 
@@ -66,6 +67,14 @@ def parse_calibration(document: object) -> Calibration:
     calibration = Calibration.model_validate(document)
     if calibration.schema_version != SCHEMA:
         raise ValueError(f"this perfkit reads {SCHEMA}, found {calibration.schema_version!r}")
+    figures = [("start_delay_rate_per_s", calibration.start_delay_rate_per_s), ("clock_resolution_ns", calibration.clock_resolution_ns)]
+    figures += [(f"costs.{name}", value) for cost in calibration.costs for name, value in cost if isinstance(value, int | float)]
+    for distribution in (calibration.start_delay_ns, calibration.timer_late_ns):
+        figures += [(name, value) for name, value in distribution if value is not None]
+    for name, value in figures:
+        lowest = -_LARGEST_FIGURE if name == "costs.overhead_p50_ns" else 0  # a difference of two measurements
+        if not lowest <= value <= _LARGEST_FIGURE:
+            raise ValueError(f"{name}: {value} is no figure of a calibration")
     return calibration
 
 

@@ -3,7 +3,7 @@
 import json
 import pathlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, TypeVar
 
 import pydantic
@@ -133,6 +133,7 @@ class GateFolder:
         self.manifest = stored
         if (self.partial / PAIRS_FILE).exists():
             self.pairs = self._read(PAIRS_FILE, pydantic.TypeAdapter(list[Pair]))
+            refuse(self.partial / PAIRS_FILE, _pair_problems(self.pairs))
 
     def _read(self, name: str, adapter: pydantic.TypeAdapter[_T]) -> _T:
         file = self.partial / name
@@ -154,6 +155,19 @@ class GateFolder:
             write_whole(self.partial / name, json.dumps(document, indent=1) + "\n")
         except OSError as error:
             raise MeasurementError(f"{self.partial / name} cannot be written: {error.strerror}") from None
+
+
+def _pair_problems(pairs: Sequence[Pair]) -> Iterator[tuple[str, str]]:
+    """Figures of stored pairs that no run could have had."""
+    for number, pair in enumerate(pairs):
+        for arm, run in pair.runs.items():
+            for index, point in enumerate(run.points):
+                key = f"{number}.{arm}.points.{index}"
+                if not 0 <= point.failed <= point.scheduled <= 10**15:
+                    yield f"{key}.failed", f"{point.failed} is not a number of the scheduled requests, {point.scheduled}"
+                for name, value in point.figures.items():
+                    if value is not None and not 0 <= value <= 1e15:
+                        yield f"{key}.figures.{name}", f"{value} is below zero, or more than could be measured"
 
 
 def read_verdict(path: pathlib.Path) -> Verdict:

@@ -1,10 +1,14 @@
 """The history file, its trends, and their steps with their commits."""
 
+import dataclasses
+import re
 import sqlite3
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from perfkit.cli.main import main
 from perfkit.errors import ResultError
 from perfkit.history.file import open_history
 from perfkit.history.trend import HistoryEntry, Trend, find_steps
@@ -101,6 +105,60 @@ def test_the_plot_marks_steps_with_their_commits(filled):
     assert 'id="trend-0"' in svg
     assert [place for place in range(len(trend.values)) if f'id="level-0-{place}"' in svg] == [0, STEP_AT]
     assert f"{STEP_AT:040d}"[:10] in svg
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("UPDATE figure SET value = 'fast' WHERE metric = 'p50'", "figure.value: fast ns is no figure of a result"),
+        ("UPDATE figure SET value = -5", "figure.value: -5.0 "),
+        ("UPDATE figure SET value = 9e999", "figure.value: inf "),
+        ("UPDATE figure SET value = 1e18", "figure.value: 1e+18 "),
+        ("UPDATE result SET started_at = '99999-01-01' WHERE id = 1", "result.started_at: expected an instant in UTC"),
+        ("UPDATE result SET started_at = x'00' WHERE id = 1", "expected text in a column of text"),
+        ("UPDATE result SET fingerprint = '{'", "result.fingerprint: the result started at"),
+        ("CREATE VIEW other AS SELECT 1", "this database is not a perfkit history"),
+        ("CREATE TRIGGER t AFTER INSERT ON result BEGIN DELETE FROM figure; END", "this database is not a perfkit history"),
+    ],
+)
+def test_rows_that_no_result_gave_are_refused(filled, statement, message):
+    connection = sqlite3.connect(filled)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+    with pytest.raises(ResultError) as caught:
+        trends(filled)
+    assert str(caught.value).startswith(f"{filled}: {message}")
+
+
+def long_trend(count):
+    entries = [HistoryEntry("2026-01-01T00:00:00.000+00:00", f"{n:040d}", "host-a", {"kernel": str(n)}, "r") for n in range(count)]
+    return Trend("smoke", "http, concurrency 4", "p50", "ns", tuple(entries), tuple(2e6 + n % 7 for n in range(count)))
+
+
+def test_a_plot_of_years_shows_the_latest_results():
+    trend = long_trend(30_000)
+    svg = render_trends([(trend, [])])
+    assert len(svg) < 2_000_000
+    assert svg.count('id="environment-0"') == 1
+    assert len(re.findall(r"[ML] ?[-\d.]+ [-\d.]+", svg.partition('id="trend-0"')[2].partition("</g>")[0])) <= 2_000
+
+
+def test_a_name_is_no_formula_and_has_no_control_characters_in_a_plot(filled):
+    (trend,) = trends(filled, metrics=("p50",))
+    svg = render_trends([(dataclasses.replace(trend, scenario="$\\frac{$ \x1b[31m<script>\u202e"), [])])
+    ElementTree.fromstring(svg)  # noqa: S314 - drawn here
+    assert r"$\frac{$ \u001b[31m&lt;script&gt;\u202e" in svg
+
+
+def test_more_time_series_than_a_plot_can_show_are_refused_with_the_options_that_choose_some(path, capsys):
+    with open_history(path, create=True) as history:
+        points = [point(load={"kind": "closed", "concurrency": number}) for number in range(1, 14)]
+        history.add(result(points=points), "r")
+    for part in ("plot", "steps"):
+        assert main(["history", part, "--file", str(path)]) == 2
+        said = capsys.readouterr().err
+        assert "65 time series match, and at most 60 are shown at a time: choose some with --scenario, --load-point or --metric" in said
 
 
 def test_a_history_too_short_for_steps_says_so():

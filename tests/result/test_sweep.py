@@ -6,7 +6,7 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.result.sweep import SWEEP_FILE, SweepFolder, configurations, folder_names, read_sweep, result_folders
-from tests.stored_results import write_log
+from tests.stored_results import changed, write_log
 
 CASES = [({"workload.batch_size": size}, {"name": "s", "workload": {"batch_size": size}}) for size in (1, 4)]
 
@@ -52,6 +52,49 @@ def test_a_complete_case_of_the_same_scenario_is_not_measured_again(tmp_path, st
     stored(folder / "batch_size=4", {**CASES[1][1], "name": "other"})
     stored(folder / "batch_size=1", CASES[0][1], status="interrupted")
     assert SweepFolder(folder, "s", CASES).pending() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("summary.0.throughput_per_s", 1e9, "summary.0.throughput_per_s: 1e+09/s would be"),
+        ("points.0.service_time_ns.p50", -1, "points.0.service_time_ns.p50: -1 is below zero"),
+        ("points", [], "points: there is no load point"),
+        ("started_at", "soon", "started_at: expected an instant"),
+    ],
+)
+def test_a_case_whose_result_was_edited_is_measured_again_and_the_reason_is_told(tmp_path, stored, document, path, value, reason):
+    folder = tmp_path / "sweep"
+    SweepFolder(folder, "s", CASES)
+    stored(folder / "batch_size=4", CASES[1][1])
+    assert SweepFolder(folder, "s", CASES).pending() == [0]
+    edited = changed({**document, "scenario": CASES[1][1]}, path, value)
+    (folder / "batch_size=4" / "result.json").write_text(json.dumps(edited))
+    again = SweepFolder(folder, "s", CASES)
+    assert again.pending() == [0, 1]
+    (refused,) = again.refused
+    assert refused.startswith(f"batch_size=4 is measured again: {folder}/batch_size=4/result.json: {reason}")
+
+
+def test_a_case_with_an_emptied_log_is_measured_again(tmp_path, stored):
+    folder = tmp_path / "sweep"
+    SweepFolder(folder, "s", CASES)
+    stored(folder / "batch_size=4", CASES[1][1])
+    (folder / "batch_size=4" / "latency.hlog").write_text("")
+    again = SweepFolder(folder, "s", CASES)
+    assert again.pending() == [0, 1]
+    assert "the log has 0 times, the result 3" in again.refused[0]
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/etc", "javascript:alert(1)", ".", ""])
+def test_a_case_lies_beside_the_sweep_file(tmp_path, name):
+    folder = tmp_path / "sweep"
+    SweepFolder(folder, "s", CASES)
+    document = json.loads((folder / SWEEP_FILE).read_text())
+    document["cases"][0]["folder"] = name
+    (folder / SWEEP_FILE).write_text(json.dumps(document))
+    with pytest.raises(ResultError, match=r"sweep\.json: cases\.0\.folder: expected the name of a folder beside this file"):
+        read_sweep(folder)
 
 
 def test_another_swept_key_makes_other_folders(tmp_path, stored):
