@@ -22,12 +22,13 @@ from typing import Any
 
 import psutil
 
+from benchmarks.hostile_answers import ANSWER_CASES
 from benchmarks.hostile_case import Case
 from benchmarks.hostile_sizes import SIZE_CASES
 from benchmarks.processes import ROOT
 from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report
 
-CASES: tuple[Case, ...] = (*SIZE_CASES,)
+CASES: tuple[Case, ...] = (*SIZE_CASES, *ANSWER_CASES)
 
 _MIB = 2**20
 _MAX_MIB, _MAX_S = 2048, 60.0

@@ -13,8 +13,15 @@ TENSOR = {"datatype": "FP32", "shape": [1]}
 METADATA = {"name": "m", "versions": ["1"], "platform": "x", "inputs": [{"name": "i", **TENSOR}], "outputs": [{"name": "o", **TENSOR}]}
 ANSWER = json.dumps({"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **TENSOR, "data": [1.0]}]}).encode()
 # repeated in this order; each request has a connection of its own
-FAULTS = ["ok", "bad request", "cut", "ok", "overloaded", "closed"]
-COUNTED = {"ok": 2, "rejected": 2, "broken": 2}
+FAULTS = ["ok", "bad request", "cut", "ok", "overloaded", "closed", "switched", "wrong", "long-winded"]
+COUNTED = {"ok": 2, "rejected": 3, "broken": 3, "invalid_output": 1}
+WRONG = json.dumps({"model_name": "m", "outputs": [{"name": "o", "datatype": "INT32", "shape": [1], "data": [1]}]}).encode()
+# of the faults whose message is not that of an engine
+MESSAGES = {
+    "the server switched protocols (HTTP 101), which no request asks for",
+    "the answer holds INT32 in output 'o', where the model's metadata says FP32",
+    f"{'x' * 300}… (1,048,576 characters)",
+}
 
 
 @pytest.fixture
@@ -41,6 +48,12 @@ def faulty_url():
                     self.answer_bytes(200, ANSWER[:-5], len(ANSWER))
                 case "closed":
                     pass
+                case "switched":
+                    self.wfile.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+                case "wrong":
+                    self.answer_bytes(200, WRONG)
+                case "long-winded":
+                    self.answer(500, {"error": "x" * 2**20})
 
     with serving(Handler) as port:
         yield f"http://127.0.0.1:{port}"
@@ -59,12 +72,14 @@ def test_requests_are_counted_by_their_true_outcomes(perfkit, write_scenario, fa
         target={"url": faulty_url, "model": "m", "engine": engine, "timeout": "60s"},
         load=load,
         measure={"warmup": "0s", "requests": rounds * len(FAULTS), "repetitions": 1, "drain": "60s"},
+        check={"share": "100%", "at_most": 1_000_000},
     )
     (point,) = perfkit.run("run", scenario).result["points"]
     requests = point["requests"]
     assert adds_up(requests)
     assert {name: requests[name] for name in COUNTED} == {name: rounds * count for name, count in COUNTED.items()}
     assert requests["scheduled"] == rounds * len(FAULTS)
+    assert {failure["message"] for failure in point["failures"]} > MESSAGES
 
 
 def test_an_interrupt_works_at_a_rate_that_the_generator_cannot_reach(perfkit, write_scenario, hanging_server):

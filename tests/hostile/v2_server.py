@@ -5,6 +5,7 @@ import dataclasses
 import json
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
@@ -21,13 +22,17 @@ TENSOR: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1]}
 class Described:
     """What the server says: metadata, configuration, and the statistics, as JSON, of reading 0, 1, 2, …; None for no statistics.
 
-    Inference is answered with zeros, whatever was sent, for outputs without an open dimension.
+    Inference is answered with zeros, whatever was sent, for outputs without an open dimension; over HTTP, all requests after the
+    first with the bytes of `flood`, of which the last are repeated until the client closes. Pages whose path ends with one of
+    `dripping` arrive byte by byte, one every 0.2 s.
     """
 
     inputs: Sequence[dict[str, Any]] = (TENSOR,)
     outputs: Sequence[dict[str, Any]] = ({**TENSOR, "name": "y"},)
     config: dict[str, Any] = dataclasses.field(default_factory=lambda: {"max_batch_size": 0})
     statistics: Callable[[int], bytes] | None = None
+    flood: tuple[bytes, bytes] | None = None
+    dripping: tuple[str, ...] = ()
     readings: int = 0
     inferences: int = 0
     lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
@@ -63,6 +68,11 @@ def http_server(described: Described) -> Iterator[str]:
 
     class Handler(JsonHandler):
         def do_GET(self):
+            if self.path.endswith(described.dripping):
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while True:
+                    self.wfile.write(b" ")
+                    time.sleep(0.2)
             if self.path == "/v2":
                 self.answer(200, {"name": "hostile", "version": "1", "extensions": ["binary_tensor_data"]})
             elif self.path.endswith("/ready") or self.path.endswith("/live"):
@@ -77,6 +87,11 @@ def http_server(described: Described) -> Iterator[str]:
 
         def do_POST(self):
             self.body()
+            if described.flood is not None and described.inferences:
+                start, block = described.flood
+                self.wfile.write(start)
+                while block:
+                    self.wfile.write(block)
             self.answer(200, {"model_name": "m", "model_version": "1", "outputs": described.answered()})
 
     with serving(Handler) as port:

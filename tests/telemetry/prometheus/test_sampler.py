@@ -1,11 +1,15 @@
 """The sampler of metrics pages, on pages as Triton and the DCGM exporter document them."""
 
 import pathlib
+import threading
+import time
 
 import pytest
 
 from perfkit.telemetry.messages import MetricsPageConfig
+from perfkit.telemetry.prometheus import sampler as sampler_module
 from perfkit.telemetry.prometheus.sampler import MetricsSampler
+from tests.json_server import JsonHandler, serving
 
 PAGES = pathlib.Path(__file__).with_name("pages")
 TRITON, DCGM = ((PAGES / name).read_text() for name in ("triton.txt", "dcgm.txt"))
@@ -108,6 +112,36 @@ def test_the_newest_samples_of_gpus_and_metrics_are_available(make_sampler, page
 def test_credentials_are_sent_in_the_header(make_sampler, page, clock):
     sampled(make_sampler(authorization="Basic dTpw"), page, clock, "")
     assert page.headers["authorization"] == "Basic dTpw"
+
+
+def test_a_redirect_is_not_followed(make_sampler, page):
+    page.status = 302
+    sampler = make_sampler()
+    sampler.sample()
+    assert sampler.notes == [
+        f"The metrics at {page.url} could not be read, and perfkit keeps trying: HTTP 302, and redirects are not followed"
+    ]
+
+
+def test_a_page_that_arrives_byte_by_byte_is_given_up_in_time(clock, monkeypatch):
+    monkeypatch.setattr(sampler_module, "_TIMEOUT_NS", S // 5)
+    given_up = threading.Event()
+
+    class Handler(JsonHandler):
+        def do_GET(self):
+            try:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while True:
+                    self.wfile.write(b"x")
+                    time.sleep(0.01)
+            finally:
+                given_up.set()
+
+    with serving(Handler) as port:
+        sampler = MetricsSampler(MetricsPageConfig(f"http://127.0.0.1:{port}/metrics", "", "m", (), S), clock)
+        sampler.sample()
+        assert given_up.wait(60)
+    assert sampler.notes[0].endswith("no complete answer within 200 ms")
 
 
 def test_a_refused_connection_is_noted(clock):
