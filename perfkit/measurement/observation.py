@@ -134,7 +134,10 @@ class PointTelemetry:
             return PointObservation(Resources(), (), ())
         counts, warnings = None, tuple[MeasurementWarning, ...]()
         if self._statistics is not None and recorded.ending.cause is not StopCause.TARGET_LOST:
-            counts, warnings = await self._statistics.after(recorded.recording.answer_totals, recorded.connections.reconnects)
+            sent, connections = recorded.recording.answer_totals, recorded.connections
+            # a request that was sent again may have been answered on the lost connection, too
+            sent = dataclasses.replace(sent, perhaps_answered=sent.perhaps_answered + connections.retried)
+            counts, warnings = await self._statistics.after(sent, connections.reconnects)
             if recorded.lost:  # the server counted requests of lost workers, which the recording lacks
                 counts, warnings = None, ()
         reports = (await self._client.window(window.start_ns, window.end_ns)).samplers

@@ -144,7 +144,7 @@ async def probe(transport: Transport, address: Address, loaded: LoadedScenario, 
             probe_time_ns=probe_time_ns,
             config_sha256=config.sha256,
             answer_limit=AnswerLimit(target.max_answer_bytes) if target.max_answer_bytes else _limit_for_load(answer_bytes, requests),
-            composing_models=await _composing_models(transport, config),
+            composing_models=described.composing_models,
             warnings=tuple(MeasurementWarning(note.code, address.sanitize(note.message, _LONGEST_ERROR)) for note in notes),
         )
 
@@ -195,6 +195,7 @@ class _Description:
     server: ServerMetadata
     metadata: ModelMetadata
     config: ModelConfig
+    composing_models: tuple[ComposingModel, ...]
     gap: MeasurementWarning | None
     """Why the requests are made from the scenario alone; None if the server describes the model."""
 
@@ -212,23 +213,33 @@ async def _describe(transport: Transport, address: Address, loaded: LoadedScenar
         if error.may_pass or not are_inputs_declared(loaded.scenario.workload):
             raise
         reason = f" ({error})"
-    config = await trials.run(lambda: transport.model_config(model, version))
+    config = await _configuration(transport, trials, ComposingModel(model, version))
     if not reason and not await trials.run(lambda: transport.is_ready(model, version)):
         raise TargetError(f"{address}: the server, or its model '{model}', is not ready")
     gap = None
     if not metadata.inputs:
         message = f"The server does not describe the inputs of model '{model}'{reason}: the requests are made from the scenario alone."
         gap = MeasurementWarning("no_metadata", message)
-    return _Description(server, metadata, config, gap)
+    return _Description(server, metadata, config, await _composing_models(transport, trials, config), gap)
 
 
-async def _composing_models(transport: Transport, config: ModelConfig) -> tuple[ComposingModel, ...]:
+async def _configuration(transport: Transport, trials: TrialRequests, model: ComposingModel) -> ModelConfig:
+    """The model's configuration; an empty one if the server does not give it in any attempt, which the warnings then say."""
+    try:
+        return await trials.run(lambda: transport.model_config(model.name, model.version))
+    except TargetError as error:
+        if not error.may_pass:
+            raise
+        return ModelConfig()
+
+
+async def _composing_models(transport: Transport, trials: TrialRequests, config: ModelConfig) -> tuple[ComposingModel, ...]:
     """The models of an ensemble's steps; a step may be an ensemble itself."""
     found = dict.fromkeys(config.composing_models)
     unread = list(found)
     while unread and len(found) <= _MAX_COMPOSING_MODELS:
         model = unread.pop(0)
-        steps = (await transport.model_config(model.name, model.version)).composing_models
+        steps = (await _configuration(transport, trials, model)).composing_models
         unread += [step for step in steps if step not in found]
         found |= dict.fromkeys(steps)
     return tuple(found)[:_MAX_COMPOSING_MODELS]

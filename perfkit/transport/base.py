@@ -111,7 +111,10 @@ class Transport(Protocol):
         """The model's metadata; raises TargetError, also if the server does not know the model."""
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
-        """The model's configuration; an empty one if the server does not offer it."""
+        """The model's configuration; an empty one if the server does not offer it, or restricts it.
+
+        Raises TargetError if the target cannot be reached, is not available, or its answer is invalid.
+        """
 
     async def model_statistics(self, model: str, version: str) -> tuple[ModelStatistics, ...]:
         """The statistics of the model's versions, or of the given one; empty if the server does not offer them.

@@ -1,6 +1,7 @@
 """A server that restarts in the middle of a load point: its figures are not those of the load."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -58,11 +59,11 @@ class Client(TelemetryClient):
         return WindowReport(self.reports, ())
 
 
-def observed_with(client, **options):
-    """What is observed of a load with one request, before which the server had counted 5, and after it 6."""
+def observed_with(client, connections=None, after=6, **options):
+    """What is observed of a load with one request, before which the server had counted 5."""
     clock = SettableClock()
     clock.ns = 2 * S
-    counts = iter([5, 5, 5, 6, 6, 6])
+    counts = itertools.chain([5, 5, 5], itertools.repeat(after))
 
     async def read():
         return [ModelStatistics("1", count := next(counts), count, success=TotalTime(count, count))]
@@ -70,7 +71,7 @@ def observed_with(client, **options):
     recorder = Recorder(lambda _: None, window_start_ns=2 * S, window_end_ns=6 * S)
     recorder.add(Reply(Outcome.OK, 2 * S, 3 * S))
     recording = recorder.finish(6 * S)
-    recorded = PointRecording(recording, 2 * S, Ending(), ConnectionCounts(), BusyShares())
+    recorded = PointRecording(recording, 2 * S, Ending(), connections or ConnectionCounts(), BusyShares())
 
     async def go():
         telemetry = PointTelemetry(1, ServerStatisticsReader(read, clock), client, clock, **options)
@@ -91,6 +92,12 @@ def test_a_restart_that_only_the_server_s_page_of_metrics_shows_leaves_no_server
     client = Client((), (MeasurementWarning("metrics_reset", "It restarted."),))
     assert observed_with(client, has_own_page=True).resources.server is None
     assert observed_with(client).resources.server is not None, "the page of another process, such as an exporter"
+
+
+def test_a_request_that_was_sent_again_may_have_been_answered_twice():
+    assert observed_with(Client(()), ConnectionCounts(reconnects=1, retried=1), after=7).warnings == ()
+    (warning,) = observed_with(Client(()), after=7).warnings
+    assert warning.code == "server_counts_differ"
 
 
 def test_a_run_across_a_restart_has_no_server_figures(tmp_path):

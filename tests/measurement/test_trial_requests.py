@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -222,6 +223,36 @@ def test_expected_outputs_that_only_the_scenario_describes_are_checked(engine, t
         ModelMismatchError, match=r"check\.outputs\.y: the server does not say what model 'm' returns: give datatype and shape"
     ):
         ask(server, engine, tmp_path, {"outputs": {"y": {"value": [1, 2]}}}, inputs=DECLARED)
+
+
+class Ensemble(Server):
+    """Its model runs two others, of which one is an ensemble; every configuration is given on the second attempt."""
+
+    steps: Mapping[str, list[str]] = {"m": ["resize", "inner"], "inner": ["classify", "resize"], "resize": [], "classify": []}
+
+    def __init__(self):
+        super().__init__()
+        self.asked: set[str] = set()
+
+    def routes(self):
+        routes = [route for route in super().routes() if not route.path.endswith("/config")]
+        return [*routes, web.get("/v2/models/{name}/config", self.configuration)]
+
+    async def configuration(self, request):
+        name = request.match_info["name"]
+        if name not in self.asked:
+            self.asked.add(name)
+            return web.json_response({"error": "busy"}, status=503)
+        return web.json_response(
+            {"ensemble_scheduling": {"step": [{"model_name": step, "model_version": -1} for step in self.steps[name]]}}
+        )
+
+
+def test_the_models_of_an_ensemble_and_of_its_steps_are_found(engine, tmp_path):
+    probed = ask(Ensemble(), engine, tmp_path)
+    assert [model.name for model in probed.composing_models] == ["resize", "inner", "classify"]
+    assert [warning.code for warning in probed.warnings] == ["probe_retried"]
+    assert "failed 4 times" in probed.warnings[0].message
 
 
 class WithBias(Server):

@@ -73,7 +73,9 @@ class RpcTransport(abc.ABC):
         try:
             answer = await self._call("ModelConfig", v2_pb2.ModelConfigRequest(name=model, version=version), v2_pb2.ModelConfigResponse)
             return protobuf.model_config(answer)
-        except RefusedError:
+        except RefusedError as error:
+            if error.may_pass:
+                raise
             return ModelConfig()
         except ProtocolError as error:
             raise TargetError(f"{self._address}: {error}") from None

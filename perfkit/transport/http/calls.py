@@ -103,6 +103,9 @@ class RestTransport(abc.ABC):
 
     async def model_config(self, model: str, version: str) -> ModelConfig:
         response = await self._get_description(rest.model_path(model, version, "config"))
+        if may_pass(response.status):
+            what = f"the configuration of model '{model}'"
+            raise TargetError(f"{self._address}: {what} could not be read: {self._describe(response)}", may_pass=True)
         if response.status != 200:
             return ModelConfig()
         try:
