@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import uvloop
 
-from perfkit.errors import MeasurementError, MeasurementWarning, ResultError, UsageError
+from perfkit.errors import MeasurementError, MeasurementWarning, ResultError, StorageError, UsageError
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
 from perfkit.process.standard_files import open_standard_files
@@ -73,5 +73,7 @@ def _refuse_running_loop() -> None:
 def _measure(loaded: LoadedScenario, folder: pathlib.Path, observer: RunObserver) -> Result:
     measured = uvloop.run(measure_scenario(loaded, folder, observer, Interruption()))
     if measured.folder is None:
+        if measured.not_stored:
+            raise StorageError(measured.not_stored)
         raise MeasurementError(f"nothing was measured: {measured.result.status_reason or measured.result.status}")
     return measured.result

@@ -61,6 +61,10 @@ class MeasurementError(PerfkitError):
     """Perfkit itself could not measure."""
 
 
+class StorageError(MeasurementError):
+    """What was measured cannot be written, for instance because the disk is full."""
+
+
 class ErrorKind(enum.Enum):
     """The kinds of failures that a v2 server reports, as Triton classifies them."""
 

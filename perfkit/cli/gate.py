@@ -18,6 +18,8 @@ from perfkit.cli.verdict_outputs import add_verdict_outputs, prepare_verdict_out
 from perfkit.errors import UsageError
 
 if TYPE_CHECKING:
+    from perfkit.gate.folder import GateFolder
+    from perfkit.gate.paired_gate import GateRequest
     from perfkit.gate.verdict import Verdict
 
 _TARGET = re.compile(r"cmd:|[a-z+]+://|unix:")
@@ -59,15 +61,11 @@ def exit_code_of_verdict(verdict: "Verdict", *, on_inconclusive: str) -> ExitCod
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
-    import uvloop
-
-    from perfkit.cli.signals import SignalHandler
     from perfkit.clock import utc_now
     from perfkit.gate.arm import parse_arm
     from perfkit.gate.folder import GateFolder, GateManifest
-    from perfkit.gate.paired_gate import GateRequest, run_gate
-    from perfkit.measurement.control import Interruption
-    from perfkit.report.live import LiveGate
+    from perfkit.gate.paired_gate import GateRequest
+    from perfkit.result.output_folder import locked
     from perfkit.scenario.file import read_scenario
 
     prepare_verdict_outputs(options)
@@ -91,7 +89,18 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         started_at=now.isoformat(timespec="milliseconds"),
         files={**request.baseline.files, **request.candidate.files},
     )
-    folder = GateFolder(out, manifest)
+    with locked(out):
+        return _measure_gate(request, GateFolder(out, manifest), options)
+
+
+def _measure_gate(request: "GateRequest", folder: "GateFolder", options: argparse.Namespace) -> ExitCode:
+    import uvloop
+
+    from perfkit.cli.signals import SignalHandler
+    from perfkit.gate.paired_gate import run_gate
+    from perfkit.measurement.control import Interruption
+    from perfkit.report.live import LiveGate
+
     live, interruption = LiveGate(quiet=options.quiet), Interruption()
     signals = SignalHandler(interruption)
 
@@ -103,13 +112,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         verdict = uvloop.run(run())
     except BaseException as error:
         if not folder.discard_if_empty():
-            again = shlex.join(["perfkit", *sys.argv[1:], *([] if options.out else ["--out", str(out)])])
+            again = shlex.join(["perfkit", *sys.argv[1:], *([] if options.out else ["--out", str(folder.folder)])])
             print(f"perfkit: the pairs measured so far are in {folder.partial}; to continue: {again}", file=sys.stderr)
         if isinstance(error, asyncio.CancelledError) and signals.exit_code:
             return signals.exit_code
         raise
     folder.commit(verdict)
-    return _report(verdict, f"{out}{os.sep}: verdict.json, pairs.json, runs", options)
+    return _report(verdict, f"{folder.folder}{os.sep}: verdict.json, pairs.json, runs", options)
 
 
 def _gate_stored_results(options: argparse.Namespace) -> ExitCode:

@@ -42,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.report.run import print_warnings
+    from perfkit.result.output_folder import locked
     from perfkit.scenario.file import read_cases
 
     cases = read_cases(options.scenario, options.settings)
@@ -49,15 +50,16 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
-        code = _sweep(session, cases, folder, options)
+        with locked(folder):
+            code = _sweep(session, cases, folder, options)
     else:
         result = session.measure(cases[0].loaded, folder)
         if result.points:
             if not options.quiet:
                 print_warnings(result)
-            _print_result(result, folder, as_json=options.format == "json")
+            _print_result(result, folder if session.has_stored else None, as_json=options.format == "json")
         code = session.exit_code or _exit_code(result)
-    for note in session.missing_reports:
+    for note in session.last_notes:
         session.live.say(f"perfkit: {note}")
     return ExitCode.DONE if code is ExitCode.INCONCLUSIVE and options.on_inconclusive == "pass" else code
 
@@ -74,8 +76,10 @@ class _Session:
         self._publish_at, self._writes_reports, self._interruption = publish_at, writes_reports, Interruption()
         self._signals = SignalHandler(self._interruption, self._say_that_it_stops)
         self._is_drawing = False
-        self.missing_reports: list[str] = []
-        """A note for each report that was not drawn."""
+        self.has_stored = True
+        """Whether the last measurement is stored."""
+        self.last_notes: list[str] = []
+        """A note for each result that was not stored, and for each report that was not drawn."""
 
     @property
     def exit_code(self) -> ExitCode | None:
@@ -93,11 +97,14 @@ class _Session:
                 return await measure_scenario(loaded, folder, self.live, self._interruption, publish_at=self._publish_at)
 
         measured = uvloop.run(run())
-        if measured.folder is None:
+        self.has_stored = measured.folder is not None
+        if measured.not_stored:
+            self.last_notes.append(measured.not_stored)
+        elif measured.folder is None:
             self.live.say(f"{measured.result.status_reason or measured.result.status}; nothing was measured, so nothing is written")
         elif self._writes_reports and (reason := self.draw_report(folder)):
             result, note = add_missing_report(folder, measured.result, reason)
-            self.missing_reports.append(note)
+            self.last_notes.append(note)
             return result
         return measured.result
 
@@ -148,7 +155,7 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
             break
     codes += [_exit_code(read_result(folder / case.folder)[0]) for case in sweep.document.cases if case.status == "complete"]
     if not options.no_report and (reason := session.draw_report(folder, "--table-only")):
-        session.missing_reports.append(f"the report of the sweep was not drawn: {reason}; `perfkit report --table-only {folder}` draws it")
+        session.last_notes.append(f"the report of the sweep was not drawn: {reason}; `perfkit report --table-only {folder}` draws it")
     if options.format == "json":
         print(json.dumps(sweep_document(sweep.document), indent=1))
     else:
@@ -165,7 +172,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-def _print_result(result: "Result", folder: pathlib.Path, *, as_json: bool) -> None:
+def _print_result(result: "Result", folder: pathlib.Path | None, *, as_json: bool) -> None:
     from perfkit.report.run import print_summary
     from perfkit.result.model import result_document
 
@@ -174,7 +181,8 @@ def _print_result(result: "Result", folder: pathlib.Path, *, as_json: bool) -> N
             print(json.dumps(result_document(result), indent=1))
         else:
             print_summary(result)
-            print(f"{folder}{os.sep}: {_written_files(folder, 'result.json', 'latency.hlog', 'report.html')}")
+            if folder is not None:
+                print(f"{folder}{os.sep}: {_written_files(folder, 'result.json', 'latency.hlog', 'report.html')}")
 
 
 def _written_files(folder: pathlib.Path, *names: str) -> str:

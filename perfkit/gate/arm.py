@@ -10,7 +10,7 @@ import shutil
 from collections.abc import AsyncIterator
 
 from perfkit.clock import Clock
-from perfkit.errors import PerfkitError, TargetError, UsageError
+from perfkit.errors import MeasurementError, PerfkitError, TargetError, UsageError
 from perfkit.machine.cpus import usable_cpus
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.lifecycle import measure_scenario
@@ -155,6 +155,8 @@ async def measure_load(spec: RunSpec, target: RunningTarget, context: GateContex
         variant, context.folder / name, RunObserver(), context.interruption, clock=context.clock, keep_incomplete=False
     )
     result = measured.result
+    if measured.not_stored:
+        raise MeasurementError(measured.not_stored)
     if result.status == "interrupted" or context.interruption.count:
         raise asyncio.CancelledError
     if result.status == "incomplete":

@@ -17,6 +17,7 @@ from perfkit.result.atomic_write import put_in_place, write_whole
 from perfkit.result.checks import refuse
 from perfkit.result.json_file import read_json
 from perfkit.result.model import Part
+from perfkit.result.output_folder import ensure_writable
 
 _T = TypeVar("_T")
 SCHEMA = "perfkit.gate/1"
@@ -78,11 +79,13 @@ class GateFolder:
             if folder.exists() and any(folder.iterdir()) and not (folder / VERDICT_FILE).exists():
                 raise ResultError(f"--out {folder}: this folder exists and is not a gate's; give another one")
             if (self.partial / MANIFEST_FILE).exists():
+                ensure_writable(self.partial, folder)
                 self._continue_from_partial()
                 return
             if self.partial.exists() and any(self.partial.iterdir()):
                 raise ResultError(f"--out {folder}: {self.partial} exists and is not a gate's folder; give another --out")
             self.runs.mkdir(parents=True, exist_ok=True)
+            ensure_writable(self.partial, folder)
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
         self._write_manifest()

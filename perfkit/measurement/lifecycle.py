@@ -11,7 +11,7 @@ from typing import Any
 from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import calibration_document
 from perfkit.clock import Clock, MonotonicClock, utc_now
-from perfkit.errors import MeasurementError, MeasurementWarning, TargetError
+from perfkit.errors import MeasurementError, MeasurementWarning, StorageError, TargetError
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Loop, StopCause
 from perfkit.machine.cpus import pinned, usable_cpus
@@ -33,6 +33,7 @@ from perfkit.recorder.recording import Interval
 from perfkit.result.distribution import QUANTILES
 from perfkit.result.file import ResultWriter
 from perfkit.result.model import METRIC_DEFINITIONS, Load, Point, Result, Status
+from perfkit.result.output_folder import locked
 from perfkit.result.provenance import describe_source
 from perfkit.result.telemetry_file import SampledPoint
 from perfkit.scenario.file import LoadedScenario, scenario_document
@@ -47,10 +48,11 @@ from perfkit.workers.worker import execute
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasuredScenario:
-    """The result of a run, and the folder in which it is stored; None if nothing was stored."""
+    """The result of a run, and the folder in which it is stored; None if nothing was measured, or `not_stored` says why."""
 
     result: Result
     folder: pathlib.Path | None
+    not_stored: str = ""
 
 
 async def measure_scenario(
@@ -68,24 +70,34 @@ async def measure_scenario(
     `publish_at` is a host and port at which live metrics are served. A result without any load point is not stored; nor is one that
     was interrupted or lost its target, if `keep_incomplete` is false.
 
-    Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, and MeasurementError if the folder
-    cannot be written; a failure after the first load point ends in a result whose status says so. If an error is raised after
-    something was measured, the partial result stays in `<folder>.partial`, unless `keep_incomplete` is false.
+    Raises ModelMismatchError, ScenarioError, TargetError and UsageError if nothing was measured, also because the folder cannot be
+    written or another process writes to it; a failure after the first load point ends in a result whose status says so, and which is
+    not stored if the disk is full. If an error is raised after something was measured, the partial result stays in
+    `<folder>.partial`, unless `keep_incomplete` is false.
     """
-    writer = ResultWriter(folder, utc_now().timestamp())
-    try:
-        result = await _Run(loaded, writer, observer, interruption, clock or MonotonicClock()).execute(publish_at)
-    except BaseException:
-        if not keep_incomplete:
+    with locked(folder):
+        writer = ResultWriter(folder, utc_now().timestamp())
+        try:
+            run = _Run(loaded, writer, observer, interruption, clock or MonotonicClock())
+        except BaseException:
             writer.discard()
-        elif (partial := writer.abort()) is not None:
-            observer.partial_result_kept(partial)
-        raise
-    is_incomplete = result.status in ("interrupted", "incomplete") or interruption.count > 0
-    if result.points and (keep_incomplete or not is_incomplete):
-        return MeasuredScenario(result, writer.commit(in_haste=interruption.count > 1))
-    writer.discard()
-    return MeasuredScenario(result, None)
+            raise
+        try:
+            result = await run.execute(publish_at)
+            is_incomplete = result.status in ("interrupted", "incomplete") or interruption.count > 0
+            if result.points and (keep_incomplete or not is_incomplete):
+                return MeasuredScenario(result, writer.commit(in_haste=interruption.count > 1))
+        except BaseException as error:
+            if not keep_incomplete:
+                writer.discard()
+            elif (partial := writer.abort()) is not None:
+                observer.partial_result_kept(partial)
+            if not (isinstance(error, StorageError) and keep_incomplete and (result := run.result()).points):
+                raise
+            result = result.model_copy(update={"status": "invalid", "status_reason": str(error)})
+            return MeasuredScenario(result, None, not_stored=str(error))
+        writer.discard()
+        return MeasuredScenario(result, None)
 
 
 class _Run:
@@ -134,7 +146,7 @@ class _Run:
             if not self._interruption.count:
                 if self._points:  # a partial result must not look like a complete one
                     self._end("interrupted", "cancelled")
-                    self._writer.save(self._result())
+                    self._writer.save(self.result())
                 raise
             self._end("interrupted", str(error))
         except (TargetError, MeasurementError) as error:
@@ -142,7 +154,7 @@ class _Run:
                 raise
             failure: Status = "incomplete" if isinstance(error, TargetError) else "invalid"
             self._end("interrupted" if self._interruption.count else failure, str(error))
-        result = self._result()
+        result = self.result()
         self._writer.save(result)
         return result
 
@@ -230,13 +242,14 @@ class _Run:
         self._points.append(summary.add(measurement))
         if self._status == "complete":
             self._source.record(measurement.window, self._points[-1], took_s)
-        self._writer.save(self._result())
+        self._writer.save(self.result())
         self._observer.point_finished(self._points[-1])
 
     def _end(self, status: Status, reason: str) -> None:
         self._status, self._status_reason = status, reason
 
-    def _result(self) -> Result:
+    def result(self) -> Result:
+        """The result with all load points so far."""
         status, reason, search = self._status, self._status_reason, self._source.outcome()
         if search is not None and search.stopped_because == "generator":
             status, reason = "invalid", search.reason

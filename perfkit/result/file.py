@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Iterator
@@ -14,13 +15,14 @@ from typing import TypeVar
 
 import pydantic
 
-from perfkit.errors import MeasurementError, ResultError
+from perfkit.errors import MeasurementError, ResultError, StorageError
 from perfkit.result.atomic_write import put_in_place, write_whole
 from perfkit.result.checks import check_result
 from perfkit.result.checksums import CHECKSUM_FILE, discard_checksums, verify, write_checksums
 from perfkit.result.interval_log import LOG_FILE, IntervalLog
 from perfkit.result.json_file import parse_json, read_bytes
 from perfkit.result.model import SCHEMA, Result, result_document
+from perfkit.result.output_folder import ensure_writable
 from perfkit.result.telemetry_file import CSV_FILE, PARQUET_FILE, SampledPoint, TelemetryLog
 from perfkit.telemetry.series import Series
 
@@ -44,35 +46,53 @@ class ResultWriter:
             partial = self._place.with_name(self._place.name + ".partial")
             if folder.exists() and not _may_be_replaced(folder):
                 raise ResultError(f"--out {folder}: this exists and is not a result folder; give another one")
+            if os.path.ismount(self._place):
+                inside = folder / "result"
+                raise ResultError(
+                    f"--out {folder}: this is a mount point, which a result cannot replace; give a folder in it, such as {inside}"
+                )
             self._place.parent.mkdir(parents=True, exist_ok=True)
             self.partial = _new_folder(partial)
+            try:
+                ensure_writable(self.partial, folder)
+            except ResultError:
+                shutil.rmtree(self.partial, ignore_errors=True)
+                raise
             self._log = (self.partial / LOG_FILE).open("w", encoding="ascii")
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
         except ValueError:
             raise ResultError(f"--out {folder}: this cannot be a result folder; give another one") from None
         self._telemetry = TelemetryLog(self.partial)
+        self._failure: OSError | None = None
         self._log.write("#[Histogram log format version 1.2]\n#[logged by perfkit; nanoseconds; Interval_Max in milliseconds]\n")
         self._log.write(f"#[StartTime: {started_at_s:.3f} (seconds since epoch)]\n")
         self._log.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
 
     def log(self, lines: str) -> None:
-        """Adds lines made by `interval_lines`."""
-        with self._writing():
-            self._log.write(lines)
+        """Adds lines made by `interval_lines`; a failure to write is raised by the next `save`, after the load point."""
+        if self._failure is None:  # otherwise the lines would pile up in memory
+            try:
+                self._log.write(lines)
+            except OSError as error:
+                self._failure = error
 
     def interval_log(self, tag: str, started_ns: int, held_s: int) -> IntervalLog:
         """A log for the intervals of one load point; `started_ns` is the start of the log on the monotonic clock."""
         return IntervalLog(self.log, tag, started_ns, held_s)
 
     def log_series(self, point: SampledPoint, started_ns: int, series: tuple[Series, ...]) -> None:
-        """Adds the telemetry of a load point; `started_ns` as for `interval_log`."""
-        with self._writing():
+        """Adds the telemetry of a load point; `started_ns` as for `interval_log`, and failures as in `log`."""
+        try:
             self._telemetry.add(point, started_ns, series)
+        except OSError as error:
+            self._failure = error
 
     def save(self, result: Result) -> None:
         """Writes `result.json` with the result so far, so that a crash does not lose it."""
         with self._writing():
+            if self._failure is not None:
+                raise self._failure
             self._log.flush()
             _write_result(self.partial, result)
 
@@ -104,7 +124,8 @@ class ResultWriter:
 
     def discard(self) -> None:
         """Removes the folder of a run that measured nothing."""
-        self._log.close()
+        with contextlib.suppress(OSError):
+            self._log.close()
         shutil.rmtree(self.partial, ignore_errors=True)
 
     @contextlib.contextmanager
@@ -112,7 +133,7 @@ class ResultWriter:
         try:
             yield
         except OSError as error:
-            raise MeasurementError(f"{self.partial} cannot be written: {error.strerror}") from None
+            raise StorageError(f"{self.partial} cannot be written: {error.strerror}") from None
 
 
 def read_result(path: pathlib.Path) -> tuple[Result, pathlib.Path]:

@@ -15,6 +15,7 @@ from perfkit.result.file import RESULT_FILE, parse_document, read_result
 from perfkit.result.interval_log import check_log
 from perfkit.result.json_file import read_json
 from perfkit.result.model import Part
+from perfkit.result.output_folder import ensure_writable
 
 SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"
 _CASE_FOLDER = re.compile(r"[\w=-][\w.=-]*")
@@ -88,6 +89,7 @@ class SweepFolder:
             if folder.exists() and not (folder / SWEEP_FILE).exists() and (not folder.is_dir() or any(folder.iterdir())):
                 raise ResultError(f"--out {folder}: this exists and is not the folder of a sweep; give another one")
             folder.mkdir(parents=True, exist_ok=True)
+            ensure_writable(folder, folder)
         except OSError as error:
             raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
         for index, case in enumerate(self.document.cases):

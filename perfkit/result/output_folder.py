@@ -1,0 +1,86 @@
+"""Output folders: one command at a time writes to each, and what cannot be written is found before any load is sent."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import platform
+from collections.abc import Iterator
+
+from perfkit.clock import utc_now
+from perfkit.errors import ResultError
+
+_LEAST_FREE_BYTES = 2**20
+_LONGEST_HOLDER_BYTES = 1000
+
+
+@contextlib.contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Keeps other commands from writing to a folder for the length of the block, by a lock on `<folder>.lock` beside it.
+
+    The system ends the lock with the process; a file that a crash left holds nobody up. Raises ResultError if another process
+    writes there, or the place cannot be written.
+    """
+    try:
+        place = folder.resolve()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file = place.with_name(place.name + ".lock")
+        descriptor = _open_locked(folder, file)
+    except OSError as error:
+        raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
+    except ValueError:
+        raise ResultError(f"--out {folder}: this cannot be an output folder; give another one") from None
+    try:
+        with contextlib.suppress(OSError):  # a full disk is found by `ensure_writable`, which says so
+            os.ftruncate(descriptor, 0)
+            holder = {"process": os.getpid(), "host": platform.node(), "started_at": utc_now().isoformat(timespec="seconds")}
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def ensure_writable(folder: pathlib.Path, out: pathlib.Path) -> None:
+    """Raises ResultError, which names the option's value `out`, if no file of 1 MiB can be written to a folder."""
+    probe = folder / ".perfkit-probe"
+    try:
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, _LEAST_FREE_BYTES)
+        finally:
+            os.close(descriptor)
+            probe.unlink()
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot reserve space
+            return
+        need = "; 1 MiB is needed to begin with" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        raise ResultError(f"--out {out}: {folder} cannot be written: {error.strerror}{need}") from None
+
+
+def _open_locked(folder: pathlib.Path, file: pathlib.Path) -> int:
+    """A descriptor of the lock file, which this process has locked; raises ResultError if another process has."""
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _describe_holder(descriptor)
+            os.close(descriptor)
+            raise ResultError(f"--out {folder}: another perfkit writes there: {holder}; wait for its end, or give another --out") from None
+        except OSError:
+            return descriptor  # a file system without locks
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), file.stat()):
+                return descriptor
+        os.close(descriptor)  # the process that held the lock removed the file after it was opened here
+
+
+def _describe_holder(descriptor: int) -> str:
+    try:
+        holder = json.loads(os.pread(descriptor, _LONGEST_HOLDER_BYTES, 0))
+        return f"process {int(holder['process'])} on {holder['host']}, started at {holder['started_at']}"
+    except (ValueError, KeyError, TypeError):
+        return "a process that has just started"
