@@ -74,5 +74,5 @@ def test_a_folder_that_takes_no_files_is_refused_with_its_path_and_the_reason(tm
 
 def test_a_mount_point_is_refused_before_the_run_since_a_result_cannot_replace_it(monkeypatch):
     monkeypatch.setattr("perfkit.result.file._may_be_replaced", lambda _: True)  # as an empty volume, which a test cannot mount
-    with pytest.raises(ResultError, match="--out /proc: this is a mount point, .*such as /proc/result"):
+    with pytest.raises(ResultError, match=r"--out /proc: this is a mount point, .*such as /proc/result"):
         ResultWriter(pathlib.Path("/proc"), 0.0)
