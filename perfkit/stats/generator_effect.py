@@ -13,12 +13,11 @@ import numpy.typing as npt
 from perfkit.stats.autocorrelation import first_order_time
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.distributions import binomial_limits, student_t_quantile
-from perfkit.stats.percentile_interval import percentile_intervals
+from perfkit.stats.percentile_interval import PercentileInterval, percentile_intervals
 from perfkit.stats.sample_size import is_withheld, minimum_samples
 
 LEAST_SHARE = 0.01
-"""A mean or a throughput that moves by less than this counts as unmoved, as does a percentile that has no interval."""
-_BUCKET_SHARE = 0.002  # the resolution of the histograms: two buckets
+"""A figure that moves by less than this counts as unmoved, however narrow its interval is."""
 _FEWEST_KEPT = 0.5
 _MARGIN = 0.5  # of an interval; the rest is for the uncertainty of the comparison itself
 _CONFIDENCE = 0.95
@@ -45,47 +44,56 @@ class Alternative:
 
 
 def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quantiles: Iterable[float]) -> Effect | None:
-    """The first of the reported percentiles, or the mean, that was moved beyond half of its 95 % interval; None if none was.
+    """Of the reported percentiles and the mean that were moved by more than 1 % and half their 95 % interval, the one moved most.
 
     A figure is unmoved if one of the alternatives shows that: each is a valid estimate, and the one with the smaller uncertainty
     decides. The interval is that of the undisturbed times around their own figure, since a disturbance widens the interval of the
     times that include it. An interval that is open above is taken to be as wide above as below. A percentile that has too few
     samples even if they are independent is left out.
     """
-    shown = [
-        quantile for quantile in quantiles if reported.count >= minimum_samples(quantile) and not is_withheld(quantile, reported.count)
-    ]
-    judged = [(alternative, percentile_intervals(alternative.batches, shown, _CONFIDENCE)) for alternative in alternatives]
+    count = reported.count
+    if not count:
+        return None
+    shown = [quantile for quantile in quantiles if count >= minimum_samples(quantile) and not is_withheld(quantile, count)]
+    known = [alternative for alternative in alternatives if alternative.least.count]
+    intervals = [percentile_intervals(alternative.batches, shown, _CONFIDENCE) for alternative in known]
+    effects = []
     for quantile, value_ns in zip(shown, reported.values_at(shown), strict=True):
-        found: list[float] = []
-        for alternative, intervals in judged:
-            bounds_ns = [times.values_at([quantile])[0] for times in (alternative.least, alternative.most) if times.count]
-            if not bounds_ns:
-                continue
-            found.append(bounds_ns[0])
-            below, above = LEAST_SHARE * value_ns, LEAST_SHARE * value_ns
-            if (interval := intervals.get(quantile)) is not None:
-                below = interval.value_ns - interval.low_ns
-                above = below if interval.high_ns is None else interval.high_ns - interval.value_ns
-            least = _BUCKET_SHARE * value_ns
-            if _is_within(value_ns, bounds_ns, max(_MARGIN * below, least), max(_MARGIN * above, least)):
-                break
-        else:
-            return Effect(f"p{round(quantile * 100, 6):g}", value_ns, found[-1] if found else None)
-    return _moved_mean(reported, alternatives)
+        ranges = [
+            ([times.values_at([quantile])[0] for times in (alternative.least, alternative.most)], _reach_ns(found.get(quantile)))
+            for alternative, found in zip(known, intervals, strict=True)
+        ]
+        effects.append(_effect(f"p{round(quantile * 100, 6):g}", value_ns, ranges))
+    means = [
+        ([times.mean_and_stddev_ns()[0] for times in (alternative.least, alternative.most)], (_mean_reach_ns(alternative.batches),) * 2)
+        for alternative in known
+    ]
+    effects.append(_effect("mean", reported.mean_and_stddev_ns()[0], means))
+    return max((effect for effect in effects if effect is not None), key=_size, default=None)
 
 
-def _moved_mean(reported: BucketCounts, alternatives: Sequence[Alternative]) -> Effect | None:
-    mean_ns, found = reported.mean_and_stddev_ns()[0], list[float]()
-    for alternative in alternatives:
-        bounds_ns = [times.mean_and_stddev_ns()[0] for times in (alternative.least, alternative.most) if times.count]
-        if not bounds_ns:
-            continue
-        found.append(bounds_ns[0])
-        reach = max(_MARGIN * _mean_reach_ns(alternative.batches), LEAST_SHARE * mean_ns)
-        if _is_within(mean_ns, bounds_ns, reach, reach):
+def _effect(figure: str, reported: float, ranges: Sequence[tuple[Sequence[float], tuple[float, float]]]) -> Effect | None:
+    """The effect on a figure, by the bounds of each alternative and how far its interval reaches below and above."""
+    least = LEAST_SHARE * reported
+    for bounds, (below, above) in ranges:
+        if all(-max(_MARGIN * below, least) <= reported - bound <= max(_MARGIN * above, least) for bound in bounds):
             return None
-    return Effect("mean", mean_ns, found[-1] if found else None) if reported.count else None
+    return Effect(figure, reported, ranges[-1][0][0] if ranges else None)
+
+
+def _size(effect: Effect) -> float:
+    """How far a figure was moved, as a ratio; unknown counts as farthest."""
+    if not effect.without or not effect.reported:
+        return math.inf
+    return abs(math.log(effect.reported / effect.without))
+
+
+def _reach_ns(interval: PercentileInterval | None) -> tuple[float, float]:
+    """How far an interval reaches below and above its percentile; 0 without one."""
+    if interval is None:
+        return 0.0, 0.0
+    below = interval.value_ns - interval.low_ns
+    return below, below if interval.high_ns is None else interval.high_ns - interval.value_ns
 
 
 def moved_rate(counts: npt.NDArray[np.int64], is_disturbed: npt.NDArray[np.bool_]) -> Effect | None:
@@ -117,11 +125,6 @@ def moved_error_rate(failed: int, total: int, touched_failed: int, touched: int)
     if others_failed > 0 and others > 0 and share <= binomial_limits(min(others_failed, others), others, _CONFIDENCE)[1]:
         return None
     return Effect("error rate", share, others_failed / others if others else None)
-
-
-def _is_within(value: float, bounds: Sequence[float], below: float, above: float) -> bool:
-    """Whether a value is not further below, or above, any of the bounds than that."""
-    return all(-below <= value - bound <= above for bound in bounds)
 
 
 def _mean_reach_ns(batches: Sequence[BucketCounts]) -> float:

@@ -38,8 +38,8 @@ def test_times_that_nothing_touched_are_unmoved():
     assert moved_time(BucketCounts.of(values), [dropping(values)], QUANTILES) is None
 
 
-@pytest.mark.parametrize(("touched", "figure"), [(1, None), (8, "p99.9"), (24, "p99"), (1600, "p50")])
-def test_the_first_percentile_beyond_its_interval_is_named(touched, figure):
+@pytest.mark.parametrize(("touched", "figure"), [(1, None), (8, "p99.9"), (300, "p99"), (1600, "p90")])
+def test_the_percentile_that_was_moved_most_is_named(touched, figure):
     values = exponential(8000)
     stopped = values.copy()
     stopped[:touched] += 100 * MS
@@ -82,7 +82,7 @@ def test_one_alternative_that_shows_no_effect_is_enough():
 def test_without_any_undisturbed_time_nothing_can_be_told():
     effect = moved_time(BucketCounts.of(exponential()), [dropping(np.zeros(0, dtype=np.int64))], QUANTILES)
     assert effect is not None
-    assert (effect.figure, effect.without) == ("p50", None)
+    assert effect.without is None
     assert moved_time(BucketCounts.of([]), [dropping(np.zeros(0, dtype=np.int64))], QUANTILES) is None
 
 

@@ -1,0 +1,106 @@
+"""How stops and readings of the load generator are joined to a verdict."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+from perfkit.machine import readings
+from perfkit.machine.readings import BusyMeter
+from perfkit.measurement.summary import LoadSummary, point
+from perfkit.recorder.stops import Stop
+from perfkit.stats.buckets import EMPTY, BucketCounts
+from tests.clocks import SettableClock
+
+MS, S = 1_000_000, 1_000_000_000
+OTHERS = "a signal, a debugger, swapping or other processes may have stopped it"
+
+
+@pytest.fixture
+def stopped(measured):
+    """A window of 10 s with requests of 9 to 11 ms that a stop touched none or some of; `changes` are those of the generator."""
+
+    def make(*stops, touched_ns=(), touched=0, touched_failed=0, others=(), **changes):
+        quiet_ns = np.linspace(9 * MS, 11 * MS, 4000).astype(int)
+        made = measured([*quiet_ns, *touched_ns], window_s=10, others=others)
+        late = {name: BucketCounts.of(touched_ns) if touched_ns else EMPTY for name in ("touched_time", "touched_most")}
+        late["touched_least"] = BucketCounts.of([1] * len(touched_ns))
+        parts = tuple(BucketCounts.of(part) for part in np.array_split(np.random.default_rng(1).permutation(quiet_ns), 40))
+        window = dataclasses.replace(
+            made.window, times={**made.window.times, **late}, stops=tuple(Stop(*stop) for stop in stops), touched=touched,
+            touched_failed=touched_failed, untouched=parts, batches=parts, batch_ns=S // 4,
+        )  # fmt: skip
+        return dataclasses.replace(made, window=window, generator=made.generator.model_copy(update=changes))
+
+    return make
+
+
+def warning(found, code):
+    return next((one.message for one in found.warnings if one.code == code), None)
+
+
+def test_stops_of_several_workers_at_the_same_time_count_once(stopped):
+    spans = [(S, S + 50 * MS, S + 60 * MS), (S + 20 * MS, S + 90 * MS, S + 95 * MS), (3 * S, 3 * S + 12 * MS, 3 * S + 20 * MS)]
+    made = stopped(*spans, touched=7)
+    stops = point(made).generator.stops
+    assert stops is not None
+    assert (stops.count, stops.total_ns, stops.max_ns, stops.touched_requests) == (2, 102 * MS, 90 * MS, 7)
+    pooled = LoadSummary([made, made]).pooled().generator.stops
+    assert pooled is not None
+    assert (pooled.count, pooled.total_ns, pooled.max_ns, pooled.touched_requests) == (4, 204 * MS, 90 * MS, 14)
+
+
+def test_a_stop_that_moved_a_figure_makes_the_point_invalid_and_is_explained(stopped):
+    found = point(stopped((S, S + 800 * MS, S + 805 * MS), touched_ns=[800 * MS] * 60, touched=60))
+    assert not found.valid
+    said = f"The load generator stood still for 800 ms ({OTHERS}), and touched 60 requests. Without that, the p99 would be about 11.0 ms instead of 800 ms"
+    assert (warning(found, "generator_stopped") or "").startswith(said)
+
+
+def test_a_stop_that_moved_nothing_is_a_warning(stopped):
+    found = point(stopped((S, S + 12 * MS, S + 17 * MS), touched_ns=[21 * MS] * 4, touched=4))
+    assert found.valid
+    assert "stood still for 12.0 ms" in (warning(found, "generator_paused") or "")
+
+
+def test_without_stops_there_is_neither(stopped):
+    found = point(stopped())
+    assert (found.valid, [one.code for one in found.warnings]) == (True, ["few_samples"])
+
+
+def test_a_time_out_that_a_stop_may_have_caused_moves_an_error_rate_of_none(stopped):
+    span = (S, S + 20 * MS, S + 25 * MS)
+    lost = {"timed_out": [30 * MS]}
+    found = point(stopped(span, touched_ns=[30 * MS], touched=1, touched_failed=1, others=lost))
+    assert "the error rate would be about 0.00%" in (warning(found, "generator_stopped") or "")
+    assert point(stopped(span, touched_ns=[30 * MS], touched=1, others=lost)).valid
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({}, OTHERS),
+        ({"throttled_share": 0.009}, "a CPU quota stopped it"),
+        ({"throttled_share": 0.004}, OTHERS),
+        ({"steal_share": 0.003}, "the machine's host gave its CPUs to others (steal)"),
+        ({"steal_share": 0.002}, OTHERS),
+    ],
+)
+def test_the_cause_is_named_where_a_reading_explains_half_of_the_time(stopped, monkeypatch, changes, cause):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    found = point(stopped((S, S + 100 * MS, S + 105 * MS), touched_ns=[100 * MS] * 4, touched=4, **changes))
+    assert f"({cause})" in str(found.warnings)
+
+
+def test_a_machine_that_was_suspended_makes_the_point_invalid(stopped):
+    found = point(stopped(suspended_ns=3 * S))
+    assert not found.valid
+    assert "suspended for 3.00 s" in (warning(found, "suspended") or "")
+
+
+@pytest.mark.parametrize(("slept_ns", "reported_ns"), [(0, 0), (40_000, 0), (2 * S, 2 * S)])
+def test_a_suspension_is_the_growth_of_the_difference_between_two_clocks(monkeypatch, slept_ns, reported_ns):
+    differences = iter([5 * S, 5 * S + slept_ns])
+    monkeypatch.setattr(readings, "suspended_ns", lambda: next(differences))
+    assert BusyMeter(SettableClock(), []).read().suspended_ns == reported_ns
