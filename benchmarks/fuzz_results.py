@@ -27,13 +27,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from benchmarks import fuzzing
-from benchmarks.fuzz_results_files import damage, make_files, update_checksums
+from benchmarks.fuzz_results_files import MANIFEST, damage, make_files, update_checksums
 from benchmarks.report import table_head, table_row
 from perfkit.cli.main import main as perfkit
 from perfkit.errors import PerfkitError
+from perfkit.gate.folder import GateFolder
+from perfkit.gate.paired_decision import MetricChoice, decide_pairs
+from perfkit.result.sweep import SweepFolder, read_sweep
+from perfkit.stats.paired import rule_for
 from perfkit.text.terminal import safe_stream
 
-DOCUMENTED = {"compare": (0, 2, 4), "gate": (0, 1, 2, 3, 4, 5), "baseline": (0, 2, 4, 5), "history": (0, 2), "plan": (0, 2, 3), "report": (0, 2), "resume": (0, 2)}  # fmt: skip
+DOCUMENTED = {"compare": (0, 2, 4), "gate": (0, 1, 2, 3, 4, 5), "baseline": (0, 2, 4, 5), "history": (0, 2), "plan": (0, 2, 3), "report": (0, 2), "resume": (0, 2), "resume-gate": (0, 2)}  # fmt: skip
 """The exit codes of each command on stored files."""
 LONGEST_S, MEMORY_BYTES = 30, 2 * 2**30
 _COMMAND = re.compile(
@@ -86,6 +90,9 @@ TARGETS = (
     Target("sweep/threads=1/result.json", (("report", "--table-only", "sweep"), ("resume", "sweep")), 3),
     Target("open/result.json", (("plan", "open", *_SLO),), 3),
     Target("open/latency.hlog", (("plan", "open", *_SLO),), 1),
+    Target("gate.partial/pairs.json", (("resume-gate", "gate"),), 2),
+    Target("gate.partial/plan.json", (("resume-gate", "gate"),), 1),
+    Target("parquet/telemetry.parquet", (("report", "parquet"),), 1),
     Target("peaks.csv", (("plan", "open", *_SLO, "--peaks", "peaks.csv"),), 1),
 )  # fmt: skip
 
@@ -134,7 +141,7 @@ class Fuzzing:
         out, err, began_s = io.StringIO(), io.StringIO(), time.monotonic()
         with contextlib.chdir(self.copy), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _within(LONGEST_S):
             try:
-                code = _resume(self.copy / command[1]) if command[0] == "resume" else int(perfkit(command))
+                code = RESUMED[command[0]](self.copy / command[1]) if command[0] in RESUMED else int(perfkit(command))
             except SystemExit as error:
                 raise ViolationError(f"exit by argparse, {error.code}: {err.getvalue()[-200:]}") from None
             except Exception as error:
@@ -169,8 +176,6 @@ def check(command: Sequence[str], code: int, texts: Mapping[str, str]) -> None:
 
 def _resume(folder: pathlib.Path) -> int:
     """What `perfkit run --out SWEEP` reads when it continues a sweep, without measuring the rest."""
-    from perfkit.result.sweep import SweepFolder, read_sweep
-
     try:
         cases: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [(case.values, {}) for case in read_sweep(folder).cases]
         SweepFolder(folder, "smoke", cases).pending()
@@ -178,6 +183,21 @@ def _resume(folder: pathlib.Path) -> int:
         print(f"perfkit: {error}", file=safe_stream(sys.stderr))
         return 2
     return 0
+
+
+def _resume_gate(folder: pathlib.Path) -> int:
+    """What `perfkit gate --out GATE` reads when it continues, and the decision on the pairs that are there, without measuring more."""
+    try:
+        pairs = GateFolder(folder, MANIFEST).pairs
+        decide_pairs(rule_for(4), pairs[:12], MetricChoice(is_standard=True))
+    except PerfkitError as error:
+        print(f"perfkit: {error}", file=safe_stream(sys.stderr))
+        return 2
+    return 0
+
+
+RESUMED = {"resume": _resume, "resume-gate": _resume_gate}
+"""What continues after an interruption; the rest of it would measure."""
 
 
 @contextlib.contextmanager

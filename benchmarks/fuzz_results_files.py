@@ -12,14 +12,22 @@ from typing import Any
 
 from benchmarks.fuzzing import add_fault
 from perfkit.gate.baseline import baseline_from_result, merge_baselines, write_baseline
+from perfkit.gate.folder import FixedSettings, GateFolder, GateInputs, GateManifest
 from perfkit.gate.verdict import Comparison, Verdict
 from perfkit.history.file import open_history
 from perfkit.result.model import Result
 from perfkit.result.sweep import SweepFolder
+from perfkit.result.telemetry_file import convert_to_parquet
 from tests.queue_results import Writer, mm1_times_s
+from tests.simulated_pairs import make_pairs
 from tests.stored_results import SCENARIO, changed, document, write, write_log
 
-RUNS = 5
+MANIFEST = GateManifest(
+    inputs=GateInputs(scenario={"name": "x"}, baseline="http://a", candidate="http://b", quick=False, control_pairs=0, perfkit="1"),
+    seed=7,
+    started_at="2026-01-02T03:04:05.678+00:00",
+)
+"""Of the unfinished gate."""
 HOSTILE_TEXTS = (
     "\x1b]0;owned\x07\x1b[2J", "::error title=x::y", "a\n::stop-commands::x", "##[error]x ##vso[task.complete]", "<script>alert(1)</script>",
     "| a | b |\n|---|---|", "\u202egnp.exe", "\u200b", "\udc80", "../../../etc/passwd", "/etc/passwd", "$\\frac{$", "=cmd|' /C calc'!A0",
@@ -65,6 +73,14 @@ def make_files(folder: pathlib.Path) -> None:
     Writer(folder)((20, 40, 60, 80, 110), times_s=mm1_times_s, seconds=10, repetitions=2, overloaded_from=100)
     (folder / "result0").rename(folder / "open")
     _make_sweep(folder / "sweep")
+    finish(folder / "parquet", _run(1.0, 4))
+    _add_telemetry(folder / "parquet")
+    convert_to_parquet(folder / "parquet")
+    update_checksums(folder / "parquet")
+    gate = GateFolder(folder / "gate", MANIFEST)
+    gate.fix(FixedSettings(warmup_ns=10, window_ns=20, concurrency=4, rate_per_s=70.0, capacity_per_s=100.0))
+    for pair in make_pairs(12):  # type: ignore[no-untyped-call]  # of the tests
+        gate.add(pair)
 
 
 def finish(folder: pathlib.Path, written: dict[str, Any]) -> None:
@@ -139,9 +155,9 @@ def _make_sweep(folder: pathlib.Path) -> None:
 def damage(file: pathlib.Path, rng: random.Random) -> str:
     """Damages a file by its format, and returns what was done."""
     kinds: dict[str, Callable[[pathlib.Path, random.Random], str]] = {
-        ".json": damage_json, ".hlog": damage_log, ".csv": damage_csv, ".sqlite": damage_history, ".sha256": damage_bytes,
+        ".json": damage_json, ".hlog": damage_log, ".csv": damage_csv, ".sqlite": damage_history,
     }  # fmt: skip
-    return "bytes: " + damage_bytes(file, rng) if rng.random() < 0.1 else kinds[file.suffix](file, rng)
+    return "bytes: " + damage_bytes(file, rng) if rng.random() < 0.1 else kinds.get(file.suffix, damage_bytes)(file, rng)
 
 
 def damage_bytes(file: pathlib.Path, rng: random.Random) -> str:

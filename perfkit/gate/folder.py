@@ -14,7 +14,7 @@ from perfkit.gate.pairs import Pair
 from perfkit.gate.verdict import SCHEMA as VERDICT_SCHEMA
 from perfkit.gate.verdict import Verdict
 from perfkit.result.atomic_write import put_in_place, write_whole
-from perfkit.result.checks import refuse
+from perfkit.result.checks import HIGHEST_RATE_PER_S, refuse
 from perfkit.result.json_file import read_json
 from perfkit.result.model import Part
 from perfkit.result.output_folder import ensure_writable
@@ -133,6 +133,7 @@ class GateFolder:
                 raise ResultError(
                     f"{unfinished}, and {file} has changed since, so its pairs are of another server: remove it, or give another --out"
                 )
+        refuse(self.partial / MANIFEST_FILE, _settings_problems(stored.settings))
         self.manifest = stored
         if (self.partial / PAIRS_FILE).exists():
             self.pairs = self._read(PAIRS_FILE, pydantic.TypeAdapter(list[Pair]))
@@ -158,6 +159,22 @@ class GateFolder:
             write_whole(self.partial / name, json.dumps(document, indent=1) + "\n")
         except OSError as error:
             raise MeasurementError(f"{self.partial / name} cannot be written: {error.strerror}") from None
+
+
+def _settings_problems(settings: FixedSettings | None) -> Iterator[tuple[str, str]]:
+    """Settings of an unfinished gate that no gate could have fixed."""
+    if settings is not None:
+        limits = {
+            "warmup_ns": 1e15,
+            "window_ns": 1e15,
+            "concurrency": 1e6,
+            "rate_per_s": HIGHEST_RATE_PER_S,
+            "capacity_per_s": HIGHEST_RATE_PER_S,
+        }
+        for name, highest in limits.items():
+            value = getattr(settings, name)
+            if value is not None and not (0 < value <= highest or (name == "warmup_ns" and value == 0)):
+                yield f"fixed.{name}", f"{value} is not above zero, or more than could be measured"
 
 
 def _pair_problems(pairs: Sequence[Pair]) -> Iterator[tuple[str, str]]:
