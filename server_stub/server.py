@@ -31,7 +31,7 @@ async def serve(options: Options) -> None:
     settings = Settings()
     log = Log(settings, is_json=options.log_format == "json")
     tls = None if options.tls_cert is None or options.tls_key is None else read_tls_identity(options.tls_cert, options.tls_key)
-    device = choose_device(options.device)
+    device = choose_device(options.device, has_onnx_on_cpu=options.onnx.provider == "cpu")
     asyncio.get_running_loop().set_exception_handler(log.handle_loop_exception)
     stopped = _stop_event(options, log)
     cpus = sorted(os.sched_getaffinity(0))

@@ -6,6 +6,7 @@ import json
 import pathlib
 import platform
 import subprocess
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,21 @@ _Result = TypeVar("_Result")
 FAST = ("precision=fp16", "graphs=on", "pinned=on", "streams=2", "max_batch=64")
 """The server's options for speed on a GPU; every part uses the same."""
 FAST_ON_CPU = ("precision=fp16", "max_batch=64")
+
+
+class ServedModel(NamedTuple):
+    """A model with its input, for parts that need any model on the GPU."""
+
+    name: str
+    input: str
+    row_shape: tuple[int, ...]
+    batch_sizes: tuple[int, ...]
+
+
+DENSENET = ServedModel("densenet_batch", "data_0", (3, 224, 224), (1, 8, 64))
+IDENTITY = ServedModel("identity_fp32", "INPUT0", (3 * 224 * 224,), (1, 8))
+"""It takes DenseNet's place where ONNX Runtime has no CUDA: it needs CuPy alone."""
+_NEEDS_ONNX = "ONNX Runtime's CUDA provider does not work here"
 
 
 class UnavailableError(Exception):
@@ -55,6 +71,7 @@ class Proof:
 
     def __post_init__(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
+        self._without_onnx: str | None = None
         self._deadline_s = self.now_s() + self.budget_s
         self._machine = describe_gpu() if self.device == "cuda" else "no GPU is used"
 
@@ -66,7 +83,34 @@ class Proof:
     @property
     def fast(self) -> tuple[str, ...]:
         """The values of `--onnx` for the server."""
+        if self.without_onnx:
+            return ("provider=cpu",)
         return FAST_ON_CPU if self.is_dry_run else FAST
+
+    @property
+    def without_onnx(self) -> str:
+        """Why ONNX models cannot run on the GPU; empty if they can, and in a dry run. Tried once, in another process."""
+        if self._without_onnx is None:
+            code = "from server_stub.devices.device import find_usable_cuda; find_usable_cuda()"
+            if self.is_dry_run:
+                self._without_onnx = ""
+            else:
+                tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, timeout=180)
+                words = tried.stderr.strip().splitlines()[-1:] or [f"exit code {tried.returncode}"]
+                self._without_onnx = f"{_NEEDS_ONNX}: {words[0]}" if tried.returncode else ""
+        return self._without_onnx
+
+    @property
+    def model(self) -> ServedModel:
+        """DenseNet, or the model that takes its place."""
+        return IDENTITY if self.without_onnx else DENSENET
+
+    def has_onnx(self) -> bool:
+        """Whether the part's models can run; otherwise the report says why it is skipped."""
+        if self.without_onnx:
+            self.skip("DenseNet-121", self.without_onnx)
+            self.write()
+        return not self.without_onnx
 
     @property
     def remaining_s(self) -> float:

@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.gpu.proof import Proof, UnavailableError
-from benchmarks.gpu.prove_server import MODEL, serve
+from benchmarks.gpu.prove_server import serve
 from benchmarks.gpu.shared_memory_client import CALLERS, Caller, Registered, SharingDriver, gpu_region, system_region
 from benchmarks.processes import RunningServer
 from benchmarks.report import table_head, table_row
 from server_stub.devices.cuda_driver import CudaError
 
 WAYS = ("in the request", "system shared memory", "CUDA shared memory")
-_INPUT = "data_0"
 
 
 def prove(proof: Proof) -> None:
@@ -28,11 +27,16 @@ def prove(proof: Proof) -> None:
 
 
 def _compare(proof: Proof) -> None:
-    batch_sizes, threads, seconds = ((1,), 1, 0.1) if proof.is_short else ((1, 2), 2, 0.5) if proof.is_dry_run else ((1, 8, 64), 4, 1.5)
+    batch_sizes, threads, seconds = (
+        ((1,), 1, 0.1) if proof.is_short else ((1, 2), 2, 0.5) if proof.is_dry_run else (proof.model.batch_sizes, 4, 1.5)
+    )
     rows: list[dict[str, Any]] = []
-    with serve(proof, proof.fast, "--allow-client-shm") as server:
+    model = proof.model
+    if proof.without_onnx:
+        proof.skip("DenseNet-121", f"{proof.without_onnx}; {model.name} takes its place")
+    with serve(proof, proof.fast, "--allow-client-shm", model=model.name) as server:
         for batch_size in reversed(batch_sizes):  # the largest first: they differ most
-            array = np.random.default_rng(0).random((batch_size, 3, 224, 224), dtype=np.float32)
+            array = np.random.default_rng(0).random((batch_size, *model.row_shape), dtype=np.float32)
             for way in WAYS:
                 measure = functools.partial(_measure, proof, server, way, array, threads, seconds)
                 measured = proof.attempt(f"batch {batch_size}, {way}", 4 * seconds, measure)
@@ -56,7 +60,10 @@ def _measure(
         rows = []
         for protocol, caller in CALLERS.items():
             port = int(server.ready[f"{protocol}_port"])
-            callers = [opened.enter_context(contextlib.closing(caller(port, MODEL, _INPUT, array, region))) for _ in range(threads)]
+            callers = [
+                opened.enter_context(contextlib.closing(caller(port, proof.model.name, proof.model.input, array, region)))
+                for _ in range(threads)
+            ]
             outputs = callers[0].call()
             alone_ns, _ = call_for(callers[:1], seconds)
             together_ns, calls = call_for(callers, seconds)
@@ -112,7 +119,7 @@ def report(proof: Proof, rows: list[dict[str, Any]], threads: int) -> None:
         table_row(row["batch"], row["protocol"], row["way"], f"{row['p50_ms']:.2f} ms", f"{row['images_per_s']:,.0f}")
         for row in sorted(rows, key=lambda row: (row["batch"], row["protocol"]))
     ]
-    proof.add("## DenseNet-121: one small client, three places for the input", "", *table_head(*columns), *cells)
+    proof.add(f"## {proof.model.name}: one small client, three places for the input", "", *table_head(*columns), *cells)
     by_key = {(row["batch"], row["protocol"], row["way"]): row for row in rows}
     largest = max((row["batch"] for row in rows), default=0)
     for protocol in CALLERS:

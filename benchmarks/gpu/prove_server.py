@@ -56,6 +56,8 @@ class Extent:
 
 def prove(proof: Proof) -> None:
     """Measure the part."""
+    if not proof.has_onnx():
+        return
     extent = Extent.of(proof)
     settings = proof.fast
     direct = proof.attempt("direct calls with all options", extent.start_s, lambda: call_directly(proof, settings, extent.batch_sizes))
@@ -110,10 +112,12 @@ def measure_served(
     proof: Proof, server: RunningServer, protocol: str, batch_size: int, concurrencies: Sequence[int], extent: Extent
 ) -> list[dict[str, Any]]:
     """The load points of a closed loop at each concurrency."""
+    model = proof.model
+    inputs = {model.input: {"generate": "random", "shape": list(model.row_shape)}}
     scenario = {
         "name": f"{protocol}-batch-{batch_size}",
-        "target": {"url": server.url(protocol), "model": MODEL, "timeout": "60s"},
-        "workload": {"batch_size": batch_size, "variants": 4},
+        "target": {"url": server.url(protocol), "model": model.name, "timeout": "60s"},
+        "workload": {"batch_size": batch_size, "variants": 4, "inputs": inputs},
         "load": {"closed": {"concurrency": list(concurrencies)}},
         "measure": {"warmup": f"{extent.warmup_s}s", "duration": f"{extent.seconds}s", "repetitions": 1},
         "gpu": {"idle": "0s"},

@@ -25,17 +25,30 @@ class Device:
     driver: CudaDriver | None = None
 
 
-def choose_device(requested: str, find_cuda: "Callable[[], tuple[CudaDriver, str]] | None" = None) -> Device:
-    """The device for `auto`, `cpu` or `cuda`. Raises UsageError, saying what is missing, if `cuda` is unavailable."""
+def choose_device(
+    requested: str, find_cuda: "Callable[[], tuple[CudaDriver, str]] | None" = None, *, has_onnx_on_cpu: bool = False
+) -> Device:
+    """The device for `auto`, `cpu` or `cuda`. Raises UsageError, saying what is missing, if `cuda` is unavailable.
+
+    If ONNX models stay on the CPU, ONNX Runtime's CUDA build is not needed.
+    """
     if requested == "cpu":
         return Device("cpu", "the CPU, as requested by --device")
     try:
-        driver, name = (find_cuda or find_usable_cuda)()
+        driver, name = (find_cuda or (find_gpu if has_onnx_on_cpu else find_usable_cuda))()
     except CudaError as error:
         if requested == "cuda":
             raise UsageError(f"--device cuda: {error}; use --device cpu or auto to run without a GPU.") from None
         return Device("cpu", f"the CPU, because {error}")
+    if has_onnx_on_cpu:
+        return Device("cuda", f"{name}: CUDA {driver.version} works; ONNX models run on the CPU, as requested by --onnx", driver)
     return Device("cuda", f"{name}: CUDA {driver.version} and ONNX Runtime's CUDA provider work", driver)
+
+
+def find_gpu(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[CudaDriver, str]:
+    """The driver and the first GPU's name. Raises CudaError without a driver or a GPU."""
+    driver = CudaDriver(load)
+    return driver, driver.device_name(0)
 
 
 def find_usable_cuda(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[CudaDriver, str]:

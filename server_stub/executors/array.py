@@ -63,8 +63,13 @@ class Executor:
         """Called once by each thread before its first execution."""
 
     def join(self, parts: Sequence[Inputs]) -> Any:
-        """The inputs of a batch from those of its requests, for the next `execute` of the same thread."""
-        return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        """The inputs of a batch from those of its requests, for the next `execute` of the same thread.
+
+        Those of a single request stay on the GPU if they are there.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([_to_host(part[name]) for part in parts]) for name in parts[0]}
 
     def execute(self, inputs: Any) -> Arrays:
         """Compute all outputs from all inputs, by name. Inputs may be read-only and unaligned."""
@@ -72,6 +77,11 @@ class Executor:
 
     def close(self) -> None:
         """Release what was made for the model. Nothing is being executed any more."""
+
+
+def _to_host(array: Any) -> npt.NDArray[Any]:
+    on_host: npt.NDArray[Any] = array.to_host() if isinstance(array, GpuArray) else array
+    return on_host
 
 
 class ArrayNamespace(Protocol):
@@ -99,11 +109,20 @@ class ArrayExecutor(Executor):
 
     def __init__(self, function: Callable[[Arrays], Arrays], namespace: ArrayNamespace | None = None, *, runs_inline: bool = True) -> None:
         self._function, self._namespace = function, namespace
+        self._cuda = getattr(namespace, "cuda", None)
+        self.accepts_gpu_arrays = self._cuda is not None
         self.runs_inline = runs_inline and namespace is None  # waiting for a GPU would block the event loop
 
     def execute(self, inputs: Inputs) -> Arrays:
         """See `Executor.execute`."""
         if self._namespace is None:
             return self._function(inputs)
-        outputs = self._function({name: self._namespace.asarray(array) for name, array in inputs.items()})
+        outputs = self._function({name: self._converted(array) for name, array in inputs.items()})
         return {name: self._namespace.asnumpy(array) for name, array in outputs.items()}
+
+    def _converted(self, array: Any) -> Any:
+        namespace: Any = self._namespace
+        if self._cuda is None or not isinstance(array, GpuArray):
+            return namespace.asarray(array)
+        memory = self._cuda.UnownedMemory(array.address, array.nbytes, array.memory, 0)
+        return namespace.ndarray(array.shape, array.dtype, self._cuda.MemoryPointer(memory, 0))

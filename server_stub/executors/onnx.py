@@ -2,8 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -32,10 +30,6 @@ class OnnxExecutor(Executor):
         self._device = "cpu" if options.provider == "cpu" else "cuda"
         self.accepts_gpu_arrays = self._device == "cuda"
 
-    def join(self, parts: Sequence[Inputs]) -> Inputs:
-        """See `Executor.join`. The tensors of a single request stay on the GPU if they are there."""
-        return parts[0] if len(parts) == 1 else super().join([_on_host(part) for part in parts])
-
     def execute(self, inputs: Inputs) -> Arrays:
         """See `Executor.execute`."""
         # ONNX Runtime expects aligned memory, but a tensor after a JSON part of any length may not be aligned
@@ -60,10 +54,6 @@ class OnnxExecutor(Executor):
             binding.bind_output(name, self._device)
         self._session.run_with_iobinding(binding)
         return dict(zip(self._output_names, binding.copy_outputs_to_cpu(), strict=True))
-
-
-def _on_host(part: Inputs) -> dict[str, Any]:
-    return {name: array.to_host() if isinstance(array, GpuArray) else array for name, array in part.items()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Choosing the device, on the CPU with a fake GPU driver."""
 
 import ctypes
+import functools
 import pathlib
 import types
 
@@ -10,9 +11,10 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.protocol.tensor import Datatype
+from server_stub.devices import device
 from server_stub.devices.cuda_driver import CudaDriver, CudaError
-from server_stub.devices.device import check_execution, check_provider, choose_device, find_usable_cuda
-from server_stub.executors.array import ArrayExecutor, cupy_namespace
+from server_stub.devices.device import check_execution, check_provider, choose_device, find_gpu, find_usable_cuda
+from server_stub.executors.array import ArrayExecutor, GpuArray, cupy_namespace
 from server_stub.executors.onnx import OnnxExecutor
 from server_stub.executors.onnx_options import OnnxOptions
 from server_stub.models import array_models, densenet
@@ -61,6 +63,14 @@ def test_with_a_gpu_and_all_libraries_auto_and_cuda_choose_it():
         device = choose_device(asked, lambda: (driver, driver.device_name(0)))
         assert (device.kind, device.driver) == ("cuda", driver)
         assert device.reason == "Fake GPU 0: CUDA 12.4 and ONNX Runtime's CUDA provider work"
+
+
+def test_a_gpu_needs_no_onnx_runtime_with_cuda_if_onnx_models_stay_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(device, "find_gpu", functools.partial(find_gpu, lambda _: FakeCuda()))
+    chosen = choose_device("cuda", has_onnx_on_cpu=True)
+    assert (chosen.kind, chosen.reason) == ("cuda", "Fake GPU 0: CUDA 12.4 works; ONNX models run on the CPU, as requested by --onnx")
+    repository = open_repository(Options(models=("densenet_onnx",), onnx=OnnxOptions("cpu")), 1, device=chosen)
+    assert repository.names == ("densenet_onnx",)
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="this ONNX Runtime is built with CUDA")
@@ -178,6 +188,26 @@ def test_array_models_use_the_given_namespace():
     controls = {"INPUT": 5, "START": 1, "READY": 1, "END": 1, "CORRID": 7}
     given = {name: np.array([[value]], np.uint64 if name == "CORRID" else np.int32) for name, value in controls.items()}
     assert array_models.load("simple_dyna_sequence", NAMESPACE)[1].execute(given)["OUTPUT"].tolist() == [[13]]
+
+
+def test_array_models_read_inputs_in_gpu_memory_in_place():
+    """On an array library whose functions have CuPy's names, with host memory at the address."""
+    memory = np.arange(6, dtype=np.int32)
+    library = types.SimpleNamespace(
+        **vars(NAMESPACE),
+        cuda=types.SimpleNamespace(
+            UnownedMemory=lambda address, size, owner, device: (address, size, owner, device), MemoryPointer=lambda memory, _: memory
+        ),
+        ndarray=lambda shape, dtype, pointer: Elsewhere(
+            np.frombuffer((ctypes.c_char * pointer[1]).from_address(pointer[0]), dtype).reshape(shape)
+        ),
+    )
+    executor = array_models.load("simple", library)[1]
+    assert executor.accepts_gpu_arrays
+    shared = GpuArray(memory.ctypes.data, (1, 6), memory.dtype, types.SimpleNamespace(read=memory.tobytes))
+    given = {"INPUT0": shared, "INPUT1": np.full((1, 6), 10, np.int32)}
+    assert executor.execute(executor.join([given]))["OUTPUT0"].tolist() == [[10, 11, 12, 13, 14, 15]]
+    assert executor.execute(executor.join([given, given]))["OUTPUT1"].tolist() == [[-10, -9, -8, -7, -6, -5]] * 2
 
 
 @pytest.mark.parametrize(
