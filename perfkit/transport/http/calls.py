@@ -85,6 +85,11 @@ class RestTransport(abc.ABC):
             response = await self._get_description(path)
             if refusal := self._refusal(response, f"GET {path}"):
                 raise refusal
+            if may_pass(response.status):
+                message = (
+                    f"{self._address}: the server, or its model '{model}', is not ready: GET {path} returned {self._describe(response)}"
+                )
+                raise TargetError(message, may_pass=True)
             if response.status != 200:
                 return False
         return rest.decode_ready(response.body)
