@@ -11,6 +11,7 @@ from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_p
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, LoadPoint, load_points
 from perfkit.machine.limits import raise_open_file_limit
+from perfkit.machine.memory import MemoryBudget
 from perfkit.measurement.target_probe import ProbeResult
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Load, OpenLoad, Point, Search
@@ -23,10 +24,14 @@ from perfkit.transport.base import Transport
 from perfkit.transport.factory import make_transport
 from perfkit.transport.limits import FIRST_ANSWER_LIMIT, STATISTICS_LIMIT, AnswerLimit
 from perfkit.transport.options import TransportOptions
-from perfkit.units import NS_PER_S
+from perfkit.units import NS_PER_S, format_bytes
 from perfkit.workers.worker_spec import PointSpec, WorkerSpec
 
 _STATISTICS_TIMEOUT_NS = 5 * NS_PER_S
+
+
+# a worker's own memory, without what processes share
+_WORKER_BYTES = 40 * 2**20
 
 
 class LoadPointSource(Protocol):
@@ -142,17 +147,30 @@ def make_worker_spec(scenario: Scenario, point: LoadPoint, address: Address, pro
 
 
 def count_workers(
-    scenario: Scenario, point: LoadPoint, probed: ProbeResult, spec: WorkerSpec, calibration: Calibration | None, cpus: int
+    scenario: Scenario,
+    point: LoadPoint,
+    probed: ProbeResult,
+    spec: WorkerSpec,
+    calibration: Calibration | None,
+    cpus: int,
+    budget: MemoryBudget | None = None,
 ) -> int:
     """The number of workers for a load point, at most as many as have work to do.
 
     With `measure.workers: auto` it is the number that the rate requires by the calibration of this machine, at most one per CPU;
-    without a calibration it is 1.
+    without a calibration it is 1. Raises ScenarioError if the processes need more than the budget, by default a quarter of the available
+    memory.
     """
     limit = spec.transport.max_connections
     requested, maximum = scenario.measure.workers, min(spec.point.max_workers or limit, limit)
     if requested != "auto":
-        return min(requested, maximum)
+        workers = min(requested, maximum)
+        if workers > 1:
+            each_bytes = _WORKER_BYTES + sum(len(tensor.raw) for request in probed.requests for tensor in request.inputs)
+            budget = MemoryBudget() if budget is None else budget
+            arithmetic = f"{workers:,} processes × {format_bytes(each_bytes)}"
+            budget.reserve("measure.workers", workers * each_bytes, arithmetic, "measure.workers, or the requests' tensors")
+        return workers
     if calibration is None or scenario.target.engine != "wire":  # the calibration covers the wire engine only
         return 1
     needed = workers_needed(

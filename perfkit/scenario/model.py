@@ -39,7 +39,7 @@ class Measure(Section):
     repetitions: Count = 3
     abort_error_rate: Share | None = None
     """The run ends if a larger share of a load point's requests fails, judged from 20 requests on."""
-    workers: Literal["auto"] | Annotated[Count, Field(le=1024)] = "auto"
+    workers: Literal["auto"] | Count = "auto"
     """The number of load-generating processes; `auto` follows the machine's calibration, and is 1 without one."""
     cpus: Cpus | None = None
 
