@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.gpu import prove, prove_plan, prove_telemetry
 from benchmarks.gpu.proof import Proof, UnavailableError
+from benchmarks.gpu.prove_gate import restarts_fit
 from benchmarks.gpu.prove_telemetry import SmiReading, check_energy, compare_curves, parse_gpu_metrics, parse_smi, time_mean
 from benchmarks.processes import ROOT
 from perfkit.telemetry.figures import GpuFigures
@@ -52,6 +53,11 @@ def test_a_plan_is_made_from_results_and_is_part_of_the_report(proof, tmp_path):
     assert proof.raw["plan"]["configurations"][0]["label"] == "gpu"
     assert "## The plan" in proof.lines
     assert "### The answer" in proof.lines
+
+
+def test_a_gate_restarts_its_servers_only_if_that_fits_in_the_budget():
+    assert restarts_fit(10.0, 400.0)
+    assert not restarts_fit(13.0, 400.0)
 
 
 def test_the_budgets_of_all_parts_are_under_25_minutes_and_of_each_under_eight():
