@@ -16,6 +16,7 @@ from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
 from perfkit.errors import PerfkitError
 from perfkit.process.standard_files import open_standard_files
+from perfkit.text.foreign import bounded
 from perfkit.text.terminal import safe_stream
 
 _COMMANDS = {
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = int(options.execute(options))
         sys.stdout.flush()  # a full disk can still be reported here, but not at exit
     except PerfkitError as error:
-        print(f"perfkit: {error}", file=sys.stderr)
+        print(f"perfkit: {bounded(str(error))}", file=sys.stderr)
         return exit_code_of(error)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED

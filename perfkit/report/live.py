@@ -11,7 +11,7 @@ from perfkit.gate.pairs import ArmName, Pair, PairKind
 from perfkit.measurement.control import RunObserver
 from perfkit.report.run import describe_point
 from perfkit.result.model import Point
-from perfkit.text.foreign import one_line
+from perfkit.text.foreign import bounded, one_line
 from perfkit.text.terminal import write_raw
 
 
@@ -56,7 +56,7 @@ class LiveReport(RunObserver):
         with contextlib.suppress(OSError):
             if self._shows_progress:
                 write_raw(sys.stderr, "\r\033[K")
-            print(text, file=sys.stderr, flush=True)
+            print(bounded(text), file=sys.stderr, flush=True)
 
     def note(self, text: str) -> None:
         """Prints a line unless quiet."""

@@ -9,6 +9,7 @@ import re
 
 LONGEST, LONGEST_SENTENCE = 300, 2_000
 """Characters shown of a name, label or cell, and of a sentence that may contain several of them."""
+_MOST_LINES = 100
 
 # C0 and C1 controls except tab and newline; soft hyphen, zero-width and bidirectional controls, line separators, tags, lone surrogates
 _INVISIBLE_RANGES = (
@@ -58,6 +59,13 @@ def one_line(text: str, longest: int = LONGEST) -> str:
 def sentence(text: str) -> str:
     """The text on one line, for a sentence that contains foreign names."""
     return one_line(text, LONGEST_SENTENCE)
+
+
+def bounded(text: str) -> str:
+    """Lines of a message of bounded length and number: a server's words may be a megabyte."""
+    lines = text.split("\n")
+    kept = [line if len(line) <= LONGEST_SENTENCE else line[: LONGEST_SENTENCE - 1] + "…" for line in lines[:_MOST_LINES]]
+    return "\n".join([*kept, f"… and {len(lines) - _MOST_LINES:,} more lines"] if len(lines) > _MOST_LINES else kept)
 
 
 def markdown(text: str) -> str:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from perfkit.text.foreign import csv_cell, file_name, markdown, one_line, safe_lines, styled_lines, visible
+from perfkit.text.foreign import bounded, csv_cell, file_name, markdown, one_line, safe_lines, styled_lines, visible
 from perfkit.text.terminal import safe_stream, write_raw, write_styled
 
 RED, RIGHT_TO_LEFT, ZERO_WIDTH, NEXT_LINE = "\x1b[31m", "\u202e", "\u200b", "\x85"
@@ -46,6 +46,12 @@ def test_one_line_stays_one_line_of_bounded_length():
     assert one_line("a\nb\tc") == r"a\nb c"
     assert one_line("x" * 300) == "x" * 300
     assert one_line("x" * 10**6) == "x" * 299 + "…"
+
+
+def test_messages_have_bounded_lines():
+    assert bounded("a\nb") == "a\nb"
+    assert bounded("x" * 10**6) == "x" * 1999 + "…"
+    assert bounded("x\n" * 10**5).splitlines()[99:] == ["x", "… and 99,901 more lines"]
 
 
 @pytest.mark.parametrize(
