@@ -12,6 +12,7 @@ from perfkit.result.model import Distribution, Part, Protocol
 from perfkit.units import NS_PER_S
 
 SCHEMA = "perfkit.calibration/1"
+_NEAR_SIZES = 10
 _LARGEST_FIGURE = 1e12
 MAX_BUSY_SHARE = 0.7
 """The planned share of a core: below the 0.85 at which a point is invalid, since actual costs differ from the calibrated ones."""
@@ -78,6 +79,27 @@ def parse_calibration(document: object) -> Calibration:
     return calibration
 
 
+def nearest_cost(costs: Sequence[Cost], protocol: Protocol, tensor_bytes: int) -> Cost | None:
+    """The cost of a protocol at the nearest calibrated tensor size, by the sizes' ratio; None for a protocol without costs."""
+    known = [cost for cost in costs if cost.protocol == protocol]
+    return min(known, key=lambda cost: _size_ratio(cost, tensor_bytes), default=None)
+
+
+def transport_ns(costs: Sequence[Cost], protocol: Protocol, tensor_bytes: int) -> int | None:
+    """What transport and wake-up of both sides take of a service time on this machine: the median service time of a server that answers at once.
+
+    None unless tensors of up to ten times or as little as a tenth of the size were calibrated. With many requests in flight, or on
+    a busy machine, it takes longer.
+    """
+    nearest = nearest_cost(costs, protocol, tensor_bytes)
+    return None if nearest is None or _size_ratio(nearest, tensor_bytes) > math.log(_NEAR_SIZES) else nearest.service_time_p50_ns
+
+
+def _size_ratio(cost: Cost, tensor_bytes: int) -> float:
+    """The logarithm of the ratio of the sizes, at least 0."""
+    return abs(math.log(max(cost.tensor_bytes, 1) / max(tensor_bytes, 1)))
+
+
 def workers_needed(
     costs: Sequence[Cost], *, protocol: Protocol, tensor_bytes: int, rate_per_s: float, max_workers: int, spin_ns: int = 0
 ) -> int:
@@ -85,10 +107,9 @@ def workers_needed(
 
     The cost is that of the nearest calibrated tensor size, by their ratio, plus `spin_ns`: see `spin_ns_per_request`.
     """
-    known = [cost for cost in costs if cost.protocol == protocol]
-    if not known:
+    nearest = nearest_cost(costs, protocol, tensor_bytes)
+    if nearest is None:
         return 1
-    nearest = min(known, key=lambda cost: abs(math.log(max(cost.tensor_bytes, 1) / max(tensor_bytes, 1))))
     return max(1, min(max_workers, math.ceil(rate_per_s * (nearest.cpu_ns_per_request + spin_ns) / NS_PER_S / MAX_BUSY_SHARE)))
 
 

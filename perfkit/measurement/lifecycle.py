@@ -18,6 +18,7 @@ from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.machine.description import describe_host
 from perfkit.measurement.control import Interruption, RunObserver
 from perfkit.measurement.load_points import (
+    calibrated_transport_ns,
     connect,
     connect_for_statistics,
     count_workers,
@@ -226,7 +227,11 @@ class _Run:
             title = describe_load(load_point.load).title
             sampled = SampledPoint(load_point.index, load_point.repetition, load_point.protocol, title, window.start_ns)
             self._writer.log_series(sampled, self._started_ns, observed.series)
-            measurement = make_point_measurement(self._scenario, load_point, recorded, window, observed, workers, self._warnings)
+            address = target.addresses[load_point.protocol]
+            transport_ns = calibrated_transport_ns(self._scenario, load_point, address, probed, self._calibration)
+            measurement = make_point_measurement(
+                self._scenario, load_point, recorded, window, observed, workers, self._warnings, transport_ns=transport_ns
+            )
             self._add_point(measurement, (self._clock.now_ns() - began_ns) / NS_PER_S)
             observation.point_finished(number, self._points[-1])
 

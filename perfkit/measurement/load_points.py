@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, workers_needed
+from perfkit.calibration.model import Calibration, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
 from perfkit.clock import Clock
 from perfkit.load.load_plan import ClosedPlan, LoadPlan, LoadPoint, load_points
 from perfkit.machine.limits import raise_open_file_limit
@@ -176,12 +176,26 @@ def count_workers(
     needed = workers_needed(
         calibration.costs,
         protocol=point.protocol,
-        tensor_bytes=max(sum(len(tensor.raw) for tensor in request.inputs) for request in probed.requests),
+        tensor_bytes=_tensor_bytes(probed),
         rate_per_s=highest_rate_per_s(point.load, probed.probe_time_ns),
         max_workers=cpus,
         spin_ns=spin_ns_per_request(point.load),
     )
     return min(needed, maximum)
+
+
+def calibrated_transport_ns(
+    scenario: Scenario, point: LoadPoint, address: Address, probed: ProbeResult, calibration: Calibration | None
+) -> int | None:
+    """See `transport_ns`; None without a calibration of this machine, for another machine's server, and for the reference engine."""
+    if calibration is None or not address.is_local or scenario.target.engine != "wire":
+        return None
+    return transport_ns(calibration.costs, point.protocol, _tensor_bytes(probed))
+
+
+def _tensor_bytes(probed: ProbeResult) -> int:
+    """The size of the largest request's inputs."""
+    return max(sum(len(tensor.raw) for tensor in request.inputs) for request in probed.requests)
 
 
 def _connections(scenario: Scenario, point: LoadPoint, probed: ProbeResult) -> int:

@@ -68,6 +68,8 @@ def make_point_measurement(
     observed: PointObservation,
     workers: int,
     warnings: list[MeasurementWarning],
+    *,
+    transport_ns: int | None = None,
 ) -> PointMeasurement:
     """Puts together what is known about a load point; `warnings` are those of the run as a whole."""
     warnings, limit = [*warnings, *observed.warnings], max_connections(scenario)
@@ -92,6 +94,7 @@ def make_point_measurement(
             steal_share=recorded.shares.steal,
             throttled_share=recorded.shares.throttled,
             suspended_ns=recorded.shares.suspended_ns,
+            transport_ns=transport_ns,
         ),
         warnings=tuple(warnings),
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,

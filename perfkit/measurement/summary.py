@@ -141,6 +141,7 @@ def _make_point(
         steal_share=_weighted_mean(parts, "steal_share"),
         throttled_share=_weighted_mean(parts, "throttled_share"),
         stops=stop_counts(windows),
+        transport_ns=first.generator.transport_ns,
         suspended_ns=_sum([part.generator for part in parts], "suspended_ns"),
         **generator_figures(resources),
     )

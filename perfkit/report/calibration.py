@@ -1,11 +1,12 @@
 """A calibration as people read it: on the terminal, in a page's facts, and in a sentence."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from perfkit.calibration.model import Calibration, Cost, parse_calibration
 from perfkit.report.render import render_text
 from perfkit.report.table import MISSING, Column, Table
+from perfkit.result.model import Point
 from perfkit.text.terminal import write_styled
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -55,6 +56,15 @@ def ceilings_sentence(calibration: Calibration) -> str:
     """The ceiling of one worker for each protocol and tensor size."""
     ceilings = "; ".join(f"{cost.protocol}, {_size(cost)}: {format_rate_per_s(cost.ceiling_per_s)}" for cost in calibration.costs)
     return f"Calibrated ceiling of one worker in a closed loop: {ceilings}."
+
+
+def transport_sentence(points: Sequence[Point]) -> str:
+    """What transport and wake-up take of the service times, by protocol; empty if that is not known."""
+    known = {point.protocol: point.generator.transport_ns for point in points if point.generator.transport_ns is not None}
+    if not known:
+        return ""
+    shares = " and ".join(f"about {format_duration_ns(transport_ns)} ({protocol})" for protocol, transport_ns in known.items())
+    return f"Of each service time, {shares} is transport and wake-up of both sides on this machine, as calibrated with a server that answers at once."
 
 
 def _size(cost: Cost) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration
+from perfkit.report.calibration import calibration_facts, ceilings_sentence, stored_calibration, transport_sentence
 from perfkit.report.page import Block, Bullets, Code, Facts, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.render import console, render_text
 from perfkit.report.run_tables import (
@@ -174,7 +174,7 @@ def _opening(result: Result, ceilings: Sequence[Block] = ()) -> dict[str, Sequen
     return {
         "Capacity": [Paragraph(result.search.reason, is_strong=True), probes_table(result)] if result.search else [],
         "Summary": [summary_table(result.summary) if result.summary else Paragraph("No load point was measured.")],
-        "Calibration": ceilings,
+        "Calibration": [*([Paragraph(transport)] if (transport := transport_sentence(result.summary)) else []), *ceilings],
         "SLO": [Bullets(judged)] if judged else [],
     }
 

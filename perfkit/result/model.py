@@ -165,6 +165,8 @@ class Generator(Part):
     """The share of the window in which a CPU quota stopped the generator."""
     stops: Stops | None = None
     """None in results of earlier versions."""
+    transport_ns: int | None = None
+    """What transport and wake-up of both sides take of a service time, from this machine's calibration; None without one for such a load."""
     suspended_ns: int = 0
     """How long its machine was suspended, while the clock of all times stood still."""
     worker_cpu_shares: tuple[float | None, ...] = ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfkit.calibration.model import Cost, highest_rate_per_s, spin_ns_per_request, workers_needed
+from perfkit.calibration.model import Cost, highest_rate_per_s, spin_ns_per_request, transport_ns, workers_needed
 from perfkit.load import arrivals
 from perfkit.load.arrivals import Schedule, from_timestamps
 from perfkit.load.load_plan import ClosedPlan, OpenPlan
@@ -69,3 +69,13 @@ def open_plan(segments):
 )
 def test_the_highest_rate_of_a_load(load, rate_per_s):
     assert highest_rate_per_s(load, 2_000_000) == pytest.approx(rate_per_s)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "tensor_bytes", "expected"),
+    [("http", 128, 100), ("http", 1280, 100), ("http", 1300, None), ("http", 12, None), ("http", 602_112, 900), ("grpc", 200_000, 900), ("grpc", 0, None)],
+)  # fmt: skip
+def test_transport_takes_as_long_as_with_a_server_that_answers_at_once_if_the_size_is_near(protocol, tensor_bytes, expected):
+    costs = [one.model_copy(update={"service_time_p50_ns": 100 if one.tensor_bytes == 128 else 900}) for one in COSTS]
+    assert transport_ns(costs, protocol, tensor_bytes) == expected
+    assert transport_ns((), protocol, tensor_bytes) is None

@@ -52,3 +52,17 @@ def test_the_terminal_shows_a_row_per_protocol_and_the_delays(capsys):
     assert row.split() == ["grpc", "602,112", "bytes", "200", "µs", "4,250/s", "240", "µs", "230", "µs", "-10.0", "µs"]
     assert "start delay at 1,000/s: p50 21.0 µs, p99 150 µs, max 1.20 ms\n" in printed
     assert printed.endswith("resolution of the clock: 1.00 ns\n")
+
+
+def test_the_share_of_transport_in_the_service_times_is_shown_where_it_is_known(synthetic):
+    result = synthetic().write()
+    assert "transport and wake-up" not in render_markdown(run_summary_page(result))
+    known = {"http": 138_000, "grpc": 160_000}
+    points = [
+        one.model_copy(update={"generator": one.generator.model_copy(update={"transport_ns": known[one.protocol]})})
+        for one in result.summary
+    ]
+    said = "Of each service time, about 138 µs (http) and about 160 µs (grpc) is transport and wake-up of both sides on this machine"
+    found = result.model_copy(update={"summary": tuple(points)})
+    assert said in render_markdown(run_summary_page(found))
+    assert said in render_html(run_page(found, {}))
