@@ -2,15 +2,24 @@
 
 import dataclasses
 import os
+import types
+from typing import Any
 
 import numpy as np
 import pytest
 
+from perfkit.calibration.model import Cost
+from perfkit.load.load_plan import ClosedPlan, LoadPoint
 from perfkit.machine import readings
 from perfkit.machine.readings import BusyMeter
+from perfkit.measurement.load_points import calibrated_transport_ns
 from perfkit.measurement.summary import LoadSummary, point
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, tensor_from_array
 from perfkit.recorder.stops import Stop
+from perfkit.scenario.model import Scenario
 from perfkit.stats.buckets import EMPTY, BucketCounts
+from perfkit.target.address import Address
 from tests.clocks import SettableClock
 
 MS, S = 1_000_000, 1_000_000_000
@@ -97,6 +106,32 @@ def test_a_machine_that_was_suspended_makes_the_point_invalid(stopped):
     found = point(stopped(suspended_ns=3 * S))
     assert not found.valid
     assert "suspended for 3.00 s" in (warning(found, "suspended") or "")
+
+
+@pytest.mark.parametrize(
+    ("url", "engine", "expected"),
+    [("http://127.0.0.1:8000", "wire", 140_000), ("http://127.0.0.1:8000", "reference", None), ("http://10.9.8.7:8000", "wire", None)],
+)
+def test_the_calibrated_transport_is_that_of_the_wire_engine_and_of_a_server_on_this_machine(url, engine, expected):
+    scenario = Scenario.model_validate(
+        {"name": "x", "target": {"url": url, "model": "m", "engine": engine}, "load": {"closed": {"concurrency": 1}}}
+    )
+    cost = Cost(
+        protocol="http",
+        tensor_bytes=4,
+        cpu_ns_per_request=1,
+        ceiling_per_s=1,
+        service_time_p50_ns=140_000,
+        bare_p50_ns=1,
+        overhead_p50_ns=0,
+    )
+    load_point = LoadPoint(0, "http", ClosedPlan(1, 0), 0, 0)
+    request = InferRequest("m", (tensor_from_array("INPUT0", Datatype.FP32, np.zeros(1, np.float32)),))
+    probed: Any = types.SimpleNamespace(requests=(request,))
+    calibration: Any = types.SimpleNamespace(costs=(cost,))
+    address = Address("http", url.split("/")[2].split(":")[0], 8000)
+    assert calibrated_transport_ns(scenario, load_point, address, probed, calibration) == expected
+    assert calibrated_transport_ns(scenario, load_point, address, probed, None) is None
 
 
 @pytest.mark.parametrize(("slept_ns", "reported_ns"), [(0, 0), (40_000, 0), (2 * S, 2 * S)])

@@ -36,7 +36,7 @@ KEYS = {
     ("points", 0, "generator", "tcp"): {"segments_sent", "retransmits"},
     ("points", 0, "server"): {
         "requests", "failed", "success_ns", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns", "executions", "mean_batch",
-        "inferences", "cache_hits", "client_requests", "client_mean_ns", "versions",
+        "inferences", "cache_hits", "client_requests", "client_mean_ns", "versions", "composing_models",
     },
     ("points", 0, "metrics", 0): {"name", "labels", "kind", "rise", "per_s", "mean", "min", "max"},
 }  # fmt: skip
