@@ -15,6 +15,7 @@ import perfkit
 from perfkit.cli.exit_code import ExitCode, exit_code_of
 from perfkit.cli.output import discard_stdout
 from perfkit.errors import PerfkitError
+from perfkit.machine.limits import is_file_limit
 from perfkit.process.standard_files import open_standard_files
 from perfkit.text.foreign import bounded
 from perfkit.text.terminal import safe_stream
@@ -75,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         discard_stdout()
         return ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - any other exception is a bug, and is shown with its traceback
+        if is_file_limit(error):
+            print(f"perfkit: this process may not open more files: raise the limit (ulimit -n): {error}", file=sys.stderr)
+            return ExitCode.USAGE
         if isinstance(error, OSError) and error.errno in _DISK_FULL:
             print(f"perfkit: the output cannot be written: {error}", file=sys.stderr)
             discard_stdout()

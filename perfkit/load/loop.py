@@ -10,6 +10,7 @@ from typing import Any
 from perfkit.clock import Clock
 from perfkit.load.tasks import any_of, run_with_side_tasks
 from perfkit.transport.base import Outcome, Prepared, Reply, Transport
+from perfkit.transport.connect import FILE_LIMIT
 from perfkit.units import NS_PER_S
 
 _LOST_AFTER_NS = 3 * NS_PER_S
@@ -44,6 +45,7 @@ class StopCause(enum.Enum):
     TARGET_LOST = enum.auto()
     TOO_MANY_ERRORS = enum.auto()
     OVERLOADED = enum.auto()
+    FILE_LIMIT = enum.auto()
 
 
 @dataclasses.dataclass(slots=True)
@@ -92,7 +94,7 @@ class Loop(abc.ABC):
         finally:  # also where this is cancelled or sending failed
             self._stop_sending()
         if not self.ending.reason and (error := self._was_lost_in_the_end()):
-            self.ending.reason, self.ending.cause = error, StopCause.TARGET_LOST
+            self.ending.reason, self.ending.cause = error, _cause_of(error)
         return self.ending
 
     def stop(self, reason: str, cause: StopCause = StopCause.INTERRUPTED, *, drain: bool = True) -> None:
@@ -135,7 +137,7 @@ class Loop(abc.ABC):
             self._unreachable = lost = self._unreachable or _Unreachable(now_ns, reply.error)
             lost.attempts += 1
             if now_ns - lost.since_ns >= _LOST_AFTER_NS:
-                self.stop(reply.error, StopCause.TARGET_LOST)
+                self.stop(reply.error, _cause_of(reply.error))
         return False
 
     def _was_lost_in_the_end(self) -> str:
@@ -166,3 +168,8 @@ class Loop(abc.ABC):
         if self.phases.window_end_ns is not None:
             await self.clock.sleep_until_ns(self.phases.window_end_ns)
             self._stop_sending()
+
+
+def _cause_of(error: str) -> StopCause:
+    """Whose fault it is that no connection could be opened."""
+    return StopCause.FILE_LIMIT if error.startswith(FILE_LIMIT) else StopCause.TARGET_LOST

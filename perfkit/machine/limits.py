@@ -1,6 +1,7 @@
 """The limits of this process: CPU quota, memory, open files, ports."""
 
 import contextlib
+import errno
 import pathlib
 import resource
 from collections.abc import Sequence
@@ -89,6 +90,18 @@ def hard_open_file_limit() -> int:
     """The most files and sockets that this process may open after raising its limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return _UNLIMITED_FILES if hard == resource.RLIM_INFINITY else hard
+
+
+def count_open_files() -> int:
+    """The number of files and sockets that this process has open; 0 if unknown."""
+    with contextlib.suppress(OSError):
+        return len(list(pathlib.Path("/proc/self/fd").iterdir())) - 1  # the listing itself is one
+    return 0
+
+
+def is_file_limit(error: BaseException | None) -> bool:
+    """Whether an operation failed because this process, or the machine, may open no more files and sockets."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def count_ephemeral_ports(root: pathlib.Path = ROOT) -> int | None:

@@ -67,7 +67,9 @@ class BusyMeter:
     def read(self) -> BusyShares:
         """The shares since the meter was created."""
         start_ns, used_ns, before, throttled_before_ns, suspended_before_ns = self._start
-        elapsed_ns, now = max(self._clock.now_ns() - start_ns, 1), read_cpu_times()
+        elapsed_ns, now = max(self._clock.now_ns() - start_ns, 1), before
+        with contextlib.suppress(OSError):  # at the file limit, which has a warning of its own
+            now = read_cpu_times()
         steal_share = (now.steal_s - before.steal_s) / (now.total_s - before.total_s) if now.total_s > before.total_s else 0.0
         throttled = zip(throttled_ns(self._cgroups), throttled_before_ns, strict=True)
         stopped_ns = max((after_ns - before_ns for after_ns, before_ns in throttled), default=0)

@@ -11,18 +11,21 @@ from typing import Any
 from perfkit.calibration.cache import calibration_path, read_calibration
 from perfkit.calibration.model import calibration_document
 from perfkit.clock import Clock, MonotonicClock, utc_now
-from perfkit.errors import MeasurementError, MeasurementWarning, StorageError, TargetError
+from perfkit.errors import MeasurementError, MeasurementWarning, StorageError, TargetError, UsageError
 from perfkit.load.load_plan import LoadPoint
 from perfkit.load.loop import Loop, StopCause
 from perfkit.machine.cpus import pinned, usable_cpus
 from perfkit.machine.description import describe_host
+from perfkit.machine.limits import count_open_files, raise_open_file_limit
 from perfkit.measurement.control import Interruption, RunObserver
+from perfkit.measurement.file_limit import describe_shortage, file_needs
 from perfkit.measurement.load_points import (
     calibrated_transport_ns,
     connect,
     connect_for_statistics,
     count_workers,
     describe_load,
+    least_connections,
     load_point_source,
     make_worker_spec,
 )
@@ -132,6 +135,8 @@ class _Run:
     async def execute(self, publish_at: tuple[str, int] | None) -> Result:
         """Measures all load points and saves the result after each; see `measure_scenario`."""
         self._interruption.task = asyncio.current_task()
+        least = least_connections(self._scenario)
+        self._check_file_limit(least, 1 if self._scenario.measure.workers == "auto" else min(self._scenario.measure.workers, least))
         connect_to_read = functools.partial(connect_for_statistics, self._scenario, clock=self._clock)
         try:
             async with (
@@ -192,6 +197,7 @@ class _Run:
         probed, cpus = self._probes[load_point.protocol], self._placement.driver
         spec = make_worker_spec(self._scenario, load_point, target.addresses[load_point.protocol], probed)
         workers = count_workers(self._scenario, load_point, probed, spec, self._calibration, len(cpus or usable_cpus()))
+        self._check_file_limit(spec.point.connections, workers)
         began_ns = self._clock.now_ns()
         log = self._writer.interval_log(load_point.tag, self._started_ns, undecided_warmup_s(self._scenario, load_point))
         number = len(self._points) + 1
@@ -215,7 +221,9 @@ class _Run:
                     recorded = await group.run()
             window = cut_window(self._scenario, load_point, recorded)
             observed = await telemetry.finish(recorded, window)  # an interrupt here does not discard the measured load point
-        if recorded.ending.cause is StopCause.TARGET_LOST:
+        if recorded.ending.cause is StopCause.FILE_LIMIT:
+            self._end("invalid", recorded.ending.reason)
+        elif recorded.ending.cause is StopCause.TARGET_LOST:
             self._end("incomplete", f"the target was lost: {recorded.ending.reason}")
         elif recorded.ending.cause is StopCause.TOO_MANY_ERRORS:
             self._end("incomplete", f"aborted: {recorded.ending.reason}")
@@ -234,6 +242,15 @@ class _Run:
             )
             self._add_point(measurement, (self._clock.now_ns() - began_ns) / NS_PER_S)
             observation.point_finished(number, self._points[-1])
+
+    def _check_file_limit(self, connections: int, workers: int) -> None:
+        """Raises UsageError if this many connections need more files than may be opened; MeasurementError after the first load point."""
+        has_server = self._scenario.target.url is None
+        needs = file_needs(
+            open_now=count_open_files(), has_started=bool(self._probes), connections=connections, workers=workers, has_server=has_server
+        )
+        if shortage := describe_shortage(needs, raise_open_file_limit()):
+            raise MeasurementError(shortage) if self._points else UsageError(shortage)
 
     def _add_notes(self, observation: Observation) -> None:
         notes = list(observation.notes)

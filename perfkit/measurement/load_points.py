@@ -16,7 +16,7 @@ from perfkit.measurement.target_probe import ProbeResult
 from perfkit.recorder.window import Window
 from perfkit.result.model import ClosedLoad, Load, OpenLoad, Point, Search
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import SearchLoadSpec
+from perfkit.scenario.load import ClosedLoadSpec, SearchLoadSpec
 from perfkit.scenario.model import Scenario
 from perfkit.search.capacity_search import CapacitySearch
 from perfkit.target.address import Address, WireProtocol
@@ -32,6 +32,8 @@ _STATISTICS_TIMEOUT_NS = 5 * NS_PER_S
 
 # a worker's own memory, without what processes share
 _WORKER_BYTES = 40 * 2**20
+# of an open loop
+_LEAST_CONNECTIONS = 4
 
 
 class LoadPointSource(Protocol):
@@ -198,10 +200,18 @@ def _tensor_bytes(probed: ProbeResult) -> int:
     return max(sum(len(tensor.raw) for tensor in request.inputs) for request in probed.requests)
 
 
+def least_connections(scenario: Scenario) -> int:
+    """The connections that the scenario needs at least, as far as that is known before the target has answered."""
+    load = scenario.load
+    in_flight = max(load.closed.concurrency) if isinstance(load, ClosedLoadSpec) else _LEAST_CONNECTIONS
+    streams = max(streams_per_connection(scenario, protocol) for protocol in scenario.target.load_protocols)
+    return min(math.ceil(in_flight / streams), max_connections(scenario))
+
+
 def _connections(scenario: Scenario, point: LoadPoint, probed: ProbeResult) -> int:
     """Connections to open ahead: for an open loop twice the requests in flight that Little's law gives for the probe's time."""
     if isinstance(point.load, ClosedPlan):
         in_flight = point.load.concurrency
     else:
-        in_flight = max(4, math.ceil(2 * point.load.rate_per_s * probed.probe_time_ns / NS_PER_S))
+        in_flight = max(_LEAST_CONNECTIONS, math.ceil(2 * point.load.rate_per_s * probed.probe_time_ns / NS_PER_S))
     return math.ceil(in_flight / streams_per_connection(scenario, point.protocol))

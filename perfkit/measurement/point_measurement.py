@@ -1,6 +1,7 @@
 """From the recording of a load point to the measurement from which its figures are computed."""
 
 import dataclasses
+from collections.abc import Iterator
 
 from perfkit.errors import MeasurementWarning
 from perfkit.load.load_plan import ClosedPlan, LoadPoint
@@ -13,6 +14,7 @@ from perfkit.recorder.batches import batch_length_ns
 from perfkit.recorder.window import Window, cut, cut_step_ns
 from perfkit.result.model import Connections, Generator, Load, OpenLoad, Protocol
 from perfkit.scenario.model import Scenario
+from perfkit.transport.connect import FILE_LIMIT_REMEDY
 from perfkit.units import NS_PER_S
 from perfkit.workers.point_recording import PointRecording
 
@@ -100,5 +102,16 @@ def make_point_measurement(
         think_time_ns=load.think_time_ns if isinstance(load, ClosedPlan) else 0,
         has_slo=scenario.objective is not None,
         resources=observed.resources,
-        faults=tuple(MeasurementWarning("worker_lost", f"{lost}: its share of the load is missing.") for lost in recorded.lost),
+        faults=tuple(_faults(recorded)),
     )
+
+
+def _faults(recorded: PointRecording) -> Iterator[MeasurementWarning]:
+    for lost in recorded.lost:
+        yield MeasurementWarning("worker_lost", f"{lost}: its share of the load is missing.")
+    if failed := recorded.connections.failed_by_file_limit:
+        attempts = f"{failed} attempt{'s' * (failed > 1)} to open a connection failed"
+        message = (
+            f"{attempts} at the load generator's limit of open files: requests waited for that, not for the target. {FILE_LIMIT_REMEDY}"
+        )
+        yield MeasurementWarning("file_limit", message)

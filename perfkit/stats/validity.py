@@ -9,7 +9,7 @@ from perfkit.stats.generator_effect import Effect
 from perfkit.units import format_duration_ns
 
 INVALIDATING = frozenset(
-    {"generator_bound", "throttled", "suspended", "generator_stopped", "behind_schedule", "late_starts", "worker_lost"}
+    {"generator_bound", "throttled", "suspended", "generator_stopped", "behind_schedule", "late_starts", "worker_lost", "file_limit"}
 )
 """The codes of the warnings that make a point invalid."""
 BUSY_CORE_SHARE = 0.85

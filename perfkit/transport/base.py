@@ -71,6 +71,8 @@ class ConnectionCounts:
     opened: int = 0
     reconnects: int = 0
     retried: int = 0
+    failed_by_file_limit: int = 0
+    """Attempts to open a connection that failed because this process may open no more files."""
 
 
 class Transport(Protocol):

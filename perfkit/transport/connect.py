@@ -2,8 +2,13 @@
 
 import ssl
 
-from perfkit.errors import TargetError, UsageError
+from perfkit.errors import MeasurementError, TargetError, UsageError
+from perfkit.machine.limits import is_file_limit
 from perfkit.target.address import Address, Tls
+
+FILE_LIMIT = "the load generator has reached its limit of open files"
+"""The beginning of the message about a connection that failed for that reason."""
+FILE_LIMIT_REMEDY = "Raise the limit (ulimit -n), or lower target.max_connections."
 
 
 def client_context(tls: Tls) -> ssl.SSLContext:
@@ -27,8 +32,10 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
-def unreachable(address: Address, error: OSError) -> TargetError:
-    """The error for a connection that could not be opened."""
+def unreachable(address: Address, error: OSError) -> TargetError | MeasurementError:
+    """The error for a connection that could not be opened: the target's, or this process's own file limit."""
+    if is_file_limit(error):
+        return MeasurementError(f"{FILE_LIMIT}, so {address} could not be connected to. {FILE_LIMIT_REMEDY}")
     if isinstance(error, ssl.SSLError):
         return TargetError(f"{address} cannot be reached: {describe_tls_error(error)}.")
     reason = "no answer within the time-out" if isinstance(error, TimeoutError) else (error.strerror or str(error))

@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from perfkit.machine.limits import is_file_limit
 from perfkit.target.address import Address
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
 from perfkit.transport.connect import unreachable
@@ -117,7 +118,7 @@ class ConnectionPool(Generic[C]):
         self._is_abandoned = False
 
     async def open(self, connections: int) -> None:
-        """Opens that many connections ahead of time; raises TargetError."""
+        """Opens that many connections ahead of time; raises TargetError, or MeasurementError at the file limit."""
         opened = await asyncio.gather(*(self.connect() for _ in range(connections)), return_exceptions=True)
         for connection in opened:
             if isinstance(connection, OSError):
@@ -307,6 +308,7 @@ class ConnectionPool(Generic[C]):
 
     def _handle_connect_error(self, error: OSError) -> None:
         self._last_error = error
+        self.counts.failed_by_file_limit += is_file_limit(error)
         if self._backoff_timer is None:  # concurrent attempts that fail together count once
             self._failures += 1
             self._backoff_timer = self.loop.call_later(pause_s(self._failures), self._retry)

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from perfkit.errors import ProtocolError, TargetError
+from perfkit.errors import MeasurementError, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.message import InferRequest
 from perfkit.target.address import Address
@@ -178,7 +178,7 @@ class ReferenceHttpTransport(RestTransport):
         return trace
 
 
-def _unreachable(address: Address, error: Exception) -> TargetError:
+def _unreachable(address: Address, error: Exception) -> TargetError | MeasurementError:
     """Like `unreachable`, for aiohttp's errors, which wrap the system's."""
     cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
     return unreachable(address, cause if isinstance(cause, OSError) else OSError(str(error)))

@@ -1,0 +1,65 @@
+"""A run with few files allowed, and one whose standard files are closed."""
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.json_server import JsonHandler, serving
+
+
+def in_shell(script, *arguments):
+    """Runs perfkit by a line of shell, `$@`."""
+    command = ["/bin/sh", "-c", script, "sh", sys.executable, "-P", "-m", "perfkit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env={**os.environ})
+
+
+def test_a_file_limit_that_is_too_low_is_refused_before_any_load_with_the_arithmetic(write_scenario, tmp_path):
+    asked = []
+
+    class Handler(JsonHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.answer(404, {})
+
+    with serving(Handler) as port:
+        scenario = write_scenario(target={"model": "m", "url": f"http://127.0.0.1:{port}"}, load={"closed": {"concurrency": 64}})
+        refused = in_shell('ulimit -n 24; exec "$@"', "run", scenario, "--out", tmp_path / "out", "--no-report")
+    assert refused.returncode == 2, refused.stderr
+    assert "perfkit: the file limit is too low: the load generator needs " in refused.stderr
+    assert "and the limit is 24: raise it" in refused.stderr
+    assert asked == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_limit_that_is_reached_under_load_is_the_generators_and_makes_the_point_invalid(perfkit, write_scenario, slow_server):
+    sections = {
+        **slow_server,
+        "server": {"synthetic": "service=constant:100ms,servers=1"},
+        "load": {"open": {"rate": 40, "arrivals": "constant"}},
+    }
+    sections["target"] = {"model": "synthetic"}
+    scenario = write_scenario(**sections, measure={"warmup": "0s", "duration": "3s", "drain": "2s", "repetitions": 1})
+    running = perfkit.start("run", scenario)
+    running.wait_for_line("target:")
+    driver = psutil.Process(running.process.pid)
+    limit = driver.num_fds() + 25  # the backlog of the overloaded server needs a connection more each 33 ms
+    driver.rlimit(psutil.RLIMIT_NOFILE, (limit, limit))
+    finished = running.finish()
+    assert finished.code == 5, finished.stderr
+    assert "cannot be reached" not in finished.stderr
+    (message,) = [one["message"] for one in finished.result["points"][-1]["warnings"] if one["code"] == "file_limit"]
+    assert "failed at the load generator's limit of open files" in message
+    assert not finished.result["points"][-1]["valid"]
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "0<&- 1>&- 2>&-"])
+def test_a_run_with_two_workers_and_closed_standard_files_is_kept(write_scenario, tmp_path, closed):
+    measure = {"warmup": "0s", "requests": 40, "repetitions": 1, "workers": 2}
+    scenario = write_scenario(load={"closed": {"concurrency": 2, "think_time": "1ms"}}, measure=measure)
+    ended = in_shell(f'exec "$@" {closed}', "run", scenario, "--out", tmp_path / "out", "--no-report")
+    assert (tmp_path / "out" / "result.json").exists(), ended.stderr
+    assert '"ok": 40' in (tmp_path / "out" / "result.json").read_text()
+    assert ("concurrency" in ended.stdout) is ("1>&-" not in closed)
