@@ -49,7 +49,7 @@ class Target(Section):
     streams_per_connection: Count | None = None
     """Concurrent requests on one connection, 1 by default; only gRPC with the wire engine supports more."""
     max_answer_bytes: Annotated[Size, Field(ge=1 << 20)] | None = Field(default=None, alias="max_answer")
-    """The length from which an answer is refused; by default four times the first answer's, and 1 MiB, but at most 64 MiB."""
+    """The length from which an answer is refused; by default four times the first answer's, and 1 MiB, but at most 32 MiB."""
     headers: dict[str, Annotated[str, Field(strict=True)]] = Field(default_factory=dict)
     tls: TlsOptions | None = None
     metrics_url: MetricsUrl | None = None

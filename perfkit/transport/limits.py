@@ -38,7 +38,7 @@ class AnswerLimit:
         return f": {self.key} sets this limit" if self.key else ""
 
 
-FIRST_ANSWER_LIMIT = AnswerLimit(1 << 26)
+FIRST_ANSWER_LIMIT = AnswerLimit(1 << 25)
 """Of the answer to the probe request, and the largest one without `target.max_answer`."""
 STATISTICS_LIMIT = AnswerLimit(1 << 20, key="")
 METRICS_LIMIT = AnswerLimit(1 << 24, key="")

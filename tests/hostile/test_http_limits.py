@@ -77,9 +77,9 @@ def test_an_answer_with_very_many_headers_is_not_decoded():
 
 
 def test_the_limit_under_load_follows_the_known_size_up_to_that_of_the_first_answer():
-    assert [limit_for_load(size).max_bytes for size in (0, 1000, 10**7, 10**9)] == [
+    assert [limit_for_load(size).max_bytes for size in (0, 1000, 10**6, 10**9)] == [
         1 << 20,
         4000 + (1 << 20),
-        4 * 10**7 + (1 << 20),
-        1 << 26,
+        4 * 10**6 + (1 << 20),
+        1 << 25,
     ]

@@ -7,6 +7,7 @@ from google.protobuf.message import DecodeError, Message
 
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import protobuf, v2_pb2
+from perfkit.protocol.decoded_size import check_entries
 from perfkit.protocol.message import ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics
 from perfkit.target.address import Address
@@ -14,6 +15,7 @@ from perfkit.transport.base import Reply, may_pass
 from perfkit.transport.limits import MAX_DESCRIPTION_BYTES
 
 _M = TypeVar("_M", bound=Message)
+_MAX_ENTRIES = 10_000  # versions, tensors
 _RESTRICTED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 
 
@@ -93,6 +95,10 @@ class RpcTransport(abc.ABC):
         message = await self._exchange(rpc, request.SerializeToString())
         if len(message) > MAX_DESCRIPTION_BYTES:
             raise TargetError(f"{self._address}: {rpc} returned {len(message):,} B, more than {MAX_DESCRIPTION_BYTES:,} B")
+        try:
+            check_entries(message, _MAX_ENTRIES)
+        except ProtocolError as error:
+            raise TargetError(f"{self._address}: {rpc}: {error}") from None
         try:
             return response.FromString(message)
         except DecodeError as error:

@@ -9,6 +9,7 @@ import grpc.aio
 
 from perfkit.errors import TargetError
 from perfkit.protocol import protobuf
+from perfkit.protocol.decoded_size import check_protobuf_fields
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.target.address import Address, Tls
 from perfkit.transport.base import ConnectionCounts, Outcome, Prepared, Reply
@@ -75,6 +76,7 @@ class ReferenceGrpcTransport(RpcTransport):
     def decode(self, reply: Reply) -> InferResponse:
         if not isinstance(reply.payload, bytes):
             raise refusal(reply.error)
+        check_protobuf_fields(reply.payload, self._max_answer_bytes)
         return protobuf.decode_infer_response(reply.payload)
 
     def answer_bytes(self, reply: Reply) -> int:

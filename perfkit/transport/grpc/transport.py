@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from perfkit.errors import ProtocolError, TargetError
 from perfkit.protocol import protobuf
+from perfkit.protocol.decoded_size import check_protobuf_fields
 from perfkit.protocol.message import InferRequest, InferResponse
 from perfkit.target.address import Address
 from perfkit.transport.base import Outcome, Prepared, Reply
@@ -37,7 +38,9 @@ class WireGrpcTransport(PooledTransport[GrpcConnection], RpcTransport):
         return self._prepare("ModelInfer", protobuf.encode_infer_request(request), self._options.compression)
 
     def decode(self, reply: Reply) -> InferResponse:
-        return protobuf.decode_infer_response(self._message(reply))
+        message = self._message(reply)
+        check_protobuf_fields(message, self._options.answer_limit.max_bytes)
+        return protobuf.decode_infer_response(message)
 
     def answer_bytes(self, reply: Reply) -> int:
         return sum(map(len, reply.payload[1]))

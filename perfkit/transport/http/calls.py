@@ -8,6 +8,7 @@ import re
 from perfkit.errors import ErrorKind, ProtocolError, TargetError
 from perfkit.protocol import rest
 from perfkit.protocol.compression import compress, decompress
+from perfkit.protocol.decoded_size import check_json_values
 from perfkit.protocol.message import InferRequest, InferResponse, ModelConfig, ModelMetadata, ServerMetadata
 from perfkit.protocol.statistics import ModelStatistics, decode_model_statistics
 from perfkit.protocol.tensor import Buffer
@@ -56,7 +57,9 @@ class RestTransport(abc.ABC):
         if length is not None and not length.isdecimal():
             raise ProtocolError(f"{rest.HEADER_LENGTH} is not a number: {length!r}")
         body = decompress(response.body, response.headers.get("content-encoding", ""), self._limit.max_bytes)
-        return rest.decode_infer_response(body, None if length is None else int(length))
+        json_bytes = len(body) if length is None else int(length)
+        check_json_values(body[:json_bytes], self._limit.max_bytes)
+        return rest.decode_infer_response(body, None if length is None else json_bytes)
 
     def _encode(self, request: InferRequest) -> tuple[dict[str, str], list[Buffer]]:
         """Headers and body of an infer request, compressed if the options say so."""
