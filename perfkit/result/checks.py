@@ -4,15 +4,13 @@ A result is a file that others may have edited or damaged. The checks follow fro
 perfkit writes passes them.
 """
 
-import dataclasses
+import functools
 import itertools
 import math
 import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-import pydantic
 
 from perfkit.errors import ResultError
 from perfkit.result.distribution import QUANTILES
@@ -249,26 +247,26 @@ def _search_problems(search: Search) -> Iterator[_Problem]:
         yield "line", "its centre is no rate, or its power is zero"
 
 
-def _range_problems(key: str, value: Any) -> Iterator[_Problem]:
+def _range_problems(key: str, values: Mapping[Any, Any] | Sequence[Any]) -> Iterator[_Problem]:
     """Numbers below zero, or larger than anything that could be measured."""
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _range_problems(f"{key}.{name}" if key else str(name), part)
-    elif dataclasses.is_dataclass(value):
-        for field in dataclasses.fields(value):
-            yield from _range_problems(f"{key}.{field.name}", getattr(value, field.name))
-    elif isinstance(value, pydantic.BaseModel):
-        yield from _range_problems(key, dict(value))
-    elif isinstance(value, list | tuple):
-        for number, part in enumerate(value):
-            yield from _range_problems(f"{key}.{number}", part)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        name = key.rpartition(".")[2]
-        highest = next((limit for end, limit in _HIGHEST if name.endswith(end)), 1e18)
-        if value < 0 and name not in _MAY_BE_NEGATIVE:
-            yield key, f"{value} is below zero"
-        elif abs(value) > highest * (1 + _ROUNDING):
-            yield key, f"{value} is more than could be measured"
+    is_list = not isinstance(values, Mapping)
+    for name, value in enumerate(values) if isinstance(values, Sequence) else values.items():
+        if isinstance(value, dict | tuple | list):
+            yield from _range_problems(f"{key}.{name}" if key else str(name), value)
+        elif type(value) in (int, float):
+            lowest, highest = _limits(key.rpartition(".")[2] if is_list else name)
+            if not lowest <= value <= highest:
+                yield (
+                    f"{key}.{name}" if key else str(name),
+                    f"{value} is {'below zero' if value < lowest else 'more than could be measured'}",
+                )
+
+
+@functools.cache
+def _limits(name: str) -> tuple[float, float]:
+    """The lowest and the highest plausible number of this name."""
+    highest = next((limit for end, limit in _HIGHEST if name.endswith(end)), 1e18) * (1 + _ROUNDING)
+    return (-highest if name in _MAY_BE_NEGATIVE else 0.0), highest
 
 
 def _prefixed(prefix: str, found: Iterable[_Problem]) -> Iterator[_Problem]:

@@ -75,16 +75,17 @@ def _integer(text: str) -> float:
 
 def _check_values(file: pathlib.Path, document: Any) -> None:
     """Raises ResultError for the first number that is not finite or too large, and for too deep a document. Without recursion."""
-    waiting: list[tuple[Any, tuple[Any, ...]]] = [(document, ())]
+    waiting: list[tuple[Any, tuple[Any, ...]]] = [(document, ())] if isinstance(document, dict | list) else []
     while waiting:
         value, path = waiting.pop()
-        if isinstance(value, dict | list):
-            if len(path) >= DEEPEST:
-                raise ResultError(f"{file}: cannot be read: it is nested more than {DEEPEST} levels deep")
-            inner = value.items() if isinstance(value, dict) else enumerate(value)
-            waiting += [(part, (*path, key)) for key, part in inner if isinstance(part, dict | list | float | int)]
-        elif isinstance(value, float | int) and not math.isfinite(value):
-            raise ResultError(f"{file}: {'.'.join(map(str, path))}: {value} is not a finite number; the file was damaged or edited")
+        if len(path) >= DEEPEST:
+            raise ResultError(f"{file}: cannot be read: it is nested more than {DEEPEST} levels deep")
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            if isinstance(part, dict | list):
+                waiting.append((part, (*path, key)))
+            elif isinstance(part, float) and not math.isfinite(part):
+                place = ".".join(map(str, (*path, key)))
+                raise ResultError(f"{file}: {place}: {part} is not a finite number; the file was damaged or edited")
 
 
 def _without_surrogates(value: Any) -> Any:
