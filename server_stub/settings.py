@@ -70,6 +70,8 @@ class Settings:
                 raise ProtocolError("log file location can not be updated through network protocol", ErrorKind.UNSUPPORTED)
             if key in _LOG:
                 new[key] = _LOG_READERS[type(_LOG[key])](value)
+                if key == "log_verbose_level" and new[key] >= 2**32:
+                    raise ProtocolError("attempt to access JSON non-unsigned-integer as unsigned-integer", ErrorKind.INTERNAL)
                 if key == "log_format" and value not in ("default", "ISO8601"):
                     raise ProtocolError(f"invalid argument for --log_format, got: {value}", ErrorKind.UNAVAILABLE)
         self._log.update(new)

@@ -54,6 +54,7 @@ def test_T1_trace_settings_are_stored_and_reported(wire, client):
         ("logging", {"log_format": "x"}, 503, "invalid argument for --log_format, got: x"),
         ("logging", {"log_info": "x"}, 500, "attempt to access JSON non-boolean as boolean"),
         ("logging", {"log_verbose_level": -1}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ("logging", {"log_verbose_level": 2**32}, 500, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
     ],
 )  # the responses of Triton 2.51
 def test_invalid_settings_are_rejected(wire, path, body, status, text):

@@ -141,7 +141,7 @@ class PageGpu:
             energy_j=integrated_j if energy_j is None else energy_j,
             sm_clock_mean_mhz=_mean(series, "gpu_sm_clock"),
             throttled_share=_mean(series, "gpu_throttled"),
-            index=int(self._index) if self._index.isdecimal() else None,
+            index=int(self._index) if re.fullmatch("[0-9]{1,9}", self._index) else None,
             mig=self._is_instance,
             memory_total_bytes=None if total is None else round(total),
             memory_utilization_mean=_mean(series, "gpu_memory_utilization"),

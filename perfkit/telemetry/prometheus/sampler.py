@@ -19,7 +19,9 @@ from perfkit.units import NS_PER_S
 _KNOWN_PREFIXES = ("nv_", "DCGM_FI_")
 _START_TIME = "process_start_time_seconds"  # of Prometheus' client libraries
 _IGNORED_SUFFIXES = ("_bucket", "_created")
-_TIMEOUT_NS, _MAX_METRICS = 2 * NS_PER_S, 500
+_TIMEOUT_NS, _MAX_METRICS, _MAX_GPUS = 2 * NS_PER_S, 500, 256
+# counters of bytes and nanoseconds stay far below it, and sums and products of such values remain finite
+_LARGEST = 1e30
 
 
 @dataclasses.dataclass(slots=True)
@@ -98,12 +100,25 @@ class MetricsSampler(Sampler[PageFigures]):
         for sample in page.samples:
             if not math.isfinite(sample.value):  # exporters write NaN for unknown values
                 continue
+            uuid = gpu_uuid(sample)
+            is_physical = sample.kind == "counter" or (uuid is not None and "TEMP" not in sample.name)
+            if abs(sample.value) > _LARGEST or (sample.value < 0 and is_physical):
+                name = sample.name[:100]
+                self._note("absurd", f"Values of {name} such as {sample.value:g} at {self._config.url} are absurd, and are ignored.")
+                continue
             if sample.name == _START_TIME and not sample.labels:
                 self._start_time.add(now_ns, sample.value)
-            if (uuid := gpu_uuid(sample)) is not None:
-                self._gpus.setdefault(uuid, PageGpu(uuid, sample.labels)).add(now_ns, sample)
+            if uuid is not None:
+                self._add_gpu_sample(now_ns, uuid, sample)
             elif self._is_wanted(sample):
                 self._add_sample(now_ns, sample)
+
+    def _add_gpu_sample(self, now_ns: int, uuid: str, sample: Sample) -> None:
+        if uuid not in self._gpus and len(self._gpus) >= _MAX_GPUS:
+            message = f"The metrics at {self._config.url} describe more than {_MAX_GPUS} GPUs: only the first {_MAX_GPUS} are kept."
+            self._note("gpus", message)
+            return
+        self._gpus.setdefault(uuid, PageGpu(uuid, sample.labels)).add(now_ns, sample)
 
     def _is_wanted(self, sample: Sample) -> bool:
         if sample.name.endswith(_IGNORED_SUFFIXES) or "quantile" in sample.labels:

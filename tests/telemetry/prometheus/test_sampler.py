@@ -203,3 +203,37 @@ def test_values_that_are_not_finite_are_ignored(make_sampler, page, clock, value
 def test_clocks_set_by_the_user_are_not_throttling(make_sampler, page, clock, reasons, share):
     text = f'DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{{UUID="{A}"}} {reasons}\n'
     assert sampled(make_sampler(), page, clock, text, text).summary.gpus[0].throttled_share == share
+
+
+@pytest.mark.parametrize("value", ["9.2e41", "-9.2e41", "1.7e308", "-1.7e308", "NaN", "+Inf", "-Inf"])
+def test_absurd_values_are_ignored_and_every_figure_stays_finite(make_sampler, page, clock, value):
+    names = (
+        "nv_gpu_power_usage",
+        "nv_gpu_memory_used_bytes",
+        "nv_energy_consumption",
+        "DCGM_FI_DEV_FB_USED",
+        "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
+    )
+    gpus = "".join(f'{name}{{gpu_uuid="{A}"}} {value}\n' for name in names)
+    counter = f"# TYPE nv_x_total counter\nnv_x_total {value}\n# TYPE nv_y gauge\nnv_y {value}\nnv_z 3\n"
+    sampler = make_sampler()
+    report = sampled(sampler, page, clock, gpus + counter, gpus + counter)
+    assert report.summary.gpus == ()
+    assert [(metric.name, metric.mean) for metric in report.summary.metrics] == [("nv_z", 3)]
+    expected = f"Values of nv_gpu_power_usage such as {float(value):g} at {page.url} are absurd, and are ignored."
+    assert sampler.notes == ([expected] if "e" in value else [])
+
+
+def test_negative_counters_are_ignored_and_negative_gauges_and_temperatures_are_not(make_sampler, page, clock):
+    text = f'# TYPE nv_x_total counter\nnv_x_total -3\nnv_y -3\nDCGM_FI_DEV_GPU_TEMP{{UUID="{A}"}} -4\nDCGM_FI_DEV_POWER_USAGE{{UUID="{A}"}} -4\n'
+    summary = sampled(make_sampler(), page, clock, text, text).summary
+    assert [(metric.name, metric.mean) for metric in summary.metrics] == [("nv_y", -3)]
+    assert [(gpu.temperature_max_celsius, gpu.power_mean_w) for gpu in summary.gpus] == [(-4, None)]
+
+
+def test_a_page_of_very_many_gpus_keeps_256_and_an_index_of_any_length_is_no_error(make_sampler, page, clock):
+    text = "".join(f'nv_gpu_power_usage{{gpu_uuid="{index}",gpu="{"9" * 5000}"}} 1\n' for index in range(257))
+    sampler = make_sampler()
+    gpus = sampled(sampler, page, clock, text, text).summary.gpus
+    assert (len(gpus), {gpu.index for gpu in gpus}) == (256, {None})
+    assert "more than 256 GPUs" in sampler.notes[0]
