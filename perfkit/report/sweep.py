@@ -24,18 +24,18 @@ _NOTE = (
 def sweep_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
     """A row per load point, or per search, of every case; a case without figures gives its reason."""
     results = [(case, _read_result(folder, case)) for case in sweep.cases]
-    is_search = any(result is not None and result.search is not None for _, result in results)
+    is_search = any(result is not None and result.search is not None for _, (result, _) in results)
     columns = _SEARCH_COLUMNS if is_search else _POINT_COLUMNS
     keys = list(dict.fromkeys(key for case in sweep.cases for key in case.values))
     rows: list[tuple[Any, ...]] = []
     marks: list[Mark] = []
-    for case, result in results:
+    for case, (result, fault) in results:
         values = [shown_value(case.values[key]) if key in case.values else "" for key in keys]
         items = _items(result, is_search=is_search)
         rows += [(*values, *(column.value_of(item) for column in columns)) for item in items]
         marks += ["invalid" if isinstance(item, Point) and not item.valid else "" for item in items]
         if not items:
-            rows.append((*values, *[None] * (len(columns) - 1), case.reason or case.status))
+            rows.append((*values, *[None] * (len(columns) - 1), fault or case.reason or case.status))
             marks.append("")
     return Table("sweep", "Cases", (*(Column(key, key) for key in keys), *columns), tuple(rows), _NOTE, tuple(marks))
 
@@ -59,7 +59,7 @@ def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
     texts = {
         folder / "report.md": render_markdown(Page(page.title, (cases,), page.subtitle)),
         folder / "report.html": render_html(page),
-        folder / "sweep.csv": csv_text(sweep_frame([(case.values, _read_result(folder, case)) for case in sweep.cases])),
+        folder / "sweep.csv": csv_text(sweep_frame([(case.values, _read_result(folder, case)[0]) for case in sweep.cases])),
     }
     write_files(texts, replacing=(), place=str(folder))
     return list(texts)
@@ -70,13 +70,14 @@ def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
     write_styled(sys.stdout, f"\n{render_text(sweep_table(folder, sweep))}\n")
 
 
-def _read_result(folder: pathlib.Path, case: SweepCase) -> Result | None:
+def _read_result(folder: pathlib.Path, case: SweepCase) -> tuple[Result | None, str]:
+    """The result of a case, or why it cannot be read."""
     if case.status in ("pending", "failed"):  # a result there would be of an earlier scenario
-        return None
+        return None, ""
     try:
-        return read_result(folder / case.folder)[0]
-    except ResultError:
-        return None
+        return read_result(folder / case.folder)[0], ""
+    except ResultError as error:
+        return None, str(error)
 
 
 def _items(result: Result | None, *, is_search: bool) -> Sequence[Point | Result]:

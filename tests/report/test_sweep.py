@@ -61,3 +61,12 @@ def test_a_search_has_one_row(folder, monkeypatch):
     monkeypatch.setattr("perfkit.report.sweep.read_result", lambda path: (result.model_copy(update={"search": search}), path))
     table = sweep_table(folder, read_sweep(folder))
     assert table.texts[0][2:] == ["http", "120/s", "110/s", "–", "0", "max probes"]
+
+
+def test_a_result_that_cannot_be_believed_is_a_row_with_the_reason(folder):
+    file = folder / "batch_size=1_threads=2" / "result.json"
+    text = file.read_text()
+    (file.parent / "checksums.sha256").unlink(missing_ok=True)
+    file.write_text(text.replace('"sent": ', '"sent": 9', 1))
+    table = sweep_table(folder, read_sweep(folder))
+    assert any("result.json: points.0.requests.s" in str(row[-1]) for row in table.rows)
