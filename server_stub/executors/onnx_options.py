@@ -40,8 +40,10 @@ class OnnxOptions:
         return self.graphs or self.pinned or self.streams > 1 or (self.provider in ("cuda", "tensorrt") and self.instances > 1)
 
     def document(self) -> dict[str, Any]:
-        """The options by key, as in the server's ready line."""
-        return dataclasses.asdict(self)
+        """The provider, and by key the options that are not the defaults, as in the server's ready line."""
+        default = OnnxOptions()
+        given = {key: value for key, value in dataclasses.asdict(self).items() if value != getattr(default, key)}
+        return {"provider": self.provider, **given}
 
 
 DEFAULT = OnnxOptions()
