@@ -62,6 +62,7 @@ class FixedBufferExecutor(Executor):
         """`memory` is ONNX Runtime's name for the memory of the buffers."""
         self._claiming, self._claimed = threading.Lock(), 0
         self._mine = threading.local()
+        self._file = file
         self.concurrency = options.instances * options.streams
         graph_ids = itertools.count(1)  # never repeated: a graph belongs to one size of one buffer set
         with contextlib.ExitStack() as resources:
@@ -84,13 +85,19 @@ class FixedBufferExecutor(Executor):
             self._resources = resources.pop_all()
 
     def prepare(self) -> None:
-        """Give the calling thread a buffer set, and capture its graphs: ONNX Runtime keeps a graph for the thread that captured it."""
+        """Give the calling thread a buffer set, and capture its graphs: ONNX Runtime keeps a graph for the thread that captured it.
+
+        Raises UsageError if that fails, such as for a model with operators that the GPU does not execute.
+        """
         with self._claiming:  # a capture fails if another thread calls CUDA meanwhile
             if self._claimed == len(self._sets):
                 raise RuntimeError(f"more than {len(self._sets)} threads execute the model")
             self._mine.buffers = self._sets[self._claimed]
             self._claimed += 1
-            self._mine.buffers.capture()
+            try:
+                self._mine.buffers.capture()
+            except Exception as error:  # noqa: BLE001 - ONNX Runtime's exceptions share no other base
+                raise UsageError(f"{self._file}: its CUDA graphs cannot be captured: {error}; remove graphs=on from --onnx.") from None
 
     def join(self, parts: Sequence[Inputs]) -> Staged:
         """See `Executor.join`: starts to copy the inputs to the thread's buffers, from the host or within the GPU."""

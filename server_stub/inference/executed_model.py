@@ -31,13 +31,17 @@ class ExecutedModel(Model):
             instances = InlineInstance(execution)
         else:
             # in a plain queue the next request is settled and can be handed over early; a batch can still grow
-            instances = ThreadInstances(
-                executor.concurrency or definition.instances,
-                execution,
-                definition.name,
-                prefetch_count=1 if definition.scheduling is None else 0,
-                prepare=executor.prepare,
-            )
+            try:
+                instances = ThreadInstances(
+                    executor.concurrency or definition.instances,
+                    execution,
+                    definition.name,
+                    prefetch_count=1 if definition.scheduling is None else 0,
+                    prepare=executor.prepare,
+                )
+            except BaseException:
+                executor.close()
+                raise
         self._scheduler = Scheduler(_make_queue(definition), instances, self._statistics)
 
     async def infer(self, request: InferRequest, arrived_ns: int, encode: Callable[[InferResponse], _Encoded]) -> _Encoded:

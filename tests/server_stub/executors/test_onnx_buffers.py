@@ -118,6 +118,17 @@ def test_each_size_of_each_thread_has_a_graph_of_its_own_captured_before_the_fir
     executor.close()
 
 
+def test_a_capture_that_fails_is_a_sentence_and_leaves_nothing_allocated(file):
+    gpu = FakeGpu()
+    executor = gpu.executor(file, 8, graphs=True, instances=2)
+    gpu.library.fail("cuMemcpyDtoHAsync_v2", 900)
+    tensors = [TensorDefinition(name, Datatype.FP32, (size,)) for name, size in (("x", 3), ("w", 1), ("y", 3))]
+    definition = ModelDefinition("m", "", "onnxruntime", 8, tuple(tensors[:2]), tuple(tensors[2:]), instances=2)
+    with pytest.raises(UsageError, match=r"model\.onnx: its CUDA graphs cannot be captured: .*error 900; remove graphs=on from --onnx\."):
+        ExecutedModel(definition, executor)
+    assert (gpu.library.allocated, gpu.library.streams, gpu.library.events) == ({}, {}, {})
+
+
 def test_without_graphs_nothing_is_padded_and_no_run_has_a_graph(file):
     gpu = FakeGpu()
     executor = gpu.executor(file, 8, pinned=True)
