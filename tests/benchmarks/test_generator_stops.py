@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from benchmarks.simulated_stops import LoadModel, simulate
+from benchmarks.generator_stops import was_valid
+from benchmarks.simulated_stops import LoadModel, arrivals_ns, simulate
 from perfkit.units import NS_PER_S
 
 MS = 1_000_000
@@ -73,6 +74,18 @@ def test_an_undisturbed_worker_has_no_stops():
     assert found.generator.stops is not None
     assert (found.generator.stops.count, found.generator.stops.touched_requests) == (0, 0)
     assert "generator_paused" not in messages(found)
+
+
+def test_two_late_starts_among_some_150_requests_leave_the_point_valid_and_thirty_do_not():
+    load, window_ns = LoadModel(is_open=True, level=40), 4 * NS_PER_S
+    due_ns = arrivals_ns(load, 3, window_ns)
+    assert 130 < len(due_ns) < 190
+    few, many = (simulate(load, seed=3, window_ns=window_ns, stops=[(at_ns - 1, at_ns + 4 * MS) for at_ns in due_ns[5::step]])
+                 for step in (len(due_ns) // 2, 5))  # fmt: skip
+    assert few[0].valid
+    assert not was_valid(few[1]), "the earlier rule"
+    assert "late_starts" in messages(many[0])
+    assert not many[0].valid
 
 
 def test_while_one_of_two_workers_stands_still_the_other_one_s_requests_are_too_fast():
