@@ -79,16 +79,19 @@ def run_perfkit(
     environment: Mapping[str, str] | None = None,
     out: pathlib.Path | None = None,
     during: Callable[["subprocess.Popen[bytes]"], None] = lambda _: None,
+    checkout: pathlib.Path | None = None,
 ) -> PerfkitRun:
     """Runs `perfkit run` on a scenario, without a report.
 
-    `prefix` is put before the command, `during` is called with the running process, and `out` keeps the result's folder.
+    `prefix` is put before the command, `during` is called with the running process, `out` keeps the result's folder, and
+    `checkout` is another version of perfkit, with its own `.venv`.
     """
     with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name, tempfile.TemporaryFile() as stderr:
         folder = out or pathlib.Path(name, "out")
         file = scenario if isinstance(scenario, pathlib.Path) else write_scenario(pathlib.Path(name), scenario)
-        command = [*prefix, sys.executable, "-m", "perfkit", "run", str(file), "--quiet", "--no-report", "--out", str(folder), *options]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=ROOT, env=environment) as process:
+        python = str(checkout / ".venv/bin/python") if checkout else sys.executable
+        command = [*prefix, python, "-m", "perfkit", "run", str(file), "--quiet", "--no-report", "--out", str(folder), *options]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, cwd=checkout or ROOT, env=environment) as process:
             during(process)
         stderr.seek(0)
         result = folder / "result.json"

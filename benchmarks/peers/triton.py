@@ -14,13 +14,16 @@ import shutil
 import signal
 import sys
 import tempfile
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.server_process import PeerError, free_ports, ready_server
 
 MODELS = pathlib.Path(__file__).with_name("triton_models")
+ODD_MODELS = pathlib.Path(__file__).with_name("triton_odd_models")
+"""Models with errors, an optional input, a bounded queue, and an ensemble."""
 _READY_WITHIN_S = 90
 
 
@@ -40,28 +43,32 @@ class Triton:
         """The answer to a GET, or to a POST if there is a body."""
         data = None if body is None else json.dumps(body).encode()
         with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/{path}", data, timeout=10) as answer:
-            document: dict[str, object] = json.load(answer)
+            document: dict[str, object] = json.loads(answer.read() or b"{}")  # the repository's answers are empty
         return document
 
 
 @contextlib.contextmanager
-def running_triton(folder: pathlib.Path, http_port: int = 0, grpc_port: int = 0) -> Iterator[Triton]:
+def running_triton(
+    folder: pathlib.Path, http_port: int = 0, grpc_port: int = 0, *, models: pathlib.Path = MODELS, options: Sequence[str] = ()
+) -> Iterator[Triton]:
     """Runs Triton out of the peers' folder, ready and with its models loaded; port 0 means a free port. Raises PeerError."""
     program = folder / "bin" / "tritonserver"
     if not program.exists():
         raise PeerError(f"{program} is not installed: `python3 benchmarks/peers/install.py` installs it")
     with tempfile.TemporaryDirectory(prefix="perfkit-triton-") as name:
-        models, ports = pathlib.Path(name, "models"), free_ports(http_port, grpc_port, 0)
-        shutil.copytree(MODELS, models)  # the Python backend writes compiled files beside its models
-        options = [f"--{kind}-port={port}" for kind, port in zip(("http", "grpc", "metrics"), ports, strict=True)]
-        command = [str(program), f"--model-repository={models}", "--exit-timeout-secs=5", *options]
+        repository, ports = pathlib.Path(name, "models"), free_ports(http_port, grpc_port, 0)
+        shutil.copytree(models, repository)  # the Python backend writes compiled files beside its models
+        listen = [f"--{kind}-port={port}" for kind, port in zip(("http", "grpc", "metrics"), ports, strict=True)]
+        command = [str(program), f"--model-repository={repository}", "--exit-timeout-secs=5", *listen, *options]
 
         def is_ready() -> bool:
             with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/v2/health/ready", timeout=5):
                 return True
 
         with ready_server(command, is_ready, pathlib.Path(name, "log"), within_s=_READY_WITHIN_S):
-            version = str(Triton("", ports[0], ports[1]).request("v2")["version"])
+            version = ""
+            with contextlib.suppress(urllib.error.HTTPError):  # restricted metadata
+                version = str(Triton("", ports[0], ports[1]).request("v2")["version"])
             yield Triton(version, ports[0], ports[1])
 
 
