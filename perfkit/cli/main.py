@@ -47,6 +47,13 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    code = _run(arguments)
+    if (signals := sys.modules.get("perfkit.cli.signals")) is not None:  # imported by the commands that measure
+        signals.end_if_interrupted_twice(code)
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     open_standard_files()
     # a stream that the caller closed is None

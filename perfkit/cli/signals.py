@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -20,7 +21,17 @@ if TYPE_CHECKING:
 
 _EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGHUP: ExitCode.HUNG_UP}
 # after the second signal: what does not hang has stored its results by then; what waits for a child goes on when it is killed
-_KILLS_CHILDREN_AFTER_S, _ENDS_AFTER_S = 0.3, 0.9
+_KILLS_CHILDREN_AFTER_S, _ENDS_AFTER_S = 0.3, 0.8
+_must_end = threading.Event()
+
+
+def end_if_interrupted_twice(code: int) -> None:
+    """Ends this process, if there was a second signal, without the interpreter's own clean-up, which no thread could cut short."""
+    if _must_end.is_set():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
 
 
 class SignalHandler:
@@ -70,6 +81,7 @@ class SignalHandler:
                 with contextlib.suppress(RuntimeError):  # the loop has been closed
                     loop.call_soon_threadsafe(self._interrupt, self.count)
                 if self.count == 2:
+                    _must_end.set()
                     threading.Event().wait(_KILLS_CHILDREN_AFTER_S)
                     kill_all()
                     threading.Event().wait(_ENDS_AFTER_S - _KILLS_CHILDREN_AFTER_S)

@@ -14,6 +14,7 @@ import uvloop
 
 from perfkit.process.child import NotReadyError, child_process
 from perfkit.process.messages import claim_stdout, load_message, message_bytes
+from perfkit.process.running import kill_all
 from tests.children import children_running
 from tests.conditions import passes, until_ended
 
@@ -93,6 +94,40 @@ def test_a_child_is_ended_by_the_mildest_means_that_it_obeys(run, source, option
         return child.ended.result()
 
     assert run(main()) == status
+
+
+def test_a_child_that_had_to_be_killed_is_named_with_the_time_that_it_had(run):
+    lines: list[str] = []
+
+    async def main():
+        async with child_process(python(DEAF_TO_SIGTERM), on_line=lines.append, stop_within_s=0.05) as child:
+            await child.read_line(60)
+        return child.pid
+
+    pid = run(main())
+    assert lines == [f"process {pid} did not end within 1.05 s and was killed"]
+
+
+def test_a_stopped_child_is_let_go_on_to_end_by_sigterm(run):
+    async def main():
+        async with child_process(python(DEAF_TO_STDIN), stop_within_s=0.05) as child:
+            await child.read_line(60)
+            psutil.Process(child.pid).suspend()
+        return child.ended.result()
+
+    assert run(main()) == -signal.SIGTERM
+
+
+def test_all_children_can_be_killed_at_once_even_stopped_ones(run):
+    async def main():
+        async with child_process(python(DEAF_TO_SIGTERM)) as one, child_process(python(DEAF_TO_STDIN)) as other:
+            await one.read_line(60)
+            await other.read_line(60)
+            psutil.Process(other.pid).suspend()
+            kill_all()
+            return [await child.ended for child in (one, other)]
+
+    assert run(main()) == [-signal.SIGKILL] * 2
 
 
 def test_a_child_that_fills_its_output_is_ended_all_the_same(run):
