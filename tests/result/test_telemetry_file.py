@@ -71,11 +71,12 @@ def test_a_result_folder_has_the_file_from_the_first_point_on_and_may_be_replace
     }  # fmt: skip
 
 
-def test_a_file_that_cannot_be_written_is_reported(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported_when_the_point_is_saved(tmp_path, result):
     writer = ResultWriter(tmp_path / "out", 0.0)
     (writer.partial / "telemetry.csv").mkdir()
+    writer.log_series(POINT, LOG_START, (POWER,))
     with pytest.raises(MeasurementError, match="cannot be written: Is a directory"):
-        writer.log_series(POINT, LOG_START, (POWER,))
+        writer.save(result)
     writer.discard()
 
 
