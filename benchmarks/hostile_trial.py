@@ -30,7 +30,7 @@ from benchmarks.report import describe_machine, option_parser, table_head, table
 
 CASES: tuple[Case, ...] = (*SIZE_CASES, *ANSWER_CASES)
 
-_MIB = 2**20
+_MIB, _LONGEST_COMMAND = 2**20, 100
 _MAX_MIB, _MAX_S = 2048, 60.0
 _SAMPLE_S, _TREE_S = 0.01, 0.1
 
@@ -155,6 +155,7 @@ def report_lines(cases: Iterable[Case], before: Mapping[str, Any], now: Mapping[
         faults = Trial(**trial).faults(case) if trial else ["not run"]
         said = (trial or {}).get("said", "").replace("|", "\\|")
         command = " ".join(["perfkit", *case.words]).replace("|", "\\|")
+        command = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}…"
         cells = (_cell(before.get(case.name)), _cell(trial), said, ", ".join(faults) or "yes")
         lines.append(table_row(case.item, case.name, f"`{command}`", *cells))
     return lines
