@@ -1,8 +1,10 @@
 """Results of untrusted origin through every command that reads them: their texts are shown, and never executed."""
 
 import copy
+import http.server
 import json
 import re
+import threading
 from xml.etree import ElementTree
 
 import pytest
@@ -155,3 +157,30 @@ def test_a_scenarios_model_and_file_name_are_shown_without_executing_them(place,
     run(capsys, "validate", name)
     assert run(capsys, "validate", f"missing{name}")[0] == 2
     assert run(capsys, "compare", name, "one")[0] == 2
+
+
+def test_the_words_of_a_server_are_shown_without_executing_them(place, capsys):
+    words = json.dumps({"error": HOSTILE}).encode()
+
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(words)))
+            self.end_headers()
+            self.wfile.write(words)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        target = {"url": f"http://127.0.0.1:{server.server_address[1]}", "model": "m"}
+        (place / "s.yaml").write_text(json.dumps({"name": "x", "target": target, "load": {"closed": {"concurrency": 1}}}))
+        code = main(["run", "s.yaml"])
+        server.shutdown()
+        thread.join()
+    said = capsys.readouterr()
+    assert code == 6
+    assert "owned" in said.err
+    assert_harmless({"stdout": said.out, "stderr": said.err})
