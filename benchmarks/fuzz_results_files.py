@@ -50,6 +50,7 @@ FREE_PARTS = (
     "labels",
 )
 """Parts of a document that hold texts and whatever a server said: they reach the outputs."""
+_PERCENTILES = ("p50", "p90", "p95", "p99", "p99_9", "p99_99")
 _TELEMETRY = """point,repetition,protocol,load,name,labels,unit,time_s,window_s,value
 """
 
@@ -187,6 +188,10 @@ def damage_bytes(file: pathlib.Path, rng: random.Random) -> str:
 def damage_json(file: pathlib.Path, rng: random.Random) -> str:
     """Values, types and keys of a document; one to four of them."""
     document = json.loads(file.read_text())
+    if file.name == "result.json" and rng.random() < 0.25:
+        done_whole = make_extreme(document, rng)
+        file.write_text(json.dumps(document))
+        return done_whole
     done = [_damage_value(document, rng) for _ in range(rng.choice([1, 1, 1, 2, 4]))]
     text = json.dumps(document, indent=1)
     if rng.random() < 0.1:
@@ -198,6 +203,45 @@ def damage_json(file: pathlib.Path, rng: random.Random) -> str:
         done.append(f"{name} twice")
     file.write_text(text)
     return "; ".join(done)
+
+
+def make_extreme(document: dict[str, Any], rng: random.Random) -> str:
+    """Figures at the ends of what can be measured, consistent with each other: they pass the checks, and reach tables and plots."""
+    points = [*document["points"], *document["summary"]]
+    kind = rng.randrange(8)
+    for point in points:
+        times = [point[name] for name in ("service_time_ns", "response_time_ns", "start_delay_ns") if point.get(name)]
+        match kind:
+            case 0:  # the load: a million requests in flight, or a rate near zero
+                name, factor = ("concurrency", 1_000_000) if point["load"]["kind"] == "closed" else ("rate_per_s", 1e-6)
+                point["load"] = {**point["load"], name: point["load"][name] * factor}
+            case 1:  # nothing was answered
+                point["requests"] = {
+                    **dict.fromkeys(point["requests"], 0),
+                    **dict.fromkeys(("scheduled", "sent", "rejected"), point["requests"]["sent"]),
+                }
+                point |= {"error_rate": 1.0, "throughput_per_s": 0.0, "inferences_per_s": 0.0, "goodput_per_s": None, "intervals": {}}
+                point |= {"throughput_series_per_s": None, "failure_time_ns": None}
+                for one in times:
+                    one.update(dict.fromkeys(("count", "min", "mean", "stddev", "max"), 0) | dict.fromkeys(_PERCENTILES))
+            case 2:  # every time is an hour
+                for one in times:
+                    one.update(dict.fromkeys(("min", *_PERCENTILES, "max"), 3_600_000_000_000) | {"mean": 3.6e12, "stddev": 0.0})
+            case 3:  # percentiles are withheld
+                for one in times:
+                    one.update(dict.fromkeys(_PERCENTILES))
+                point["intervals"] = {}
+            case 4:
+                point |= {"valid": False, "warnings": [{"code": text, "message": text} for text in HOSTILE_TEXTS[:6]]}
+            case 5:
+                point["intervals"] = {name: [0.0, None] for name in point["intervals"]}
+            case 6:
+                gauge = {"labels": dict.fromkeys(HOSTILE_TEXTS, "x"), "kind": "gauge", "mean": 1e300, "min": -1e300, "max": 1e300}
+                point["metrics"] = [{"name": text, **gauge} for text in HOSTILE_TEXTS]
+            case _:
+                point["generator"] |= {"cpu_share": 0.0, "steal_share": 1.0}
+                point["connections"] |= {"opened": 10**15}
+    return f"extreme figures of kind {kind}"
 
 
 def _damage_value(document: Any, rng: random.Random) -> str:
@@ -294,6 +338,10 @@ def damage_csv(file: pathlib.Path, rng: random.Random) -> str:
             "292277026596-12-04",
             "-2026-01-01",
             "2026-13-45",
+            "1970-01-01",
+            "2199-12-31",
+            "1e11",
+            "0.001",
         ]
         cells[rng.randrange(len(cells))] = rng.choice([*odd, *(one for one in HOSTILE_TEXTS if one.isprintable())])
         lines[number] = ",".join(cells)

@@ -2,10 +2,12 @@
 
 import argparse
 import pathlib
+import sys
 
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import add_results
 from perfkit.cli.output import note_unverified, write_output
+from perfkit.text.terminal import write_styled
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +32,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     forms = {"text": comparison_text, "markdown": comparison_markdown, "json": comparison_json, "html": comparison_html}
     text = forms[options.format](compared)
     if options.out is None:
-        print(text, end="")
+        write_styled(sys.stdout, text)  # its foreign parts are cleaned by the renderers
     else:
         write_output("--out", options.out, text)
     return ExitCode.DONE

@@ -2,6 +2,7 @@
 
 import copy
 import http.server
+import io
 import json
 import re
 import threading
@@ -184,3 +185,30 @@ def test_the_words_of_a_server_are_shown_without_executing_them(place, capsys):
     assert code == 6
     assert "owned" in said.err
     assert_harmless({"stdout": said.out, "stderr": said.err})
+
+
+class Terminal(io.StringIO):
+    """What a terminal is sent."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("compare", "one", "new"), ("gate", "--baseline", "made.json", "--candidate", "new", "--same-build", "--github", "off")],
+)
+@pytest.mark.usefixtures("place")
+def test_a_terminal_gets_our_own_styles_and_no_others(monkeypatch, command):
+    assert main(["baseline", "one", "two", "--out", "made.json"]) == 0
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert main(command) in (0, 1, 3)
+    shown = terminal.getvalue()
+    assert "\x1b[1m" in shown
+    assert r"\u001b[1m" not in shown
+    assert r"owned\u001b[31m" in shown
+    assert not CONTROLS.search(re.sub(r"\x1b\[[0-9;]*m", "", shown))
+    assert set(re.findall(r"\x1b\[[0-9;]*m", shown)) <= {f"\x1b[{style}m" for style in ("0", "1", "2", "32", "33", "1;31")}
