@@ -149,7 +149,8 @@ def _said(file: pathlib.Path, text: str) -> str:
 def report_lines(cases: Iterable[Case], before: Mapping[str, Any], now: Mapping[str, Any], machine: str) -> list[str]:
     """The report; trials are documents of `Trial` by the case's name."""
     head = table_head("item", "case", "command", ">before", ">now", "says now", "as promised")
-    lines = ["# Hostile trial", "", machine, "", *head]
+    killed = f"A tree that exceeded {_MAX_MIB} MiB or {_MAX_S:g} s was killed."
+    lines = ["# Hostile trial", "", f"{machine} {killed}", "", *head]
     for case in cases:
         trial = now.get(case.name)
         faults = Trial(**trial).faults(case) if trial else ["not run"]

@@ -34,6 +34,8 @@ def parse_yaml(text: str, key_path: KeyPath, origins: Origins, origin: Callable[
         problem = re.sub(r"(undefined alias|tag)( '.*')?", r"\1: put the value in quotes", str(problem))
     except yaml.reader.ReaderError as error:
         line, problem = text.count("\n", 0, error.position) + 1, f"the character #x{error.character:04x} is not allowed"
+    except UnicodeEncodeError as error:  # bytes of the command line that are not UTF-8
+        line, problem = text.count("\n", 0, error.start) + 1, f"the character #x{ord(text[error.start]):04x} is not allowed"
     except RecursionError:
         line, problem = 1, "an alias contains itself"
     finally:

@@ -68,3 +68,7 @@ def test_depth_is_limited(text):
 
 def test_aliases_yield_their_values():
     assert parse("a: &a [1, {b: c}]\nd: *a\ne: &e 5\nf: [*e]") == {"a": [1, {"b": "c"}], "d": [1, {"b": "c"}], "e": 5, "f": [5]}
+
+
+def test_a_byte_of_the_command_line_that_is_not_utf_8_is_refused():
+    assert refusal("a: b\nc: \udcff") == "s.yaml:2: not valid YAML: the character #xdcff is not allowed"
