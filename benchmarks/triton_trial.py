@@ -8,6 +8,7 @@ which needs its own `.venv`. The exit code is 1 if a case fails with this checko
 
 import contextlib
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -121,6 +122,8 @@ def scenario(case: Case, url: str) -> dict[str, Any]:
 
 def run_case(case: Case, triton: Triton, protocol: str, checkout: pathlib.Path | None) -> tuple[str, bool]:
     """What the run shows, shortened, and whether it is right."""
+    if case.reloads:
+        _unload_and_load(triton, case.model, 0)  # the counters start at 0, and pass that again after the reload
     time.sleep(0.6)  # after half a second without a request, `flaky` fails the next one
 
     def during(process: "subprocess.Popen[bytes]") -> None:
@@ -132,17 +135,21 @@ def run_case(case: Case, triton: Triton, protocol: str, checkout: pathlib.Path |
         shown, is_right = case.find(run)
     except (RuntimeError, KeyError) as error:
         shown, is_right = str(error), False
-    shown = " ".join(shown.split()).replace("|", "\\|")
+    shown = re.sub(r"\S*/scenario\.yaml", "scenario.yaml", " ".join(shown.split())).replace("|", "\\|")
     return shown if len(shown) <= _SHOWN_CHARACTERS else shown[:_SHOWN_CHARACTERS] + "…", is_right
 
 
 def _reload(triton: Triton, model: str, run: "subprocess.Popen[bytes]") -> None:
-    """Unloads the model after some 200 requests of a load, and loads it again after more than a second."""
+    """Unloads the model after some 100 requests of a load, and loads it again after more than a second."""
     before = _executions(triton, model)
-    while run.poll() is None and _executions(triton, model) < before + 200:
+    while run.poll() is None and _executions(triton, model) < before + 100:
         time.sleep(0.1)
+    _unload_and_load(triton, model, 1.2)
+
+
+def _unload_and_load(triton: Triton, model: str, pause_s: float) -> None:
     triton.request(f"v2/repository/models/{model}/unload", {})
-    time.sleep(1.2)
+    time.sleep(pause_s)
     triton.request(f"v2/repository/models/{model}/load", {})
 
 
