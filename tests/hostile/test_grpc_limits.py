@@ -102,6 +102,13 @@ def test_a_large_request_accounts_for_the_window_updates_of_its_frames():
     assert not listener.session.goaway_reason
 
 
+def test_a_window_that_grows_by_single_bytes_does_not_account_for_its_updates():
+    listener, _ = opened()
+    listener.send(request_buffers([(":method", "POST"), (":path", "/x")], bytes(1 << 20)))
+    with pytest.raises(LimitError, match="control frames"):
+        receive_again(listener, http2.number_frame(http2.WINDOW_UPDATE, 0, 1) + http2.number_frame(http2.WINDOW_UPDATE, 3, 1), 6_000)
+
+
 @pytest.mark.parametrize(
     "data", [frame(http2.DATA, 0, 1, bytes(17)), frame(http2.DATA, 0x8, 1, bytes(18)), DATA], ids=["short", "padded", "full"]
 )

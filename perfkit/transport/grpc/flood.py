@@ -6,8 +6,8 @@ from perfkit.protocol.http2 import LimitError
 from perfkit.units import NS_PER_S
 
 MAX_CONTROL_FRAMES_PER_S = 10_000
-# servers may renew two windows for each frame of a request, reset each answered stream, and measure the path with PING
-_PER_REQUEST, _PER_WRITTEN_FRAME = 10, 4
+# servers may renew two windows for each packet of a request, reset each answered stream, and measure the path with PING
+_PER_REQUEST, _BYTES_PER_FRAME = 10, 512
 
 
 class ControlFrameLimit:
@@ -21,9 +21,9 @@ class ControlFrameLimit:
         self._since_ns = now_ns()
         self._count = self._allowance = 0  # at that time
 
-    def raised(self, count: int, requests: int, written_frames: int) -> int:
+    def raised(self, count: int, requests: int, written_bytes: int) -> int:
         """The new maximum; the arguments are the connection's totals so far. Raises LimitError if `count` exceeds it."""
-        allowance, now_ns = requests * _PER_REQUEST + written_frames * _PER_WRITTEN_FRAME, self._now_ns()
+        allowance, now_ns = requests * _PER_REQUEST + written_bytes // _BYTES_PER_FRAME, self._now_ns()
         if now_ns - self._since_ns >= NS_PER_S:
             self._count, self._since_ns, self._allowance = count - 1, now_ns, allowance
         maximum = self._count + MAX_CONTROL_FRAMES_PER_S + allowance - self._allowance

@@ -70,7 +70,7 @@ class ClientSession(Generic[S, H]):
         self._unread_replies = 0
         self._control_limit = ControlFrameLimit(listener.now_ns)
         self._control_frames, self._max_control_frames = 0, MAX_CONTROL_FRAMES_PER_S
-        self._written_frames = 0  # of requests that need several
+        self._written_bytes = 0  # of requests that need several frames
         self._checked_bytes: dict[int, int] = {}  # of large answers, by their streams
         self._window_bytes = self._stream_window_bytes = http2.DEFAULT_WINDOW_BYTES
         self._frame_bytes = self._max_single_write_bytes = http2.DEFAULT_FRAME_BYTES
@@ -204,7 +204,7 @@ class ClientSession(Generic[S, H]):
 
     def _raise_control_frames(self) -> None:
         """Allows more control frames, or raises LimitError."""
-        self._max_control_frames = self._control_limit.raised(self._control_frames, self._next_id // 2, self._written_frames)
+        self._max_control_frames = self._control_limit.raised(self._control_frames, self._next_id // 2, self._written_bytes)
 
     def _receive_headers(self, stream_id: int, flags: int, block: bytes) -> None:
         # read the block of an unknown stream too: later blocks may refer to it
@@ -374,13 +374,13 @@ class ClientSession(Generic[S, H]):
             frames.append(_frame_head(last - position, _DATA, _END_STREAM if last == length else 0, stream_id))
             frames.append(data[position:last])
             self._window_bytes -= last
+            self._written_bytes += last
             unsent.window_bytes -= last
             if last == length:
                 del self._unsent[stream_id]
             else:
                 unsent.data = data[last:]
         if frames:
-            self._written_frames += len(frames)
             self._writelines(frames)
 
 
