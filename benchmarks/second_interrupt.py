@@ -83,10 +83,18 @@ def trial(python: pathlib.Path, case: str, folder: pathlib.Path) -> Trial:
             seconds = time.monotonic() - begun_s
         if seconds is None:
             run.kill()
-    _, left = psutil.wait_procs(children, timeout=0.5)
+    left = [child for child in psutil.wait_procs(children, timeout=0.5)[1] if not _has_ended(child)]
     for child in left:
         child.kill()
     return Trial(seconds, len(left), any((folder / name / "result.json").exists() for name in ("out", "out.partial")))
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Whether a process is gone, or waits for its new parent to take its exit status."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _child(process: psutil.Process, name: str) -> psutil.Process:
