@@ -30,7 +30,7 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
     assert names - {"telemetry.parquet", "telemetry.csv"} == {
         "checksums.sha256", "result.json", "latency.hlog", "report.html", "report.md", "plots",
     }  # fmt: skip
-    assert len(names) == 6
+    assert len(names) == 7
     target = result["environment"]["target"]
     assert {protocol: (one["path"], one["tls"]) for protocol, one in target["protocols"].items()} == dict.fromkeys(
         ("http", "grpc"), ("loopback", False)
