@@ -232,6 +232,12 @@ def short_table(runs: Sequence[StoppedRun]) -> list[str]:
     return lines
 
 
+def wrong_runs(runs: Sequence[StoppedRun]) -> list[str]:
+    """The simulated runs that are valid and report a moved figure, one line each."""
+    lines = [f"- {run.load}, disturbed by {run.disturbed_by:g}: {', '.join(run.moved)}" for run in runs if run.is_wrong]
+    return [*lines, ""] if lines else []
+
+
 def live_table(runs: Sequence[dict[str, Any]]) -> list[str]:
     """One line for each live run."""
     lines = table_head("load", ">workers", ">stop", ">found", ">touched", "valid", "warnings", ">throughput", ">mean")
@@ -270,6 +276,7 @@ def main() -> int:
         "",
         f"**{wrong} of {len(stopped) + len(short) + len(live)} runs are valid and report a figure that was moved beyond its interval.**",
         "",
+        *wrong_runs((*stopped, *short)),
         f"## {len(stopped)} runs in virtual time, a window of 10 s, one stop each",
         "",
         *stop_table(stopped),
