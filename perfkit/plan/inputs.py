@@ -151,7 +151,10 @@ def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
 
     import numpy as np
 
-    rows = list(csv.reader(text.lstrip("\ufeff").splitlines()))
+    try:
+        rows = list(csv.reader(text.lstrip("\ufeff").splitlines()))
+    except csv.Error as error:
+        raise UsageError(f"{name}: cannot be read as CSV: {error}") from None
     header = [cell.strip().lower() for cell in rows[0]] if rows else []
     if not {"date", "peak_per_s"} <= set(header):
         raise UsageError(f"{name}: expected a header with the columns date and peak_per_s, found {', '.join(header)[:100] or 'nothing'}")

@@ -85,6 +85,7 @@ def test_peaks_are_sorted_by_day():
         ("date,peak_per_s\n2026-01-01,x\n", "p.csv:2: expected a date such as 2026-01-31 and a number, found '2026-01-01, x'"),
         ("date,peak_per_s\n2026-01-01,0\n", "p.csv:2: a peak must be above zero, and at most 1e+12/s, found 0"),
         ("date,peak_per_s\n2026-01-01,1e300\n", "p.csv:2: a peak must be above zero, and at most 1e+12/s, found 1e300"),
+        ("x" * 200_000, "p.csv: cannot be read as CSV: field larger than field limit"),
         ("date,peak_per_s\n9999-12-31,1\n", "p.csv:2: a day lies in the years 1970 to 2199, found 9999-12-31"),
         ("date,peak_per_s\n292277026596-12-04,1\n", "p.csv:2: "),
         ("date,peak_per_s\n2026-01-01\n", "p.csv:2: expected a date"),
