@@ -69,7 +69,8 @@ def _providers(options: OnnxOptions, compute_stream: int | None) -> list[Any]:
     """The providers with their options, best first: operators that one cannot execute go to the next."""
     stream = {} if compute_stream is None else {"user_compute_stream": str(compute_stream)}
     cuda = {"device_id": "0", **stream}
-    if options.precision is not None:  # None is the provider's default, which is TF32 where the GPU has it
+    if options.precision in ("fp32", "tf32"):
+        # the default is TF32 where the GPU has it; without it, convolutions of every precision leave out the tensor cores
         cuda["use_tf32"] = "1" if options.precision == "tf32" else "0"
     if options.layout == "nhwc":
         cuda["prefer_nhwc"] = "1"

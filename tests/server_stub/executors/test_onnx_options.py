@@ -97,6 +97,7 @@ def test_the_provider_follows_the_device_and_fixed_buffers_the_options(text, kin
             ],
         ),
         ("precision=fp32", [("CUDAExecutionProvider", {"device_id": "0", "use_tf32": "0"}), "CPUExecutionProvider"]),
+        ("precision=fp16", [("CUDAExecutionProvider", {"device_id": "0"}), "CPUExecutionProvider"]),  # use_tf32=0 would switch tensor cores off
         (
             "provider=tensorrt precision=bf16",
             [
@@ -104,7 +105,7 @@ def test_the_provider_follows_the_device_and_fixed_buffers_the_options(text, kin
                     "TensorrtExecutionProvider",
                     {"device_id": "0", "trt_engine_cache_enable": "1", "trt_engine_cache_path": "/cache/tensorrt", "trt_bf16_enable": "1"},
                 ),
-                ("CUDAExecutionProvider", {"device_id": "0", "use_tf32": "0"}),
+                ("CUDAExecutionProvider", {"device_id": "0"}),
                 "CPUExecutionProvider",
             ],
         ),
