@@ -1,8 +1,10 @@
 """The device that models run on: the CPU, or a GPU through CUDA."""
 
+import contextlib
 import ctypes
 import dataclasses
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -61,7 +63,8 @@ def find_usable_cuda(load: Callable[[str], Any] = ctypes.CDLL) -> tuple[CudaDriv
     if _PROVIDER not in onnxruntime.get_available_providers():
         raise CudaError(f"ONNX Runtime {onnxruntime.__version__} is built without CUDA: {_INSTALL}")
     if hasattr(onnxruntime, "preload_dlls"):
-        onnxruntime.preload_dlls()  # CUDA's libraries from NVIDIA's Python packages, if those are installed
+        with contextlib.redirect_stdout(sys.stderr):  # it prints what it cannot load, and stdout is for the ready line
+            onnxruntime.preload_dlls()  # CUDA's libraries from NVIDIA's Python packages, if those are installed
     check_provider(pathlib.Path(onnxruntime.__file__).parent / "capi", onnxruntime.__version__, driver.version)
     check_execution(_PROVIDER, driver.version)
     return driver, driver.device_name(0)

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import pathlib
+import sys
 import types
 
 import numpy as np
@@ -85,6 +86,16 @@ def test_a_model_that_would_silently_run_on_the_cpu_is_an_error(environment, mon
     monkeypatch.setenv("PERFKIT_CACHE_DIR", environment["PERFKIT_CACHE_DIR"])
     with pytest.raises(UsageError, match="cannot run on cuda: ONNX Runtime could not start its CUDAExecutionProvider"):
         OnnxExecutor(densenet.seeded_file(), 1, OnnxOptions("cuda"))
+
+
+def test_what_onnx_runtime_prints_about_libraries_stays_off_stdout(monkeypatch, capsys):
+    """Stdout has the ready line alone, which clients read as JSON."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: sys.stdout.write("Failed to load libcublas.so.13\n"), raising=False)
+    for check in ("check_provider", "check_execution"):
+        monkeypatch.setattr(device, check, lambda *_: None)
+    find_usable_cuda(lambda _: FakeCuda())
+    assert capsys.readouterr() == ("", "Failed to load libcublas.so.13\n")
 
 
 def test_a_missing_library_of_the_provider_is_named(tmp_path):
