@@ -3,7 +3,8 @@
 python -m benchmarks.gpu.direct [--device cuda|cpu] [--onnx KEY=VALUE …] [--batch-sizes 1 8 64] [--seconds 2]
 
 As many threads call it as in the server. It prints, for each batch size, the median time of a call and the images per second as
-JSON, and how long loading took. The exit code is 2 if the options do not exist on this machine.
+JSON, the median time where one thread calls it alone, and how long loading took. The exit code is 2 if the options do not exist
+on this machine.
 """
 
 import argparse
@@ -12,10 +13,11 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfkit.errors import UsageError
+from server_stub.executors.array import Executor, Inputs
 
 _WARMUP_SHARE = 0.3
 
@@ -33,49 +35,63 @@ def measure(device: str, settings: Sequence[str], batch_sizes: Sequence[int], se
     chosen = choose_device(device)
     options = resolve_onnx_options(parse_onnx_options(settings), chosen.kind, chosen.reason)
     definition, executor = load_batched(OnnxRuntime(1, options, chosen.driver))
-    count = executor.concurrency or definition.instances
     images = np.random.default_rng(0).random((max(batch_sizes), 3, 224, 224), dtype=np.float32)
-    phase, taken_ns = threading.Barrier(count + 1), [[0]] * count
-    limits = {"batch": 0, "measured_from_s": 0.0, "end_s": 0.0}
+    inputs = {batch: {"data_0": images[:batch]} for batch in batch_sizes}
+    threads = executor.concurrency or definition.instances
+    ready_s, alone_ms, points = time_calls(executor, threads, inputs, seconds)
+    return {
+        "device": chosen.kind, "onnx": list(settings), "threads": threads, "loaded_s": round(ready_s - started_s, 2),
+        "alone_p50_ms": alone_ms, "points": points,
+    }  # fmt: skip
+
+
+def time_calls(
+    executor: Executor, threads: int, inputs: Mapping[int, Inputs], seconds: float
+) -> tuple[float, float, list[dict[str, float]]]:
+    """When all threads were prepared, the median time of the first input's calls by one thread alone, and the figures of all threads.
+
+    `inputs` are by batch size. Calls that began before the warm-up's end do not count: the first of each size takes far longer.
+    """
+    phases = [(next(iter(inputs)), 1), *((batch, threads) for batch in inputs)]
+    barrier, taken_ns = threading.Barrier(threads + 1), [list[int]() for _ in range(threads)]
+    window = {"from_s": 0.0, "end_s": 0.0}
     errors: list[BaseException] = []
 
     def call(number: int) -> None:
         try:
             executor.prepare()
-            phase.wait()
-            for _ in batch_sizes:
-                phase.wait()
-                given = {"data_0": images[: int(limits["batch"])]}
+            barrier.wait()
+            for batch, active in phases:
+                barrier.wait()
                 times: list[int] = []
-                while not times or time.perf_counter() < limits["end_s"]:
-                    start_ns = time.perf_counter_ns()
-                    executor.execute(executor.join([given]))
-                    if time.perf_counter() >= limits["measured_from_s"] or time.perf_counter() >= limits["end_s"]:
+                while number < active and (not times or time.perf_counter() < window["end_s"]):
+                    start_s, start_ns = time.perf_counter(), time.perf_counter_ns()
+                    executor.execute(executor.join([inputs[batch]]))
+                    if start_s >= window["from_s"]:
                         times.append(time.perf_counter_ns() - start_ns)
                 taken_ns[number] = times
-                phase.wait()
+                barrier.wait()
         except BaseException as error:  # noqa: BLE001 - raised again by the main thread
             errors.append(error)
-            phase.abort()
+            barrier.abort()
 
-    threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(count)]
-    for thread in threads:
-        thread.start()
+    for number in range(threads):
+        threading.Thread(target=call, args=(number,), daemon=True).start()
     points = []
     try:
-        phase.wait()
-        loaded_s = time.perf_counter() - started_s
-        for batch in batch_sizes:
+        barrier.wait()
+        ready_s = time.perf_counter()
+        for batch, active in phases:
             now_s = time.perf_counter()
-            limits.update(batch=batch, measured_from_s=now_s + _WARMUP_SHARE * seconds, end_s=now_s + (1 + _WARMUP_SHARE) * seconds)
-            phase.wait()
-            phase.wait()
-            mean_ns = statistics.mean(value for times in taken_ns for value in times)
-            median_ns = statistics.median(value for times in taken_ns for value in times)
-            points.append({"batch": batch, "p50_ms": median_ns / 1e6, "images_per_s": batch * count * 1e9 / mean_ns})
+            window.update(from_s=now_s + _WARMUP_SHARE * seconds, end_s=now_s + (1 + _WARMUP_SHARE) * seconds)
+            barrier.wait()
+            barrier.wait()
+            times_ns = [value for times in taken_ns for value in times]
+            rate_per_s = batch * active * 1e9 / statistics.mean(times_ns)
+            points.append({"batch": batch, "p50_ms": statistics.median(times_ns) / 1e6, "images_per_s": rate_per_s})
     except threading.BrokenBarrierError:
         raise errors[0] from None
-    return {"device": chosen.kind, "onnx": list(settings), "threads": count, "loaded_s": round(loaded_s, 2), "points": points}
+    return ready_s, points[0]["p50_ms"], points[1:]
 
 
 def main() -> int:

@@ -18,6 +18,8 @@ from benchmarks.report import table_head, table_row, write_report, yes_no
 _Result = TypeVar("_Result")
 FAST = ("precision=fp16", "graphs=on", "pinned=on", "streams=2", "max_batch=64")
 """The server's options for speed on a GPU; every part uses the same."""
+_LEFT_OUT = ((), ("streams=2",), ("graphs=on",), tuple(one for one in FAST if one != "max_batch=64"))
+"""What is left out of them where they do not work, one after the other."""
 FAST_ON_CPU = ("precision=fp16", "max_batch=64")
 
 
@@ -72,6 +74,7 @@ class Proof:
     def __post_init__(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
         self._without_onnx: str | None = None
+        self._simpler = 0
         self._deadline_s = self.now_s() + self.budget_s
         self._machine = describe_gpu() if self.device == "cuda" else "no GPU is used"
 
@@ -85,7 +88,16 @@ class Proof:
         """The values of `--onnx` for the server."""
         if self.without_onnx:
             return ("provider=cpu",)
-        return FAST_ON_CPU if self.is_dry_run else FAST
+        return FAST_ON_CPU if self.is_dry_run else tuple(one for one in FAST if one not in _LEFT_OUT[self._simpler])
+
+    def simplify(self, why: str) -> bool:
+        """Report that the options for speed do not work, and leave some out for the rest of the part; False if nothing is left to try."""
+        if self.is_dry_run or self.without_onnx or self._simpler + 1 == len(_LEFT_OUT):
+            return False
+        failed, self._simpler = self.fast, self._simpler + 1
+        self.failed.append(f"--onnx {' '.join(failed)}; --onnx {' '.join(self.fast)} is used instead: {why}")
+        print(self.failed[-1], flush=True)
+        return True
 
     @property
     def without_onnx(self) -> str:

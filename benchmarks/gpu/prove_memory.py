@@ -17,6 +17,8 @@ from benchmarks.processes import RunningServer
 from benchmarks.report import table_head, table_row
 from server_stub.devices.cuda_driver import CudaError
 
+ALLOWED_DIFFERENCE = 0.01
+"""Of the largest output: executions of several requests together may choose other algorithms."""
 WAYS = ("in the request", "system shared memory", "CUDA shared memory")
 
 
@@ -41,7 +43,7 @@ def _compare(proof: Proof) -> None:
                 measure = functools.partial(_measure, proof, server, way, array, threads, seconds)
                 measured = proof.attempt(f"batch {batch_size}, {way}", 4 * seconds, measure)
                 rows += [{"batch": batch_size, "way": way, **row} for row in measured or ()]
-    proof.raw["memory"] = rows
+    proof.raw["memory"] = [{key: value for key, value in row.items() if key != "outputs"} for row in rows]
     report(proof, rows, threads)
 
 
@@ -72,7 +74,7 @@ def _measure(
                     "protocol": protocol,
                     "p50_ms": statistics.median(alone_ns) / 1e6,
                     "images_per_s": calls * array.shape[0] / (together_ns[0] / 1e9),
-                    "output_mean": float(outputs.mean()),
+                    "outputs": outputs,
                 }
             )
         return rows
@@ -130,6 +132,13 @@ def report(proof: Proof, rows: list[dict[str, Any]], threads: int) -> None:
         measured = f"{shared['p50_ms']:.2f} ms against {inline['p50_ms']:.2f} ms in the request"
         proof.check(figure, measured, "less", is_met=shared["p50_ms"] < inline["p50_ms"])
     for batch_size in sorted({row["batch"] for row in rows}):
-        means = [row["output_mean"] for row in rows if row["batch"] == batch_size]
-        is_same = max(means) - min(means) <= 1e-2 * max(1.0, *map(abs, means))
-        proof.check(f"outputs in all ways, batch {batch_size}", f"means {min(means):.5f} to {max(means):.5f}", "the same", is_met=is_same)
+        first, *others = [row["outputs"] for row in rows if row["batch"] == batch_size]
+        difference = max((float(np.abs(other - first).max()) for other in others), default=0.0)
+        size = float(np.abs(first).max())
+        is_met = difference <= ALLOWED_DIFFERENCE * size and size > 0
+        proof.check(
+            f"outputs in all ways, batch {batch_size}",
+            f"largest difference {difference:.2g}, largest output {size:.3g}",
+            f"within {ALLOWED_DIFFERENCE:.0%}",
+            is_met=is_met,
+        )

@@ -3,6 +3,7 @@
 import bisect
 import contextlib
 import dataclasses
+import datetime
 import re
 import subprocess
 import threading
@@ -22,16 +23,16 @@ from perfkit.telemetry.gpu.sampler import GpuSampler
 from perfkit.telemetry.sampler_thread import SamplerThread, take_notes
 from perfkit.telemetry.series import Series
 
-FIELDS = ("utilization.gpu", "power.draw.instant", "clocks.sm", "memory.used")
+FIELDS = ("timestamp", "utilization.gpu", "power.draw.instant", "clocks.sm", "memory.used")
 SERIES = {"gpu_utilization": 0.01, "gpu_power": 1.0, "gpu_sm_clock": 1.0, "gpu_memory_used": 2**20}
-"""The sampler's series for each of nvidia-smi's fields, and nvidia-smi's unit in those of the series."""
+"""The sampler's series for each of nvidia-smi's fields after the timestamp, and nvidia-smi's unit in those of the series."""
 ALLOWED_ENERGY_SHARE, ALLOWED_POWER_SHARE = 0.02, 0.05
 _RATE_PER_S, _START_WITHIN_S, _PAGE_INTERVAL_S = 20.0, 30.0, 0.5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SmiReading:
-    """A line of nvidia-smi with the instant at which it was read; None for a field that the GPU does not report."""
+    """A line of nvidia-smi with its instant on the monotonic clock; None for a field that the GPU does not report."""
 
     time_ns: int
     values: tuple[float | None, ...]
@@ -44,11 +45,19 @@ def prove(proof: Proof) -> None:
     proof.attempt("energy of a matrix product", 4 if proof.is_dry_run else 60, lambda: _product(proof))
 
 
-def parse_smi(line: str, time_ns: int) -> SmiReading:
-    """A line of `nvidia-smi --query-gpu=… --format=csv,noheader,nounits`, with `[N/A]` for what is not reported."""
-    cells = [cell.strip() for cell in line.split(",")]
+def parse_smi(line: str, now_ns: int, wall_ns: int) -> SmiReading:
+    """A line of `nvidia-smi --query-gpu=timestamp,… --format=csv,noheader,nounits`, with `[N/A]` for what is not reported.
+
+    `now_ns` and `wall_ns` are the present instant by both clocks. Lines through a pipe may come late, many at a time, so that
+    the timestamp counts, which is local time; without one, a line is as old as its arrival.
+    """
+    stamp, *cells = (cell.strip() for cell in line.split(","))
     numbers = [float(cell) if re.fullmatch(r"-?\d+(\.\d+)?", cell) else None for cell in cells]
-    return SmiReading(time_ns, tuple(numbers))
+    try:
+        stamp_s = datetime.datetime.strptime(stamp, "%Y/%m/%d %H:%M:%S.%f").astimezone().timestamp()
+    except ValueError:
+        return SmiReading(now_ns, tuple(numbers))
+    return SmiReading(now_ns - wall_ns + round(stamp_s * 1e9), tuple(numbers))
 
 
 @contextlib.contextmanager
@@ -63,7 +72,7 @@ def reading_smi(readings: list[SmiReading]) -> Iterator[None]:
     stream = process.stdout
 
     def read() -> None:
-        readings.extend(parse_smi(line, time.monotonic_ns()) for line in stream)  # each as soon as it comes
+        readings.extend(parse_smi(line, time.monotonic_ns(), time.time_ns()) for line in stream)  # each as soon as it comes
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()

@@ -1,20 +1,28 @@
 """The proof on a GPU: a dry run of each part on the CPU, and the comparison of readings that only a GPU gives."""
 
+import contextlib
 import dataclasses
+import datetime
 import json
 import os
 import subprocess
 import sys
+import time
+import types
 
+import numpy as np
 import pytest
 
-from benchmarks.gpu import prove, prove_plan, prove_telemetry
-from benchmarks.gpu.proof import Proof, UnavailableError
+from benchmarks.gpu import prove, prove_memory, prove_plan, prove_server, prove_telemetry
+from benchmarks.gpu.direct import time_calls
+from benchmarks.gpu.proof import FAST, Proof, UnavailableError
 from benchmarks.gpu.prove_gate import restarts_fit
+from benchmarks.gpu.prove_server import compare, direct_rate
 from benchmarks.gpu.prove_telemetry import SmiReading, check_energy, compare_curves, parse_gpu_metrics, parse_smi, time_mean
 from benchmarks.processes import ROOT
 from perfkit.telemetry.figures import GpuFigures
 from perfkit.telemetry.series import Series
+from server_stub.executors.array import Executor
 from tests.json_server import JsonHandler, serving
 from tests.queue_results import Writer
 from tests.telemetry.fake_nvml.library import FakeNvml, compile_into
@@ -28,16 +36,16 @@ def proof(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("part", "skipped"),
+    ("part", "skipped", "without_gpu"),
     [
-        ("server", ["pinned buffers", "tests on a GPU"]),
-        ("telemetry", ["curves under served load", "energy of a matrix product"]),
-        ("memory", ["batch 1, CUDA shared memory"]),
-        ("plan", []),
-        ("gate", []),
+        ("server", ["tests on a GPU", "pinned buffers"], ["tests on a GPU"]),
+        ("telemetry", ["curves under served load", "energy of a matrix product"], list(prove.REQUIRED["telemetry"])),
+        ("memory", ["batch 1, CUDA shared memory"], list(prove.REQUIRED["memory"][:2])),
+        ("plan", [], []),
+        ("gate", [], []),
     ],
 )
-def test_a_dry_run_on_the_cpu_does_every_step_that_needs_no_gpu(part, skipped, tmp_path):
+def test_a_dry_run_on_the_cpu_does_every_step_that_needs_no_gpu(part, skipped, without_gpu, tmp_path):
     proof = prove.prove(part, "cpu", tmp_path, is_short=True)
     assert proof.failed == []
     assert [sentence.partition(":")[0] for sentence in proof.skipped] == skipped
@@ -45,6 +53,8 @@ def test_a_dry_run_on_the_cpu_does_every_step_that_needs_no_gpu(part, skipped, t
     assert "**A dry run on the CPU: the steps work, and no figure here says anything about a GPU.**" in report
     assert json.loads((tmp_path / f"gpu-{part}.json").read_text())["part"] == part
     assert proof.is_passed
+    prove.add_missing(proof)  # a figure that is required under another name than it is shown would always be missing
+    assert [check.figure for check in proof.checks if check.measured == "not measured"] == without_gpu
 
 
 def test_a_plan_is_made_from_results_and_is_part_of_the_report(proof, tmp_path):
@@ -99,15 +109,141 @@ def test_a_step_without_time_or_without_what_it_needs_is_skipped_with_its_reason
     assert proof.is_passed
 
 
+def test_a_part_on_a_gpu_whose_figures_were_skipped_does_not_pass(proof):
+    on_gpu = dataclasses.replace(proof, device="cuda")
+    on_gpu.check("served ÷ direct over http, at the same rows per execution", "0.97", "at least 0.95", is_met=True)
+    on_gpu.skip("tests on a GPU", "no time is left")
+    assert on_gpu.is_passed
+    prove.add_missing(on_gpu)
+    assert [check.figure for check in on_gpu.checks if not check.is_met] == list(prove.REQUIRED["server"][1:])
+    assert not on_gpu.is_passed
+
+
+def test_a_step_that_outlasts_the_part_ends_with_it_and_the_report_has_what_came_before(tmp_path):
+    """A part alone has no other process that ends it."""
+    code = (
+        "import sys, time, types\n"
+        "from benchmarks.gpu import prove\n"
+        "def steps(proof):\n"
+        "    proof.attempt('first', 0, lambda: proof.add('Measured before.'))\n"
+        "    proof.attempt('hangs', 0, lambda: time.sleep(60))\n"
+        "    proof.attempt('last', 1, lambda: proof.add('Not reached.'))\n"
+        "sys.modules['benchmarks.gpu.prove_plan'] = types.SimpleNamespace(prove=steps)\n"
+        "prove.PARTS['plan'] = ('A title', 0.5)\n"
+        "sys.exit(prove.main())\n"
+    )
+    command = [sys.executable, "-c", code, "--part", "plan", "--device", "cpu", "--out", str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
+    assert ended.returncode == 1
+    text = (tmp_path / "gpu-plan.md").read_text()
+    assert "- hangs: TimeoutError: the part's time is over" in text
+    assert "- last: it needs about 1 s, and 0 s" in text
+    assert "Measured before." in text
+    assert "Not reached." not in text
+
+
+def test_options_that_do_not_work_on_the_gpu_are_left_out_one_after_the_other(proof, monkeypatch):
+    on_gpu = dataclasses.replace(proof, device="cuda")
+    on_gpu._without_onnx = ""
+    tried = []
+
+    @contextlib.contextmanager
+    def start(_, settings, **_model):
+        tried.append(settings)
+        if "graphs=on" in settings:
+            raise RuntimeError("its CUDA graphs cannot be captured")
+        yield types.SimpleNamespace(http_port=1)
+
+    monkeypatch.setattr(prove_server, "_started", start)
+    for _ in range(2):  # what does not work is not tried again
+        with prove_server.serve(on_gpu, on_gpu.fast) as server:
+            assert server.http_port == 1
+    without_graphs = tuple(one for one in FAST if one != "graphs=on")
+    assert tried == [FAST, tuple(one for one in FAST if one != "streams=2"), without_graphs, without_graphs]
+    assert [failure.endswith("its CUDA graphs cannot be captured") for failure in on_gpu.failed] == [True, True]
+
+
+class Timed(Executor):
+    """The first call takes 0.5 s, others 5 ms, or 0.2 s while another thread calls too."""
+
+    def __init__(self):
+        self._calls = self._inside = 0
+
+    def execute(self, inputs):
+        self._calls, self._inside = self._calls + 1, self._inside + 1
+        time.sleep(0.5 if self._calls == 1 else 0.005)
+        if self._inside > 1:
+            time.sleep(0.195)
+        self._inside -= 1
+        return {}
+
+
+def test_direct_calls_count_only_after_the_warm_up_and_one_thread_alone_gives_the_time_without_waiting():
+    """The limits are far from what either mistake would give."""
+    _, alone_ms, (point,) = time_calls(Timed(), 2, {4: {}}, 0.2)
+    assert 5 <= alone_ms < 150
+    assert point["batch"] == 4
+    assert point["p50_ms"] >= 150
+    assert point["images_per_s"] <= 2 * 4 / 0.15
+
+
+def test_an_error_of_a_direct_call_is_raised():
+    class Broken(Executor):
+        def execute(self, inputs):
+            raise ValueError("no such input")
+
+    with pytest.raises(ValueError, match="no such input"):
+        time_calls(Broken(), 2, {1: {}}, 0.1)
+
+
+CALLED = {1: {"images_per_s": 500.0}, 8: {"images_per_s": 2000.0}, 64: {"images_per_s": 4000.0}}  # 2, 4 and 16 ms a call
+
+
+def test_the_direct_rate_of_any_number_of_rows_follows_from_the_time_of_a_call():
+    assert direct_rate(CALLED, 8) == pytest.approx(2000)
+    assert direct_rate(CALLED, 36) == pytest.approx(36 / 0.010)  # half way from 4 to 16 ms
+
+
+def test_what_is_served_is_compared_with_direct_calls_of_as_many_rows_as_were_executed_together():
+    point = {"protocol": "http", "images_per_s": 1800.0, "mean_batch": 8.0}
+    points = [
+        {**point, "batch": 2, "mean_batch": 2.0, "images_per_s": 900.0},
+        {**point, "batch": 2},
+        {**point, "batch": 64, "mean_batch": None, "images_per_s": 4000.0},
+        {**point, "batch": 32, "images_per_s": None},
+    ]
+    compared = compare(points, CALLED)
+    assert [(one.batch, one.rows) for one in compared] == [(2, 8), (64, 64)]
+    assert [one.ratio for one in compared] == pytest.approx([0.9, 1.0])
+    assert compare(points, {}) == []
+
+
+def test_other_outputs_in_one_way_are_seen_although_their_mean_is_the_same(proof):
+    row = {"batch": 8, "protocol": "http", "p50_ms": 1.0, "images_per_s": 100.0}
+    logits = np.linspace(-3, 3, 100, dtype=np.float32)
+    for other, is_met in ((logits + np.float32(0.01), True), (logits[::-1], False)):
+        proof.checks.clear()
+        prove_memory.report(
+            proof, [{**row, "way": "in the request", "outputs": logits}, {**row, "way": "system shared memory", "outputs": other}], 4
+        )
+        assert [check.is_met for check in proof.checks] == [is_met]
+
+
 def test_a_required_figure_that_is_missed_fails_the_proof_on_a_gpu_alone(proof):
     proof.check("ratio", "0.90", "at least 0.95", is_met=False)
     assert proof.is_passed
     assert not dataclasses.replace(proof, device="cuda").is_passed
 
 
-def test_readings_of_nvidia_smi_are_parsed():
-    assert parse_smi("97, 512.37, 1980, 4096\n", 5) == SmiReading(5, (97.0, 512.37, 1980.0, 4096.0))
-    assert parse_smi("97, [N/A], 1980, 4096\n", 5).values == (97.0, None, 1980.0, 4096.0)
+def test_readings_of_nvidia_smi_have_the_instant_of_their_timestamp():
+    stamp = datetime.datetime(2026, 11, 22, 10, 30, 0, 250_000).astimezone()  # local time, as nvidia-smi prints it
+    line, now_ns, wall_ns = (
+        f"{stamp:%Y/%m/%d %H:%M:%S}.250, 97, 512.37, 1980, 4096\n",
+        70 * NS_PER_S,
+        int(stamp.timestamp() * 1e9) + 8 * NS_PER_S,
+    )
+    assert parse_smi(line, now_ns, wall_ns) == SmiReading(62 * NS_PER_S, (97.0, 512.37, 1980.0, 4096.0))
+    assert parse_smi("[N/A], 97, [N/A], 1980, 4096\n", 5, wall_ns) == SmiReading(5, (97.0, None, 1980.0, 4096.0))
 
 
 def test_a_value_holds_until_the_next_one():
@@ -157,7 +293,7 @@ def test_all_readers_sample_during_a_load(tmp_path):
     compile_into(tmp_path)
     script, smi, out = tmp_path / "script.txt", tmp_path / "nvidia-smi", tmp_path / "out"
     script.write_text("gpu\nuuid GPU-a\npower_mw 100000\nutilization 50\nmemory_used 1073741824\nsm_clock 1980\n")
-    smi.write_text("#!/bin/sh\nwhile :; do echo 50, 100.00, 1980, 1024; sleep 0.1; done\n")
+    smi.write_text("#!/bin/sh\nwhile :; do echo \"$(date '+%Y/%m/%d %H:%M:%S.%3N'), 50, 100.00, 1980, 1024\"; sleep 0.1; done\n")
     smi.chmod(0o755)
     environment = {**FakeNvml(tmp_path).environment(script), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     with serving(Metrics) as port:
