@@ -69,7 +69,8 @@ clean:
 	$(PIP) install -q -c constraints.txt -e '.[server,dev]'
 	touch $@ .venv/run.stamp
 
+# cuda-bindings: Triton's client shares GPU memory by it, in the tests alone
 .venv-gpu/gpu.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-gpu
-	.venv-gpu/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -e '.[cuda,dev]'
+	.venv-gpu/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -e '.[cuda,dev]' 'cuda-bindings>=13,<14'
 	touch $@

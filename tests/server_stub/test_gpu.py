@@ -26,6 +26,14 @@ def servers(start_server):
         yield {"cpu": on_cpu, "cuda": on_gpu, "fixed": with_buffers}
 
 
+def import_shared_memory():
+    """The client's module, which needs NVIDIA's package `cuda-bindings`."""
+    pytest.importorskip("cuda.bindings.runtime", reason="cuda-bindings is not installed")
+    import tritonclient.utils.cuda_shared_memory
+
+    return tritonclient.utils.cuda_shared_memory
+
+
 def infer(server, library, model, arrays):
     port = server.http_port if library is tritonclient.http else server.grpc_port
     with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
@@ -74,8 +82,7 @@ def test_integer_results_equal_the_cpus(servers, library):
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 def test_tensors_are_exchanged_through_cuda_shared_memory(servers, library):
-    import tritonclient.utils.cuda_shared_memory as shared
-
+    shared = import_shared_memory()
     port = servers["cuda"].http_port if library is tritonclient.http else servers["cuda"].grpc_port
     rows = [np.arange(16, dtype=np.int32).reshape(1, 16), np.full((1, 16), 7, np.int32)]
     region = shared.create_shared_memory_region("c", 256, 0)
@@ -98,8 +105,7 @@ def test_tensors_are_exchanged_through_cuda_shared_memory(servers, library):
 @pytest.mark.parametrize("device", ["cuda", "fixed"])
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
 def test_images_in_cuda_shared_memory_give_the_same_results(servers, device, library):
-    import tritonclient.utils.cuda_shared_memory as shared
-
+    shared = import_shared_memory()
     server = servers[device]
     region = shared.create_shared_memory_region("images", IMAGES.nbytes, 0)
     try:
