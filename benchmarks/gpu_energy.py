@@ -87,8 +87,8 @@ def multiply(seconds: float, size: int) -> Work:
     return Work(start_ns, clock.now_ns(), 2 * size**3 * products, library)
 
 
-def checks(rest: GpuFigures, loaded: GpuFigures, work: Work) -> list[Check]:
-    """Compares the figures of a GPU at rest and under load with the required ones."""
+def checks(rest: GpuFigures, loaded: GpuFigures, work: Work, allowed_share: float = ALLOWED_SHARE) -> list[Check]:
+    """Compares the figures of a GPU at rest and under load with the required ones; `allowed_share` is of the energy."""
     idle, busy = rest.utilization_mean or 0.0, loaded.utilization_mean or 0.0
     utilization = [
         Check("utilisation at rest", _percent(rest.utilization_mean), f"below {MAX_IDLE:.0%}", idle < MAX_IDLE),
@@ -101,11 +101,11 @@ def checks(rest: GpuFigures, loaded: GpuFigures, work: Work) -> list[Check]:
         integrated_j = loaded.power_mean_w * work.length_s
         error = integrated_j / counted_j - 1
         measured = f"{counted_j:,.0f} J counted, {integrated_j:,.0f} J integrated ({loaded.power_source}), {error:+.1%}"
-        is_met = abs(error) <= ALLOWED_SHARE
-    return [*utilization, Check("integrated power compared with the energy counter", measured, f"within {ALLOWED_SHARE:.0%}", is_met)]
+        is_met = abs(error) <= allowed_share
+    return [*utilization, Check("integrated power compared with the energy counter", measured, f"within {allowed_share:.0%}", is_met)]
 
 
-def measure(seconds: float, size: int) -> tuple[GpuFigures, list[Check], Work, list[str]]:
+def measure(seconds: float, size: int, allowed_share: float = ALLOWED_SHARE) -> tuple[GpuFigures, list[Check], Work, list[str]]:
     """The busiest GPU, its checks, the load, and the sampler's notes; raises NotMeasuredError."""
     clock = MonotonicClock()
     thread = SamplerThread("gpus", GpuSampler(RATE_PER_S, clock), clock)
@@ -126,7 +126,7 @@ def measure(seconds: float, size: int) -> tuple[GpuFigures, list[Check], Work, l
     finally:
         thread.close(_START_WITHIN_S)
     rest, loaded = max(zip(at_rest, under_load, strict=True), key=lambda pair: pair[1].utilization_mean or 0.0)
-    return loaded, checks(rest, loaded, work), work, notes
+    return loaded, checks(rest, loaded, work, allowed_share), work, notes
 
 
 def _percent(share: float | None) -> str:

@@ -32,6 +32,12 @@ def test_each_figure_is_compared_with_the_required_one(rest, loaded, expected):
     assert [check.is_met for check in results] == expected
 
 
+@pytest.mark.parametrize(("energy_j", "is_met"), [(3050.0, True), (3070.0, False), (2930.0, False)])
+def test_a_narrower_tolerance_of_the_energy_can_be_asked_for(energy_j, is_met):
+    *_, energy = checks(REST, dataclasses.replace(LOADED, energy_j=energy_j), WORK, 0.02)
+    assert (energy.required, energy.is_met) == ("within 2%", is_met)
+
+
 def test_without_a_gpu_the_report_says_that_nothing_was_measured(tmp_path):
     (tmp_path / "libnvidia-ml.so.1").touch()  # no library, and it hides the machine's own, if there is one
     command, environment = [sys.executable, "-m", "benchmarks.gpu_energy"], {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
