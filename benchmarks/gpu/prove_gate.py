@@ -21,7 +21,7 @@ MODEL = "densenet_onnx"
 BASELINE, CANDIDATE = "precision=fp32", "precision=fp16"
 _DECIDED = (0, 1, 3)  # pass, regressed, inconclusive
 _RUNS = 2 + 2 * 10  # the trial of both servers, and the pairs of a quick gate
-_RUN_S, _MARGIN_S = 5.0, 20.0  # a run's warm-up, window and report; what stays for the verdict
+_RUN_S, _STOP_S, _MARGIN_S = 5.0, 15.0, 25.0  # a run's warm-up, window and report; what stays for stopping, and for that and the verdict
 
 
 def prove(proof: Proof) -> None:
@@ -112,11 +112,13 @@ def _run(proof: Proof, arguments: list[str], targets: list[str], out: pathlib.Pa
         [*command, "--quiet", "--out", str(out)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        text, _ = process.communicate(timeout=max(20, proof.remaining_s - 5))
+        text, _ = process.communicate(timeout=max(20.0, proof.remaining_s - _STOP_S))
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)  # the pairs so far are kept
-        text, _ = process.communicate(timeout=60)
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=_STOP_S)
         raise RuntimeError(f"the gate did not end within the budget: {text[-600:]}") from None
+    finally:
+        process.kill()  # its servers end with it
     proof.raw["output"] = text[-20_000:]
     is_decided = process.returncode in _DECIDED or (proof.is_dry_run and (out / VERDICT_FILE).exists())  # short windows are often invalid
     if not is_decided:

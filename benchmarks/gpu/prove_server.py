@@ -26,7 +26,7 @@ ALONE: Mapping[str, tuple[str, ...]] = {
     "FP16, channels last": ("precision=fp16", "layout=nhwc"),
     "pinned buffers": ("pinned=on",),
     "pinned buffers, copy stream": ("pinned=on", "streams=2"),
-    "CUDA graphs": ("graphs=on",),
+    "CUDA graphs, heuristic choice of algorithms": ("graphs=on",),
     "two instances": ("instances=2",),
     "TensorRT, FP16": ("provider=tensorrt", "precision=fp16"),
 }

@@ -75,7 +75,7 @@ def _providers(options: OnnxOptions, compute_stream: int | None) -> list[Any]:
     if options.layout == "nhwc":
         cuda["prefer_nhwc"] = "1"
     if options.graphs:
-        # the default would time every algorithm of each convolution for each captured size
+        # the default searches longer, for each convolution and each captured size of each thread
         cuda |= {"enable_cuda_graph": "1", "cudnn_conv_algo_search": "HEURISTIC"}
     if options.provider == "cpu":
         return [PROVIDERS["cpu"]]
