@@ -47,7 +47,12 @@ def running_server(*options: str, realtime: bool = False, stderr: IO[str] | int 
             os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(1))
         yield RunningServer(process, json.loads(ready))
     finally:
-        process.communicate(timeout=_STOPS_WITHIN_S)  # closes its stdin, which ends it
+        try:
+            process.communicate(timeout=_STOPS_WITHIN_S)  # closes its stdin, which ends it
+        except BaseException:  # one that hangs would keep its ports and the GPU
+            process.kill()
+            process.communicate()
+            raise
 
 
 class PerfkitRun(NamedTuple):
