@@ -31,7 +31,8 @@ ALONE: Mapping[str, tuple[str, ...]] = {
     "TensorRT, FP16": ("provider=tensorrt", "precision=fp16"),
 }
 """The options, each alone: beside the defaults, or with the one that it needs."""
-MIN_RATIO, MIN_UTILIZATION = 0.95, 0.9
+MIN_RATIO, MAX_RATIO, MIN_UTILIZATION = 0.95, 1.1, 0.9
+"""Of served by direct. More than the largest says that the direct calls were disturbed, since they are the bound."""
 _ALONE_LIMIT_S, _TESTS_LIMIT_S = 75.0, 150.0
 
 
@@ -73,7 +74,7 @@ class Extent:
         if proof.is_dry_run:
             return cls((1, 2, 4), (1, 2, 4), tuple(ALONE), (1, 2), 1.0, 0.3, 5)
         sizes = (1, 2, 4, 8, 16, 32, 64)
-        return cls(sizes, (*sizes, 128), tuple(ALONE), (1, 8, 64), 2.5, 1.0, 40)
+        return cls(sizes, (*sizes, 128), tuple(ALONE), (1, 8, 64), 2.5, 0.5, 40)
 
 
 def prove(proof: Proof) -> None:
@@ -84,7 +85,7 @@ def prove(proof: Proof) -> None:
     direct = None
     while direct is None:
         name = f"direct calls with {' '.join(proof.fast)}"
-        direct = proof.attempt(name, extent.start_s, lambda: call_directly(proof, proof.fast, extent.batch_sizes, extent.seconds))
+        direct = proof.attempt(name, extent.start_s, lambda: call_directly(proof, proof.fast, extent.batch_sizes, min(1.5, extent.seconds)))
         if direct is None and (proof.remaining_s < extent.start_s or not proof.simplify("called directly, it does not work")):
             break
     proof.attempt("served DenseNet", 2 * extent.start_s, lambda: _serve(proof, extent, direct))
@@ -210,6 +211,12 @@ def compare(points: Sequence[Mapping[str, Any]], called: Mapping[int, Mapping[st
     return compared
 
 
+def choose_best(ratios: Mapping[int, float]) -> int:
+    """The batch size with the largest ratio that is possible, else with the smallest."""
+    possible = {batch_size: ratio for batch_size, ratio in ratios.items() if ratio <= MAX_RATIO}
+    return max(possible, key=possible.__getitem__) if possible else min(ratios, key=ratios.__getitem__)
+
+
 def report(proof: Proof, points: Sequence[Mapping[str, Any]], direct: Mapping[str, Any] | None) -> None:
     """The tables, the plots and the required figures."""
     called = {point["batch"]: point for point in (direct or {"points": []})["points"]}
@@ -232,10 +239,15 @@ def report(proof: Proof, points: Sequence[Mapping[str, Any]], direct: Mapping[st
                 f"A request adds {overhead_ms:.2f} ms over {protocol} to the direct call of {direct['alone_p50_ms']:.2f} ms (p50, one in flight)."
             )
     for protocol in PROTOCOLS:
-        best = max((one for one in compared if one.protocol == protocol), key=lambda one: one.ratio, default=None)
-        if best is not None:
-            figure = f"served ÷ direct over {protocol}, at the same rows per execution, best batch size"
-            proof.check(figure, f"{best.ratio:.3f} at batch {best.batch}", f"at least {MIN_RATIO}", is_met=best.ratio >= MIN_RATIO)
+        ratios = {one.batch: one.ratio for one in compared if one.protocol == protocol}
+        if ratios:
+            batch_size = choose_best(ratios)
+            proof.check(
+                f"served ÷ direct over {protocol}, at the same rows per execution, best batch size",
+                f"{ratios[batch_size]:.3f} at batch {batch_size}",
+                f"{MIN_RATIO} to {MAX_RATIO}",
+                is_met=MIN_RATIO <= ratios[batch_size] <= MAX_RATIO,
+            )
     busiest = max((one["gpu_utilization"] for one in points if one["gpu_utilization"] is not None), default=None)
     measured = "not reported" if busiest is None else f"{busiest:.1%}"
     proof.check("GPU utilisation at saturation", measured, f"above {MIN_UTILIZATION:.0%}", is_met=(busiest or 0) > MIN_UTILIZATION)

@@ -218,6 +218,11 @@ def test_what_is_served_is_compared_with_direct_calls_of_as_many_rows_as_were_ex
     assert compare(points, {}) == []
 
 
+@pytest.mark.parametrize(("ratios", "best"), [({1: 0.8, 8: 0.97, 64: 1.6}, 8), ({1: 1.3, 8: 1.2}, 8), ({1: 0.5, 8: 0.4}, 1)])
+def test_a_ratio_that_is_not_possible_is_not_the_best_one(ratios, best):
+    assert prove_server.choose_best(ratios) == best
+
+
 def test_other_outputs_in_one_way_are_seen_although_their_mean_is_the_same(proof):
     row = {"batch": 8, "protocol": "http", "p50_ms": 1.0, "images_per_s": 100.0}
     logits = np.linspace(-3, 3, 100, dtype=np.float32)
