@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from perfkit.history.trend import Step, Trend
 
 _FILE = pathlib.Path("perfkit-history.sqlite")
-_MOST_TRENDS = 60  # each takes a panel, and seconds of permutations
+_MOST_TRENDS = 500  # each takes a panel, and up to seconds of permutations
 _METRICS = ("throughput", "p50", "p90", "p95", "p99", "p99_9")
 
 

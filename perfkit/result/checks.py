@@ -21,6 +21,7 @@ HIGHEST_RATE_PER_S = 1e9
 """One request in a nanosecond, the unit of every time."""
 _LONGEST_S = 10 * 366 * 86_400.0
 _ROUNDING = 1e-6
+_SHORTEST_MEAN_NS = 512
 _TIMESTAMP = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)T(?P<hour>\d\d):(?P<minute>\d\d):\d\d(\.\d{1,9})?(\+00:00|Z)", re.ASCII
 )
@@ -165,11 +166,13 @@ def _load_problems(load: Load) -> Iterator[_Problem]:
 
 def _most_finished(point: Point, repetitions: int) -> float:
     """A generous upper bound of the answers in a window: its own requests, and those of before it that were still in flight."""
+    from perfkit.load.open_loop import MAX_IN_FLIGHT
+
     own = 1.1 * point.requests.sent + 1
     if isinstance(point.load, ClosedLoad):
         return own + point.load.concurrency * repetitions
-    # arrivals of the warm-up may be answered in the window; ten times the rate allows for bursts
-    return own + repetitions * (1000 + 10 * point.load.rate_per_s * point.warmup_s)
+    # a trace or a shape may begin with many times its rate, and all of that may be in flight when the window begins
+    return own + repetitions * (point.load.max_in_flight or MAX_IN_FLIGHT * point.generator.workers)
 
 
 def _distribution_problems(point: Point) -> Iterator[_Problem]:
@@ -203,7 +206,8 @@ def _times_problems(times: Distribution) -> Iterator[_Problem]:
         yield "min", f"{times.min} is above another figure of the distribution"
     if not max(known, default=0) <= times.max <= LONGEST_TIME_NS:
         yield "max", f"{times.max} is below a percentile, or above an hour"
-    if not times.min * (1 - _ROUNDING) <= times.mean <= times.max * (1 + _ROUNDING) + 1:
+    # the mean is of the middles of the buckets, also where every time is 0
+    if not times.min * (1 - _ROUNDING) <= times.mean <= max(times.max * (1 + _ROUNDING) + 1, _SHORTEST_MEAN_NS):
         yield "mean", f"{times.mean:.6g} is not between the smallest and the largest time"
     if times.stddev > times.max + 1:
         yield "stddev", f"{times.stddev:.6g} is above the largest time"

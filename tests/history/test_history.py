@@ -153,12 +153,20 @@ def test_a_name_is_no_formula_and_has_no_control_characters_in_a_plot(filled):
 
 def test_more_time_series_than_a_plot_can_show_are_refused_with_the_options_that_choose_some(path, capsys):
     with open_history(path, create=True) as history:
-        points = [point(load={"kind": "closed", "concurrency": number}) for number in range(1, 14)]
+        points = [point(load={"kind": "closed", "concurrency": number}) for number in range(1, 102)]
         history.add(result(points=points), "r")
     for part in ("plot", "steps"):
         assert main(["history", part, "--file", str(path)]) == 2
         said = capsys.readouterr().err
-        assert "65 time series match, and at most 60 are shown at a time: choose some with --scenario, --load-point or --metric" in said
+        assert "505 time series match, and at most 500 are shown at a time: choose some with --scenario, --load-point or --metric" in said
+
+
+def test_all_time_series_of_several_scenarios_are_shown(path, capsys):
+    with open_history(path, create=True) as history:
+        points = [point(load={"kind": "closed", "concurrency": number}) for number in range(1, 41)]
+        history.add(result(points=points), "r")
+    assert main(["history", "steps", "--file", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("200 of 200 time series have no step.")
 
 
 def test_a_history_too_short_for_steps_says_so():

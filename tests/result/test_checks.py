@@ -8,11 +8,13 @@ import pytest
 from perfkit.cli.main import main
 from perfkit.errors import ResultError
 from perfkit.result.checks import problems
+from perfkit.result.distribution import distribution
 from perfkit.result.file import read_result
 from perfkit.result.interval_log import check_log
 from perfkit.result.model import Result
+from perfkit.stats.buckets import BucketCounts
 from tests.queue_results import Writer
-from tests.stored_results import changed, document, write, write_log
+from tests.stored_results import changed, document, point, write, write_log
 
 SEARCH = {
     "slo": {"p99": "10ms"}, "capacity_per_s": 500.0, "low_per_s": 480.0, "high_per_s": 520.0, "confidence": 0.9, "precision": 0.05,
@@ -27,8 +29,8 @@ SERVER = {
 
 def complete_document():
     made = {**document(), "search": copy.deepcopy(SEARCH)}
-    for point in (*made["points"], *made["summary"]):
-        point["server"] = dict(SERVER)
+    for one in (*made["points"], *made["summary"]):
+        one["server"] = dict(SERVER)
     return made
 
 
@@ -139,6 +141,18 @@ def test_a_log_without_the_times_of_the_result_is_refused_by_every_command_that_
         assert main(command) == 2
         assert f"{log}: http, concurrency 4, repetition " in capsys.readouterr().err
     assert not (tmp_path / "b.json").exists()
+
+
+def test_arrivals_of_a_burst_before_the_window_may_be_answered_in_it():
+    load = {"kind": "open", "rate_per_s": 100.0, "arrivals": "trace"}
+    made = document(points=[point(throughput_per_s=6000.0, load=load, warmup_s=1.0)])
+    assert list(problems(Result.model_validate(made))) == []
+
+
+def test_times_that_are_all_zero_are_no_fault():
+    zeros = distribution(BucketCounts.of([0] * 3)).document()
+    generator = {"cpu_share": 0.2, "steal_share": 0.0, "event_loop_lag_ns": zeros}
+    assert list(problems(Result.model_validate(document(points=[point(generator=generator)])))) == []
 
 
 def test_halves_of_surrogate_pairs_are_replaced_since_no_file_could_hold_them(tmp_path):
