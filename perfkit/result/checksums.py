@@ -15,6 +15,7 @@ from perfkit.result.json_file import read_bytes
 
 CHECKSUM_FILE = "checksums.sha256"
 _LARGEST_BYTES = 2**20
+_TEXT_SUFFIXES = (".json", ".hlog", ".csv")
 _LINE = re.compile(r"(?P<digest>[0-9a-f]{64}) [ *](?P<name>[^/\\\0]{1,255})")
 
 
@@ -32,14 +33,16 @@ def discard_checksums(folder: pathlib.Path) -> None:
 def verify(file: pathlib.Path, digest: str | None = None) -> None:
     """Raises ResultError if a file differs from its folder's checksums, or these do not list it; without checksums it passes.
 
-    `digest` is that of the contents already read; without it the file is read here.
+    `digest` is that of the contents already read; without it the file is read here. Line ends of Windows, which git can put into text
+    files, are no difference.
     """
     known = _read_checksums(file.parent)
     if known is None:
         return
     if file.name not in known:
         raise ResultError(f"{file}: {CHECKSUM_FILE} does not list this file, so it is not of this run; {_remedy(file.parent)}")
-    if (digest or digest_of(file)) != known[file.name]:
+    expected = known[file.name]
+    if (digest or digest_of(file)) != expected and not (file.suffix in _TEXT_SUFFIXES and _digest_of_lines(file) == expected):
         raise ResultError(f"{file}: the file differs from its checksum in {CHECKSUM_FILE}: damaged, or edited; {_remedy(file.parent)}")
 
 
@@ -47,6 +50,15 @@ def digest_of(file: pathlib.Path) -> str:
     """The SHA-256 digest of a file; raises OSError."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _digest_of_lines(file: pathlib.Path) -> str:
+    """The digest of a text file with the line ends that perfkit writes; raises OSError."""
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        for line in stream:
+            digest.update(line[:-2] + b"\n" if line.endswith(b"\r\n") else line)
+    return digest.hexdigest()
 
 
 def unverified_note(path: pathlib.Path) -> str:
@@ -68,7 +80,7 @@ def _read_checksums(folder: pathlib.Path) -> dict[str, str] | None:
     except UnicodeDecodeError as error:
         raise ResultError(f"{file}: cannot be read: {error}; {_remedy(folder)}") from None
     digests: dict[str, str] = {}
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         if not line:
             continue
         match = _LINE.fullmatch(line)

@@ -57,6 +57,17 @@ def test_checksums_that_were_damaged_are_refused(folder, text, message):
     assert message in str(caught.value)
 
 
+def test_line_ends_of_windows_as_git_makes_them_are_no_damage(folder, capsys):
+    for name in ("result.json", "latency.hlog", CHECKSUM_FILE):
+        file = folder / name
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().err == ""
+    (folder / "latency.hlog").write_bytes((folder / "latency.hlog").read_bytes().replace(b"Tag=", b"Tag= ", 1))
+    assert main(["report", str(folder)]) == 2
+    assert "the file differs from its checksum" in capsys.readouterr().err
+
+
 def test_a_log_of_another_run_is_refused(folder, tmp_path):
     other = Writer(tmp_path / "other")((20, 50), seconds=5, samples=100, seed=1)
     shutil.copy(other / "latency.hlog", folder / "latency.hlog")
