@@ -100,19 +100,19 @@ def scenario_document(scenario: Scenario) -> dict[str, Any]:
     target["headers"] = {name: value if is_shown(name, value) else REDACTED for name, value in scenario.target.headers.items()}
     target |= {key: redacted_url(target[key]) for key in ("url", "metrics_url") if key in target}
     document["metrics"]["url"] = [redacted_url(url) for url in scenario.metrics.url]
-    document["workload"]["inputs"] = _with_finite_numbers(document["workload"]["inputs"])
-    return document
+    return document | {name: _with_json_numbers(document[name]) for name in ("workload", "check")}
 
 
-def _with_finite_numbers(value: Any) -> Any:
-    """Replaces the numbers that JSON lacks by YAML's texts: `.nan`, `.inf`, `-.inf`."""
+def _with_json_numbers(value: Any) -> Any:
+    """Replaces the numbers that JSON lacks by YAML's texts, `.nan`, `.inf`, `-.inf`, and integers beyond 64 bits by floats."""
     if isinstance(value, dict):
-        return {key: _with_finite_numbers(inner) for key, inner in value.items()}
+        return {key: _with_json_numbers(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_with_finite_numbers(inner) for inner in value]
+        return [_with_json_numbers(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return ".nan" if math.isnan(value) else f"{'-' if value < 0 else ''}.inf"
-    return value
+    # of an input; where no float has that value either, no datatype has, and the run ends before its result
+    return float(value) if isinstance(value, int) and 64 < value.bit_length() < 1024 else value
 
 
 def _take_sweep(document: dict[str, Any], origins: Origins, path: pathlib.Path) -> dict[str, list[Any]]:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from perfkit.scenario.section import Count, Duration, OneOrMoreTexts, Rate, Section, Share, Text
 
+_MAX_INTEGER_BITS = 64
 Encoding: TypeAlias = Literal["binary", "json"]
 # the protocol has 64-bit dimensions
 Shape: TypeAlias = tuple[Annotated[int, Field(strict=True, ge=0, lt=2**63)], ...]
@@ -114,13 +115,15 @@ class Output(Section):
 def _check_parameter(value: object) -> object:
     if not isinstance(value, bool | int | float | str):
         raise PydanticCustomError("not_values", "expected a number, text, true or false, found {found}", {"found": repr(value)})
+    if isinstance(value, int) and value.bit_length() > _MAX_INTEGER_BITS:
+        raise PydanticCustomError("too_long", "expected an integer of up to 64 bits")
     return value
 
 
 class Workload(Section):
     """What a request carries; missing inputs are generated from the model's metadata."""
 
-    seed: Annotated[int, Field(strict=True, ge=0)] = 0
+    seed: Annotated[int, Field(strict=True, ge=0, lt=1 << _MAX_INTEGER_BITS)] = 0
     batch_size: Count = 1
     inputs: dict[str, Input] = Field(default_factory=dict)
     outputs: tuple[Output, ...] = ()

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
+from perfkit.result.json_file import parse_json
 from perfkit.scenario.file import read_cases, scenario_document
 from perfkit.scenario.model import Scenario
 from perfkit.scenario.target import OnnxExecution
@@ -132,6 +133,17 @@ def test_the_document_of_a_scenario_reads_as_the_same_scenario(read, text):
     again = read(yaml.safe_dump(json.loads(json.dumps(scenario_document(scenario)))), name="again.yaml").scenario
     headers = dict.fromkeys(scenario.target.headers, "<redacted>")
     assert again == scenario.model_copy(update={"target": scenario.target.model_copy(update={"headers": headers})})
+
+
+def test_a_stored_scenario_has_only_numbers_that_results_may_have(read, tmp_path):
+    text = "{value: [.inf, -.inf, .nan, 1000000000000000000000000000000, 18446744073709551615]}"
+    document = scenario_document(
+        read(f"{HEAD}workload: {{parameters: {{x: .inf}}, inputs: {{I: {text}}}}}\ncheck: {{outputs: {{O: {text}}}}}\n").scenario
+    )
+    stored = [".inf", "-.inf", ".nan", 1e30, 2**64 - 1]
+    assert document["workload"]["inputs"]["I"]["value"] == document["check"]["outputs"]["O"]["value"] == stored
+    assert document["workload"]["parameters"] == {"x": ".inf"}
+    assert parse_json(tmp_path, json.dumps(document).encode()) == document
 
 
 def test_the_options_for_onnx_models_are_those_that_the_server_parses(read):

@@ -6,6 +6,7 @@ from perfkit.errors import ScenarioError
 from perfkit.scenario.file import read_scenario
 
 HEAD = "target: {model: m}\n"
+CLOSED = "load: {closed: {concurrency: 1}}\n"
 SINE = "load: {{open: {{rate: {rates}, shape: {{sine: {{amplitude: 0.5, period: {period}}}}}}}}}\nmeasure: {{duration: {duration}}}\n"
 
 
@@ -18,6 +19,9 @@ SINE = "load: {{open: {{rate: {rates}, shape: {{sine: {{amplitude: 0.5, period: 
         ("load: {open: {rate: [1, 10000001/s]}}", "load.open.rate[1]: a rate is at most 10,000,000/s, found '10000001/s'"),
         ("load: {open: {rate: 1, max_in_flight: 1048577}}", "load.open.max_in_flight: input should be less than or equal to 1048576"),
         ("load: {search: {slo: {p99: 1s}, max_probes: 10001}}", "load.search.max_probes: input should be less than or equal to 10000"),
+        # a result could not have these
+        (CLOSED + "workload: {seed: 18446744073709551616}", "workload.seed: input should be less than 18446744073709551616"),
+        (CLOSED + "workload: {parameters: {x: -18446744073709551616}}", "workload.parameters.x: expected an integer of up to 64 bits"),
         (
             "load: {closed: {concurrency: [1, 2, 4]}}\nmeasure: {repetitions: 3334}",
             "3 loads × 1 protocols × 3,334 repetitions = 10,002 load points, and 10,000 are the most: reduce measure.repetitions",
