@@ -16,6 +16,7 @@ _INVISIBLE_RANGES = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e"
     "\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e0fff"
 )
+_JOINERS = "\u200c\u200d"
 _INVISIBLE = re.compile(f"[{_INVISIBLE_RANGES}]")
 _INVISIBLE_UNSTYLED = re.compile(rf"\x1b\[[0-9;]*m|([{_INVISIBLE_RANGES}])")
 # GitHub reads `##[command]` anywhere in a line, Azure `##vso[`, TeamCity `##teamcity[`
@@ -29,7 +30,7 @@ _NOT_IN_FILE_NAME = re.compile(r"[^\w.=-]+", re.ASCII)
 
 
 def visible(text: str) -> str:
-    """The text with its invisible characters, except tabs and newlines, as escapes."""
+    """The text with its invisible characters as escapes, except tabs, newlines, and joiners within words and emoji."""
     return _INVISIBLE.sub(_escape, text)
 
 
@@ -86,6 +87,14 @@ def file_name(text: str) -> str:
     return _NOT_IN_FILE_NAME.sub("-", text).strip("-.")[:80] or "unnamed"
 
 
+def _joins(text: str, place: int) -> bool:
+    """Whether visible characters beyond ASCII stand on both sides, as in Persian and Hindi words, and in composed emoji."""
+    before, after = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
+    return before > "\x7f" and after > "\x7f" and not _INVISIBLE.match(before) and not _INVISIBLE.match(after)
+
+
 def _escape(match: "re.Match[str]") -> str:
+    if match[0] in _JOINERS and _joins(match.string, match.start()):
+        return match[0]
     code = ord(match[0])
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -19,6 +19,8 @@ RED, RIGHT_TO_LEFT, ZERO_WIDTH, NEXT_LINE = "\x1b[31m", "\u202e", "\u200b", "\x8
         ("over\rwritten\x07\x00\x7f", r"over\u000dwritten\u0007\u0000\u007f"),
         ("\U000e0041\udc80", r"\U000e0041\udc80"),
         ("ü € 漢字 – µ\tb\nc", "ü € 漢字 – µ\tb\nc"),
+        ("می\u200cخواهم 👩\u200d💻 ❤\ufe0f\u200d🔥", "می\u200cخواهم 👩\u200d💻 ❤\ufe0f\u200d🔥"),
+        ("a\u200dü ü\u200c\u200cü ü\u200d", r"a\u200dü ü\u200c\u200cü ü\u200d"),
     ],
 )
 def test_invisible_characters_are_shown_as_escapes(text, shown):
