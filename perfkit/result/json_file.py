@@ -9,7 +9,8 @@ from typing import Any
 
 from perfkit.errors import ResultError
 
-LARGEST_BYTES, DEEPEST, MOST_VALUES = 64 * 2**20, 100, 4_000_000
+# a result of 10,000 load points, the most that a scenario may have, takes 70 MB and three million values, and more with failures and GPUs
+LARGEST_BYTES, DEEPEST, MOST_VALUES = 256 * 2**20, 100, 8_000_000
 _LONGEST_INTEGER = 20
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -36,7 +37,7 @@ def read_bytes(file: pathlib.Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
 def parse_json(file: pathlib.Path, data: bytes) -> Any:
     """The JSON document of a file; raises ResultError.
 
-    Refused are documents of more than 4 million values or 100 levels, keys that occur twice, numbers that are not finite, and integers of more than 20 digits.
+    Refused are documents of more than 8 million values or 100 levels, keys that occur twice, numbers that are not finite, and integers of more than 20 digits.
     """
     if (values := sum(map(data.count, (b",", b"[", b"{")))) > MOST_VALUES:
         raise ResultError(f"{file}: cannot be read: it has about {values:,} values; perfkit writes no such file")
