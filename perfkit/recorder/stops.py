@@ -13,10 +13,13 @@ import numpy.typing as npt
 
 from perfkit.clock import Clock, thread_cpu_ns
 from perfkit.recorder.series import Instants
+from perfkit.units import NS_PER_S
 
 TICK_NS, SHORTEST_NS = 5_000_000, 4_000_000
 """The interval of the timer, and the shortest stop that is noted; every stop as long as both together is."""
 _KNOWN_IN_FLIGHT = 256
+# what piled up in a stop drains within L·ρ/(1-ρ), with its length L and the server's utilisation ρ: here up to 98 %
+_SETTLES_WITHIN_NS, _SETTLES_WITHIN_LENGTHS = NS_PER_S, 50
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -51,7 +54,8 @@ class StopDetector:
     """Finds the stops of the thread that calls it, with a timer that costs about 0.2 % of a core and nothing per request.
 
     A stop is settled at the first tick after it at which no more requests are in flight than usual: the answers that waited have
-    been read then, and the requests that fell due meanwhile have been sent and answered.
+    been read then, and the requests that fell due meanwhile have been sent and answered. If the load grew meanwhile, as in a ramp or a
+    step, there is no such tick: at the latest it is settled after a second and 50 times its length.
     """
 
     def __init__(self, clock: Clock, cpu_ns: Callable[[], int] = thread_cpu_ns) -> None:
@@ -61,6 +65,7 @@ class StopDetector:
         self._used_ns = 0
         self._known_in_flight = collections.deque[int](maxlen=_KNOWN_IN_FLIGHT)
         self._usual_in_flight = 0
+        self._settles_by_ns = 0
         self._open_from: int | None = None  # the index of the first stop that is not settled
 
     async def watch(self, from_ns: int, in_flight: Callable[[], int]) -> None:
@@ -73,6 +78,9 @@ class StopDetector:
                     self._known_in_flight.append(in_flight())
                 elif in_flight() <= self._usual_in_flight:
                     self._close()
+                elif self._checked_ns >= self._settles_by_ns:
+                    self._close()
+                    self._known_in_flight.clear()  # the load is another one
             await self._clock.sleep_until_ns(self._checked_ns + TICK_NS)
 
     def check(self) -> bool:
@@ -88,6 +96,7 @@ class StopDetector:
         if self._open_from is None:
             self._open_from = len(self._stops)
             self._usual_in_flight = int(statistics.median_high(self._known_in_flight)) if self._known_in_flight else 0
+        self._settles_by_ns = max(self._settles_by_ns, now_ns + _SETTLES_WITHIN_NS) + _SETTLES_WITHIN_LENGTHS * stopped_ns
         self._stops.append(Stop(now_ns - stopped_ns, now_ns, now_ns))
         return True
 

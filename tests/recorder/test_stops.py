@@ -85,6 +85,14 @@ def test_a_stop_is_not_settled_while_more_requests_are_in_flight_than_usual():
     assert stop.settled_ns == 400 * MS, "the end of the load"
 
 
+def test_a_stop_is_settled_after_a_while_although_the_load_has_grown():
+    (stop,) = found((200, 220), until_ms=6000, in_flight=lambda now_ms: 3 if now_ms < 200 else 30)
+    assert stop.settled_ns == pytest.approx((220 + 1000 + 50 * 20) * MS, abs=50 * TICK_NS + TICK_NS)
+    first, *_, last = found((200, 220), (230, 250), (5000, 5040), until_ms=6000, in_flight=lambda now_ms: 3 if now_ms < 200 else 30)
+    assert first.settled_ns == pytest.approx((220 + 1000 + 50 * 40) * MS, abs=100 * TICK_NS + TICK_NS)
+    assert last.settled_ns - last.end_ns <= TICK_NS, "as many requests in flight as before it"
+
+
 def test_stops_that_follow_each_other_are_settled_together():
     stops = found((200, 220), (221, 240), in_flight=lambda now_ms: 9 if 200 < now_ms < 300 else 4)
     assert [stop.settled_ns for stop in stops] == [300 * MS] * 2
