@@ -50,7 +50,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     name = cases[0].loaded.scenario.name
     folder = options.out or pathlib.Path("reports") / f"{name}-{utc_now():%Y%m%dT%H%M%SZ}"
     if cases[0].values:
-        with locked(folder):
+        with locked(folder, may_lock_inside=True):
             code = _sweep(session, cases, folder, options)
     else:
         result = session.measure(cases[0].loaded, folder)

@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from perfkit.clock import utc_now
 from perfkit.errors import ResultError
 
+INNER_LOCK = ".perfkit.lock"
+"""The name of a lock file inside its folder."""
 _LEAST_FREE_BYTES = 2**20
 _LONGEST_HOLDER_BYTES = 1000
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path) -> Iterator[None]:
+def locked(folder: pathlib.Path, *, may_lock_inside: bool = False) -> Iterator[None]:
     """Keeps other commands from writing to a folder for the length of the block, by a lock on `<folder>.lock` beside it.
 
+    With `may_lock_inside` it is `INNER_LOCK` in a folder that exists where nothing else can be written, such as a container's volume.
     The system ends the lock with the process; a file that a crash left holds nobody up. Raises ResultError if another process
     writes there, or the place cannot be written.
     """
@@ -27,9 +30,11 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
         place = folder.resolve()
         place.parent.mkdir(parents=True, exist_ok=True)
         file = place.with_name(place.name + ".lock")
+        if may_lock_inside and place.is_dir() and not os.access(place.parent, os.W_OK):
+            file = place / INNER_LOCK
         descriptor = _open_locked(folder, file)
     except OSError as error:
-        raise ResultError(f"--out {folder}: cannot be written: {error.strerror}") from None
+        raise ResultError(f"--out {folder}: {error.filename or folder} cannot be written: {error.strerror}") from None
     except ValueError:
         raise ResultError(f"--out {folder}: this cannot be an output folder; give another one") from None
     try:
@@ -47,15 +52,11 @@ def ensure_writable(folder: pathlib.Path, out: pathlib.Path) -> None:
     """Raises ResultError, which names the option's value `out`, if no file of 1 MiB can be written to a folder."""
     probe = folder / ".perfkit-probe"
     try:
-        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, _LEAST_FREE_BYTES)
+            probe.write_bytes(bytes(_LEAST_FREE_BYTES))
         finally:
-            os.close(descriptor)
-            probe.unlink()
+            probe.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot reserve space
-            return
         need = "; 1 MiB is needed to begin with" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise ResultError(f"--out {out}: {folder} cannot be written: {error.strerror}{need}") from None
 

@@ -15,7 +15,7 @@ from perfkit.result.file import RESULT_FILE, parse_document, read_result
 from perfkit.result.interval_log import check_log
 from perfkit.result.json_file import read_json
 from perfkit.result.model import Part
-from perfkit.result.output_folder import ensure_writable
+from perfkit.result.output_folder import INNER_LOCK, ensure_writable
 
 SCHEMA, SWEEP_FILE = "perfkit.sweep/1", "sweep.json"
 _CASE_FOLDER = re.compile(r"[\w=-][\w.=-]*")
@@ -86,7 +86,11 @@ class SweepFolder:
             ),
         )
         try:
-            if folder.exists() and not (folder / SWEEP_FILE).exists() and (not folder.is_dir() or any(folder.iterdir())):
+            if (
+                folder.exists()
+                and not (folder / SWEEP_FILE).exists()
+                and (not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {INNER_LOCK})
+            ):
                 raise ResultError(f"--out {folder}: this exists and is not the folder of a sweep; give another one")
             folder.mkdir(parents=True, exist_ok=True)
             ensure_writable(folder, folder)

@@ -11,7 +11,8 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.result.file import ResultWriter
-from perfkit.result.output_folder import ensure_writable, locked
+from perfkit.result.output_folder import INNER_LOCK, ensure_writable, locked
+from perfkit.result.sweep import SweepFolder
 
 # holds a lock until its stdin ends
 HOLDER = "import pathlib, sys\nfrom perfkit.result.output_folder import locked\nwith locked(pathlib.Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
@@ -62,6 +63,24 @@ def test_a_place_in_a_file_is_refused(tmp_path, place):
     (tmp_path / "file").touch()
     with pytest.raises(ResultError, match=f"--out {tmp_path / place}: "), locked(tmp_path / place):
         ResultWriter(tmp_path / place, 0.0)
+
+
+def test_a_sweep_into_a_volume_beside_which_nothing_can_be_written_is_locked_inside(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, _: path != tmp_path)
+    (tmp_path / "out").mkdir()
+    with locked(tmp_path / "out", may_lock_inside=True):
+        assert [path.name for path in (tmp_path / "out").iterdir()] == [INNER_LOCK]
+        assert not (tmp_path / "out.lock").exists()
+        SweepFolder(tmp_path / "out", "sweep", [({"load": 1}, {})])
+        with pytest.raises(ResultError, match=f"process {os.getpid()} on "), locked(tmp_path / "out", may_lock_inside=True):
+            pytest.fail("two hold the lock")
+    assert not (tmp_path / "out" / INNER_LOCK).exists()
+
+
+def test_a_lock_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "out.lock").mkdir()  # as one of another user
+    with pytest.raises(ResultError, match=f"--out {tmp_path}/out: {tmp_path}/out.lock cannot be written: "), locked(tmp_path / "out"):
+        pass
 
 
 def test_a_folder_that_takes_no_files_is_refused_with_its_path_and_the_reason(tmp_path):
