@@ -178,7 +178,7 @@ def explain_search(search: Search) -> str:
         "not_confirmed": f"{current} It is not confirmed: the confirming probes at its lower end missed the SLO.",
         "never_met": f"The SLO, {slo}, is missed at every rate that was probed, down to {high}.",
         "never_missed": f"The SLO, {slo}, is met up to max_rate, {capacity}: the capacity is at least that.",
-        "generator": f"The load generator was the bottleneck; {f'the SLO is met up to {capacity}' if capacity else 'nothing is known about the target'}.",
+        "generator": f"The load generator made probes invalid, as their warnings say; {f'the SLO is met up to {capacity}' if capacity else 'nothing is known about the target'}.",
         "max_probes": f"{current} The search reached max_probes, {len(search.probes)}, before {purpose}.",
         "budget": f"{current} The search used up its budget before {purpose}.",
         "interrupted": f"{current} The search was interrupted.",

@@ -42,6 +42,14 @@ class Finished:
         reasons = [{warning["code"] for warning in point["warnings"]} for point in self.result["summary"] if not point["valid"]]
         return bool(reasons) and all(codes & _CODES_OF_A_BUSY_MACHINE and "worker_lost" not in codes for codes in reasons)
 
+    def must_be_measured(self, code=0):
+        """The run is complete and ended with this exit code.
+
+        A machine that is busy elsewhere makes the result invalid, as it should: the exit code is then 5, and the figures are there all the same.
+        """
+        expected = ("invalid", 5) if self.machine_was_busy() else ("complete", code)
+        assert (self.result["status"], self.code) == expected, self.stderr
+
 
 class Running:
     """A `perfkit run` under way; its stderr can be waited on line by line."""
@@ -136,13 +144,9 @@ def perfkit(tmp_path, request):
 
         @classmethod
         def measure(cls, scenario, *options, code=0, **how):
-            """Runs a scenario, which is to be complete and to end with this exit code.
-
-            A machine that is busy elsewhere makes the result invalid, as it should: the exit code is then 5, and the figures are there all the same.
-            """
+            """Runs a scenario; see `Finished.must_be_measured`."""
             finished = cls.run("run", scenario, *options, **how)
-            expected = ("invalid", 5) if finished.machine_was_busy() else ("complete", code)
-            assert (finished.result["status"], finished.code) == expected, finished.stderr
+            finished.must_be_measured(code)
             return finished
 
     yield Perfkit

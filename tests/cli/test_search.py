@@ -12,13 +12,12 @@ def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenar
     scenario = write_scenario(**SYNTHETIC, server=server, load=load, measure={"warmup": "100ms", "duration": "500ms"})
     finished = perfkit.measure(scenario, code=3)
     search, points = finished.result["search"], finished.result["points"]
-    assert search["stopped_because"] == "max_probes"
+    assert search["stopped_because"] == ("generator" if finished.machine_was_busy() else "max_probes")
     assert search["slo"] == {"p90": "1us", "error_rate": "5%"}
     assert [probe["rate_per_s"] for probe in search["probes"]] == [point["load"]["rate_per_s"] for point in points]
     assert points[0]["load"] == {"kind": "open", "rate_per_s": 40.0, "arrivals": "poisson", "burstiness": None, "max_in_flight": None}
     assert set(search) >= {"capacity_per_s", "low_per_s", "high_per_s", "confidence", "stopped_because"}
     assert search["reason"] in finished.stdout
-    assert "bracket" in finished.stdout
     assert perfkit.run("report", finished.folder).code == 0
     for name in ("report.html", "report.md"):
         assert "Capacity" in (finished.folder / name).read_text()

@@ -1,11 +1,12 @@
 """A stdout that is full, closed, or whose reader leaves."""
 
-import json
 import pathlib
 import subprocess
 import sys
 
 import pytest
+
+from tests.cli.conftest import Finished
 
 PERFKIT = [sys.executable, "-m", "perfkit"]
 
@@ -30,7 +31,7 @@ def test_a_run_needs_no_standard_files(write_scenario, tmp_path, streams, option
     )
     command = ["sh", "-c", f'exec "$@" {streams}', "sh", *PERFKIT, "run", str(scenario), "--out", str(tmp_path / "out"), *options]
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
-    assert (result["status"], ended.returncode) == ("complete", 0), ended.stderr
-    assert not [note for note in result["environment"]["telemetry"]["notes"] if "telemetry process" in note]
+    finished = Finished(ended.returncode, "", ended.stderr, tmp_path / "out")
+    finished.must_be_measured()
+    assert not [note for note in finished.result["environment"]["telemetry"]["notes"] if "telemetry process" in note]
     assert (tmp_path / "out" / "report.html").exists() == (not options)
