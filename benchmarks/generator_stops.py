@@ -1,9 +1,10 @@
 """Whether a load generator that stood still, or started requests late, passes as a measurement.
 
-    .venv/bin/python -m benchmarks.generator_stops [--runs 200] [--live 20] [--short 100] [--out reports/generator-stops.md]
+    .venv/bin/python -m benchmarks.generator_stops [--runs 216] [--seed 0] [--live 20] [--short 100]
+        [--out reports/generator-stops.md]
 
 In virtual time, where the same run without the stop is known: stops of 10 ms to 5 s at random instants, closed and open loop,
-one and two workers. A figure counts as moved if the run with the stop reports a percentile outside the interval that the run
+one and two workers. The server takes the same times in both runs, so that they differ by the stop and not by chance. A figure counts as moved if the run with the stop reports a percentile outside the interval that the run
 without it reports (as wide above as below where it is open above), or a mean or throughput that differs by more than 1 % and
 by more than 95 % of undisturbed runs do. Then windows of 100 to 300 requests in which a share of the arrivals is late. Then
 live runs against the bundled server, stopped by SIGSTOP. No valid run may report a moved figure: otherwise the exit code is
@@ -47,6 +48,7 @@ LOADS = {
 }
 LATE_SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
 WINDOW_NS, LEAST_SHARE, UNDISTURBED_RUNS = 10 * NS_PER_S, 0.01, 40
+_UNDISTURBED_SEED = 1_000_000
 _LIVE_WINDOW_S, _LIVE_LENGTHS_S = 6.0, (0.05, 0.2, 0.5, 1.0, 3.0)
 # of the closed queueing network and of M/M/2: throughput per second, mean in ms
 _LIVE_TRUTH = {False: (200.0, 40.0), True: (120.0, 15.6)}
@@ -58,6 +60,7 @@ class StoppedRun:
     """One run with a stop, or late starts: what was said of it, and which of its figures were moved."""
 
     load: str
+    seed: int
     disturbed_by: float
     """The length of the stop in ms, or the share of late arrivals."""
     is_valid: bool
@@ -76,7 +79,7 @@ class Undisturbed:
     """How much the mean and the throughput of a load differ from one undisturbed run to the next."""
 
     def __init__(self, load: LoadModel, window_ns: int, runs: int) -> None:
-        points = [simulate(load, seed=10_000 + seed, window_ns=window_ns)[0] for seed in range(runs)]
+        points = [simulate(load, seed=_UNDISTURBED_SEED + seed, window_ns=window_ns)[0] for seed in range(runs)]
         self._reach = {name: 1.96 * float(np.std([_figure(point, name) for point in points], ddof=1)) for name in ("mean", "throughput")}
 
     def moved(self, quiet: Point, stopped: Point) -> tuple[str, ...]:
@@ -100,31 +103,35 @@ def _figure(point: Point, name: str) -> float:
     return point.times.mean if name == "mean" else point.throughput_per_s
 
 
-def stopped_runs(runs: int, undisturbed_runs: int = UNDISTURBED_RUNS, loads: Iterable[str] = tuple(LOADS)) -> list[StoppedRun]:
+def stopped_runs(
+    runs: int, first_seed: int = 0, undisturbed_runs: int = UNDISTURBED_RUNS, loads: Iterable[str] = tuple(LOADS)
+) -> list[StoppedRun]:
     """Runs in virtual time with one stop each, evenly over the loads and the lengths."""
-    found, draw = [], random.Random(18)
+    found, draw = [], random.Random(first_seed + 18)
     names = tuple(loads)
     each = max(runs // (len(names) * len(LENGTHS_MS)), 1)
     for name in names:
         load = LOADS[name]
         undisturbed = Undisturbed(load, WINDOW_NS, undisturbed_runs)
-        for seed in range(each * len(LENGTHS_MS)):
+        for seed in range(first_seed, first_seed + each * len(LENGTHS_MS)):
             length_ms = LENGTHS_MS[seed % len(LENGTHS_MS)]
             # also across the start and the end of the window
             start_ns = int(draw.uniform(-0.5 * length_ms * MS, WINDOW_NS))
             quiet, _ = simulate(load, seed=seed, window_ns=WINDOW_NS)
             stopped, _ = simulate(load, seed=seed, window_ns=WINDOW_NS, stops=[(start_ns, start_ns + length_ms * MS)])
-            found.append(StoppedRun(name, length_ms, stopped.valid, _codes(stopped), undisturbed.moved(quiet, stopped)))
+            found.append(StoppedRun(name, seed, length_ms, stopped.valid, _codes(stopped), undisturbed.moved(quiet, stopped)))
     return found
 
 
-def short_runs(runs: int, undisturbed_runs: int = UNDISTURBED_RUNS, shares: Iterable[float] = LATE_SHARES) -> list[StoppedRun]:
+def short_runs(
+    runs: int, first_seed: int = 0, undisturbed_runs: int = UNDISTURBED_RUNS, shares: Iterable[float] = LATE_SHARES
+) -> list[StoppedRun]:
     """Windows of 100 to 300 requests at 30 to 50/s, a share of which is 1 to some 20 ms late because the worker did not run."""
-    found, draw = [], random.Random(12)
+    found, draw = [], random.Random(first_seed + 12)
     windows = [(30, 3.4), (40, 5.0), (50, 6.0)]
     undisturbed = {rate: Undisturbed(LoadModel(True, rate), int(length_s * NS_PER_S), undisturbed_runs) for rate, length_s in windows}
     for share in shares:
-        for seed in range(runs):
+        for seed in range(first_seed, first_seed + runs):
             rate, length_s = windows[seed % len(windows)]
             load, window_ns = LoadModel(is_open=True, level=rate), int(length_s * NS_PER_S)
             due = arrivals_ns(load, seed, window_ns)
@@ -132,7 +139,7 @@ def short_runs(runs: int, undisturbed_runs: int = UNDISTURBED_RUNS, shares: Iter
             quiet, _ = simulate(load, seed=seed, window_ns=window_ns)
             late, window = simulate(load, seed=seed, window_ns=window_ns, stops=stops)
             moved = undisturbed[rate].moved(quiet, late)
-            found.append(StoppedRun(f"{rate}/s for {length_s} s", share, late.valid, _codes(late), moved, was_valid(window)))
+            found.append(StoppedRun(f"{rate}/s for {length_s} s", seed, share, late.valid, _codes(late), moved, was_valid(window)))
     return found
 
 
@@ -210,13 +217,13 @@ def live_runs(runs: int) -> list[dict[str, Any]]:
 
 
 def stop_table(runs: Sequence[StoppedRun]) -> list[str]:
-    """By the stop's length: how many runs are valid, and how many of these report a moved figure."""
-    lines = table_head(">stop", ">runs", ">invalid", ">valid", ">figure moved", ">moved, yet valid")
+    """By the stop's length: how many runs are invalid and how many had a figure moved, and where the two differ."""
+    lines = table_head(">stop", ">runs", ">invalid", ">figure moved", ">unmoved, yet invalid", ">moved, yet valid")
     for length_ms in sorted({run.disturbed_by for run in runs}):
         chosen = [run for run in runs if run.disturbed_by == length_ms]
-        invalid = sum(not run.is_valid for run in chosen)
-        moved, wrong = sum(bool(run.moved) for run in chosen), sum(run.is_wrong for run in chosen)
-        lines.append(table_row(f"{length_ms:g} ms", len(chosen), f"{invalid / len(chosen):.0%}", len(chosen) - invalid, moved, wrong))
+        invalid, moved = sum(not run.is_valid for run in chosen), sum(bool(run.moved) for run in chosen)
+        needless, wrong = sum(not run.is_valid and not run.moved for run in chosen), sum(run.is_wrong for run in chosen)
+        lines.append(table_row(f"{length_ms:g} ms", len(chosen), invalid, moved, needless, wrong))
     return lines
 
 
@@ -234,7 +241,7 @@ def short_table(runs: Sequence[StoppedRun]) -> list[str]:
 
 def wrong_runs(runs: Sequence[StoppedRun]) -> list[str]:
     """The simulated runs that are valid and report a moved figure, one line each."""
-    lines = [f"- {run.load}, disturbed by {run.disturbed_by:g}: {', '.join(run.moved)}" for run in runs if run.is_wrong]
+    lines = [f"- {run.load}, seed {run.seed}, disturbed by {run.disturbed_by:g}: {', '.join(run.moved)}" for run in runs if run.is_wrong]
     return [*lines, ""] if lines else []
 
 
@@ -257,6 +264,7 @@ def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = option_parser(__doc__, out=ROOT / "reports/generator-stops.md")
     parser.add_argument("--runs", type=int, default=216, help="runs with a stop in virtual time (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed of the runs in virtual time (default %(default)s)")
     parser.add_argument("--short", type=int, default=100, help="short windows for each share of late starts (default %(default)s)")
     parser.add_argument("--live", type=int, default=20, help="live runs (default %(default)s)")
     return parser.parse_args()
@@ -266,7 +274,7 @@ def main() -> int:
     """Prints the report; 1 if a valid run reports a figure that was moved."""
     options = parse_options()
     machine = describe_machine()
-    stopped, short, live = stopped_runs(options.runs), short_runs(options.short), live_runs(options.live)
+    stopped, short, live = stopped_runs(options.runs, options.seed), short_runs(options.short, options.seed), live_runs(options.live)
     wrong = sum(run.is_wrong for run in (*stopped, *short)) + sum(run["is_wrong"] for run in live)
     reasons = collections.Counter(code for run in stopped if not run.is_valid for code in run.codes)
     lines = [
@@ -277,7 +285,7 @@ def main() -> int:
         f"**{wrong} of {len(stopped) + len(short) + len(live)} runs are valid and report a figure that was moved beyond its interval.**",
         "",
         *wrong_runs((*stopped, *short)),
-        f"## {len(stopped)} runs in virtual time, a window of 10 s, one stop each",
+        f"## {len(stopped)} runs in virtual time, seeds from {options.seed:,} on, a window of 10 s, one stop each",
         "",
         *stop_table(stopped),
         "",

@@ -7,7 +7,7 @@ import asyncio
 import dataclasses
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -80,40 +80,46 @@ class StoppableClock:
 
 
 class Queue:
-    """A first-come-first-served queue before two servers, which works on while a worker of the generator stands still."""
+    """A first-come-first-served queue before two servers, which works on while a worker of the generator stands still.
 
-    def __init__(self, clock: ManualClock) -> None:
+    The n-th request that it gets takes the same time with and without a stop, whichever worker sent it. Otherwise every
+    request after a stop would draw another time, and the two runs would differ by chance as well (common random numbers,
+    A. M. Law, *Simulation Modeling and Analysis*, section 11.2).
+    """
+
+    def __init__(self, clock: ManualClock, seed: int) -> None:
         self._now_ns = clock.now_ns
         self._free_ns = [0] * SERVERS
+        self._services_ns = _service_times_ns(seed)
 
-    def time_ns(self, service_ns: int) -> int:
+    def time_ns(self) -> int:
         """The time of a request that is sent now."""
         now_ns = self._now_ns()
-        end_ns = max(now_ns, heapq.heappop(self._free_ns)) + service_ns
+        end_ns = max(now_ns, heapq.heappop(self._free_ns)) + next(self._services_ns)
         heapq.heappush(self._free_ns, end_ns)
         return end_ns - now_ns
+
+
+def _service_times_ns(seed: int) -> Iterator[int]:
+    draw = np.random.default_rng(seed)
+    while True:
+        yield from draw.exponential(SERVICE_NS, 1024).astype(np.int64).tolist()
 
 
 def simulate(load: LoadModel, *, seed: int, window_ns: int = 10 * NS_PER_S, stops: Sequence[Span] = ()) -> tuple[Point, Window]:
     """The point of one run whose first worker stands still at these spans, counted from the start of the window; and its recording."""
     clock = ManualClock(START_NS)
-    queue = Queue(clock)
+    queue = Queue(clock, seed)
     begin_ns = START_NS + NS_PER_S
     spans = [(begin_ns + WARMUP_NS + start_ns, begin_ns + WARMUP_NS + end_ns) for start_ns, end_ns in stops]
-    most = (
-        int(load.level * (window_ns + 2 * WARMUP_NS) / NS_PER_S)
-        if load.is_open
-        else int(2 * SERVERS * (window_ns + 2 * WARMUP_NS) / SERVICE_NS)
-    )
     spec = PointSpec(load=load.plan(seed), warmup_ns=WARMUP_NS, window_ns=window_ns, requests=None, drain_ns=30 * NS_PER_S, connections=1)
 
     async def begin_at() -> int:
         return begin_ns
 
     async def run(part: PointSpec) -> object:
-        services = np.random.default_rng((seed, part.worker)).exponential(SERVICE_NS, 2 * most + 1000).astype(np.int64).tolist()
         own = StoppableClock(clock, spans if part.worker == 0 else ())
-        transport = ScriptedTransport(own, lambda index: (queue.time_ns(services[index]), Outcome.OK))
+        transport = ScriptedTransport(own, lambda _: (queue.time_ns(), Outcome.OK))
         return await run_point(
             part,
             transport,
