@@ -13,6 +13,7 @@ live runs against the bundled server, stopped by SIGSTOP. No valid run may repor
 
 import argparse
 import collections
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -78,8 +79,8 @@ class StoppedRun:
 class Undisturbed:
     """How much the mean and the throughput of a load differ from one undisturbed run to the next."""
 
-    def __init__(self, load: LoadModel, window_ns: int, runs: int) -> None:
-        points = [simulate(load, seed=_UNDISTURBED_SEED + seed, window_ns=window_ns)[0] for seed in range(runs)]
+    def __init__(self, load: LoadModel, window_ns: int) -> None:
+        points = [simulate(load, seed=_UNDISTURBED_SEED + seed, window_ns=window_ns)[0] for seed in range(UNDISTURBED_RUNS)]
         self._reach = {name: 1.96 * float(np.std([_figure(point, name) for point in points], ddof=1)) for name in ("mean", "throughput")}
 
     def moved(self, quiet: Point, stopped: Point) -> tuple[str, ...]:
@@ -103,44 +104,46 @@ def _figure(point: Point, name: str) -> float:
     return point.times.mean if name == "mean" else point.throughput_per_s
 
 
-def stopped_runs(
-    runs: int, first_seed: int = 0, undisturbed_runs: int = UNDISTURBED_RUNS, loads: Iterable[str] = tuple(LOADS)
-) -> list[StoppedRun]:
-    """Runs in virtual time with one stop each, evenly over the loads and the lengths."""
-    found, draw = [], random.Random(first_seed + 18)
-    names = tuple(loads)
-    each = max(runs // (len(names) * len(LENGTHS_MS)), 1)
-    for name in names:
-        load = LOADS[name]
-        undisturbed = Undisturbed(load, WINDOW_NS, undisturbed_runs)
-        for seed in range(first_seed, first_seed + each * len(LENGTHS_MS)):
-            length_ms = LENGTHS_MS[seed % len(LENGTHS_MS)]
-            # also across the start and the end of the window
-            start_ns = int(draw.uniform(-0.5 * length_ms * MS, WINDOW_NS))
-            quiet, _ = simulate(load, seed=seed, window_ns=WINDOW_NS)
-            stopped, _ = simulate(load, seed=seed, window_ns=WINDOW_NS, stops=[(start_ns, start_ns + length_ms * MS)])
-            found.append(StoppedRun(name, seed, length_ms, stopped.valid, _codes(stopped), undisturbed.moved(quiet, stopped)))
+def stopped_runs(name: str, runs: int, first_seed: int) -> list[StoppedRun]:
+    """Runs of a load in virtual time with one stop each, evenly over the lengths."""
+    found, draw = [], random.Random(f"{name} {first_seed}")
+    load = LOADS[name]
+    undisturbed = Undisturbed(load, WINDOW_NS)
+    for seed in range(first_seed, first_seed + max(runs // len(LENGTHS_MS), 1) * len(LENGTHS_MS)):
+        length_ms = LENGTHS_MS[seed % len(LENGTHS_MS)]
+        # also across the start and the end of the window
+        start_ns = int(draw.uniform(-0.5 * length_ms * MS, WINDOW_NS))
+        quiet, _ = simulate(load, seed=seed, window_ns=WINDOW_NS)
+        stopped, _ = simulate(load, seed=seed, window_ns=WINDOW_NS, stops=[(start_ns, start_ns + length_ms * MS)])
+        found.append(StoppedRun(name, seed, length_ms, stopped.valid, _codes(stopped), undisturbed.moved(quiet, stopped)))
     return found
 
 
-def short_runs(
-    runs: int, first_seed: int = 0, undisturbed_runs: int = UNDISTURBED_RUNS, shares: Iterable[float] = LATE_SHARES
-) -> list[StoppedRun]:
+def short_runs(share: float, runs: int, first_seed: int) -> list[StoppedRun]:
     """Windows of 100 to 300 requests at 30 to 50/s, a share of which is 1 to some 20 ms late because the worker did not run."""
-    found, draw = [], random.Random(first_seed + 12)
+    found, draw = [], random.Random(f"{share} {first_seed}")
     windows = [(30, 3.4), (40, 5.0), (50, 6.0)]
-    undisturbed = {rate: Undisturbed(LoadModel(True, rate), int(length_s * NS_PER_S), undisturbed_runs) for rate, length_s in windows}
-    for share in shares:
-        for seed in range(first_seed, first_seed + runs):
-            rate, length_s = windows[seed % len(windows)]
-            load, window_ns = LoadModel(is_open=True, level=rate), int(length_s * NS_PER_S)
-            due = arrivals_ns(load, seed, window_ns)
-            stops = [(at - 1, at + int((1.2 + draw.expovariate(1 / 4)) * MS)) for at in due if draw.random() < share]
-            quiet, _ = simulate(load, seed=seed, window_ns=window_ns)
-            late, window = simulate(load, seed=seed, window_ns=window_ns, stops=stops)
-            moved = undisturbed[rate].moved(quiet, late)
-            found.append(StoppedRun(f"{rate}/s for {length_s} s", seed, share, late.valid, _codes(late), moved, was_valid(window)))
+    undisturbed = {rate: Undisturbed(LoadModel(True, rate), int(length_s * NS_PER_S)) for rate, length_s in windows}
+    for seed in range(first_seed, first_seed + runs):
+        rate, length_s = windows[seed % len(windows)]
+        load, window_ns = LoadModel(is_open=True, level=rate), int(length_s * NS_PER_S)
+        due = arrivals_ns(load, seed, window_ns)
+        stops = [(at - 1, at + int((1.2 + draw.expovariate(1 / 4)) * MS)) for at in due if draw.random() < share]
+        quiet, _ = simulate(load, seed=seed, window_ns=window_ns)
+        late, window = simulate(load, seed=seed, window_ns=window_ns, stops=stops)
+        moved = undisturbed[rate].moved(quiet, late)
+        found.append(StoppedRun(f"{rate}/s for {length_s} s", seed, share, late.valid, _codes(late), moved, was_valid(window)))
     return found
+
+
+def simulated_runs(runs: int, short: int, first_seed: int) -> tuple[list[StoppedRun], list[StoppedRun]]:
+    """All runs in virtual time: those with one stop, and the short ones with late starts."""
+    with concurrent.futures.ProcessPoolExecutor() as pool:
+        by_load = [pool.submit(stopped_runs, name, runs // len(LOADS), first_seed) for name in LOADS]
+        by_share = [pool.submit(short_runs, share, short, first_seed) for share in LATE_SHARES]
+        stopped, late = ([run for part in parts for run in part.result()] for parts in (by_load, by_share))
+    print(f"in virtual time: {sum(run.is_wrong for run in (*stopped, *late))} of {len(stopped) + len(late)}", file=sys.stderr, flush=True)
+    return stopped, late
 
 
 def was_valid(window: Window) -> bool:
@@ -274,7 +277,8 @@ def main() -> int:
     """Prints the report; 1 if a valid run reports a figure that was moved."""
     options = parse_options()
     machine = describe_machine()
-    stopped, short, live = stopped_runs(options.runs, options.seed), short_runs(options.short, options.seed), live_runs(options.live)
+    stopped, short = simulated_runs(options.runs, options.short, options.seed)
+    live = live_runs(options.live)
     wrong = sum(run.is_wrong for run in (*stopped, *short)) + sum(run["is_wrong"] for run in live)
     reasons = collections.Counter(code for run in stopped if not run.is_valid for code in run.codes)
     lines = [

@@ -43,7 +43,8 @@ class Histogram:
 
     def bucket_counts(self) -> BucketCounts:
         """What was recorded, without the empty buckets."""
-        indices = np.flatnonzero(self._counts)
+        first, last = bucket_indices(np.array([self._smallest_ns, self._largest_ns])).tolist()
+        indices = first + np.flatnonzero(self._counts[first : last + 1])  # far fewer than all
         return BucketCounts(indices, self._counts[indices], self._smallest_ns, self._largest_ns, self._clamped)
 
 

@@ -3,6 +3,7 @@
 A signal, a debugger, a CPU quota, the machine's host or other processes may stop it. Its own work is no stop: that is a busy generator.
 """
 
+import bisect
 import collections
 import dataclasses
 import statistics
@@ -18,6 +19,7 @@ from perfkit.units import NS_PER_S
 TICK_NS, SHORTEST_NS = 5_000_000, 4_000_000
 """The interval of the timer, and the shortest stop that is noted; every stop as long as both together is."""
 _KNOWN_IN_FLIGHT = 256
+_NOT_YET_NS = 2**62
 # what piled up in a stop drains within L·ρ/(1-ρ), with its length L and the server's utilisation ρ: here up to 98 %
 _SETTLES_WITHIN_NS, _SETTLES_WITHIN_LENGTHS = NS_PER_S, 50
 
@@ -54,8 +56,9 @@ class StopDetector:
     """Finds the stops of the thread that calls it, with a timer that costs about 0.2 % of a core and nothing per request.
 
     A stop is settled at the first tick after it at which no more requests are in flight than usual: the answers that waited have
-    been read then, and the requests that fell due meanwhile have been sent and answered. If the load grew meanwhile, as in a ramp or a
-    step, there is no such tick: at the latest it is settled after a second and 50 times its length.
+    been read then, and the requests that fell due meanwhile have been sent and answered. If another stop has just ended at that
+    tick, that one remains unsettled, and the others settle a tick later: some answers are still to be read. If the load grew meanwhile,
+    as in a ramp or a step, there is no such tick: at the latest it is settled after a second and 50 times its length.
     """
 
     def __init__(self, clock: Clock, cpu_ns: Callable[[], int] = thread_cpu_ns) -> None:
@@ -73,14 +76,14 @@ class StopDetector:
         await self._clock.sleep_until_ns(from_ns)
         self._checked_ns, self._used_ns = from_ns, self._cpu_ns()
         while True:
-            if not self.check():
-                if self._open_from is None:
-                    self._known_in_flight.append(in_flight())
-                elif in_flight() <= self._usual_in_flight:
-                    self._close()
-                elif self._checked_ns >= self._settles_by_ns:
-                    self._close()
-                    self._known_in_flight.clear()  # the load is another one
+            has_just_ended = self.check()
+            if self._open_from is None:
+                self._known_in_flight.append(in_flight())
+            elif in_flight() <= self._usual_in_flight:
+                self._settle(len(self._stops) - has_just_ended, self._checked_ns + TICK_NS * has_just_ended)
+            elif self._checked_ns >= self._settles_by_ns:
+                self._settle(len(self._stops), self._checked_ns)
+                self._known_in_flight.clear()  # the load is another one
             await self._clock.sleep_until_ns(self._checked_ns + TICK_NS)
 
     def check(self) -> bool:
@@ -96,14 +99,14 @@ class StopDetector:
         if self._open_from is None:
             self._open_from = len(self._stops)
             self._usual_in_flight = int(statistics.median_high(self._known_in_flight)) if self._known_in_flight else 0
-        self._settles_by_ns = max(self._settles_by_ns, now_ns + _SETTLES_WITHIN_NS) + _SETTLES_WITHIN_LENGTHS * stopped_ns
         self._stops.append(Stop(now_ns - stopped_ns, now_ns, now_ns))
+        self._give_time(self._stops[-1])
         return True
 
     def finish(self) -> tuple[Stop, ...]:
         """All stops; one that is not settled yet counts as settled now."""
         self.check()
-        self._close()
+        self._settle(len(self._stops), self._clock.now_ns())
         return tuple(self._stops)
 
     def touched(self, intended_ns: Instants, finished_ns: Instants) -> Touched | None:
@@ -115,24 +118,38 @@ class StopDetector:
         """
         if not self._stops or not intended_ns.size:
             return None
-        first_ns, mask = int(intended_ns.min()), np.zeros(intended_ns.shape, dtype=np.bool_)
-        earlier_ns, later_ns = np.zeros_like(intended_ns), np.zeros_like(intended_ns)
-        for index in range(len(self._stops) - 1, -1, -1):
-            stop, is_open = self._stops[index], self._open_from is not None and index >= self._open_from
-            if not is_open and stop.settled_ns < first_ns:
-                break  # they are in the order of time
-            touched = finished_ns > stop.start_ns
-            if not is_open:
-                touched &= intended_ns < stop.settled_ns
-            due = touched & (intended_ns >= stop.start_ns - TICK_NS)
-            earlier_ns[due | touched & (is_open | (finished_ns <= stop.settled_ns))] += stop.length_ns
-            later_ns[due] += stop.length_ns
-            mask |= touched
-        return Touched(mask, earlier_ns, later_ns) if mask.any() else None
-
-    def _close(self) -> None:
+        stops = self._stops_since(int(intended_ns.min()))
+        if not stops or stops[0].start_ns >= int(finished_ns.max()):
+            return None
+        starts_ns, ends_ns = (np.array([getattr(stop, name) for stop in stops], dtype=np.int64) for name in ("start_ns", "end_ns"))
+        settled_ns = np.array([stop.settled_ns for stop in stops], dtype=np.int64)
         if self._open_from is not None:
-            now_ns = self._clock.now_ns()
-            for index in range(self._open_from, len(self._stops)):
-                self._stops[index] = dataclasses.replace(self._stops[index], settled_ns=now_ns)
-            self._open_from = None
+            settled_ns[max(self._open_from - len(self._stops), -len(stops)) :] = _NOT_YET_NS
+        stopped_ns = np.concatenate(([0], np.cumsum(ends_ns - starts_ns)))  # in all, before each stop
+        # stops are in the order of time, so those that touch a request follow each other: from `first` up to `last`
+        first = np.searchsorted(settled_ns, intended_ns, side="right")
+        last = np.maximum(np.searchsorted(starts_ns, finished_ns), first)
+        due = np.clip(np.searchsorted(starts_ns, intended_ns + TICK_NS, side="right"), first, last)
+        read = np.clip(np.searchsorted(settled_ns, finished_ns), due, last)
+        later_ns = stopped_ns[due] - stopped_ns[first]
+        mask = first < last
+        return Touched(mask, later_ns + stopped_ns[last] - stopped_ns[read], later_ns) if mask.any() else None
+
+    def _stops_since(self, instant_ns: int) -> list[Stop]:
+        """The stops that had not settled before."""
+        settled = len(self._stops) if self._open_from is None else self._open_from
+        return self._stops[bisect.bisect_right(self._stops, instant_ns, hi=settled, key=lambda stop: stop.settled_ns) :]
+
+    def _settle(self, count: int, settled_ns: int) -> None:
+        """Marks the first stops, as many as `count`, as settled at an instant."""
+        if self._open_from is None:
+            return
+        for index in range(self._open_from, count):
+            self._stops[index] = dataclasses.replace(self._stops[index], settled_ns=settled_ns)
+        self._open_from = count if count < len(self._stops) else None
+        self._settles_by_ns = 0
+        for stop in self._stops[count:]:
+            self._give_time(stop)
+
+    def _give_time(self, stop: Stop) -> None:
+        self._settles_by_ns = max(self._settles_by_ns, stop.end_ns + _SETTLES_WITHIN_NS) + _SETTLES_WITHIN_LENGTHS * stop.length_ns

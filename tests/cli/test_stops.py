@@ -1,29 +1,46 @@
 """A run whose process is stopped by a signal for a while."""
 
-import contextlib
+import itertools
 import signal
+import threading
 import time
 
-import psutil
+import pytest
 
-LENGTH_S = 1.0
+from tests.json_server import JsonHandler, serving
+
+LENGTH_S = 0.5
 SLOTS = 4
 
 
-def has_begun(running):
-    """Whether all connections of the load are open."""
-    with contextlib.suppress(psutil.Error):
-        return len(psutil.Process(running.process.pid).net_connections("tcp")) >= SLOTS
-    return False
+@pytest.fixture
+def server():
+    """The sections of a scenario with a target in this process, and whether the load has begun there."""
+    has_begun, inferences = threading.Event(), itertools.count(1)
+    tensor = {"datatype": "FP32", "shape": [1]}
+
+    class Handler(JsonHandler):
+        def do_GET(self):
+            inputs, outputs = [{"name": "i", **tensor}], [{"name": "o", **tensor}]
+            metadata = {"name": "m", "versions": ["1"], "platform": "x", "inputs": inputs, "outputs": outputs}
+            self.answer(404 if self.path.endswith("config") else 200, metadata)
+
+        def do_POST(self):
+            self.body()
+            if next(inferences) >= 20 * SLOTS:  # more than the requests that are sent on trial
+                has_begun.set()
+            self.answer(200, {"model_name": "m", "model_version": "1", "outputs": [{"name": "o", **tensor, "data": [1.0]}]})
+
+    with serving(Handler) as port:
+        yield {"url": f"http://127.0.0.1:{port}", "model": "m"}, has_begun
 
 
-def test_a_run_that_was_stopped_by_a_signal_is_no_measurement(perfkit, write_scenario):
-    measure = {"warmup": "0s", "duration": "3s", "repetitions": 1}
-    running = perfkit.start("run", write_scenario(load={"closed": {"concurrency": SLOTS, "think_time": "5ms"}}, measure=measure))
-    running.wait_for_line("target:")
-    while not has_begun(running):
-        time.sleep(0.01)
-    time.sleep(0.7)  # the connections are opened before the first request is sent
+def test_a_run_that_was_stopped_by_a_signal_is_no_measurement(perfkit, write_scenario, server):
+    target, has_begun = server
+    measure = {"warmup": "0s", "duration": "2s", "repetitions": 1}
+    load = {"closed": {"concurrency": SLOTS, "think_time": "5ms"}}
+    running = perfkit.start("run", write_scenario(target=target, load=load, measure=measure))
+    assert has_begun.wait(60)
     running.signal(signal.SIGSTOP)
     time.sleep(LENGTH_S)
     running.signal(signal.SIGCONT)

@@ -98,6 +98,11 @@ def test_stops_that_follow_each_other_are_settled_together():
     assert [stop.settled_ns for stop in stops] == [300 * MS] * 2
 
 
+def test_a_stop_is_settled_a_tick_after_the_next_one_if_there_is_one_at_every_tick():
+    stops = found((200, 220), (221, 240), (241, 260), (261, 280), in_flight=lambda _: 4)
+    assert [(stop.end_ns / MS, stop.settled_ns / MS) for stop in stops] == [(220, 245), (240, 265), (260, 285), (280, 285)]
+
+
 def test_requests_that_overlap_a_stop_until_it_is_settled_are_touched():
     detector = StopDetector(ManualClock(), lambda: 0)
     detector._stops = [Stop(100 * MS, 150 * MS, 170 * MS), Stop(300 * MS, 310 * MS, 310 * MS)]
@@ -112,6 +117,37 @@ def test_requests_that_overlap_a_stop_until_it_is_settled_are_touched():
         assert ((earlier_ns / MS, later_ns / MS) if mask else None) == cases[case], case
     assert detector.touched(np.array([400 * MS]), np.array([500 * MS])) is None
     assert StopDetector(ManualClock()).touched(started, finished) is None
+
+
+def touched_by_definition(stops, intended_ns, finished_ns):
+    """Whether a request was touched, and by how much it would be earlier and later; an unsettled stop has None."""
+    mask, earlier_ns, later_ns = False, 0, 0
+    for start_ns, end_ns, settled_ns in stops:
+        if finished_ns > start_ns and (settled_ns is None or intended_ns < settled_ns):
+            is_due = intended_ns >= start_ns - TICK_NS
+            mask = True
+            earlier_ns += (end_ns - start_ns) * (is_due or settled_ns is None or finished_ns <= settled_ns)
+            later_ns += (end_ns - start_ns) * is_due
+    return mask, earlier_ns, later_ns
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_many_stops_add_up_as_defined_for_each_request(seed):
+    draw = np.random.default_rng(seed)
+    count = int(draw.integers(1, 9))
+    edges = np.sort(draw.integers(0, 200, 2 * count)) * MS
+    settled = np.maximum.accumulate(edges[1::2] + draw.integers(0, 60, count) * MS)
+    detector = StopDetector(ManualClock(), lambda: 0)
+    detector._stops = [Stop(*(int(edge) for edge in each)) for each in zip(edges[::2], edges[1::2], settled, strict=True)]
+    unsettled = int(draw.integers(0, count + 1))
+    detector._open_from = unsettled if unsettled < count else None
+    stops = [(stop.start_ns, stop.end_ns, stop.settled_ns if index < unsettled else None) for index, stop in enumerate(detector._stops)]
+    intended_ns = draw.integers(0, 250, 100) * MS
+    finished_ns = intended_ns + draw.integers(1, 80, 100) * MS
+    touched = detector.touched(intended_ns, finished_ns)
+    expected = [touched_by_definition(stops, *request) for request in zip(intended_ns, finished_ns, strict=True)]
+    assert touched is not None
+    assert list(zip(touched.mask, touched.earlier_ns, touched.later_ns, strict=True)) == expected
 
 
 class FoundStops(StopDetector):
