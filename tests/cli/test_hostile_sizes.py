@@ -25,9 +25,9 @@ def run_against(perfkit, write_scenario):
 @pytest.mark.parametrize("datatype", ["FP32", "BYTES"])
 def test_tensors_that_the_servers_metadata_makes_enormous_are_never_made(run_against, serve, datatype):
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    finished = run_against(Described(inputs=[{**TENSOR, "datatype": datatype, "shape": [10**9]}]), serve=serve)
+    finished = run_against(Described(inputs=[{**TENSOR, "datatype": datatype, "shape": [10**12]}]), serve=serve)
     assert finished.code == 2
-    assert f"workload.inputs.x: shape [1000000000] of {datatype} is 1,000,000,000 values" in finished.stderr
+    assert f"workload.inputs.x: shape [1000000000000] of {datatype} is 1,000,000,000,000 values" in finished.stderr
     assert "× 16 requests" in finished.stderr
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 100 * 1024
 
