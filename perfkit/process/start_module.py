@@ -21,13 +21,15 @@ _START = "import sys; sys.path.insert(0, sys.argv[1]); from perfkit.process.entr
 # No proxies: perfkit and its samplers speak to the target directly, and a proxy's URL often holds a password.
 _ALLOWED = {
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "TEMP", "TMP", "NO_COLOR", "SOURCE_DATE_EPOCH"),
-    *("LD_LIBRARY_PATH", "LD_PRELOAD", "MPLCONFIGDIR", "GLIBC_TUNABLES"),
+    *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LD_PRELOAD", "MPLCONFIGDIR", "GLIBC_TUNABLES"),
+    # of Conda, where CuPy finds CUDA; of NixOS, without which Python itself may not start; of TLS
+    *("CONDA_PREFIX", "NIX_LD", "NIX_LD_LIBRARY_PATH", "OPENSSL_CONF", "OPENSSL_MODULES", "SSLKEYLOGFILE"),
     *("PYTHONPATH", "PYTHONHOME", "PYTHONNOUSERSITE", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONHASHSEED", "PYTHONUNBUFFERED"),
     *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONFAULTHANDLER", "PYTHONMALLOC", "PYTHONWARNINGS"),
 }
 _ALLOWED_BEGINNINGS = (
     *("LC_", "XDG_", "SSL_", "GRPC_", "PERFKIT_"),
-    *("CUDA_", "CUPY_", "NVIDIA_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "ORT_", "MALLOC_"),
+    *("CUDA_", "CUPY_", "NVIDIA_", "OMP_", "KMP_", "MKL_", "OPENBLAS_", "GOMP_", "NPY_", "ORT_", "MALLOC_"),
 )
 # overrides of scenario keys, which may be header values, are read by the process that reads the scenario
 _REFUSED_BEGINNINGS = ("PERFKIT_SET_",)

@@ -43,6 +43,7 @@ def child_of(running, name):
             with contextlib.suppress(psutil.Error):
                 if name in child.cmdline():
                     return child
+        time.sleep(0.005)
     raise AssertionError(f"the run has ended without a child {name}")
 
 

@@ -21,7 +21,8 @@ def test_a_child_gets_what_it_needs_of_the_environment_and_nothing_secret():
     needed = {
         "PATH": "/bin", "HOME": "/root", "LC_ALL": "C", "TMPDIR": "/t", "LD_LIBRARY_PATH": "/l", "CUDA_VISIBLE_DEVICES": "0",
         "NVIDIA_VISIBLE_DEVICES": "all", "OMP_NUM_THREADS": "2", "MALLOC_ARENA_MAX": "1", "PERFKIT_CACHE_DIR": "/c", "GRPC_VERBOSITY": "ERROR",
-        "SSL_CERT_FILE": "/ca", "XDG_CACHE_HOME": "/x", "MPLCONFIGDIR": "/m",
+        "SSL_CERT_FILE": "/ca", "XDG_CACHE_HOME": "/x", "MPLCONFIGDIR": "/m", "CONDA_PREFIX": "/p",
+        "NIX_LD": "/ld.so", "OPENSSL_CONF": "/o",
     }  # fmt: skip
     refused = {
         "AWS_SECRET_ACCESS_KEY": "s", "AWS_PROFILE": "p", "GITHUB_TOKEN": "s", "PERFKIT_API_TOKEN": "s", "PERFKIT_SET_TARGET__HEADERS": "s",

@@ -17,6 +17,7 @@ class ServedPage:
     url: str
     text: str = ""
     status: int = 200
+    location: str = ""
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -31,6 +32,11 @@ def page():
         def do_GET(self):
             served.headers = dict(self.headers)
             self.answer_bytes(served.status, served.text.encode())
+
+        def end_headers(self):
+            if served.location:
+                self.send_header("Location", served.location)
+            super().end_headers()
 
     with serving(Handler) as port:
         served = ServedPage(f"http://127.0.0.1:{port}/metrics")

@@ -4,7 +4,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 
 from perfkit.errors import TargetError
-from perfkit.target.address import Address, Tls, host_name
+from perfkit.target.address import Address, Tls, host_name, redacted_url
 from perfkit.transport.http.transport import WireHttpTransport
 from perfkit.transport.limits import AnswerLimit
 from perfkit.transport.options import TransportOptions
@@ -30,6 +30,7 @@ async def read_page(url: str, headers: Mapping[str, str], now_ns: Callable[[], i
     finally:
         await transport.aclose()
     if response.status != 200:
-        is_redirect = 300 <= response.status < 400
-        raise TargetError(f"HTTP {response.status}{', and redirects are not followed' if is_redirect else ''}")
+        place = redacted_url(response.headers.get("location", "").partition("?")[0]) if 300 <= response.status < 400 else ""
+        hint = f" to {address.sanitize(place)}: redirects are not followed, so give the final URL" if place else ""
+        raise TargetError(f"HTTP {response.status}{hint}")
     return response.body

@@ -114,13 +114,15 @@ def test_credentials_are_sent_in_the_header(make_sampler, page, clock):
     assert page.headers["authorization"] == "Basic dTpw"
 
 
-def test_a_redirect_is_not_followed(make_sampler, page):
-    page.status = 302
+def test_a_redirect_is_not_followed_and_its_place_is_told(make_sampler, page):
+    page.status, page.location = 307, "http://u:secret@host/metrics/?state=secret"
     sampler = make_sampler()
     sampler.sample()
-    assert sampler.notes == [
-        f"The metrics at {page.url} could not be read, and perfkit keeps trying: HTTP 302, and redirects are not followed"
-    ]
+    (note,) = sampler.notes
+    assert note == (
+        f"The metrics at {page.url} could not be read, and perfkit keeps trying: "
+        "HTTP 307 to http://<redacted>@host/metrics/: redirects are not followed, so give the final URL"
+    )
 
 
 def test_a_page_that_arrives_byte_by_byte_is_given_up_in_time(clock, monkeypatch):
