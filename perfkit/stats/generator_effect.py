@@ -43,13 +43,16 @@ class Alternative:
     """The undisturbed times in equal parts of the window, for the confidence intervals."""
 
 
-def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quantiles: Iterable[float]) -> Effect | None:
+def moved_time(
+    reported: BucketCounts, batches: Sequence[BucketCounts], alternatives: Sequence[Alternative], quantiles: Iterable[float]
+) -> Effect | None:
     """Of the reported percentiles and the mean that were moved by more than 1 % and half their 95 % interval, the one moved most.
 
+    `batches` are the reported times in equal parts of the window.
     A figure is unmoved if one of the alternatives shows that: each is a valid estimate, and the one with the smaller uncertainty
     decides. The interval is that of the undisturbed times around their own figure, since a disturbance widens the interval of the
-    times that include it. An interval that is open above is taken to be as wide above as below. A percentile that has too few
-    samples even if they are independent is left out.
+    times that include it. If it is open above, or that of the reported times is, it counts as no wider above than below: the few
+    samples there do not show how far it reaches. A percentile that has too few samples even if they are independent is left out.
     """
     count = reported.count
     if not count:
@@ -57,10 +60,12 @@ def moved_time(reported: BucketCounts, alternatives: Sequence[Alternative], quan
     shown = [quantile for quantile in quantiles if count >= minimum_samples(quantile) and not is_withheld(quantile, count)]
     known = [alternative for alternative in alternatives if alternative.least.count]
     intervals = [percentile_intervals(alternative.batches, shown, _CONFIDENCE) for alternative in known]
+    shown_intervals = percentile_intervals(batches, shown, _CONFIDENCE)
     effects = []
     for quantile, value_ns in zip(shown, reported.values_at(shown), strict=True):
+        is_open = quantile not in shown_intervals or shown_intervals[quantile].high_ns is None
         ranges = [
-            ([times.values_at([quantile])[0] for times in (alternative.least, alternative.most)], _reach_ns(found.get(quantile)))
+            ([times.values_at([quantile])[0] for times in (alternative.least, alternative.most)], _reach_ns(found.get(quantile), is_open))
             for alternative, found in zip(known, intervals, strict=True)
         ]
         effects.append(_effect(f"p{round(quantile * 100, 6):g}", value_ns, ranges))
@@ -88,12 +93,13 @@ def _size(effect: Effect) -> float:
     return abs(math.log(effect.reported / effect.without))
 
 
-def _reach_ns(interval: PercentileInterval | None) -> tuple[float, float]:
-    """How far an interval reaches below and above its percentile; 0 without one."""
+def _reach_ns(interval: PercentileInterval | None, is_open: bool) -> tuple[float, float]:
+    """How far an interval reaches below and above its percentile, above no farther if it is open there; 0 without one."""
     if interval is None:
         return 0.0, 0.0
     below = interval.value_ns - interval.low_ns
-    return below, below if interval.high_ns is None else interval.high_ns - interval.value_ns
+    above = below if interval.high_ns is None else interval.high_ns - interval.value_ns
+    return below, min(below, above) if is_open else above
 
 
 def moved_rate(counts: npt.NDArray[np.int64], is_disturbed: npt.NDArray[np.bool_]) -> Effect | None:

@@ -21,6 +21,11 @@ def at_rank(values, quantile):
     return np.sort(values)[int(quantile * values.size + 0.5) - 1]
 
 
+def moved(values, alternatives):
+    """`moved_time` of some values in the order of time."""
+    return moved_time(BucketCounts.of(values), [BucketCounts.of(part) for part in np.array_split(values, 40)], alternatives, QUANTILES)
+
+
 def dropping(untouched):
     batches = [BucketCounts.of(part) for part in np.array_split(untouched, 40)]
     whole = BucketCounts.of(untouched)
@@ -35,7 +40,7 @@ def bounding(untouched, touched, most_ns):
 
 def test_times_that_nothing_touched_are_unmoved():
     values = exponential()
-    assert moved_time(BucketCounts.of(values), [dropping(values)], QUANTILES) is None
+    assert moved(values, [dropping(values)]) is None
 
 
 @pytest.mark.parametrize(("touched", "figure"), [(1, None), (8, "p99.9"), (300, "p99"), (1600, "p90")])
@@ -43,7 +48,7 @@ def test_the_percentile_that_was_moved_most_is_named(touched, figure):
     values = exponential(8000)
     stopped = values.copy()
     stopped[:touched] += 100 * MS
-    effect = moved_time(BucketCounts.of(stopped), [dropping(values[touched:])], QUANTILES)
+    effect = moved(stopped, [dropping(values[touched:])])
     assert (effect.figure if effect else None) == figure
     if effect is not None and effect.without is not None:
         quantile = float(figure.removeprefix("p")) / 100
@@ -55,7 +60,7 @@ def test_a_mean_that_moves_alone_is_named():
     values = exponential()
     stopped = values.copy()
     stopped[0] += 3_000 * MS
-    effect = moved_time(BucketCounts.of(stopped), [dropping(values[1:])], QUANTILES)
+    effect = moved(stopped, [dropping(values[1:])])
     assert effect is not None
     assert effect.figure == "mean"
     assert effect.reported == pytest.approx(stopped.mean(), rel=1e-3)
@@ -66,24 +71,24 @@ def test_a_short_stop_of_long_requests_moves_nothing_although_it_touched_most_of
     """Six of ten requests of 5 s were touched by a stop of 10 ms: dropping them says little, their bounds say enough."""
     values = exponential(40, 5_000.0)
     touched = values[:24] + 10 * MS
-    reported = BucketCounts.of([*touched, *values[24:]])
-    assert moved_time(reported, [bounding(values[24:], touched, 10 * MS), dropping(values[24:])], QUANTILES) is None
+    reported = np.array([*touched, *values[24:]])
+    assert moved(reported, [bounding(values[24:], touched, 10 * MS), dropping(values[24:])]) is None
 
 
 def test_one_alternative_that_shows_no_effect_is_enough():
     values = exponential()
     touched = values[:400] + 50 * MS
-    reported = BucketCounts.of([*touched, *values[400:]])
+    reported = np.array([*touched, *values[400:]])
     wrong = dropping(exponential(mean_ms=30))
-    assert moved_time(reported, [wrong], QUANTILES) is not None
-    assert moved_time(reported, [wrong, dropping(np.array([*touched, *values[400:]]))], QUANTILES) is None
+    assert moved(reported, [wrong]) is not None
+    assert moved(reported, [wrong, dropping(np.array([*touched, *values[400:]]))]) is None
 
 
 def test_without_any_undisturbed_time_nothing_can_be_told():
-    effect = moved_time(BucketCounts.of(exponential()), [dropping(np.zeros(0, dtype=np.int64))], QUANTILES)
+    effect = moved(exponential(), [dropping(np.zeros(0, dtype=np.int64))])
     assert effect is not None
     assert effect.without is None
-    assert moved_time(BucketCounts.of([]), [dropping(np.zeros(0, dtype=np.int64))], QUANTILES) is None
+    assert moved(np.zeros(0, dtype=np.int64), [dropping(np.zeros(0, dtype=np.int64))]) is None
 
 
 @pytest.mark.parametrize(("share", "moved"), [(0.0, False), (0.005, False), (0.02, True), (0.3, True)])
