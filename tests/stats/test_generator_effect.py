@@ -7,6 +7,7 @@ from scipy.stats import binomtest
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.distributions import binomial_limits
 from perfkit.stats.generator_effect import Alternative, moved_error_rate, moved_rate, moved_time
+from perfkit.stats.percentile_interval import percentile_intervals
 
 MS = 1_000_000
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
@@ -54,6 +55,23 @@ def test_the_percentile_that_was_moved_most_is_named(touched, figure):
         quantile = float(figure.removeprefix("p")) / 100
         assert effect.reported == pytest.approx(at_rank(stopped, quantile), rel=2e-3)
         assert effect.without == pytest.approx(at_rank(values[touched:], quantile), rel=2e-3)
+
+
+def test_an_interval_that_is_open_above_counts_as_no_wider_above_than_below():
+    """The p99 is 50.0 ms instead of 45.7 ms, which lies in [41.1, 54.9] ms; the interval of the 50.0 ms is open above."""
+    values = exponential(1500, seed=3)
+    stopped = values.copy()
+    stopped[750:757] += 40 * MS
+    without = dropping(np.delete(values, np.s_[750:757]))
+    intervals = percentile_intervals(without.batches, [0.99])[0.99]
+    assert (intervals.low_ns, intervals.high_ns) == pytest.approx((41.1 * MS, 54.9 * MS), rel=2e-3)
+    effect = moved(stopped, [without])
+    assert effect is not None
+    assert (effect.figure, effect.reported, effect.without) == (
+        "p99",
+        pytest.approx(50.0 * MS, rel=2e-3),
+        pytest.approx(45.7 * MS, rel=2e-3),
+    )
 
 
 def test_a_mean_that_moves_alone_is_named():
