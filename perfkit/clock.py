@@ -23,6 +23,10 @@ class Clock(Protocol):
         ...
 
 
+# uvloop rounds a shorter time to 0, and the rest of a timer that fired early would be waited for in a busy loop
+_LEAST_SLEEP_NS = 1_000_000
+
+
 class MonotonicClock:
     """The machine's monotonic clock, the same in every process of one boot."""
 
@@ -31,7 +35,7 @@ class MonotonicClock:
     async def sleep_until_ns(self, instant_ns: int) -> None:
         """See `Clock.sleep_until_ns`; accurate to about 1 ms, as the event loop's timers are."""
         while (left_ns := instant_ns - time.monotonic_ns()) > 0:  # noqa: ASYNC110 - a timer may fire early, so the clock decides
-            await asyncio.sleep(left_ns / 1e9)
+            await asyncio.sleep(max(left_ns, _LEAST_SLEEP_NS) / 1e9)
 
 
 def utc_now() -> datetime.datetime:
