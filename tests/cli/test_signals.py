@@ -106,12 +106,15 @@ def test_a_run_whose_terminal_is_closed_keeps_what_was_measured(write_scenario, 
     ours, terminal = pty.openpty()
     command = [sys.executable, "-m", "perfkit", "run", str(scenario), "--out", str(tmp_path / "out"), "--no-report"]
     with subprocess.Popen(["/bin/sh", "-c", 'exec <"$0" >"$0" 2>&1 "$@"', os.ttyname(terminal), *command], start_new_session=True) as run:
-        os.close(terminal)
-        said = b""
-        while b"[1/1000] http" not in said or b"p50" not in said:
-            said += os.read(ours, 65536)
-        os.close(ours)
-        assert run.wait(60) == 129
+        try:
+            said = b""
+            while b"[1/1000] http" not in said or b"p50" not in said:
+                said += os.read(ours, 65536)
+            os.close(terminal)  # not before: without a process that has the terminal open, reading fails
+            os.close(ours)
+            assert run.wait(60) == 129
+        finally:
+            run.kill()
     assert '"status": "interrupted"' in (tmp_path / "out" / "result.json").read_text()
 
 
