@@ -16,7 +16,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_bytes(file: pathlib.Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
-    """The contents of a regular file; raises ResultError if it is too large or cannot be read, and FileNotFoundError."""
+    """The contents of a regular file; raises FileNotFoundError if it is missing, ResultError if it is too large or unreadable."""
     try:
         status = file.stat()
         if not stat.S_ISREG(status.st_mode):

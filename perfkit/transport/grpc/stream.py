@@ -46,7 +46,7 @@ class SessionListener(abc.ABC, Generic[S, H]):
 
     @abc.abstractmethod
     def now_ns(self) -> int:
-        """The time, for limits per second; asked once in thousands of control frames."""
+        """The time, for limits per second; read once for every few thousand control frames."""
 
     @abc.abstractmethod
     def on_answer(self, stream: S, trailers: H | None) -> None:
