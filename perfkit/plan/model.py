@@ -1,7 +1,7 @@
 """The capacity plan, `perfkit.plan/1`, as frozen values.
 
 Times are in nanoseconds. Rates are requests per second at one replica; demand, and all figures of a `ReplicaCount`, are inferences per
-second: a request of batch size 8 is eight inferences. JSON keys are the field names, or the field's `key` metadata.
+second: a request of batch size 8 is eight inferences. JSON keys are the field names, or the field's `key` metadata. Fields whose metadata `is_stored` is false are left out.
 """
 
 import dataclasses
@@ -173,7 +173,8 @@ def plan_document(plan: CapacityPlan) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.metadata.get("key", field.name): _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        stored = [field for field in dataclasses.fields(value) if field.metadata.get("is_stored", True)]
+        return {field.metadata.get("key", field.name): _plain(getattr(value, field.name)) for field in stored}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

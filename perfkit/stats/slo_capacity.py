@@ -27,6 +27,8 @@ class Capacity:
     replicates: int
     is_cut: bool = False
     """Whether the lowest rate with overload or too many errors limits it, below where the curve meets the limit."""
+    draws_per_s: tuple[float, ...] = dataclasses.field(default=(), repr=False, metadata={"is_stored": False})
+    """The bootstrap's replicates of the capacity, ascending: its distribution, of which the interval's ends are quantiles."""
 
 
 class BatchedTimes:
@@ -90,7 +92,8 @@ def capacity_under_limit(
         replicated.append(min(crossing * math.exp(-shift * sensitivity / max(sensitivity - 1, 0.1)), ceiling_per_s * math.exp(-shift)))
     low, high = (float(one) for one in np.quantile(replicated, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
     cut = min(estimate, ceiling_per_s)
-    return Capacity(cut, min(low, cut), min(max(high, cut), ceiling_per_s), replicates, is_cut=estimate > ceiling_per_s)
+    draws = tuple(sorted(float(one) for one in replicated))
+    return Capacity(cut, min(low, cut), min(max(high, cut), ceiling_per_s), replicates, is_cut=estimate > ceiling_per_s, draws_per_s=draws)
 
 
 def _shuffled_t_quantiles(random: np.random.Generator, number: int, degrees: float) -> _Numbers:

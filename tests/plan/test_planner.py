@@ -73,6 +73,13 @@ def test_the_capacity_is_that_of_the_queue(plan):
     assert (one.slo_percentile, one.runs, one.refusal) == ("p99", 3, "")
 
 
+def test_the_distribution_of_the_capacity_has_the_lower_limit_as_its_5_percent_quantile(plan):
+    capacity = plan.chosen.capacity
+    assert len(capacity.draws_per_s) == capacity.replicates >= 400
+    assert list(capacity.draws_per_s) == sorted(capacity.draws_per_s)
+    assert sum(draw < capacity.low_per_s for draw in capacity.draws_per_s) == pytest.approx(0.05 * capacity.replicates, abs=1)
+
+
 def test_the_fleet_is_planned_with_the_lower_limit_of_the_capacity(plan):
     one, low = plan.chosen, plan.chosen.capacity.low_per_s
     assert one.fleet.for_headroom == math.ceil(1000 / (0.7 * low))
@@ -126,6 +133,7 @@ def test_the_document_is_json_without_infinite_numbers(plan):
     assert list(document)[:2] == ["schema", "question"]
     assert document["question"]["demands_per_s"] == [1000.0]
     assert document["configurations"][0]["capacity"]["low_per_s"] == plan.chosen.capacity.low_per_s
+    assert "draws_per_s" not in document["configurations"][0]["capacity"]
 
 
 def test_the_same_inputs_give_the_same_plan(mm1_evidence, plan):
