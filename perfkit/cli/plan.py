@@ -48,7 +48,6 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.plan.inputs import PlanInputs, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
     from perfkit.plan.model import plan_document
     from perfkit.plan.planner import plan_capacity
-    from perfkit.report.plan import CAVEATS, check_plan_folder, headline, plan_notes, predictions, write_plan
 
     if options.zones == 1:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
@@ -75,6 +74,15 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     )
     if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:
         raise UsageError(f"--average-demand {options.average_demand}: the average is above the peak demand, {options.demand[0]}")
+    from perfkit.report.plan import (
+        CAVEATS,
+        check_plan_folder,
+        headline,
+        plan_notes,
+        predictions,
+        write_plan,
+    )  # after the options are checked: it imports matplotlib
+
     folder = options.out or pathlib.Path("reports") / f"plan-{utc_now():%Y%m%dT%H%M%SZ}"
     check_plan_folder(folder)
     sources = read_sources(options.results)

@@ -7,8 +7,13 @@ from collections.abc import Mapping, Sequence
 from perfkit.errors import ResultError
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, plan_document
 from perfkit.report.page import Block, Bullets, Figure, Page, sections_of, write_files
-from perfkit.report.plan_tables import exhaustion_date, plan_tables
-from perfkit.report.render import render_csv
+from perfkit.report.plan_forecast import FORECAST
+from perfkit.report.plan_measurements import MEASURED
+from perfkit.report.plan_ranking import RANKING
+from perfkit.report.plan_subject import money
+from perfkit.report.plots import render_svgs
+from perfkit.report.render import render_csv, render_html, render_markdown
+from perfkit.report.table import Table
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.slo import SloLimits
 from perfkit.units import format_duration_ns, format_rate_per_s
@@ -16,49 +21,8 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 PLAN_FILE = "plan.json"
 CAVEATS = ("Left out", "Extrapolated", "Notes")
 """The sections to read before any figure."""
-_PLOTS = {
-    "rate": (
-        "Response time against arrival rate",
-        (
-            "Points are measurements, repetitions pooled; at hollow points the target did not keep up, and they are not part of the fit. A new measurement "
-            "after a restart lies within its band with a probability of 90 %. The grey stripe is the 90 % interval of the capacity. Curves end at the highest fitted rate."
-        ),
-    ),
-    "front": (
-        "Cost against response time",
-        (
-            "Each point is a number of replicas that serves the demand at some headroom, which sets the rate per replica. On the line, none is cheaper without being slower. "
-            "Times come from the fitted curve; they are extrapolated if a replica receives less than the lowest measured rate."
-        ),
-    ),
-    "throughput": (
-        "Throughput against concurrency",
-        (
-            "Closed loops. The curve is Gunther's universal scalability law, fitted to logarithms; it is dotted beyond the measurements, up to 1.5 times the largest "
-            "concurrency. The tables say whether its peak was observed and whether the law applies."
-        ),
-    ),
-    "latency-throughput": (
-        "Response time against throughput",
-        "Measurements of open loops. Where the line turns upwards, more load adds waiting but no throughput.",
-    ),
-    "gpu": (
-        "GPUs against arrival rate",
-        "Means over the measured windows. Busy is the share of time in which a kernel ran, not the used share of the capacity. Energy is power ÷ inferences per second.",
-    ),
-    "forecast": (
-        "Forecast of the demand",
-        (
-            "A log-linear trend of daily peaks, with simulated futures around it; the daily peak lies within the band with a probability of 80 %. Dotted lines mark the days by which 10 %, 50 % "
-            "and 90 % of the simulations first exceed the capacity. The shaded part lies further ahead than the history is long."
-        ),
-    ),
-    "held-out": (
-        "Queueing models on held-out points",
-        "Each model was fitted to the points up to 70 % of the capacity and predicts the others. A model with a point outside its dotted lines is rejected and not used.",
-    ),
-}
-"""Each plot's title, and how to read it."""
+_SUBJECTS = (RANKING, FORECAST, *MEASURED)
+"""In the order of the page; the first ones are what is decided, the last ones how it was measured."""
 _CSV_DIGITS = 6
 
 
@@ -70,9 +34,6 @@ def check_plan_folder(folder: pathlib.Path) -> None:
 
 def write_plan(plan: CapacityPlan, folder: pathlib.Path) -> list[pathlib.Path]:
     """Writes the plan as HTML, Markdown and JSON, and its tables as CSV and JSON; replaces an earlier plan. Raises ResultError."""
-    from perfkit.report.plan_plots import render_plan_plots
-    from perfkit.report.render import render_html, render_markdown
-
     check_plan_folder(folder)
     plots = render_plan_plots(plan)
     texts = {folder / PLAN_FILE: json.dumps(plan_document(plan), indent=1) + "\n"}
@@ -87,16 +48,29 @@ def write_plan(plan: CapacityPlan, folder: pathlib.Path) -> list[pathlib.Path]:
     return list(texts)
 
 
+def plan_tables(plan: CapacityPlan) -> tuple[Table, ...]:
+    """The tables that have rows, in the order of the page."""
+    return tuple(table for subject in _SUBJECTS for table in subject.tables(plan) if table.rows)
+
+
+def render_plan_plots(plan: CapacityPlan) -> dict[str, str]:
+    """SVG by name, in the order of the page; plots without values are left out."""
+    return render_svgs(lambda: ((name, plot.draw(plan)) for subject in _SUBJECTS for name, plot in subject.plots.items()))
+
+
 def plan_page(plan: CapacityPlan, plots: Mapping[str, str]) -> Page:
-    """The answer, the caveats, the plots (SVG by name), every table, and what the plan is based on."""
+    """The answer, the caveats, each subject with its plots (SVG by name) and tables, and what the plan is based on."""
     notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
-    blocks: dict[str, Sequence[Block]] = {
-        "The answer": [Bullets.of(headline(plan))],
-        **{title: notes[title] for title in CAVEATS if title in notes},
-        "Plots": [Figure(*_PLOTS[name], svg) for name, svg in plots.items()],
-        **{table.title: [table] for table in plan_tables(plan)},
-        **notes,
-    }
+    blocks: dict[str, list[Block]] = {"The answer": [Bullets.of(headline(plan))]}
+    blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
+    for subject in _SUBJECTS:
+        for name, plot in subject.plots.items():
+            if name in plots:
+                blocks.setdefault(subject.title, []).append(Figure(plot.title, plot.caption, plots[name]))
+        for table in subject.tables(plan):
+            if table.rows:
+                blocks.setdefault(table.title, []).append(table)
+    blocks |= {title: [*blocks_of_notes] for title, blocks_of_notes in notes.items() if title not in CAVEATS}
     footer = "Made by `perfkit plan`. `plan.json` and `tables/` beside this page hold every figure."
     return Page("Capacity plan", sections_of(blocks), footer=footer)
 
@@ -110,7 +84,7 @@ def headline(plan: CapacityPlan) -> list[str]:
     replicas = f"{fleet.replicas} replica{'s' if fleet.replicas > 1 else ''}"
     cost = ""
     if chosen.cost_per_hour is not None and chosen.cost_per_million is not None:
-        cost = f", for {_money(chosen.cost_per_hour, chosen)} per hour ({_money(chosen.cost_per_million, chosen)} per million inferences)"
+        cost = f", for {money(chosen.cost_per_hour, chosen)} per hour ({money(chosen.cost_per_million, chosen)} per million inferences)"
     low, middle, high = (format_rate_per_s(rate_per_s) for rate_per_s in (capacity.low_per_s, capacity.per_s, capacity.high_per_s))
     demand, each = format_rate_per_s(inputs.demand_per_s), format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)
     if chosen.batch_size > 1:
@@ -126,15 +100,7 @@ def headline(plan: CapacityPlan) -> list[str]:
     if others:
         criterion = "the cheapest" if plan.compares_costs else "the one with the fewest replicas"
         sentences.append(f"{chosen.name} is {criterion} of the configurations: {chosen.name} {_amount(plan, chosen)}, {others}.")
-    if plan.exhaustion is not None:
-        p10, p50, p90 = (
-            exhaustion_date(plan, days) for days in (plan.exhaustion.p10_days, plan.exhaustion.p50_days, plan.exhaustion.p90_days)
-        )
-        supply = f"{plan.exhaustion_replicas} replicas less headroom ({format_rate_per_s(plan.exhaustion.capacity_per_s)})"
-        is_expected = plan.exhaustion.p50_days is not None
-        when = f"Demand exceeds {supply} on {p50}" if is_expected else f"Demand is not expected to exceed {supply}: {p50}"
-        sentences.append(f"{when} (P50; P10 {p10}, P90 {p90}).")
-    return sentences
+    return [*sentences, *(sentence for subject in _SUBJECTS for sentence in subject.answer(plan))]
 
 
 def predictions(plan: CapacityPlan) -> list[str]:
@@ -152,14 +118,8 @@ def predictions(plan: CapacityPlan) -> list[str]:
 def _amount(plan: CapacityPlan, one: ConfigurationPlan) -> str:
     """The figure by which configurations are compared: the cost, or the number of replicas."""
     if plan.compares_costs:
-        return f"{_money(one.cost_per_hour or 0.0, one)}/h"
+        return f"{money(one.cost_per_hour or 0.0, one)}/h"
     return f"{one.fleet.replicas if one.fleet else 0}"
-
-
-def _money(amount: float, one: ConfigurationPlan) -> str:
-    """An amount with its currency: `$2.50`, or `2.50 EUR`."""
-    is_sign = len(one.currency) == 1
-    return f"{one.currency if is_sign else ''}{amount:,.2f}{f' {one.currency}' if one.currency and not is_sign else ''}"
 
 
 def slo_text(slo: SloLimits) -> str:

@@ -1,8 +1,4 @@
-"""The plots of a capacity plan."""
-
-import math
-from collections.abc import Callable
-from typing import Any
+"""The plots of a capacity plan's measurements: times against rates, closed loops, GPUs and queueing models."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,35 +13,20 @@ from perfkit.report.plots import (
     MUTED,
     NS_PER_MS,
     NUMBERS,
+    PANEL_IN,
     VERMILLION,
     WIDTH_IN,
     add_legend,
     legend_key,
     plot_series,
-    render_svgs,
     scale_times,
 )
 from perfkit.stats.usl import FURTHEST, UslFit
 from perfkit.stats.validation import MEAN_WITHIN, P99_WITHIN
 
 _COLOUR_OF = {"p50": BLUE, "p95": GREEN, "p99": VERMILLION}
-_PANELS_PER_ROW, _PANEL_IN = 2, 3.5
-_FAN_DAYS_AT_LEAST = 30
+_PANELS_PER_ROW = 2
 _RATE = "arrival rate (requests per second)"
-
-
-def render_plan_plots(plan: CapacityPlan) -> dict[str, str]:
-    """SVG by name, in the order of the page; plots without values are left out."""
-    figures: tuple[tuple[str, Callable[[CapacityPlan], Figure | None]], ...] = (
-        ("rate", rate_figure),
-        ("front", front_figure),
-        ("throughput", throughput_figure),
-        ("latency-throughput", latency_throughput_figure),
-        ("gpu", gpu_figure),
-        ("forecast", forecast_figure),
-        ("held-out", held_out_figure),
-    )
-    return render_svgs(lambda: ((name, figure(plan)) for name, figure in figures))
 
 
 def rate_figure(plan: CapacityPlan) -> Figure | None:
@@ -135,7 +116,7 @@ def throughput_figure(plan: CapacityPlan) -> Figure | None:
 
 def latency_throughput_figure(plan: CapacityPlan) -> Figure | None:
     """p50 and p99 against throughput, in a colour per configuration."""
-    figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, PANEL_IN), layout="constrained")
     panel, times_ms, handles = figure.subplots(), [], []
     for index, one in enumerate(plan.configurations):
         colour = f"C{index}"
@@ -184,45 +165,6 @@ def gpu_figure(plan: CapacityPlan) -> Figure | None:
     return figure
 
 
-def forecast_figure(plan: CapacityPlan) -> Figure | None:
-    """Daily peaks, their forecast, and the capacity."""
-    forecast, exhaustion = plan.forecast, plan.exhaustion
-    if forecast is None or exhaustion is None:
-        return None
-    dates = np.array([date for date, _ in plan.inputs.peaks], dtype="datetime64[D]")
-    reach = [days for days in (exhaustion.p50_days, exhaustion.p90_days, 0) if days is not None]
-    ahead = int(min(max(1.15 * max(reach), forecast.days, _FAN_DAYS_AT_LEAST), 3 * max(forecast.days, _FAN_DAYS_AT_LEAST)))
-    ahead = min(ahead, forecast.paths_per_s.shape[1])  # a history may be longer than the simulated future
-    days = dates[-1] + np.arange(1, ahead + 1)
-    figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
-    panel = figure.subplots()
-    panel.plot(dates, [peak for _, peak in plan.inputs.peaks], color=INK, lw=1, gid="history")
-    low, middle, high = (forecast.fan_per_s(quantile, ahead) for quantile in (0.1, 0.5, 0.9))
-    panel.fill_between(days, low, high, color=BLUE, alpha=0.18, lw=0)
-    panel.plot(days, middle, color=BLUE, lw=1, gid="median")
-    panel.axhline(exhaustion.capacity_per_s, color=VERMILLION, lw=1, ls="--", gid="capacity")
-    dates_of = (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days))
-    for line, (name, when) in enumerate(dates_of):  # each label a little lower, since the dates may coincide
-        if when is not None and when <= ahead:
-            panel.axvline(dates[-1] + when, color=MUTED, lw=0.8, ls=":", gid=f"exhausted-{name}")
-            place = (dates[-1] + when, 0.16 - 0.06 * line)
-            style: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "color": MUTED, "fontsize": 8}
-            panel.annotate(name, place, xycoords=("data", "axes fraction"), **style)
-    if forecast.days < ahead:
-        panel.axvspan(dates[-1] + forecast.days, days[-1], color=MUTED, alpha=0.08, lw=0)
-    panel.set(ylim=(0, None), xlim=(dates[0], days[-1]), ylabel="daily peak (per second)")
-    panel.yaxis.set_major_formatter(NUMBERS)
-    add_legend(
-        figure,
-        legend_key(color=INK, lw=1, label="measured peaks"),
-        legend_key(color=BLUE, label="forecast, P50"),
-        legend_key(color=BLUE, lw=6, alpha=0.25, label="P10 to P90"),
-        legend_key(color=VERMILLION, lw=1, ls="--", label="capacity less headroom"),
-        legend_key(color=MUTED, lw=6, alpha=0.15, label="beyond the history's length"),
-    )
-    return figure
-
-
 def held_out_figure(plan: CapacityPlan) -> Figure | None:
     """Signed errors of the queueing models on held-out points, with the allowed range."""
     planned = [(one, validation) for one in plan.configurations for validation in one.validations if validation.errors]
@@ -247,40 +189,10 @@ def held_out_figure(plan: CapacityPlan) -> Figure | None:
     return figure
 
 
-def front_figure(plan: CapacityPlan) -> Figure | None:
-    """Cost against response time, a point per headroom, with the Pareto front."""
-    figure = Figure(figsize=(WIDTH_IN, _PANEL_IN), layout="constrained")
-    panel, handles, times_ms, front = figure.subplots(), [], [], []
-    for index, one in enumerate(plan.configurations):
-        if not one.operations:
-            continue
-        colour = f"C{index}"
-        for operation in one.operations:
-            amount = operation.cost_per_hour if plan.compares_costs and operation.cost_per_hour is not None else float(operation.replicas)
-            time_ms, is_on_front = operation.slo_percentile_ns / NS_PER_MS, (one.name, operation.headroom) in plan.front
-            panel.plot([amount], [time_ms], color=colour, marker="o", mfc=colour if is_on_front else "white", ms=5, ls="")
-            times_ms.append(time_ms)
-            if is_on_front:
-                front.append((amount, time_ms))
-            if math.isclose(operation.headroom, plan.inputs.headroom) and one.name == plan.cheapest:
-                panel.annotate("planned", (amount, time_ms), xytext=(6, 6), textcoords="offset points", color=INK)
-        handles.append(legend_key(color=colour, marker="o", ls="", ms=5, label=one.name))
-    if not times_ms:
-        return None
-    panel.plot(*zip(*sorted(front), strict=True), color=MUTED, lw=1, zorder=1, gid="front")
-    scale_times(panel, min(times_ms), max(times_ms))
-    panel.xaxis.set_major_formatter(NUMBERS)
-    currency = next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
-    cost = f"cost per hour{currency}" if plan.compares_costs else "replicas"
-    panel.set(xlim=(0, None), xlabel=cost, ylabel=f"expected {plan.chosen.slo_percentile.replace('_', '.')} (ms)")
-    add_legend(figure, *handles, legend_key(color=MUTED, lw=1, marker="o", mfc=MUTED, ms=5, label="on the front"))
-    return figure
-
-
 def _panels(number: int) -> tuple[Figure, list[Axes]]:
     columns = min(number, _PANELS_PER_ROW)
     rows = -(-number // columns)
-    figure = Figure(figsize=(WIDTH_IN, _PANEL_IN * rows), layout="constrained")
+    figure = Figure(figsize=(WIDTH_IN, PANEL_IN * rows), layout="constrained")
     panels: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel in panels[number:]:
         panel.set_visible(False)

@@ -1,50 +1,22 @@
-"""The tables of a plan."""
+"""The tables of a capacity plan's measurements: capacities, rates, predictions, replicas, closed loops and queueing models."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RatePoint
+from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, RATE, REPLICAS, configuration_table, cost_columns
 from perfkit.report.table import Column, Table, attribute
 from perfkit.stats.usl import UslFit
-from perfkit.units import format_rate_per_s
 
-_CONFIGURATION = Column("configuration", "configuration")
-_RATE = Column("rate_per_s", "rate", "rate_per_s")
-_HEADROOM = Column("headroom", "headroom", "share")
-_REPLICAS = Column("replicas", "replicas", "count")
 _ENERGY_COLUMNS = (
     Column("energy_j", "energy per inference", "energy_j", attribute("energy.gross_j")),
     Column("energy_above_idle_j", "above idle", "energy_j", attribute("energy.above_idle_j")),
 )
 
 
-def plan_tables(plan: CapacityPlan) -> tuple[Table, ...]:
-    """The tables that have rows, in the order of the page."""
-    tables = (_configurations, _points, _predictions, _fleet_table, _operations, _laws, _held_out, _what_if, _forecast)
-    return tuple(table for make in tables if (table := make(plan)).rows)
-
-
-def _table(
-    plan: CapacityPlan,
-    name: str,
-    title: str,
-    columns: Sequence[Column],
-    items: Callable[[ConfigurationPlan], Iterable[Any]],
-    note: str,
-) -> Table:
-    """A table with a row for each item of each configuration, without the empty columns."""
-    rows = ((one.name, *(column.value_of(item) for column in columns)) for one in plan.configurations for item in items(one))
-    return Table(name, title, (_CONFIGURATION, *columns), tuple(rows), note).without_empty_columns()
-
-
-def _cost_columns(plan: CapacityPlan) -> tuple[Column, Column]:
-    currency = next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
-    return Column("cost_per_hour", f"per hour{currency}", "cost"), Column("cost_per_million", f"per million{currency}", "cost")
-
-
-def _configurations(plan: CapacityPlan) -> Table:
+def configurations_table(plan: CapacityPlan) -> Table:
+    """The capacity of one replica of each configuration, and the replicas that serve the demand."""
     columns = (
         Column("capacity_per_s", "capacity", "rate_per_s", attribute("capacity.per_s")),
         Column("capacity_low_per_s", "from", "rate_per_s", attribute("capacity.low_per_s")),
@@ -53,7 +25,7 @@ def _configurations(plan: CapacityPlan) -> Table:
         Column("decided_by", "decided by", value=attribute("fleet.reason")),
         Column("rate_per_replica_per_s", "per replica", "rate_per_s", lambda one: one.fleet and one.fleet.rate_per_replica_per_s / one.batch_size),
         Column("fleet_headroom", "headroom", "share", attribute("fleet.headroom")),
-        *_cost_columns(plan),
+        *cost_columns(plan),
         *_ENERGY_COLUMNS,
         Column("target_concurrency", "target concurrency", "number"),
         Column("refusal", "reason for leaving it out", "prose", lambda one: one.refusal or None),
@@ -62,12 +34,13 @@ def _configurations(plan: CapacityPlan) -> Table:
         "Capacity is that of one replica in requests per second, with its 90 % interval; the plan uses the lower end, a 95 % lower limit. Target concurrency: "
         "what an autoscaler holds each replica to, λ·E[R] at that limit less the headroom (Little's law)."
     )
-    return _table(plan, "configurations", "Configurations", columns, lambda one: [one], note)
+    return configuration_table(plan, "configurations", "Configurations", columns, lambda one: [one], note)
 
 
-def _points(plan: CapacityPlan) -> Table:
+def points_table(plan: CapacityPlan) -> Table:
+    """Every rate that was measured, repetitions pooled."""
     columns = (
-        _RATE,
+        RATE,
         Column("state", "target"),
         Column("repetitions", "repetitions", "count"),
         Column("samples", "samples", "count"),
@@ -82,14 +55,15 @@ def _points(plan: CapacityPlan) -> Table:
         Column("meets_slo", "meets the SLO", "yes_no"),
     )
     note = "Repetitions pooled. Goodput counts ok answers within the limit on the plan's highest percentile. GPU busy is NVML's share of time, not of capacity."
-    return _table(plan, "points", "Measurements", columns, lambda one: one.points, note)
+    return configuration_table(plan, "points", "Measurements", columns, lambda one: one.points, note)
 
 
 def _percentile(name: str, point: RatePoint) -> float | None:
     return point.percentiles_ns.get(name)
 
 
-def _predictions(plan: CapacityPlan) -> Table:
+def predictions_table(plan: CapacityPlan) -> Table:
+    """The percentiles that are expected at the rates asked for."""
     columns = (
         Column("rate_per_s", "rate", "rate_per_s", attribute("expected.rate_per_s")),
         Column("percentile", "percentile", value=lambda named: named.percentile.replace("_", ".")),
@@ -103,43 +77,26 @@ def _predictions(plan: CapacityPlan) -> Table:
         "A new measurement after a restart, with repetitions of the same length, lies in the interval with a probability of 90 %. "
         "The half-width is that of the wider side, as a share of the expected value."
     )
-    return _table(plan, "predictions", "Predictions", columns, lambda one: one.predictions, note)
+    return configuration_table(plan, "predictions", "Predictions", columns, lambda one: one.predictions, note)
 
 
-def _fleet_table(plan: CapacityPlan) -> Table:
-    columns = (Column("demand_per_s", "demand", "rate_per_s"), _HEADROOM, Column("redundancy", "redundancy", "count"), _REPLICAS)
+def fleets_table(plan: CapacityPlan) -> Table:
+    """Replicas by demand, headroom and redundancy."""
+    columns = (Column("demand_per_s", "demand", "rate_per_s"), HEADROOM, Column("redundancy", "redundancy", "count"), REPLICAS)
     ordered = sorted(plan.configurations, key=lambda one: one.name != plan.cheapest)
     note = f"Redundancy: the number of replicas that may be down while {plan.inputs.failure_headroom:.0%} headroom remain."
     if sum(bool(one.table) for one in ordered) > 1:
         note += " tables/fleets.csv holds the other configurations too."
     title = f"Replicas of {plan.cheapest} by demand, headroom and redundancy"
     chosen_first = dataclasses.replace(plan, configurations=tuple(ordered))
-    table = _table(chosen_first, "fleets", title, (*columns, *_cost_columns(plan)), lambda one: one.table, note)
+    table = configuration_table(chosen_first, "fleets", title, (*columns, *cost_columns(plan)), lambda one: one.table, note)
     return dataclasses.replace(table, shown_rows=len(plan.chosen.table))
 
 
-def _operations(plan: CapacityPlan) -> Table:
+def laws_table(plan: CapacityPlan) -> Table:
+    """What the closed loops show: the scalability law, the knee and the bounds."""
     columns = (
-        _HEADROOM, _REPLICAS, *_cost_columns(plan), Column("rate_per_replica_per_s", "rate per replica", "rate_per_s"),
-        Column("percentile", "percentile"), Column("expected_ns", "expected", "duration_ns"), Column("is_on_front", "on the front", "yes_no"),
-    )  # fmt: skip
-    rows = tuple(
-        (
-            one.name, *(column.value_of(operation) for column in columns[:-3]), one.slo_percentile.replace("_", "."),
-            operation.slo_percentile_ns, (one.name, operation.headroom) in plan.front,
-        )
-        for one in plan.configurations
-        for operation in one.operations
-    )  # fmt: skip
-    what = "cost" if plan.compares_costs else "number of replicas (no prices are given)"
-    demand = format_rate_per_s(plan.inputs.demand_per_s)
-    note = f"For the demand of {demand}. A row is on the front if every row with a lower {what} has a longer time."
-    return Table("front", "Cost against response time", (_CONFIGURATION, *columns), rows, note).without_empty_columns()
-
-
-def _laws(plan: CapacityPlan) -> Table:
-    columns = (
-        _CONFIGURATION, Column("figure", "figure"), Column("value", "value", "number"), Column("low", "from", "number"),
+        CONFIGURATION, Column("figure", "figure"), Column("value", "value", "number"), Column("low", "from", "number"),
         Column("high", "to", "number"), Column("comment", "meaning", "prose"),
     )  # fmt: skip
     rows = tuple((one.name, *row) for one in plan.configurations for row in _law_rows(one))
@@ -164,9 +121,10 @@ def _law_rows(one: ConfigurationPlan) -> Iterator[tuple[str, float | None, float
         yield "N_sat", one.bounds.saturating_concurrency, None, None, "X_max·R₁: additional requests in flight queue"
 
 
-def _held_out(plan: CapacityPlan) -> Table:
+def held_out_table(plan: CapacityPlan) -> Table:
+    """The queueing models' errors on points that they were not fitted to."""
     columns = (
-        _CONFIGURATION, Column("model", "model"), _RATE, Column("figure", "figure"), Column("measured_ns", "measured", "duration_ns"),
+        CONFIGURATION, Column("model", "model"), RATE, Column("figure", "figure"), Column("measured_ns", "measured", "duration_ns"),
         Column("predicted_ns", "predicted", "duration_ns"), Column("error", "error", "signed_share"),
     )  # fmt: skip
     validations = [(one.name, validation) for one in plan.configurations for validation in one.validations]
@@ -179,7 +137,8 @@ def _held_out(plan: CapacityPlan) -> Table:
     return Table("held_out", "Queueing models on held-out points", columns, rows, note)
 
 
-def _what_if(plan: CapacityPlan) -> Table:
+def what_if_table(plan: CapacityPlan) -> Table:
+    """What the accepted queueing models answer to changes of the server."""
     columns = (
         Column("model", "model"),
         Column("change", "change"),
@@ -189,38 +148,4 @@ def _what_if(plan: CapacityPlan) -> Table:
         Column("p99_ns", "p99 at the planned rate", "duration_ns"),
     )
     note = "From models that were accepted on held-out points. The batching model gives means only and assumes no maximum batch size; with one, the server serves less."
-    return _table(plan, "what_if", "What if", columns, lambda one: one.what_if, note)
-
-
-def _forecast(plan: CapacityPlan) -> Table:
-    columns = (Column("figure", "figure"), Column("value", "value"))
-    if plan.forecast is None or plan.exhaustion is None:
-        return Table("forecast", "Forecast", columns, ())
-    forecast, exhaustion = plan.forecast, plan.exhaustion
-    low, high = (f"{growth:+.3%}" for growth in (forecast.growth_low_per_day, forecast.growth_high_per_day))
-    rows = (
-        ("history (days)", f"{forecast.days}"),
-        ("peak on the last day, by the trend", format_rate_per_s(forecast.level_per_s)),
-        ("growth a day (80 % interval)", f"{forecast.growth_per_day:+.3%} ({low} to {high})"),
-        (f"capacity of {plan.exhaustion_replicas} replicas, less headroom", format_rate_per_s(exhaustion.capacity_per_s)),
-        *((f"exhausted, {name.upper()}", exhaustion_date(plan, getattr(exhaustion, f"{name}_days"))) for name in ("p10", "p50", "p90")),
-        ("exhausted by growth alone", exhaustion_date(plan, None if exhaustion.trend_days is None else round(exhaustion.trend_days))),
-    )
-    note = (
-        "Dates are those of the first daily peak above the capacity. "
-        f"Beyond {forecast.days} days, the length of the history, they are marked as extrapolated."
-    )
-    return Table("forecast", "Forecast", columns, rows, note)
-
-
-def exhaustion_date(plan: CapacityPlan, days: int | None) -> str:
-    """The date that many days after the last peak; marked as extrapolated if it lies further ahead than the history is long."""
-    import numpy as np
-
-    from perfkit.stats.forecast import HORIZON_DAYS
-
-    assert plan.forecast is not None
-    if days is None or days > HORIZON_DAYS:
-        return f"not within {HORIZON_DAYS // 365} years"
-    beyond = " (extrapolated)" if days > plan.forecast.days else ""
-    return f"{np.datetime64(plan.last_peak_date, 'D') + days}{beyond}"
+    return configuration_table(plan, "what_if", "What if", columns, lambda one: one.what_if, note)

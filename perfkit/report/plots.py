@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from perfkit.text.foreign import LONGEST, visible
 
-WIDTH_IN = 10.5
+WIDTH_IN, PANEL_IN = 10.5, 3.5
 NS_PER_MS = 1e6
 INK, MUTED = "#24292f", "#57606a"
 BLUE, VERMILLION, GREEN, PURPLE = "#0072b2", "#d55e00", "#007a5a", "#8a4f7d"  # after Okabe and Ito, for colour-blind readers

@@ -15,9 +15,8 @@ from perfkit.errors import ResultError
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, Price, parse_slo
 from perfkit.plan.planner import plan_capacity
-from perfkit.report.plan import headline, plan_notes, write_plan
-from perfkit.report.plan_plots import gpu_figure, rate_figure, render_plan_plots, throughput_figure
-from perfkit.report.plan_tables import plan_tables
+from perfkit.report.plan import headline, plan_notes, plan_tables, render_plan_plots, write_plan
+from perfkit.report.plan_plots import gpu_figure, rate_figure, throughput_figure
 from perfkit.stats.capacity import Energy
 from tests.queue_results import write_mm1_results
 

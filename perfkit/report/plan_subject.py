@@ -1,0 +1,63 @@
+"""A subject of a capacity plan's page: its sentences of the answer, its tables and its plots; and the columns that they share."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perfkit.plan.model import CapacityPlan, ConfigurationPlan
+from perfkit.report.table import Column, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as PlotFigure
+
+CONFIGURATION = Column("configuration", "configuration")
+RATE = Column("rate_per_s", "rate", "rate_per_s")
+HEADROOM = Column("headroom", "headroom", "share")
+REPLICAS = Column("replicas", "replicas", "count")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanPlot:
+    """A plot: its title, how to read it, and the function that draws it, None where there is nothing to draw."""
+
+    title: str
+    caption: str
+    draw: "Callable[[CapacityPlan], PlotFigure | None]"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlanSubject:
+    """A subject. Its plots and the tables of its title form a section; each other table is a section of its own."""
+
+    title: str
+    tables: Callable[[CapacityPlan], Iterable[Table]]
+    """Tables without rows are left out."""
+    plots: Mapping[str, PlanPlot] = dataclasses.field(default_factory=dict)
+    """By the name of the file."""
+    answer: Callable[[CapacityPlan], Sequence[str]] = lambda _: ()
+    """The sentences that it adds to the answer, at the top of the page and on stdout."""
+
+
+def configuration_table(
+    plan: CapacityPlan,
+    name: str,
+    title: str,
+    columns: Sequence[Column],
+    items: Callable[[ConfigurationPlan], Iterable[Any]],
+    note: str,
+) -> Table:
+    """A table with a row for each item of each configuration, without the empty columns."""
+    rows = ((one.name, *(column.value_of(item) for column in columns)) for one in plan.configurations for item in items(one))
+    return Table(name, title, (CONFIGURATION, *columns), tuple(rows), note).without_empty_columns()
+
+
+def cost_columns(plan: CapacityPlan) -> tuple[Column, Column]:
+    """Cost per hour and per million inferences, in the plan's currency."""
+    currency = next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
+    return Column("cost_per_hour", f"per hour{currency}", "cost"), Column("cost_per_million", f"per million{currency}", "cost")
+
+
+def money(amount: float, one: ConfigurationPlan) -> str:
+    """An amount with the configuration's currency: `$2.50`, or `2.50 EUR`."""
+    is_sign = len(one.currency) == 1
+    return f"{one.currency if is_sign else ''}{amount:,.2f}{f' {one.currency}' if one.currency and not is_sign else ''}"
