@@ -33,6 +33,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     repeatable("--at", default=[], metavar="RATE", help=at)
     add("--peaks", type=pathlib.Path, metavar="CSV", help="daily peaks (columns date, peak_per_s), to forecast the date of exhaustion")
     add("--replicas", type=count, metavar="N", help="current number of replicas, for that date; default: as planned")
+    uncertainty = "the 90 %% interval of the peak demand is demand/(1 + this) to demand times (1 + this); default: the demand is exact"
+    add("--demand-uncertainty", metavar="SHARE", help=uncertainty)
+    balancing = "how the load balancer chooses a replica; default random"
+    add("--balancing", choices=("random", "round-robin", "least-in-flight"), help=balancing)
+    shares = "measured loads of the replicas, such as 1.2,1,1,0.8, or a CSV file with the column requests"
+    add("--shares", metavar="LOADS", help=shares)
+    add("--outage-cost", metavar="PRICE", help="cost of an hour in which the SLO is missed, such as $500/h")
+    add("--peak-hours", metavar="TIME", help="hours of a day with the peak demand, such as 4h; default: all day")
+    add("--availability", metavar="SHARE", help="share of the time in which a replica is up, such as 99.5%%")
     add("--idle-power", metavar="POWER", help="idle power of all GPUs together, such as 60W, to report energy above idle")
     add("--seed", type=int, default=0, help="seed of the intervals' random numbers; default 0")
     add("--out", type=pathlib.Path, metavar="DIR", help="the plan's folder; default: reports/plan-<UTC time>")
@@ -45,18 +54,25 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.plan.evidence import gather_evidence, read_sources
-    from perfkit.plan.inputs import PlanInputs, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
+    from perfkit.plan.inputs import PlanInputs, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_slo
     from perfkit.plan.model import plan_document
     from perfkit.plan.planner import plan_capacity
+    from perfkit.plan.price import parse_prices
+    from perfkit.plan.risk_inputs import (
+        RiskInputs,
+        parse_availability,
+        parse_demand_uncertainty,
+        parse_outage_cost,
+        parse_peak_hours,
+        parse_splitting,
+    )
 
     if options.zones == 1:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
     if options.replicas == 0:
         raise UsageError("--replicas 0: give at least 1")
-    try:
-        peaks = parse_peaks(options.peaks.read_text(encoding="utf-8"), str(options.peaks)) if options.peaks else ()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--peaks {options.peaks}: cannot be read: {error}") from None
+    peaks = parse_peaks(_read(options.peaks, "--peaks"), str(options.peaks)) if options.peaks else ()
+    prices = parse_prices(options.price)
     inputs = PlanInputs(
         slo=parse_slo(options.slo),
         demands_per_s=tuple(dict.fromkeys(parse_demand_per_s(text) for text in options.demand)),
@@ -65,11 +81,18 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         failure_headroom=parse_headroom(options.failure_headroom, "--failure-headroom"),
         redundancy=options.redundancy,
         zones=options.zones,
-        prices=parse_prices(options.price),
+        prices=prices,
         rates_per_s=tuple(parse_demand_per_s(text, "--at") for text in options.at),
         peaks=peaks,
         replicas_now=options.replicas,
         idle_power_w=parse_power_w(options.idle_power) if options.idle_power else None,
+        risk=RiskInputs(
+            demand_uncertainty=parse_demand_uncertainty(options.demand_uncertainty) if options.demand_uncertainty else 0.0,
+            splitting=parse_splitting(options.balancing, _shares(options.shares)),
+            outage_cost=parse_outage_cost(options.outage_cost, list(prices.values())) if options.outage_cost else None,
+            peak_hours_per_day=parse_peak_hours(options.peak_hours) if options.peak_hours else None,
+            availability=parse_availability(options.availability) if options.availability else None,
+        ),
         seed=options.seed,
     )
     if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:
@@ -102,3 +125,22 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             print(foreign.sentence(sentence))
         print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
     return ExitCode.DONE
+
+
+def _read(file: pathlib.Path, option: str) -> str:
+    """The text of an option's file; raises UsageError."""
+    from perfkit.errors import UsageError
+
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{option} {file}: cannot be read: {error}") from None
+
+
+def _shares(text: str | None) -> tuple[float, ...]:
+    """The replicas' shares from a list or a file."""
+    from perfkit.plan.risk_inputs import parse_share_counts, parse_shares
+
+    if not text:
+        return ()
+    return parse_share_counts(_read(pathlib.Path(text), "--shares"), text) if text.endswith(".csv") else parse_shares(text)

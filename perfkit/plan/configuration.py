@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from perfkit.plan.evidence import KEPT_UP, Evidence
-from perfkit.plan.inputs import PlanInputs, Price
+from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
 from perfkit.plan.performance_models import closed_loop_points, fit_scalability, validate_models, what_if
+from perfkit.plan.price import Price
 from perfkit.plan.rate_points import FittedCurve, fit_curves, rate_points
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import (
@@ -145,7 +146,8 @@ def _fails_by_errors(point: RatePoint, limits: Mapping[str, int]) -> bool:
 
 def _fleet(inputs: PlanInputs, capacity_per_s: float) -> ReplicaCount:
     settings = {name: getattr(inputs, name) for name in ("headroom", "failure_headroom", "redundancy", "zones")}
-    return count_replicas(inputs.demand_per_s, capacity_per_s, **settings)
+    largest_share = max(inputs.risk.splitting.shares, default=1.0)  # the busiest replica decides
+    return count_replicas(inputs.demand_per_s, capacity_per_s / largest_share, **settings)
 
 
 def _predictions(curves: Mapping[str, RateCurve], rates_per_s: Sequence[float]) -> tuple[tuple[NamedPrediction, ...], tuple[str, ...]]:

@@ -5,25 +5,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 from perfkit.errors import UsageError
+from perfkit.plan.price import Price
+from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import FAILURE_HEADROOM, HEADROOM
 from perfkit.stats.slo import SloLimits
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
 _LIMIT = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
-_PRICE = re.compile(
-    r"(?:(?P<label>.+)=)?\s*(?P<before>[^\d\s.,/=-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?P<unit>h|hour)"
-)
 _FIRST_YEAR, _LAST_YEAR, _HIGHEST_PEAK_PER_S = "1970", "2199", 1e12
 _POWER = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>W|kW)")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Price:
-    """The cost of a replica per hour."""
-
-    per_hour: float
-    currency: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +39,7 @@ class PlanInputs:
     replicas_now: int | None = None
     """For the date of exhaustion; None uses the planned number."""
     idle_power_w: float | None = None
+    risk: RiskInputs = dataclasses.field(default_factory=RiskInputs)
     seed: int = 0
 
     @property
@@ -106,24 +98,6 @@ def parse_demand_per_s(text: str, option: str = "--demand") -> float:
         raise UsageError(f"{option} {text!r}: {error}") from None
 
 
-def parse_prices(texts: Sequence[str]) -> dict[str, Price]:
-    """Parse prices such as `2.50/h`, `$2.50/h`, `2.50 EUR/h` and `LABEL=$2.50/h`; raises UsageError, also for contradictory ones."""
-    prices: dict[str, Price] = {}
-    for text in texts:
-        match = _PRICE.fullmatch(text.strip())
-        if not match or (match["before"] and match["after"]):
-            raise UsageError(f"--price {text!r}: expected the price of a replica per hour, with its unit, such as 2.50/h or batch=$2.50/h")
-        label, price = (match["label"] or "").strip(), Price(float(match["amount"]), match["before"] or match["after"] or "")
-        if not price.per_hour:
-            raise UsageError(f"--price {text!r}: a price must be above zero")
-        if prices.setdefault(label, price) != price:
-            raise UsageError(f"--price: {label or 'the general price'} is {_price_text(prices[label])} and {_price_text(price)}; give one")
-    if len({price.currency for price in prices.values()}) > 1:
-        listed = " and ".join(sorted({_price_text(price) for price in prices.values()}))
-        raise UsageError(f"--price: the prices must be in one currency, found {listed}")
-    return prices
-
-
 def parse_power_w(text: str) -> float:
     """Parse a power such as `60W` or `0.3kW`; raises UsageError."""
     match = _POWER.fullmatch(text.strip())
@@ -177,7 +151,3 @@ def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
             raise UsageError(f"{name}:{number}: {day} appears twice; give one peak per day")
         peaks[day] = peak
     return tuple(sorted(peaks.items()))
-
-
-def _price_text(price: Price) -> str:
-    return f"{price.per_hour:g} {price.currency}/h".replace(" /", "/")

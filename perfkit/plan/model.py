@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfkit.plan.inputs import PlanInputs
+from perfkit.plan.risk import FleetRisk
 from perfkit.stats.capacity import ClosedLoopBounds, ClosedPoint, Energy, ReplicaCount
 from perfkit.stats.forecast import Exhaustion, Forecast
 from perfkit.stats.rate_curve import Prediction, RateCurve
@@ -153,6 +154,8 @@ class CapacityPlan:
     last_peak_date: str
     exhaustion: Exhaustion | None
     exhaustion_replicas: int
+    risk: FleetRisk
+    """Of the chosen configuration."""
     assumptions: tuple[str, ...]
 
     @property

@@ -9,6 +9,7 @@ from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
+from perfkit.plan.risk import FleetRisk, fleet_risk
 from perfkit.stats.capacity import pareto_front
 from perfkit.stats.forecast import Exhaustion, Forecast, fit_forecast
 from perfkit.units import format_rate_per_s
@@ -57,6 +58,7 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         last_peak_date=inputs.peaks[-1][0] if inputs.peaks else "",
         exhaustion=exhaustion,
         exhaustion_replicas=replicas,
+        risk=_risk(cheapest, inputs),
         assumptions=tuple(_assumptions(inputs, cheapest)),
     )
 
@@ -64,6 +66,12 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
 def _replicas(configuration: ConfigurationPlan) -> int:
     assert configuration.fleet is not None
     return configuration.fleet.replicas
+
+
+def _risk(chosen: ConfigurationPlan, inputs: PlanInputs) -> FleetRisk:
+    assert chosen.capacity is not None
+    assert chosen.fleet is not None
+    return fleet_risk(chosen.capacity, chosen.curves[chosen.slo_percentile], chosen.fleet, chosen.price_per_hour, chosen.batch_size, inputs)
 
 
 def _forecast(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[Forecast | None, Exhaustion | None, int]:
@@ -81,7 +89,8 @@ def _forecast(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[Forecast |
 
 def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]:
     yield "Demand has the measured workload's arrivals, requests and error rate."
-    yield "Replicas are equal and independent, and the load balancer spreads requests evenly: n replicas serve n times as much as one."
+    yield "Replicas are equal, and independent of each other."
+    yield inputs.risk.splitting.sentence
     headrooms = f"a headroom of {inputs.headroom:.0%} with all replicas up, and of {inputs.failure_headroom:.0%} while some are down"
     yield f"The plan uses the 95 % lower limit of the capacity, {headrooms}."
     yield "A restart of the server changes all its times by one factor; the measured variation of that factor is weighted with an assumed 3 %."

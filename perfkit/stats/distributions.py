@@ -1,6 +1,11 @@
-"""Student's t and the binomial distribution, from SciPy, which is imported at the first call: it is slow to import."""
+"""Student's t, the binomial, normal and χ² distributions, from SciPy, which is imported at the first call: it is slow to import."""
 
 import functools
+import math
+import statistics
+
+import numpy as np
+import numpy.typing as npt
 
 
 @functools.cache
@@ -43,3 +48,28 @@ def binomial_limits(successes: int, trials: int, confidence: float = 0.95) -> tu
     low = float(betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
     high = float(betaincinv(successes + 1, trials - successes, 1 - tail)) if successes < trials else 1.0
     return low, high
+
+
+def binomial_probability(successes: int, trials: int, probability: float) -> float:
+    """P[X = successes] for X successes in independent trials of equal probability, in (0, 1)."""
+    ways = math.lgamma(trials + 1) - math.lgamma(successes + 1) - math.lgamma(trials - successes + 1)
+    return math.exp(ways + successes * math.log(probability) + (trials - successes) * math.log1p(-probability))
+
+
+def normal_quantile(probability: float) -> float:
+    """The z with P[Z <= z] = probability for a standard normal Z; raises ValueError for a probability outside (0, 1)."""
+    return statistics.NormalDist().inv_cdf(probability)
+
+
+def log_normal_cdf(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The logarithms of P[Z <= value] for a standard normal Z, accurate in both tails."""
+    from scipy.special import log_ndtr
+
+    return np.asarray(log_ndtr(values), dtype=np.float64)
+
+
+def chi_square_quantiles(probabilities: npt.NDArray[np.float64], degrees_of_freedom: float) -> npt.NDArray[np.float64]:
+    """The values that a χ² variable does not exceed with these probabilities."""
+    from scipy.special import gammaincinv
+
+    return np.asarray(2 * gammaincinv(degrees_of_freedom / 2, probabilities), dtype=np.float64)

@@ -3,7 +3,8 @@
 import pytest
 
 from perfkit.errors import UsageError
-from perfkit.plan.inputs import Price, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_prices, parse_slo
+from perfkit.plan.inputs import parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_slo
+from perfkit.plan.price import Price, parse_prices
 
 
 def test_limits_may_be_in_one_text_or_several():

@@ -8,9 +8,10 @@ import pytest
 
 from perfkit.errors import InconclusiveError, ResultError, UsageError
 from perfkit.plan.evidence import gather_evidence, read_sources
-from perfkit.plan.inputs import PlanInputs, parse_prices, parse_slo
+from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.model import plan_document
 from perfkit.plan.planner import plan_capacity
+from perfkit.plan.price import parse_prices
 from perfkit.report.plan import headline
 from perfkit.stats.usl import UslFit
 from perfkit.telemetry.figures import GpuFigures

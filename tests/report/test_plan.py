@@ -13,8 +13,9 @@ import pytest
 
 from perfkit.errors import ResultError
 from perfkit.plan.evidence import gather_evidence, read_sources
-from perfkit.plan.inputs import PlanInputs, Price, parse_slo
+from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
+from perfkit.plan.price import Price
 from perfkit.report.plan import headline, plan_notes, plan_tables, render_plan_plots, write_plan
 from perfkit.report.plan_plots import gpu_figure, rate_figure, throughput_figure
 from perfkit.stats.capacity import Energy

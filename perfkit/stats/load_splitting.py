@@ -1,0 +1,85 @@
+"""How a load balancer splits the demand over replicas, and what each replica receives."""
+
+import dataclasses
+import enum
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+_Numbers = npt.NDArray[np.float64]
+
+
+class Balancing(enum.StrEnum):
+    """A rule by which a load balancer chooses the replica of a request."""
+
+    RANDOM = "random"
+    ROUND_ROBIN = "round-robin"
+    LEAST_IN_FLIGHT = "least-in-flight"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Splitting:
+    """A rule, or the measured shares of the replicas, from which a replica's load follows."""
+
+    balancing: Balancing = Balancing.RANDOM
+    shares: tuple[float, ...] = ()
+    """The measured load of each replica ÷ the mean over the replicas, in any order; empty: equal shares by the rule."""
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a slower replica receives less, so that the sum of the capacities counts, and not the slowest replica."""
+        return self.balancing is Balancing.LEAST_IN_FLIGHT and not self.shares
+
+    def shares_of(self, replicas: int) -> _Numbers:
+        """The load of each of these replicas ÷ their mean, descending; their mean is 1.
+
+        Shares that were measured with another number of replicas are interpolated: the largest and the smallest stay, and the others
+        lie evenly between them in their order. Raises ValueError for less than one replica.
+        """
+        if replicas < 1:
+            raise ValueError(f"a load is split over at least one replica, found {replicas}")
+        if not self.shares or replicas == 1:
+            return np.ones(replicas)
+        measured = np.sort(np.asarray(self.shares, dtype=np.float64))[::-1]
+        shares = np.interp(np.linspace(0, measured.size - 1, replicas), np.arange(measured.size), measured)
+        return shares / float(shares.mean())
+
+    def largest_share(self, replicas: int) -> float:
+        """The load of the busiest of these replicas ÷ their mean."""
+        return float(self.shares_of(replicas)[0]) if self.shares else 1.0
+
+    @property
+    def sentence(self) -> str:
+        """What the plan assumes, and what it does not count."""
+        if self.shares:
+            largest, smallest = max(self.shares), min(self.shares)
+            return (
+                f"Requests are split over the replicas as measured: the largest share is {largest:.3g} times the mean, the smallest {smallest:.3g} "
+                "times. The replica with the largest share decides."
+            )
+        return _SENTENCES[self.balancing]
+
+
+_SENTENCES = {
+    Balancing.RANDOM: (
+        "Requests are split over the replicas at random, in equal shares, which keeps Poisson arrivals Poisson at each replica. A skew needs more "
+        "replicas: give the measured shares with --shares."
+    ),
+    Balancing.ROUND_ROBIN: (
+        "Requests are split over the replicas in turn, in equal shares. Each replica receives more regular arrivals than Poisson; what that gains is "
+        "not counted."
+    ),
+    Balancing.LEAST_IN_FLIGHT: (
+        "Each request goes to the replica with the fewest requests in flight, as seen by one load balancer. A slower replica receives less, so the sum of the "
+        "capacities counts; the shorter waits of such a queue are not counted."
+    ),
+}
+
+
+def normalised_shares(loads: npt.ArrayLike) -> tuple[float, ...]:
+    """Loads or counts of requests of the replicas, divided by their mean; raises ValueError without any, or unless all are above zero."""
+    values = np.asarray(loads, dtype=np.float64)
+    if not values.size or not all(math.isfinite(one) and one > 0 for one in values.tolist()):
+        raise ValueError("the shares of the replicas must be numbers above zero")
+    return tuple(float(one) for one in values / values.mean())
