@@ -13,6 +13,7 @@ from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operat
 from perfkit.plan.performance_models import closed_loop_points, fit_scalability, validate_models, what_if
 from perfkit.plan.price import Price
 from perfkit.plan.rate_points import FittedCurve, fit_curves, rate_points
+from perfkit.plan.risk import arrivals_notes
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import (
     Energy,
@@ -79,7 +80,12 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
         operations=_operations(inputs, capacity, curves.get(decisive), price, evidence.batch_size),
         table=_table(inputs, capacity, price, evidence.batch_size),
         extrapolated=_extrapolated(curves.get(decisive), capacity, operating_per_s, predictions),
-        notes=(*evidence.notes, *_notes(evidence, points, decisive, capacity, fitted), *unpredicted),
+        notes=(
+            *evidence.notes,
+            *arrivals_notes(evidence, inputs.risk.splitting),
+            *_notes(evidence, points, decisive, capacity, fitted),
+            *unpredicted,
+        ),
     )
 
 

@@ -90,7 +90,7 @@ def _forecast(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[Forecast |
 def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]:
     yield "Demand has the measured workload's arrivals, requests and error rate."
     yield "Replicas are equal, and independent of each other."
-    yield inputs.risk.splitting.sentence
+    yield from inputs.risk.assumptions
     headrooms = f"a headroom of {inputs.headroom:.0%} with all replicas up, and of {inputs.failure_headroom:.0%} while some are down"
     yield f"The plan uses the 95 % lower limit of the capacity, {headrooms}."
     yield "A restart of the server changes all its times by one factor; the measured variation of that factor is weighted with an assumed 3 %."

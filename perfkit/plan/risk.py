@@ -1,21 +1,27 @@
 """The risk of a plan: with what probability numbers of replicas keep the SLO, and what being wrong costs."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from perfkit.plan.evidence import Evidence
 from perfkit.plan.inputs import PlanInputs
+from perfkit.result.model import OpenLoad
 from perfkit.stats.capacity import ReplicaCount
-from perfkit.stats.fleet_risk import Demand, ReplicaCapacity, holding_probability, holding_probability_with_failures, safe_demand_per_s
+from perfkit.stats.fleet_risk import Demand, ReplicaCapacity, expected_over_failures, holding_probability, safe_demand_per_s
+from perfkit.stats.load_splitting import Balancing, Splitting
 from perfkit.stats.rate_curve import RateCurve
 from perfkit.stats.slo_capacity import Capacity
 
 HOURS_PER_YEAR = 365 * 24
 SAFE = 0.9
 """The probability for which the highest demand is given."""
-_ROWS, _NEGLIGIBLE, _CERTAIN, _FURTHEST = 40, 0.01, 0.995, 4
+LIKELY = 0.95
+"""The probability for which the fewest replicas are given."""
+_ROWS, _NEGLIGIBLE, _CERTAIN, _FURTHEST = 24, 0.01, 0.995, 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,6 +53,10 @@ class FleetRisk:
     peak_hours_per_year: float
     safe_demand_per_s: float
     """The peak demand (median) at which the planned replicas keep the SLO with a probability of 90 %."""
+    fewest_all_up: int | None
+    """The fewest replicas that keep the SLO with a probability of 95 %; None beyond four times the planned number."""
+    fewest_one_lost: int | None
+    """The same while one of them is lost."""
     rows: tuple[RiskRow, ...]
     """By ascending number of replicas, from one that hardly keeps the SLO to one that almost certainly does."""
     splitting: str
@@ -72,10 +82,16 @@ def fleet_risk(
     demand, splitting = Demand.within(inputs.demand_per_s, risk.demand_uncertainty), risk.splitting
     replica = replica_capacity(capacity, curve, batch_size)
 
-    def make(replicas: int) -> RiskRow:
-        return _row(replica, demand, replicas, price_per_hour, inputs)
+    @functools.cache
+    def holding(replicas: int) -> float:
+        return holding_probability(replica, demand, splitting, replicas)
 
-    rows = tuple(map(make, _numbers(replica, demand, fleet.replicas, inputs)))
+    def fewest(lost: int) -> int | None:
+        furthest = _FURTHEST * fleet.replicas + 2
+        number = _first(range(1, furthest), lambda number: holding(number - lost) >= LIKELY)
+        return number if number < furthest else None
+
+    rows = tuple(_row(holding, replicas, price_per_hour, inputs) for replicas in _numbers(holding, fleet.replicas, inputs.zones))
     rate, largest = fleet.rate_per_replica_per_s / batch_size, splitting.largest_share(fleet.replicas)
     busiest_ns = curve.value(rate * largest)
     return FleetRisk(
@@ -84,6 +100,8 @@ def fleet_risk(
         demand_high_per_s=demand.quantile_per_s(0.95),
         peak_hours_per_year=risk.peak_hours_per_year,
         safe_demand_per_s=safe_demand_per_s(replica, demand, splitting, fleet.replicas, SAFE),
+        fewest_all_up=fewest(0),
+        fewest_one_lost=fewest(1),
         rows=rows,
         splitting=splitting.sentence,
         largest_share=largest,
@@ -104,21 +122,26 @@ def replica_capacity(capacity: Capacity, curve: RateCurve, batch_size: int = 1) 
     return ReplicaCapacity(draws, curve.spread.run_sd * sensitivity / max(sensitivity - 1, 0.1), curve.spread.run_degrees)
 
 
-def _row(replica: ReplicaCapacity, demand: Demand, replicas: int, price_per_hour: float | None, inputs: PlanInputs) -> RiskRow:
-    risk = inputs.risk
+def arrivals_notes(evidence: Evidence, splitting: Splitting) -> Iterator[str]:
+    """A sentence if the arrivals that were measured are more regular than those that a replica will receive."""
+    loads = [point.measured.load for point in evidence.open_points]
+    is_regular = any(isinstance(load, OpenLoad) and (load.arrivals == "constant" or (load.burstiness or 1) < 1) for load in loads)
+    if is_regular and (splitting.balancing is Balancing.RANDOM or splitting.shares):
+        yield (
+            "The arrivals that were measured are more regular than those of a replica to which requests are split at random: the capacity may be "
+            "overestimated; measure with arrivals: poisson, or give --balancing round-robin."
+        )
 
-    def up(number: int) -> float:
-        return holding_probability(replica, demand, risk.splitting, number)
 
-    all_up, with_failures = up(replicas), None
-    if risk.availability is not None:
-        with_failures = holding_probability_with_failures(replica, demand, risk.splitting, replicas, risk.availability)
+def _row(holding: Callable[[int], float], replicas: int, price_per_hour: float | None, inputs: PlanInputs) -> RiskRow:
+    risk, all_up = inputs.risk, holding(replicas)
+    with_failures = None if risk.availability is None else expected_over_failures(holding, replicas, risk.availability)
     missed_hours = (1 - (all_up if with_failures is None else with_failures)) * risk.peak_hours_per_year
     return RiskRow(
         replicas=replicas,
         all_up=all_up,
-        one_lost=up(replicas - 1),
-        zone_lost=up(replicas - _largest_zone(replicas, inputs.zones)) if inputs.zones else None,
+        one_lost=holding(replicas - 1),
+        zone_lost=holding(replicas - _largest_zone(replicas, inputs.zones)) if inputs.zones else None,
         with_failures=with_failures,
         missed_hours_per_year=missed_hours,
         fleet_cost_per_year=None if price_per_hour is None else replicas * price_per_hour * HOURS_PER_YEAR,
@@ -130,19 +153,15 @@ def _largest_zone(replicas: int, zones: int) -> int:
     return math.ceil(replicas / zones)
 
 
-def _numbers(replica: ReplicaCapacity, demand: Demand, planned: int, inputs: PlanInputs) -> list[int]:
-    """Numbers of replicas from a negligible to a nearly certain probability, with the planned one and its neighbours; at most some 40."""
-    zones = inputs.zones
+def _numbers(holding: Callable[[int], float], planned: int, zones: int) -> list[int]:
+    """Numbers of replicas from a negligible to a nearly certain probability, with the planned one and its neighbours; at most some 27."""
 
     def remaining(number: int) -> int:
         return number - max(1, _largest_zone(number, zones) if zones else 1)
 
-    def keeps(number: int, probability: float) -> bool:
-        return holding_probability(replica, demand, inputs.risk.splitting, number) >= probability
-
     furthest = _FURTHEST * planned + 2
-    lowest = _first(range(1, planned), lambda number: keeps(number, _NEGLIGIBLE))
-    highest = _first(range(planned + 1, furthest), lambda number: keeps(remaining(number), _CERTAIN))
+    lowest = _first(range(1, planned), lambda number: holding(number) >= _NEGLIGIBLE)
+    highest = _first(range(planned + 1, furthest), lambda number: holding(remaining(number)) >= _CERTAIN)
     spaced = {round(number) for number in np.linspace(lowest, highest, min(_ROWS, highest - lowest + 1)).tolist()}
     return sorted(number for number in {*spaced, planned - 1, planned, planned + 1} if number > 0)
 

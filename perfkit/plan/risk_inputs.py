@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+from collections.abc import Iterator
 
 from perfkit.errors import UsageError
 from perfkit.plan.price import Price, parse_price
@@ -24,6 +25,20 @@ class RiskInputs:
     """The hours of a day with the peak demand; None counts all 24."""
     availability: float | None = None
     """The share of the time in which a replica is up; None gives no probability to failures."""
+
+    @property
+    def assumptions(self) -> Iterator[str]:
+        """What the risk assumes, in sentences."""
+        yield self.splitting.sentence
+        if self.demand_uncertainty:
+            low, high = 1 / (1 + self.demand_uncertainty) - 1, self.demand_uncertainty
+            yield f"The peak demand is lognormal: with a probability of 90 % it lies between {low:+.0%} and {high:+.0%} of the stated one."
+        else:
+            yield "The peak demand is taken as exact; --demand-uncertainty states how uncertain it is."
+        if self.peak_hours_per_day is None:
+            yield "The demand is taken to be at its peak all day, so the hours in which the SLO is missed are an upper bound; --peak-hours limits them."
+        if self.availability is not None:
+            yield f"Replicas fail independently of each other, and each is up in {100 * self.availability:.4g} % of the time."
 
     @property
     def peak_hours_per_year(self) -> float:
@@ -86,7 +101,10 @@ def parse_shares(text: str) -> tuple[float, ...]:
 
 def parse_share_counts(text: str, name: str) -> tuple[float, ...]:
     """Parse a CSV with a row for each replica and the column `requests`, its count of requests; `name` is the file's. Raises UsageError."""
-    rows = list(csv.DictReader(text.lstrip("\ufeff").splitlines(), skipinitialspace=True))
+    try:
+        rows = list(csv.DictReader(text.lstrip("\ufeff").splitlines(), skipinitialspace=True))
+    except csv.Error as error:
+        raise UsageError(f"{name}: cannot be read as CSV: {error}") from None
     counts = []
     for number, row in enumerate(rows, 2):
         try:

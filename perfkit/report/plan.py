@@ -10,6 +10,7 @@ from perfkit.report.page import Block, Bullets, Figure, Page, sections_of, write
 from perfkit.report.plan_forecast import FORECAST
 from perfkit.report.plan_measurements import MEASURED
 from perfkit.report.plan_ranking import RANKING
+from perfkit.report.plan_risk import RISK
 from perfkit.report.plan_subject import money
 from perfkit.report.plots import render_svgs
 from perfkit.report.render import render_csv, render_html, render_markdown
@@ -21,7 +22,7 @@ from perfkit.units import format_duration_ns, format_rate_per_s
 PLAN_FILE = "plan.json"
 CAVEATS = ("Left out", "Extrapolated", "Notes")
 """The sections to read before any figure."""
-_SUBJECTS = (RANKING, FORECAST, *MEASURED)
+_SUBJECTS = (RISK, RANKING, FORECAST, *MEASURED)
 """In the order of the page; the first ones are what is decided, the last ones how it was measured."""
 _CSV_DIGITS = 6
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -65,18 +66,15 @@ def holding_probability(capacity: ReplicaCapacity, demand: Demand, splitting: Sp
     return float(np.interp(margins, places, _probability_within(places, capacity, splitting, replicas)).mean())
 
 
-def holding_probability_with_failures(
-    capacity: ReplicaCapacity, demand: Demand, splitting: Splitting, replicas: int, availability: float
-) -> float:
-    """The same, over the number of replicas that are down: binomial, each being up with a probability of `availability`, independently."""
+def expected_over_failures(probability_of: Callable[[int], float], replicas: int, availability: float) -> float:
+    """The mean of a probability over the number of replicas that are up, which is binomial: each is up with this probability, independently."""
     total = 0.0
     for down in range(replicas + 1):
         weight = binomial_probability(down, replicas, 1 - availability)
-        if weight < _UNLIKELY:
-            if down > replicas * (1 - availability):
-                break
-            continue
-        total += weight * holding_probability(capacity, demand, splitting, replicas - down)
+        if weight >= _UNLIKELY:
+            total += weight * probability_of(replicas - down)
+        elif down > replicas * (1 - availability):
+            break
     return total
 
 
@@ -113,12 +111,12 @@ def _probability_within(margins: _Numbers, capacity: ReplicaCapacity, splitting:
 
 
 def _grouped(shares: _Numbers) -> tuple[_Numbers, npt.NDArray[np.intp]]:
-    """The different shares with their numbers; of many, neighbours are represented by the largest of them."""
+    """The different shares with their numbers; of many, neighbours are represented by their mean."""
     values, counts = np.unique(shares, return_counts=True)
     if values.size <= _GROUPS:
         return values, counts
     parts = np.array_split(np.arange(values.size), _GROUPS)
-    return np.array([values[part].max() for part in parts]), np.array([counts[part].sum() for part in parts])
+    return np.array([np.average(values[part], weights=counts[part]) for part in parts]), np.array([counts[part].sum() for part in parts])
 
 
 @functools.cache

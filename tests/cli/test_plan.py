@@ -47,6 +47,19 @@ def test_the_summary_is_printed_and_the_folder_written(plan, tmp_path):
     assert {entry.name for entry in (tmp_path / "out").iterdir()} == {"plan.html", "plan.md", "plan.json", "tables", "plots"}
 
 
+def test_the_risk_takes_its_options_and_the_shares_from_a_file(plan, tmp_path):
+    shares = tmp_path / "shares.csv"
+    shares.write_text("replica,requests\na,600\nb,500\nc,500\nd,400\n")
+    options = ("--demand-uncertainty", "20%", "--outage-cost", "$500/h", "--peak-hours", "4h", "--availability", "99%")
+    code, stdout, stderr = plan("--price", "$2.50/h", "--shares", str(shares), *options, "--quiet")
+    assert code == 0, stderr
+    assert "At a peak demand of 833/s to 1,200/s (90 % interval) and with requests split as measured, " in stdout
+    question = json.loads((tmp_path / "out" / "plan.json").read_text())["question"]["risk"]
+    assert question["splitting"]["shares"] == [1.2, 1.0, 1.0, 0.8]
+    assert (question["demand_uncertainty"], question["peak_hours_per_day"], question["availability"]) == (0.2, 4.0, 0.99)
+    assert (question["outage_cost"]["per_hour"], question["outage_cost"]["currency"]) == (500.0, "$")
+
+
 def test_json_is_the_only_output_on_stdout(plan, tmp_path):
     code, stdout, stderr = plan("--format", "json", "--quiet")
     assert (code, stderr) == (0, "")
@@ -66,6 +79,9 @@ def test_json_is_the_only_output_on_stdout(plan, tmp_path):
         (("--replicas", "0"), {}, 2, "--replicas 0"),
         (("--redundancy", "-1"), {}, 2, "expected a whole number"),
         (("--average-demand", "2000/s"), {}, 2, "--average-demand 2000/s: the average is above the peak demand, 1000/s"),
+        (("--shares", "/nothing.csv"), {}, 2, "--shares /nothing.csv: cannot be read"),
+        (("--shares", "1,x"), {}, 2, "--shares '1,x': expected the relative loads of the replicas"),
+        (("--balancing", "sticky"), {}, 2, "invalid choice: 'sticky'"),
         (("--peaks", "/nothing.csv"), {}, 2, "--peaks /nothing.csv: cannot be read"),
         ((), {"names": ("single",)}, 2, "one point gives no capacity"),
         ((), {"names": ("closed",)}, 2, "these results hold only closed loops, which have no arrival rate"),

@@ -42,8 +42,8 @@ def folder(plan, tmp_path_factory):
 
 def test_every_form_is_written_without_temporary_files(folder):
     names = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    tables = {"configurations", "points", "predictions", "fleets", "front", "laws", "held_out", "forecast"}
-    plots = {"rate", "front", "throughput", "latency-throughput", "forecast", "held-out"}
+    tables = {"configurations", "points", "predictions", "fleets", "front", "laws", "held_out", "forecast", "risk"}
+    plots = {"rate", "front", "throughput", "latency-throughput", "forecast", "held-out", "risk"}
     expected = {"plan.html", "plan.md", "plan.json", *(f"tables/{name}.{kind}" for name in tables for kind in ("csv", "json"))}
     assert {name for name in names if "what_if" not in name} == expected | {f"plots/{name}.svg" for name in plots}
 

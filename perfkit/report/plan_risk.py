@@ -1,0 +1,197 @@
+"""The risk of a capacity plan: its sentences, its table, and the curve of the probability against the number of replicas."""
+
+from collections.abc import Iterator
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from perfkit.plan.model import CapacityPlan
+from perfkit.plan.risk import HOURS_PER_YEAR, LIKELY, SAFE
+from perfkit.report.plan_subject import PlanPlot, PlanSubject
+from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, PANEL_IN, PURPLE, VERMILLION, WIDTH_IN, add_legend, legend_key
+from perfkit.report.table import Cell, Column, Table
+from perfkit.stats.load_splitting import Balancing
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+_HIGHEST, _FEW_POINTS = 0.995, 30
+_SPLIT = {
+    Balancing.RANDOM: "at random",
+    Balancing.ROUND_ROBIN: "in turn",
+    Balancing.LEAST_IN_FLIGHT: "to the replica with the fewest in flight",
+}
+
+
+def probability_text(probability: float) -> str:
+    """A probability as a whole percentage; the model cannot tell those above 99.5 % and below 0.5 % from certainty."""
+    if probability >= _HIGHEST:
+        return ">99 %"
+    return "<1 %" if probability < 1 - _HIGHEST else f"{100 * probability:.0f} %"
+
+
+def risk_answer(plan: CapacityPlan) -> Iterator[str]:
+    """With what probability the planned replicas keep the SLO, also with one fewer, one more and some lost; and what being wrong costs."""
+    risk, splitting = plan.risk, plan.inputs.risk.splitting
+    planned, more = risk.row(risk.replicas), risk.row(risk.replicas + 1)
+    assert planned is not None
+    assert more is not None
+    demand = f"a peak demand of {format_rate_per_s(plan.inputs.demand_per_s)}, taken as exact,"
+    if plan.inputs.risk.demand_uncertainty:
+        low, high = format_rate_per_s(risk.demand_low_per_s), format_rate_per_s(risk.demand_high_per_s)
+        demand = f"a peak demand of {low} to {high} (90 % interval)"
+    split = "as measured" if splitting.shares else _SPLIT[splitting.balancing]
+    others = "; ".join(f"{row.replicas}: {probability_text(row.all_up)}" for row in (risk.row(risk.replicas - 1), more) if row)
+    lost = [f"with one replica lost: {probability_text(planned.one_lost)}"]
+    if planned.zone_lost is not None:
+        lost.append(f"with the largest of {plan.inputs.zones} zones lost: {probability_text(planned.zone_lost)}")
+    if planned.with_failures is not None:
+        lost.append(
+            f"with failures at an availability of {100 * (plan.inputs.risk.availability or 0):.4g} %: {probability_text(planned.with_failures)}"
+        )
+    yield (
+        f"At {demand} and with requests split {split}, {_replicas(risk.replicas)} keep the SLO with a probability of "
+        f"{probability_text(planned.all_up)}; {others}; {'; '.join(lost)}."
+    )
+    fewest = (
+        f"{_replicas(risk.fewest_all_up)} are the fewest that keep it with a probability of {100 * LIKELY:.0f} %"
+        if risk.fewest_all_up
+        else ""
+    )
+    if fewest and risk.fewest_one_lost:
+        fewest += f", {risk.fewest_one_lost} with one lost"
+    safe = f"{_replicas(risk.replicas)} keep it with a probability of {100 * SAFE:.0f} % up to {format_rate_per_s(risk.safe_demand_per_s)}"
+    yield f"{fewest or 'No number of replicas considered keeps it with a probability of 95 %'}; {safe}."
+    if risk.largest_share > 1:
+        percentile = plan.chosen.slo_percentile.replace("_", ".")
+        busiest = "without bound: it is saturated" if risk.busiest_time_ns is None else format_duration_ns(risk.busiest_time_ns)
+        yield (
+            f"The busiest replica receives {risk.largest_share:.3g} times the mean: its {percentile} is {busiest}, against "
+            f"{format_duration_ns(risk.even_time_ns)} at the mean rate."
+        )
+    yield from _cost_sentences(plan)
+
+
+def _cost_sentences(plan: CapacityPlan) -> Iterator[str]:
+    """What one more replica costs and saves a year."""
+    risk, price_per_hour, outage = plan.risk, plan.chosen.price_per_hour, plan.inputs.risk.outage_cost
+    planned, more = risk.row(risk.replicas), risk.row(risk.replicas + 1)
+    assert planned is not None
+    assert more is not None
+    saved_hours = planned.missed_hours_per_year - more.missed_hours_per_year
+    missed = f"The SLO is expected to be missed in {_hours(planned.missed_hours_per_year)} of {risk.peak_hours_per_year:,.0f} h a year at the peak demand"
+    if outage is None and price_per_hour is None:
+        yield f"{missed}; one more replica saves {_hours(saved_hours)} of them."
+    elif outage is None and price_per_hour is not None:
+        pays = ""
+        if saved_hours >= 0.05:
+            pays = f": it pays if such an hour costs more than {_amount(plan, price_per_hour * HOURS_PER_YEAR / saved_hours)}"
+        yield f"{missed}; one more replica costs {_amount(plan, price_per_hour * HOURS_PER_YEAR)} a year and saves {_hours(saved_hours)} of them{pays}."
+    elif outage is not None:
+        costs = f"costs {_amount(plan, price_per_hour * HOURS_PER_YEAR)} a year and " if price_per_hour is not None else ""
+        yield (
+            f"{missed}, which costs {_amount(plan, planned.missed_cost_per_year or 0.0)}; one more replica {costs}saves "
+            f"{_amount(plan, saved_hours * outage.per_hour)} of that."
+        )
+    best = risk.row(risk.cheapest_replicas) if risk.cheapest_replicas is not None else None
+    if best is not None and best.fleet_cost_per_year is not None and best.missed_cost_per_year is not None:
+        yield (
+            f"{_replicas(best.replicas)} cost least in all: {_amount(plan, best.fleet_cost_per_year)} a year, and "
+            f"{_amount(plan, best.missed_cost_per_year)} expected for the hours in which the SLO is missed."
+        )
+
+
+def risk_table(plan: CapacityPlan) -> Table:
+    """The probabilities and expected costs by number of replicas."""
+    currency = f" ({_currency(plan)})" if _currency(plan) else ""
+    columns = (
+        Column("replicas", "replicas", "count"),
+        *(Column(key, heading, "share") for key, heading in _PROBABILITIES.items()),
+        Column("missed_hours_per_year", "hours missed a year", "number"),
+        Column("fleet_cost_per_year", f"replicas a year{currency}", "cost"),
+        Column("missed_cost_per_year", f"missed hours a year{currency}", "cost"),
+    )
+    rows = []
+    for row in plan.risk.rows:
+        number = Cell(row.replicas, f"{row.replicas:,} (planned)") if row.replicas == plan.risk.replicas else row.replicas
+        known = ((key, getattr(row, key)) for key in _PROBABILITIES)
+        probabilities = (None if value is None else Cell(value, probability_text(value)) for _, value in known)
+        rows.append((number, *probabilities, row.missed_hours_per_year, row.fleet_cost_per_year, row.missed_cost_per_year))
+    note = (
+        "The probability that every replica keeps the SLO at the peak demand. It contains the error of the measured capacity, which all replicas share, the variation between "
+        "starts of the server, which each replica has for itself, and the uncertainty of the demand."
+    )
+    return Table("risk", "Risk", columns, tuple(rows), note).without_empty_columns()
+
+
+_PROBABILITIES = {
+    "all_up": "P(SLO holds)",
+    "one_lost": "one replica lost",
+    "zone_lost": "largest zone lost",
+    "with_failures": "with failures",
+}
+_COLOUR_OF = {"all_up": BLUE, "one_lost": VERMILLION, "zone_lost": PURPLE, "with_failures": GREEN}
+
+
+def risk_figure(plan: CapacityPlan) -> Figure:
+    """The probability that the SLO holds against the number of replicas, and the expected cost of a year where it is known."""
+    risk = plan.risk
+    has_costs = risk.cheapest_replicas is not None
+    figure = Figure(figsize=(WIDTH_IN, PANEL_IN), layout="constrained")
+    panels = list(figure.subplots(1, 2 if has_costs else 1, squeeze=False).flat)
+    numbers, marker = [row.replicas for row in risk.rows], "o" if len(risk.rows) <= _FEW_POINTS else None
+    handles = []
+    for key, heading in _PROBABILITIES.items():
+        shares = [(row.replicas, 100 * value) for row in risk.rows if (value := getattr(row, key)) is not None]
+        if shares:
+            label = "all replicas up" if key == "all_up" else heading
+            panels[0].plot(*zip(*shares, strict=True), color=_COLOUR_OF[key], marker=marker, gid=f"risk-{key}")
+            handles.append(legend_key(color=_COLOUR_OF[key], marker=marker, label=label))
+    panels[0].axhline(100 * LIKELY, color=MUTED, lw=0.8, ls=":", gid="likely")
+    panels[0].set(ylim=(0, 102), ylabel="probability that the SLO holds (%)")
+    if has_costs:
+        fleet, missed = ([getattr(row, key) for row in risk.rows] for key in ("fleet_cost_per_year", "missed_cost_per_year"))
+        total = [one + other for one, other in zip(fleet, missed, strict=True)]
+        for values, style, label in ((fleet, "--", "replicas"), (missed, ":", "missed SLO, expected"), (total, "-", "both")):
+            panels[1].plot(numbers, values, color=INK, ls=style, gid=f"cost-{label}")
+            handles.append(legend_key(color=INK, ls=style, label=f"cost: {label}"))
+        panels[1].set(ylim=(0, 2.5 * min(total)), ylabel=f"cost a year{f' ({_currency(plan)})' if _currency(plan) else ''}")
+        panels[1].yaxis.set_major_formatter(NUMBERS)
+    for panel in panels:
+        panel.axvline(risk.replicas, color=MUTED, lw=1, ls="--", gid="planned")
+        panel.set(xlabel="replicas", xlim=(numbers[0] - 0.5, numbers[-1] + 0.5))
+        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+    add_legend(figure, *handles, legend_key(color=MUTED, lw=1, ls="--", label="planned"))
+    return figure
+
+
+def _replicas(number: int | None) -> str:
+    return f"{number:,} replica{'' if number == 1 else 's'}" if number else ""
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f} h" if hours >= 9.95 else f"{hours:.1f} h" if hours >= 0.05 else "less than 0.1 h"
+
+
+def _currency(plan: CapacityPlan) -> str:
+    return plan.chosen.currency or (plan.inputs.risk.outage_cost.currency if plan.inputs.risk.outage_cost else "")
+
+
+def _amount(plan: CapacityPlan, amount: float) -> str:
+    """A yearly amount in whole units of the plan's currency."""
+    currency = _currency(plan)
+    is_sign = len(currency) == 1
+    return f"{currency if is_sign else ''}{amount:,.0f}{f' {currency}' if currency and not is_sign else ''}"
+
+
+RISK = PlanSubject(
+    "Risk",
+    lambda plan: [risk_table(plan)],
+    {
+        "risk": PlanPlot(
+            "Probability that the SLO holds",
+            "Each point is a number of replicas and the probability that it keeps the SLO at the peak demand; the other lines are for the time in which some of them are lost. The dashed line is the "
+            "planned number, the dotted one 95 %. Where the cost of a missed hour is known, the second panel shows the expected cost of a year.",
+            risk_figure,
+        )
+    },
+    lambda plan: tuple(risk_answer(plan)),
+)

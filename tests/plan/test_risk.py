@@ -1,0 +1,210 @@
+"""The risk of a plan of M/M/1 with a service time of 10 ms, and the inputs that it takes."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from perfkit.errors import UsageError
+from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.inputs import PlanInputs, parse_slo
+from perfkit.plan.model import plan_document
+from perfkit.plan.planner import plan_capacity
+from perfkit.plan.price import Price
+from perfkit.plan.risk import arrivals_notes, fleet_risk, replica_capacity
+from perfkit.plan.risk_inputs import (
+    RiskInputs,
+    parse_availability,
+    parse_demand_uncertainty,
+    parse_outage_cost,
+    parse_peak_hours,
+    parse_share_counts,
+    parse_shares,
+    parse_splitting,
+)
+from perfkit.stats.capacity import ReplicaCount
+from perfkit.stats.load_splitting import Balancing, Splitting
+from perfkit.stats.rate_curve import RateCurve, Spread
+from perfkit.stats.slo_capacity import Capacity
+
+LN_100 = math.log(100)
+MM1_P99 = RateCurve(LN_100 / 100, LN_100 / 100, 100.0, 20.0, 80.0, Spread(0.03, 4, 3, 0.01, 20), ())
+"""The p99 of M/M/1 with mean service time 0.01: ln(100)/(100 - λ) = base + rise·λ/(100 - λ)."""
+
+
+def inputs(demand_per_s=1000.0, **risk):
+    return PlanInputs(parse_slo(["p99<300ms"]), (demand_per_s,), risk=RiskInputs(**risk))
+
+
+def capacity_of(*draws_per_s):
+    ordered = tuple(sorted(draws_per_s))
+    return Capacity(ordered[len(ordered) // 2], ordered[0], ordered[-1], len(ordered), draws_per_s=ordered)
+
+
+def fleet_of(replicas, demand_per_s=1000.0):
+    return ReplicaCount(replicas, replicas, replicas, None, demand_per_s, 80.0)
+
+
+def risk_of(plan_inputs, replicas=14, price_per_hour=None):
+    draws = [80 + 0.05 * index for index in range(-100, 101)]
+    fleet = fleet_of(replicas, plan_inputs.demand_per_s)
+    return fleet_risk(capacity_of(*draws), MM1_P99, fleet, price_per_hour, 1, plan_inputs)
+
+
+@pytest.fixture(scope="module")
+def evidence(mm1_results):
+    return gather_evidence(read_sources([str(folder) for folder in mm1_results]))
+
+
+@pytest.fixture(scope="module")
+def plan(evidence):
+    risk = RiskInputs(demand_uncertainty=0.2, outage_cost=Price(500.0, "$"), peak_hours_per_day=4.0, availability=0.99)
+    whole = dataclasses.replace(inputs(), prices={"": Price(2.5, "$")}, zones=3, risk=risk)
+    return plan_capacity(evidence, whole)
+
+
+def test_the_plan_has_the_risk_of_its_replicas_one_fewer_and_one_more(plan):
+    risk, planned = plan.risk, plan.chosen.fleet.replicas
+    fewer, row, more = (risk.row(planned + number) for number in (-1, 0, 1))
+    assert fewer.all_up < row.all_up < more.all_up
+    assert row.one_lost == fewer.all_up
+    assert row.zone_lost == risk.row(planned - math.ceil(planned / 3)).all_up
+    assert row.one_lost < row.with_failures < row.all_up
+
+
+def test_more_replicas_are_never_less_safe(plan):
+    for name in ("all_up", "one_lost", "with_failures"):
+        values = [getattr(row, name) for row in plan.risk.rows]
+        assert values == sorted(values)
+
+
+def test_the_document_holds_the_risk_and_its_inputs(plan):
+    document = json.loads(json.dumps(plan_document(plan), allow_nan=False))
+    assert document["question"]["risk"]["demand_uncertainty"] == 0.2
+    assert document["question"]["risk"]["splitting"] == {"balancing": "random", "shares": []}
+    assert document["risk"]["replicas"] == plan.chosen.fleet.replicas
+    assert document["risk"]["rows"][0].keys() >= {"replicas", "all_up", "one_lost", "zone_lost", "missed_hours_per_year"}
+    assert "at random" in document["risk"]["splitting"]
+
+
+def test_the_plan_says_how_it_takes_the_demand_and_splits_the_requests(plan):
+    assert any("Requests are split over the replicas at random" in sentence for sentence in plan.assumptions)
+    assert "The peak demand is lognormal: with a probability of 90 % it lies between -17% and +20% of the stated one." in plan.assumptions
+    exact = list(RiskInputs().assumptions)
+    assert any("taken as exact; --demand-uncertainty" in sentence for sentence in exact)
+    assert any("at its peak all day" in sentence for sentence in exact)
+
+
+def test_the_replicas_for_95_percent_are_the_fewest():
+    risk = risk_of(inputs(demand_uncertainty=0.1))
+    probabilities = {row.replicas: row.all_up for row in risk.rows}
+    assert probabilities[risk.fewest_all_up] >= 0.95 > probabilities[risk.fewest_all_up - 1]
+    assert risk.fewest_one_lost == risk.fewest_all_up + 1
+
+
+def test_the_hours_missed_and_their_cost_follow_from_the_probability():
+    risk = risk_of(inputs(outage_cost=Price(500.0, "$"), peak_hours_per_day=4.0), price_per_hour=2.5)
+    for row in risk.rows:
+        assert row.missed_hours_per_year == pytest.approx((1 - row.all_up) * 4 * 365)
+        assert row.missed_cost_per_year == pytest.approx(500 * row.missed_hours_per_year)
+        assert row.fleet_cost_per_year == pytest.approx(row.replicas * 2.5 * 8760)
+    totals = {row.replicas: row.fleet_cost_per_year + row.missed_cost_per_year for row in risk.rows}
+    assert risk.cheapest_replicas == min(totals, key=lambda number: totals[number])
+    assert risk_of(inputs()).cheapest_replicas is None
+
+
+def test_a_replica_with_1_2_times_its_share_has_four_times_the_p99():
+    """M/M/1 at a load of 15/19: (1 - ρ)/(1 - 1.2·ρ) = 4."""
+    even_per_s = 100 * 15 / 19
+    risk = risk_of(inputs(4 * even_per_s, splitting=Splitting(shares=(1.2, 1.0, 1.0, 0.8))), replicas=4)
+    assert risk.largest_share == pytest.approx(1.2)
+    assert risk.busiest_time_ns / risk.even_time_ns == pytest.approx(4)
+    assert risk_of(inputs(4 * 90, splitting=Splitting(shares=(1.2, 1.0, 1.0, 0.8))), replicas=4).busiest_time_ns is None
+
+
+def test_a_skew_needs_more_replicas(evidence):
+    even = plan_capacity(evidence, inputs())
+    skewed = plan_capacity(evidence, inputs(splitting=Splitting(shares=(1.2, 1.0, 1.0, 0.8))))
+    low = even.chosen.capacity.low_per_s
+    assert even.chosen.fleet.for_headroom == math.ceil(1000 / (0.7 * low))
+    assert skewed.chosen.fleet.for_headroom == math.ceil(1.2 * 1000 / (0.7 * low))
+    assert skewed.risk.safe_demand_per_s / skewed.risk.replicas < even.risk.safe_demand_per_s / even.risk.replicas
+
+
+def test_a_server_slower_by_one_percent_has_the_capacity_of_the_slower_queue():
+    """M/M/1 with a limit on the p99: capacity = 100 - ln(100)/limit, and 100/1.01 - ln(100)/limit if it is one percent slower."""
+    capacity = 100 - LN_100 / 0.3
+    slower = 100 / 1.01 - LN_100 / 0.3
+    replica = replica_capacity(capacity_of(capacity), MM1_P99)
+    assert replica.restart_sd / 0.03 == pytest.approx(math.log(capacity / slower) / math.log(1.01), rel=0.01)
+    assert replica.draws_per_s == (capacity,)
+    assert replica_capacity(capacity_of(capacity), MM1_P99, batch_size=8).draws_per_s == (8 * capacity,)
+
+
+def test_large_fleets_have_few_rows_with_the_planned_number_and_its_neighbours():
+    risk = risk_of(inputs(1_000_000.0, demand_uncertainty=0.3), replicas=14_000)
+    assert len(risk.rows) <= 27
+    assert {13_999, 14_000, 14_001} <= {row.replicas for row in risk.rows}
+    assert risk.rows[0].all_up < 0.1
+    assert risk.rows[-1].one_lost > 0.99
+
+
+def test_a_single_replica_leaves_none_when_it_is_lost():
+    risk = risk_of(inputs(10.0), replicas=1)
+    assert [row.replicas for row in risk.rows][:2] == [1, 2]
+    assert (risk.rows[0].one_lost, risk.rows[0].all_up > 0.99) == (0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "burstiness", "is_said"), [("poisson", None, False), ("constant", None, True), ("gamma", 0.5, True), ("gamma", 2.0, False)]
+)
+def test_random_splitting_does_not_keep_arrivals_that_are_more_regular_than_poisson(evidence, arrivals, burstiness, is_said):
+    point = evidence[0].open_points[0]
+    load = point.measured.load.model_copy(update={"arrivals": arrivals, "burstiness": burstiness})
+    measured = dataclasses.replace(point, measured=point.measured.model_copy(update={"load": load}))
+    changed = dataclasses.replace(evidence[0], open_points=(measured,))
+    said = [note.startswith("The arrivals that were measured are more regular") for note in arrivals_notes(changed, Splitting())]
+    assert said == [True] * is_said
+    assert not list(arrivals_notes(changed, Splitting(Balancing.ROUND_ROBIN)))
+
+
+def test_the_inputs_are_parsed_from_their_texts():
+    assert parse_demand_uncertainty("20%") == 0.2
+    assert parse_availability("99.5%") == 0.995
+    assert parse_peak_hours("90m") == 1.5
+    assert parse_outage_cost("$500/h", [Price(2.5, "$")]) == Price(500.0, "$")
+    assert parse_splitting(None, ()) == Splitting(Balancing.RANDOM)
+    assert parse_splitting("round-robin", ()) == Splitting(Balancing.ROUND_ROBIN)
+    assert parse_shares("6,5,5,4") == (1.2, 1.0, 1.0, 0.8)
+    assert parse_share_counts("\ufeffreplica, requests\na, 600\nb, 200\n", "counts.csv") == (1.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("parse", "message"),
+    [
+        (lambda: parse_demand_uncertainty("0.2"), "--demand-uncertainty '0.2': the unit is missing; write 20%"),
+        (lambda: parse_demand_uncertainty("0%"), "--demand-uncertainty '0%': expected more than 0% and at most 100%; leave it out for"),
+        (lambda: parse_demand_uncertainty("x%"), "--demand-uncertainty 'x%': expected a share"),
+        (lambda: parse_availability("100%"), "--availability '100%': expected at least 50% and less than 100%"),
+        (lambda: parse_peak_hours("25h"), "--peak-hours '25h': expected more than 0 and at most 24 hours a day, such as 4h"),
+        (lambda: parse_peak_hours("4"), "--peak-hours '4': expected a duration"),
+        (
+            lambda: parse_outage_cost("$500", []),
+            "--outage-cost '$500': expected the cost of an hour in which the SLO is missed, such as $2.50/h",
+        ),
+        (lambda: parse_outage_cost("a=$5/h", []), "--outage-cost 'a=$5/h': this price has no label; leave out 'a'"),
+        (lambda: parse_outage_cost("5 EUR/h", [Price(2.5, "$")]), "the currency differs from that of --price, $; use one currency"),
+        (lambda: parse_splitting("random", (1.2, 0.8)), "--shares: the measured shares replace the rule; leave out --balancing random"),
+        (lambda: parse_shares("1.2,x"), "--shares '1.2,x': expected the relative loads of the replicas, above zero, such as 1.2,1,1,0.8"),
+        (lambda: parse_shares("1,0"), "--shares '1,0': expected the relative loads"),
+        (lambda: parse_share_counts("requests\n10\nx\n", "c.csv"), "c.csv:3: expected a column `requests` with a number above zero"),
+        (lambda: parse_share_counts("count\n10\n", "c.csv"), "c.csv:2: expected a column `requests` with a number above zero"),
+        (lambda: parse_share_counts("", "c.csv"), "c.csv: expected a header with the column requests, and a row for each replica"),
+        (lambda: parse_share_counts("x" * 200_000, "c.csv"), "c.csv: cannot be read as CSV: field larger"),
+    ],
+)
+def test_invalid_inputs_are_refused(parse, message):
+    with pytest.raises(UsageError) as caught:
+        parse()
+    assert message in str(caught.value)

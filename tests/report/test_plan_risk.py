@@ -1,0 +1,118 @@
+"""The risk of a plan in sentences, as a table and as a plot."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.inputs import PlanInputs, parse_slo
+from perfkit.plan.planner import plan_capacity
+from perfkit.plan.price import Price
+from perfkit.plan.risk_inputs import RiskInputs
+from perfkit.report.plan import headline
+from perfkit.report.plan_risk import probability_text, risk_answer, risk_figure, risk_table
+from perfkit.stats.load_splitting import Splitting
+from tests.queue_results import Writer
+
+
+@pytest.fixture(scope="module")
+def plan_of(tmp_path_factory):
+    folder = Writer(tmp_path_factory.mktemp("risk"))((20, 35, 50, 60, 70, 110), overloaded_from=100)
+    evidence = gather_evidence(read_sources([str(folder)]))
+
+    def make(price=None, **risk):
+        inputs = PlanInputs(parse_slo(["p99<300ms"]), (1000.0,), zones=3, risk=RiskInputs(**risk))
+        return plan_capacity(evidence, dataclasses.replace(inputs, prices={"": Price(price, "$")} if price else {}))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def bare(plan_of):
+    return plan_of()
+
+
+@pytest.fixture(scope="module")
+def costed(plan_of):
+    return plan_of(2.5, demand_uncertainty=0.2, outage_cost=Price(500.0, "$"), peak_hours_per_day=4.0, availability=0.99)
+
+
+@pytest.mark.parametrize(
+    ("probability", "text"),
+    [(1.0, ">99 %"), (0.995, ">99 %"), (0.9949, "99 %"), (0.814, "81 %"), (0.005001, "1 %"), (0.0049, "<1 %"), (0.0, "<1 %")],
+)
+def test_no_probability_is_said_to_be_certain(probability, text):
+    assert probability_text(probability) == text
+
+
+def test_the_answer_gives_the_probabilities_of_the_planned_replicas_and_of_their_loss(bare):
+    risk = bare.risk
+    number, rows = risk.replicas, {row.replicas: row for row in risk.rows}
+    texts = {name: probability_text(getattr(rows[number], name)) for name in ("all_up", "one_lost", "zone_lost")}
+    first, second, *_ = risk_answer(bare)
+    assert first == (
+        f"At a peak demand of 1,000/s, taken as exact, and with requests split at random, {number} replicas keep the SLO with a probability of "
+        f"{texts['all_up']}; {number - 1}: {probability_text(rows[number - 1].all_up)}; {number + 1}: {probability_text(rows[number + 1].all_up)}; "
+        f"with one replica lost: {texts['one_lost']}; with the largest of 3 zones lost: {texts['zone_lost']}."
+    )
+    assert second.startswith(
+        f"{risk.fewest_all_up} replicas are the fewest that keep it with a probability of 95 %, {risk.fewest_one_lost} with one lost;"
+    )
+    assert set(risk_answer(bare)) <= set(headline(bare))
+
+
+def test_the_answer_gives_the_interval_of_the_demand_and_what_being_wrong_costs(costed):
+    sentences = list(risk_answer(costed))
+    planned, more, best = (
+        costed.risk.row(number) for number in (costed.risk.replicas, costed.risk.replicas + 1, costed.risk.cheapest_replicas)
+    )
+    assert sentences[0].startswith("At a peak demand of 833/s to 1,200/s (90 % interval) and with requests split at random, ")
+    assert "with failures at an availability of 99 %: " in sentences[0]
+    saved = planned.missed_cost_per_year - more.missed_cost_per_year
+    assert (
+        f"which costs ${planned.missed_cost_per_year:,.0f}; one more replica costs $21,900 a year and saves ${saved:,.0f} of that."
+        in sentences[2]
+    )
+    assert sentences[3].startswith(f"{best.replicas} replicas cost least in all: ${best.fleet_cost_per_year:,.0f} a year, and $")
+
+
+def test_a_price_without_the_cost_of_an_hour_says_when_one_more_replica_pays(plan_of):
+    plan = plan_of(2.5, demand_uncertainty=0.5)
+    planned, more = (plan.risk.row(plan.risk.replicas + number) for number in (0, 1))
+    saved = planned.missed_hours_per_year - more.missed_hours_per_year
+    sentence = list(risk_answer(plan))[2]
+    assert " of 8,760 h a year at the peak demand; one more replica costs $21,900 a year and saves " in sentence
+    assert sentence.endswith(f"it pays if such an hour costs more than ${21_900 / saved:,.0f}.")
+
+
+def test_a_skew_gives_the_time_of_the_busiest_replica(plan_of):
+    plan = plan_of(splitting=Splitting(shares=(1.2, 1.0, 1.0, 0.8)))
+    sentences = list(risk_answer(plan))
+    assert "with requests split as measured" in sentences[0]
+    assert any(sentence.startswith("The busiest replica receives 1.2 times the mean: its p99 is ") for sentence in sentences)
+
+
+def test_the_table_has_a_row_for_each_number_of_replicas_with_the_planned_one_marked(costed, bare):
+    table = risk_table(costed)
+    assert [record["replicas"] for record in table.records] == [row.replicas for row in costed.risk.rows]
+    assert f"{costed.risk.replicas} (planned)" in {texts[0] for texts in table.texts}
+    assert "missed hours a year ($)" in table.headings
+    assert {"with_failures", "missed_cost_per_year"}.isdisjoint(column.key for column in risk_table(bare).columns)
+
+
+def lines_of(panel):
+    return {line.get_gid(): line for line in panel.lines}
+
+
+def test_the_figure_shows_the_probabilities_and_the_cost_of_a_year(costed, bare):
+    probabilities, costs = risk_figure(costed).axes
+    rows = costed.risk.rows
+    for key in ("all_up", "one_lost", "zone_lost", "with_failures"):
+        line = lines_of(probabilities)[f"risk-{key}"]
+        assert np.asarray(line.get_xdata()).tolist() == [row.replicas for row in rows]
+        assert np.asarray(line.get_ydata()).tolist() == pytest.approx([100 * getattr(row, key) for row in rows])
+    assert np.asarray(lines_of(probabilities)["planned"].get_xdata())[0] == costed.risk.replicas
+    total = np.asarray(lines_of(costs)["cost-both"].get_ydata())
+    assert rows[int(total.argmin())].replicas == costed.risk.cheapest_replicas
+    assert len(risk_figure(bare).axes) == 1
