@@ -67,6 +67,14 @@ def format_duration_ns(value_ns: float) -> str:
     return f"{_three_digits(value_ns / NS_PER_S)} s"
 
 
+def format_exact_duration(value_ns: float) -> str:
+    """A duration that someone gave, with all its digits and a suitable unit: `180.6 ms`, `50 ms`, `1.5 s`."""
+    for unit_ns, unit in ((NS_PER_S, "s"), (1e6, "ms"), (1e3, "µs")):
+        if value_ns >= unit_ns:
+            return f"{value_ns / unit_ns:,.12g} {unit}"
+    return f"{value_ns:g} ns"
+
+
 def format_rate_per_s(value_per_s: float) -> str:
     """A rate with a thousands separator, `12,345/s`, or three significant digits, `25.3/s`."""
     return f"{_three_digits(value_per_s)}/s"

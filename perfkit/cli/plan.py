@@ -29,6 +29,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--zones", type=count, default=0, metavar="N", help="survive the loss of one of N zones")
     price = "price of a replica, such as $2.50/h; may be repeated with labels"
     repeatable("--price", default=[], metavar="[LABEL=]PRICE", help=price)
+    constraint = "a limit such as 'gpu_memory<40GiB', 'price<20/h', 'energy<3J' or 'replicas<=16'; may be repeated"
+    repeatable("--constraint", default=[], metavar="LIMIT", help=constraint)
     at = "predict the percentiles at this rate of one replica, with 90 %% intervals; may be repeated"
     repeatable("--at", default=[], metavar="RATE", help=at)
     add("--peaks", type=pathlib.Path, metavar="CSV", help="daily peaks (columns date, peak_per_s), to forecast the date of exhaustion")
@@ -54,7 +56,15 @@ def _execute(options: argparse.Namespace) -> ExitCode:
     from perfkit.clock import utc_now
     from perfkit.errors import UsageError
     from perfkit.plan.evidence import gather_evidence, read_sources
-    from perfkit.plan.inputs import PlanInputs, parse_demand_per_s, parse_headroom, parse_peaks, parse_power_w, parse_slo
+    from perfkit.plan.inputs import (
+        PlanInputs,
+        parse_constraints,
+        parse_demand_per_s,
+        parse_headroom,
+        parse_peaks,
+        parse_power_w,
+        parse_slo,
+    )
     from perfkit.plan.model import plan_document
     from perfkit.plan.planner import plan_capacity
     from perfkit.plan.price import parse_prices
@@ -93,6 +103,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             peak_hours_per_day=parse_peak_hours(options.peak_hours) if options.peak_hours else None,
             availability=parse_availability(options.availability) if options.availability else None,
         ),
+        constraints=parse_constraints(options.constraint),
         seed=options.seed,
     )
     if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:
@@ -124,7 +135,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         for sentence in [*headline(plan), *predictions(plan)]:
             print(foreign.sentence(sentence))
         print(f"{folder}{os.sep}: plan.html, plan.md, plan.json, tables, plots")
-    return ExitCode.DONE
+    return {"holds": ExitCode.DONE, "cannot be told": ExitCode.INCONCLUSIVE, "violated": ExitCode.VIOLATED}[plan.ranking[0].verdict]
 
 
 def _read(file: pathlib.Path, option: str) -> str:

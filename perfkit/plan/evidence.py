@@ -11,6 +11,7 @@ from typing import Any
 from perfkit.errors import ResultError, UsageError
 from perfkit.result.file import read_result
 from perfkit.result.fingerprint import gpus_of
+from perfkit.result.hardware import hardware_of
 from perfkit.result.interval_log import MissingLogError, read_times
 from perfkit.result.model import ClosedLoad, OpenLoad, Point, Protocol, Result
 from perfkit.result.sweep import configurations
@@ -74,6 +75,10 @@ class Evidence:
     """Service times at concurrency 1, where no request waits; empty if it was not measured."""
     notes: tuple[str, ...] = ()
     """Sentences about the sources that a reader must know."""
+    hardware: str = ""
+    """What the model ran on, such as `4 × H100`; empty if unknown."""
+    measured_on: str = ""
+    """The date of the last result."""
 
     @property
     def runs(self) -> int:
@@ -186,6 +191,8 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
         closed_points=tuple(closed),
         single_request_batches=tuple(single),
         notes=tuple(_notes(sources, protocol)),
+        hardware=hardware_of(first),
+        measured_on=max(source.result.started_at for source in sources)[: len("2026-01-31")],
     )
 
 

@@ -9,6 +9,7 @@ from perfkit.plan.price import Price
 from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.capacity import FAILURE_HEADROOM, HEADROOM
+from perfkit.stats.constraints import PERCENTILE_NAMES, Constraint, parse_constraint
 from perfkit.stats.slo import SloLimits
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
@@ -40,6 +41,8 @@ class PlanInputs:
     """For the date of exhaustion; None uses the planned number."""
     idle_power_w: float | None = None
     risk: RiskInputs = dataclasses.field(default_factory=RiskInputs)
+    constraints: tuple[Constraint, ...] = ()
+    """Limits besides the SLO, which a configuration must satisfy to be ranked."""
     seed: int = 0
 
     @property
@@ -96,6 +99,17 @@ def parse_demand_per_s(text: str, option: str = "--demand") -> float:
         return parse_rate_per_s(text)
     except ValueError as error:
         raise UsageError(f"{option} {text!r}: {error}") from None
+
+
+def parse_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:
+    """Parse limits such as `gpu_memory<40GiB` and `price<20/h`, separated by commas; raises UsageError."""
+    constraints = []
+    for text in [part for option in texts for part in option.split(",")]:
+        try:
+            constraints.append(parse_constraint(text, ("gpu_memory", "price", "energy", "replicas", "capacity", *PERCENTILE_NAMES)))
+        except ValueError as error:
+            raise UsageError(f"--constraint {text!r}: {error}") from None
+    return tuple(dict.fromkeys(constraints))
 
 
 def parse_power_w(text: str) -> float:

@@ -12,8 +12,10 @@ from typing import Any
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.risk import FleetRisk
 from perfkit.stats.capacity import ClosedLoopBounds, ClosedPoint, Energy, ReplicaCount
+from perfkit.stats.constraints import Judgement
 from perfkit.stats.forecast import Exhaustion, Forecast
 from perfkit.stats.rate_curve import Prediction, RateCurve
+from perfkit.stats.ratio_interval import Estimate
 from perfkit.stats.slo_capacity import Capacity
 from perfkit.stats.usl import UslFit, UslRefusal
 from perfkit.stats.validation import Validation
@@ -140,13 +142,32 @@ class ConfigurationPlan:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RankedConfiguration:
+    """A configuration's place in the ranking, its figures with their 90 % intervals, and what the constraints say of them."""
+
+    name: str
+    rank: int | None
+    """One plus the number of configurations that are certainly cheaper; None if it is not ranked."""
+    verdict: Judgement
+    """Of all constraints together; `holds` without any."""
+    judgements: tuple[tuple[str, Judgement], ...]
+    """Each constraint and its judgement."""
+    figures: Mapping[str, Estimate]
+    """`capacity` in inferences per second, `replicas`, `price` an hour, percentiles at the planned rate, `gpu_memory` in bytes, `energy` in joules."""
+    first_is_cheaper: float | None
+    """The probability that the first configuration costs less; None for the first itself."""
+    times_as_much: float | None
+    """For another configuration of rank 1: how many times as much measuring would tell it from the first; infinite if none would."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CapacityPlan:
     """The plan over all configurations."""
 
     inputs: PlanInputs = dataclasses.field(metadata={"key": "question"})
     configurations: tuple[ConfigurationPlan, ...]
     cheapest: str
-    """The configuration that serves the demand at the lowest cost, or with the fewest replicas if there are no prices."""
+    """The first of the ranking: it costs least, or needs the fewest replicas without prices; others may be tied with it."""
     compares_costs: bool
     front: tuple[tuple[str, float], ...]
     """The Pareto front of cost and time: configuration and headroom."""
@@ -157,10 +178,18 @@ class CapacityPlan:
     risk: FleetRisk
     """Of the chosen configuration."""
     assumptions: tuple[str, ...]
+    ranking: tuple[RankedConfiguration, ...] = ()
+    """All configurations, the best first."""
+    hardware: tuple[str, ...] = ()
+    """What the configurations ran on, such as `4 × H100`; without those where it is unknown."""
+    measured_on: str = ""
+    """The date of the last measurement."""
+    notes: tuple[str, ...] = ()
+    """Sentences about the plan as a whole that a reader must know."""
 
     @property
     def chosen(self) -> ConfigurationPlan:
-        """The cheapest configuration."""
+        """The first of the ranking."""
         return next(configuration for configuration in self.configurations if configuration.name == self.cheapest)
 
 

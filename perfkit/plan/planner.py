@@ -9,10 +9,13 @@ from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
+from perfkit.plan.ranking import rank_configurations
 from perfkit.plan.risk import FleetRisk, fleet_risk
 from perfkit.stats.capacity import pareto_front
 from perfkit.stats.forecast import Exhaustion, Forecast, fit_forecast
 from perfkit.units import format_rate_per_s
+
+_IMPLAUSIBLE_PER_S, _IMPLAUSIBLE_REPLICAS = 1e7, 10_000
 
 
 def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityPlan:
@@ -41,7 +44,10 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         raise UsageError(
             f"--price: {missing} has no price, but others have one; give each its own, such as {missing.split(', ')[0]}=2.50/h"
         )
-    cheapest = min(feasible, key=lambda plan: (plan.cost_per_hour if compares_costs else _replicas(plan), _replicas(plan)))
+    if not compares_costs and any(constraint.metric == "price" for constraint in inputs.constraints):
+        raise UsageError("--constraint: a limit on the price needs the price of a replica; add --price, such as --price 2.50/h")
+    ranking = rank_configurations(planned, evidence, inputs, compares_costs=compares_costs)
+    cheapest = next(plan for plan in feasible if plan.name == ranking[0].name)
     forecast, exhaustion, replicas = _forecast(inputs, cheapest)
     operations = [(plan.name, operation) for plan in feasible for operation in plan.operations]
     costs = [(operation.cost_per_hour if compares_costs else None) or operation.replicas for _, operation in operations]
@@ -60,6 +66,10 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         exhaustion_replicas=replicas,
         risk=_risk(cheapest, inputs),
         assumptions=tuple(_assumptions(inputs, cheapest)),
+        ranking=ranking,
+        hardware=tuple(dict.fromkeys(source.hardware for source in evidence if source.hardware)),
+        measured_on=max(source.measured_on for source in evidence),
+        notes=tuple(_implausible(inputs, cheapest)),
     )
 
 
@@ -85,6 +95,16 @@ def _forecast(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[Forecast |
         raise UsageError(f"--peaks: {error}") from None
     assert chosen.inferences_per_s is not None
     return forecast, forecast.exhaustion(replicas * chosen.inferences_per_s * (1 - inputs.headroom)), replicas
+
+
+def _implausible(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]:
+    """Sentences about numbers that are more likely a slip than meant."""
+    each = f"one replica of {chosen.name} serves {format_rate_per_s(chosen.inferences_per_s or 0.0)}"
+    if (replicas := _replicas(chosen)) >= _IMPLAUSIBLE_REPLICAS or inputs.demand_per_s >= _IMPLAUSIBLE_PER_S:
+        demand = format_rate_per_s(inputs.demand_per_s)
+        yield f"A demand of {demand} needs {replicas:,} replicas, and {each}: check the unit of --demand, which is inferences per second."
+    if inputs.peaks and (highest := max(peak for _, peak in inputs.peaks)) >= _IMPLAUSIBLE_PER_S:
+        yield f"The highest peak is {format_rate_per_s(highest)}, and {each}: check the unit of the peaks, which is inferences per second."
 
 
 def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]:

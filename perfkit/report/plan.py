@@ -2,10 +2,10 @@
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from perfkit.errors import ResultError
-from perfkit.plan.model import CapacityPlan, ConfigurationPlan, plan_document
+from perfkit.plan.model import CapacityPlan, plan_document
 from perfkit.report.page import Block, Bullets, Figure, Page, sections_of, write_files
 from perfkit.report.plan_forecast import FORECAST
 from perfkit.report.plan_measurements import MEASURED
@@ -17,14 +17,14 @@ from perfkit.report.render import render_csv, render_html, render_markdown
 from perfkit.report.table import Table
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.slo import SloLimits
-from perfkit.units import format_duration_ns, format_rate_per_s
+from perfkit.units import format_duration_ns, format_exact_duration, format_rate_per_s
 
 PLAN_FILE = "plan.json"
 CAVEATS = ("Left out", "Extrapolated", "Notes")
-"""The sections to read before any figure."""
+"""The sections to read before relying on any figure."""
 _SUBJECTS = (RISK, RANKING, FORECAST, *MEASURED)
 """In the order of the page; the first ones are what is decided, the last ones how it was measured."""
-_CSV_DIGITS = 6
+_CSV_DIGITS, _LISTED = 6, 3
 
 
 def check_plan_folder(folder: pathlib.Path) -> None:
@@ -62,9 +62,10 @@ def render_plan_plots(plan: CapacityPlan) -> dict[str, str]:
 def plan_page(plan: CapacityPlan, plots: Mapping[str, str]) -> Page:
     """The answer, the caveats, each subject with its plots (SVG by name) and tables, and what the plan is based on."""
     notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
-    blocks: dict[str, list[Block]] = {"The answer": [Bullets.of(headline(plan))]}
-    blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
+    blocks: dict[str, list[Block]] = {"The answer": [Bullets.of([*headline(plan), *_caveats_sentence(notes)])]}
     for subject in _SUBJECTS:
+        if subject is MEASURED[0]:  # after what is decided, and before how it was measured
+            blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
         for name, plot in subject.plots.items():
             if name in plots:
                 blocks.setdefault(subject.title, []).append(Figure(plot.title, plot.caption, plots[name]))
@@ -73,7 +74,20 @@ def plan_page(plan: CapacityPlan, plots: Mapping[str, str]) -> Page:
                 blocks.setdefault(table.title, []).append(table)
     blocks |= {title: [*blocks_of_notes] for title, blocks_of_notes in notes.items() if title not in CAVEATS}
     footer = "Made by `perfkit plan`. `plan.json` and `tables/` beside this page hold every figure."
-    return Page("Capacity plan", sections_of(blocks), footer=footer)
+    return Page(plan_title(plan), sections_of(blocks), footer=footer)
+
+
+def _caveats_sentence(notes: Collection[str]) -> list[str]:
+    present = [f"“{title}”" for title in CAVEATS if title in notes]
+    return [f"Before relying on this, read {' and '.join(present)} below."] if present else []
+
+
+def plan_title(plan: CapacityPlan) -> str:
+    """Model, hardware and date of the measurements: `densenet_onnx on 4 × H100, 2026-11-22: capacity plan`."""
+    models = list(dict.fromkeys(one.model for one in plan.configurations))
+    subject = " and ".join(models) if len(models) <= _LISTED else f"{len(models)} models"
+    hardware = " and ".join(plan.hardware) if len(plan.hardware) <= _LISTED else f"{len(plan.hardware)} kinds of hardware"
+    return f"{subject}{f' on {hardware}' if hardware else ''}{f', {plan.measured_on}' if plan.measured_on else ''}: capacity plan"
 
 
 def headline(plan: CapacityPlan) -> list[str]:
@@ -97,10 +111,6 @@ def headline(plan: CapacityPlan) -> list[str]:
             f"Each replica receives {each}, which leaves {fleet.headroom:.0%} headroom."
         ),
     ]
-    others = ", ".join(f"{one.name} {_amount(plan, one)}" for one in plan.configurations if one.name != chosen.name and one.fleet)
-    if others:
-        criterion = "the cheapest" if plan.compares_costs else "the one with the fewest replicas"
-        sentences.append(f"{chosen.name} is {criterion} of the configurations: {chosen.name} {_amount(plan, chosen)}, {others}.")
     return [*sentences, *(sentence for subject in _SUBJECTS for sentence in subject.answer(plan))]
 
 
@@ -116,17 +126,10 @@ def predictions(plan: CapacityPlan) -> list[str]:
     return sentences
 
 
-def _amount(plan: CapacityPlan, one: ConfigurationPlan) -> str:
-    """The figure by which configurations are compared: the cost, or the number of replicas."""
-    if plan.compares_costs:
-        return f"{money(one.cost_per_hour or 0.0, one)}/h"
-    return f"{one.fleet.replicas if one.fleet else 0}"
-
-
 def slo_text(slo: SloLimits) -> str:
-    """The limits in words: `p99 < 50.0 ms, errors < 0.1%`."""
+    """The limits in words: `p99 < 180.6 ms, errors < 0.1%`."""
     names = {quantile: name.replace("_", ".") for name, quantile in QUANTILES.items()}
-    limits = [f"{names[quantile]} < {format_duration_ns(limit_ns)}" for quantile, limit_ns in slo.percentiles_ns.items()]
+    limits = [f"{names[quantile]} < {format_exact_duration(limit_ns)}" for quantile, limit_ns in slo.percentiles_ns.items()]
     return ", ".join([*limits, *([f"errors < {f'{100 * slo.error_rate:.3g}%'}"] if slo.error_rate is not None else [])])
 
 
@@ -147,7 +150,7 @@ def plan_notes(plan: CapacityPlan) -> list[tuple[str, Sequence[str]]]:
         f"{one.name}: {validation.sentence}" for one in plan.configurations for validation in one.validations if not validation.errors
     ]
     sections = (
-        ("Left out", refused), ("Extrapolated", of_each("extrapolated")), ("Notes", [*of_each("notes"), *rejected]),
+        ("Left out", refused), ("Extrapolated", of_each("extrapolated")), ("Notes", [*plan.notes, *of_each("notes"), *rejected]),
         ("Assumptions", list(plan.assumptions)), ("Data", data),
     )  # fmt: skip
     unique = [(title, list(dict.fromkeys(sentences))) for title, sentences in sections]

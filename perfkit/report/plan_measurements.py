@@ -1,6 +1,7 @@
 """How a capacity plan was measured: the subjects of its page that show capacities, rates, closed loops and queueing models."""
 
 from perfkit.report.plan_plots import gpu_figure, held_out_figure, latency_throughput_figure, rate_figure, throughput_figure
+from perfkit.report.plan_ranking import front_table
 from perfkit.report.plan_subject import PlanPlot, PlanSubject
 from perfkit.report.plan_tables import (
     configurations_table,
@@ -14,7 +15,7 @@ from perfkit.report.plan_tables import (
 
 _RATES = PlanSubject(
     "Response time against arrival rate",
-    lambda plan: [configurations_table(plan), predictions_table(plan), points_table(plan), fleets_table(plan)],
+    lambda plan: [configurations_table(plan), predictions_table(plan), points_table(plan), fleets_table(plan), front_table(plan)],
     {
         "rate": PlanPlot(
             "Response time against arrival rate",

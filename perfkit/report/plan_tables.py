@@ -1,12 +1,11 @@
 """The tables of a capacity plan's measurements: capacities, rates, predictions, replicas, closed loops and queueing models."""
 
-import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RatePoint
+from perfkit.plan.model import CapacityPlan, ConfigurationPlan, RatePoint, TableRow
 from perfkit.report.plan_subject import CONFIGURATION, HEADROOM, RATE, REPLICAS, configuration_table, cost_columns
-from perfkit.report.table import Column, Table, attribute
+from perfkit.report.table import Column, Table, attribute, range_cell
 from perfkit.stats.usl import UslFit
 
 _ENERGY_COLUMNS = (
@@ -81,16 +80,35 @@ def predictions_table(plan: CapacityPlan) -> Table:
 
 
 def fleets_table(plan: CapacityPlan) -> Table:
-    """Replicas by demand, headroom and redundancy."""
+    """Replicas by demand, headroom and redundancy; rows that need the same number are one."""
     columns = (Column("demand_per_s", "demand", "rate_per_s"), HEADROOM, Column("redundancy", "redundancy", "count"), REPLICAS)
     ordered = sorted(plan.configurations, key=lambda one: one.name != plan.cheapest)
-    note = f"Redundancy: the number of replicas that may be down while {plan.inputs.failure_headroom:.0%} headroom remain."
+    note = (
+        f"Redundancy: the number of replicas that may be down while {plan.inputs.failure_headroom:.0%} headroom remain. A range of headrooms or "
+        "redundancies needs the same number of replicas."
+    )
     if sum(bool(one.table) for one in ordered) > 1:
         note += " tables/fleets.csv holds the other configurations too."
     title = f"Replicas of {plan.cheapest} by demand, headroom and redundancy"
-    chosen_first = dataclasses.replace(plan, configurations=tuple(ordered))
-    table = configuration_table(chosen_first, "fleets", title, (*columns, *cost_columns(plan)), lambda one: one.table, note)
-    return dataclasses.replace(table, shown_rows=len(plan.chosen.table))
+    costs = cost_columns(plan)
+    rows = []
+    for one in ordered:
+        for group in _merged_rows(one.table):
+            spans = (range_cell([row.headroom for row in group]), range_cell([row.redundancy for row in group]))
+            rows.append((one.name, group[0].demand_per_s, *spans, group[0].replicas, *(column.value_of(group[0]) for column in costs)))
+    shown = sum(1 for row in rows if row[0] == plan.cheapest)
+    return Table("fleets", title, (CONFIGURATION, *columns, *costs), tuple(rows), note, shown_rows=shown).without_empty_columns()
+
+
+def _merged_rows(rows: Sequence[TableRow]) -> list[list[TableRow]]:
+    """Groups of rows of one demand and number of replicas that span a rectangle of headrooms and redundancies."""
+    by_headroom: dict[tuple[float, float, int], list[TableRow]] = {}
+    for row in rows:
+        by_headroom.setdefault((row.demand_per_s, row.headroom, row.replicas), []).append(row)
+    merged: dict[tuple[float, int, tuple[int, ...]], list[TableRow]] = {}
+    for (demand_per_s, _, replicas), group in by_headroom.items():
+        merged.setdefault((demand_per_s, replicas, tuple(row.redundancy for row in group)), []).extend(group)
+    return list(merged.values())
 
 
 def laws_table(plan: CapacityPlan) -> Table:

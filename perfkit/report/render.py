@@ -33,7 +33,7 @@ _WIDTH = 140  # without a terminal
 def render_text(table: Table) -> str:
     """The table for stdout; styles are off where stdout is no terminal or NO_COLOR is set."""
     grid = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for column, heading in zip(table.columns, table.headings, strict=True):
+    for column, heading in zip(table.shown_columns, table.headings, strict=True):
         text = Text(textwrap.fill(heading, _HEADING_WIDTH, break_long_words=False))
         grid.add_column(text, justify="right" if column.is_figure else "left", vertical="bottom", no_wrap=True)
     for mark, cells in table.cells:
@@ -66,7 +66,7 @@ def render_markdown(page: Page) -> str:
 
 def render_markdown_table(table: Table) -> str:
     """The table with its note; rows for information alone are in italics."""
-    ruler = "|".join("---:" if column.is_figure else "---" for column in table.columns)
+    ruler = "|".join("---:" if column.is_figure else "---" for column in table.shown_columns)
     lines = [f"| {' | '.join(map(escape, table.headings))} |", f"|{ruler}|"]
     for mark, cells in table.cells:
         texts = [escape(cell.text or "") for cell in cells]

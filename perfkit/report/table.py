@@ -5,13 +5,14 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+from perfkit.stats.ratio_interval import Estimate
 from perfkit.text.foreign import LONGEST_SENTENCE, one_line, safe_lines
-from perfkit.units import format_duration_ns, format_rate_per_s
+from perfkit.units import format_bytes, format_duration_ns, format_rate_per_s
 
 MISSING = "–"
 Kind = Literal[
     "text", "prose", "code", "figure", "yes_no", "duration_ns", "rate_per_s", "share", "error_rate", "signed_share", "power_w", "energy_j", "cost",
-    "count", "number",
+    "count", "bytes", "number",
 ]  # fmt: skip
 """The format of a column's values; `prose` may wrap, and `figure` is text that is aligned like a number."""
 Mark = Literal["", "invalid", "pass", "regressed", "inconclusive", "information"]
@@ -44,6 +45,7 @@ _FORMATS: dict[Kind, Callable[[Any], str]] = {
     "energy_j": lambda value: f"{value:,.3g} J",
     "cost": lambda value: f"{value:,.2f}",
     "count": lambda value: f"{value:,}",
+    "bytes": format_bytes,
     "number": _format_number,
 }
 
@@ -76,6 +78,8 @@ class Column:
     kind: Kind = "text"
     value: Callable[[Any], Any] | None = None
     """Gives the value of a row's item; None: the item's attribute of the key's name."""
+    is_in_files_only: bool = False
+    """Whether CSV and JSON alone hold it: people are shown its value in another column."""
 
     @property
     def is_figure(self) -> bool:
@@ -94,6 +98,38 @@ class Column:
             text = MISSING if cell.value is None else _FORMATS[self.kind](cell.value)
         text = safe_lines(text[:LONGEST_SENTENCE]) if self.kind == "prose" else one_line(text)
         return dataclasses.replace(cell, text=text, note=one_line(cell.note))
+
+
+def range_cell(values: Sequence[float]) -> Cell:
+    """The largest of some shares or counts, shown with the smallest: `10% to 40%`, `0 to 2`."""
+    show = _FORMATS["count" if isinstance(max(values), int) else "share"]
+    low, high = show(min(values)), show(max(values))
+    return Cell(max(values), high if low == high else f"{low} to {high}")
+
+
+def interval_columns(key: str, heading: str, kind: Kind, estimate_of: Callable[[Any], Estimate | None]) -> tuple[Column, Column, Column]:
+    """A column that shows an estimate with its interval, `300 ms (280 ms to 340 ms)`, and its ends as columns of the files."""
+    unit = next((unit for unit in ("_ns", "_j", "_bytes", "_per_s") if key.endswith(unit)), "")
+
+    def value_of(item: Any) -> Cell | None:
+        estimate = estimate_of(item)
+        return None if estimate is None else Cell(estimate.value, _estimate_text(estimate, _FORMATS[kind]))
+
+    def end_of(end: str) -> Callable[[Any], Any]:
+        return lambda item: None if (estimate := estimate_of(item)) is None else getattr(estimate, end)
+
+    low, high = (
+        Column(f"{key.removesuffix(unit)}_{end}{unit}", f"{heading} {end}", kind, end_of(end), is_in_files_only=True)
+        for end in ("low", "high")
+    )
+    return Column(key, heading, kind, value_of), low, high
+
+
+def _estimate_text(estimate: Estimate, show: Callable[[float], str]) -> str:
+    value, low, high = (None if one is None else show(one) for one in (estimate.value, estimate.low, estimate.high))
+    if (low is None and high is None) or estimate.low == estimate.high:
+        return f"{value}"
+    return f"{value} ({f'{low} to {high}' if low and high else f'{low} or more' if low else f'{high} or less'})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,16 +156,22 @@ class Table:
         return cls(name, title, tuple(columns), rows, note, tuple(marks))
 
     @property
+    def shown_columns(self) -> tuple[Column, ...]:
+        """The columns shown to people."""
+        return tuple(column for column in self.columns if not column.is_in_files_only)
+
+    @property
     def headings(self) -> list[str]:
         """The columns' headings."""
-        return [one_line(column.heading) for column in self.columns]
+        return [one_line(column.heading) for column in self.shown_columns]
 
     @property
     def cells(self) -> list[tuple[Mark, list[Cell]]]:
         """The rows shown to people: the mark, and the cells with their texts."""
         marks: tuple[Mark, ...] = self.marks or tuple("" for _ in self.rows)
         rows = list(zip(marks, self.rows, strict=True))[: self.shown_rows]
-        return [(mark, [column.cell(value) for column, value in zip(self.columns, row, strict=True)]) for mark, row in rows]
+        pairs = [(mark, zip(self.columns, row, strict=True)) for mark, row in rows]
+        return [(mark, [column.cell(value) for column, value in cells if not column.is_in_files_only]) for mark, cells in pairs]
 
     @property
     def texts(self) -> list[list[str]]:

@@ -74,6 +74,13 @@ def test_json_is_the_only_output_on_stdout(plan, tmp_path):
         ((), {"slo": "p99<300"}, 2, "--slo 'p99<300': expected a duration"),
         (("--price", "2.50"), {}, 2, "with its unit, such as 2.50/h"),
         (("--price", "$2/h", "--price", "$3/h"), {}, 2, "the general price is 2 $/h and 3 $/h; give one"),
+        (
+            ("--constraint", "memory<3GiB"),
+            {},
+            2,
+            "--constraint 'memory<3GiB': 'memory' is not a known figure; known are gpu_memory, price, ",
+        ),
+        (("--constraint", "price<20/h"), {}, 2, "add --price, such as --price 2.50/h"),
         (("--headroom", "0.3"), {}, 2, "--headroom '0.3': the unit is missing; write 30%"),
         (("--zones", "1"), {}, 2, "--zones 1: no replica survives the loss of the only zone"),
         (("--replicas", "0"), {}, 2, "--replicas 0"),
@@ -103,3 +110,8 @@ def test_a_folder_of_something_else_is_left_alone(plan, tmp_path):
     assert code == 2
     assert "is not a plan; give another folder" in stderr
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(("constraint", "code"), [("replicas<=1000", 0), ("replicas<=2", 1), ("energy<3J", 3)])
+def test_the_exit_code_says_whether_the_constraints_hold(plan, constraint, code):
+    assert plan("--constraint", constraint)[0] == code

@@ -16,9 +16,9 @@ from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import Price
-from perfkit.report.plan import headline, plan_notes, plan_tables, render_plan_plots, write_plan
+from perfkit.report.plan import headline, plan_notes, plan_tables, plan_title, render_plan_plots, slo_text, write_plan
 from perfkit.report.plan_plots import gpu_figure, rate_figure, throughput_figure
-from perfkit.stats.capacity import Energy
+from perfkit.stats.capacity import Energy, count_replicas
 from tests.queue_results import write_mm1_results
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -34,6 +34,18 @@ def plan(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def mm1_plan_with_zones(plan):
+    inputs = dataclasses.replace(plan.inputs, redundancy=0, zones=3)
+    rows = tuple(
+        dataclasses.replace(
+            row, replicas=count_replicas(row.demand_per_s, 80.0, headroom=row.headroom, redundancy=row.redundancy, zones=3).replicas
+        )
+        for row in plan.chosen.table
+    )
+    return dataclasses.replace(plan, inputs=inputs, configurations=(dataclasses.replace(plan.chosen, table=rows),))
+
+
+@pytest.fixture(scope="module")
 def folder(plan, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report") / "plan"
     write_plan(plan, folder)
@@ -42,7 +54,7 @@ def folder(plan, tmp_path_factory):
 
 def test_every_form_is_written_without_temporary_files(folder):
     names = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    tables = {"configurations", "points", "predictions", "fleets", "front", "laws", "held_out", "forecast", "risk"}
+    tables = {"ranking", "configurations", "points", "predictions", "fleets", "front", "laws", "held_out", "forecast", "risk"}
     plots = {"rate", "front", "throughput", "latency-throughput", "forecast", "held-out", "risk"}
     expected = {"plan.html", "plan.md", "plan.json", *(f"tables/{name}.{kind}" for name in tables for kind in ("csv", "json"))}
     assert {name for name in names if "what_if" not in name} == expected | {f"plots/{name}.svg" for name in plots}
@@ -83,6 +95,36 @@ def test_the_answer_gives_the_replicas_their_price_and_the_interval(plan):
     )
     assert f"(90 % interval {capacity.low_per_s:.1f}/s to " in sentences[1]
     assert "(P50; P10 2026-" in sentences[-1]
+
+
+def test_the_title_names_model_hardware_and_date(plan, folder):
+    assert "<h1>m, 2026-01-02: capacity plan</h1>" in (folder / "plan.html").read_text()
+    known = dataclasses.replace(plan, hardware=("4 × H100 80GB HBM3",))
+    assert plan_title(known) == "m on 4 × H100 80GB HBM3, 2026-01-02: capacity plan"
+
+
+def test_what_is_decided_comes_before_how_it_was_measured(folder):
+    titles = re.findall(r"<h2>(.*?)</h2>", (folder / "plan.html").read_text())
+    assert titles[0] == "The answer"
+    order = [
+        titles.index(title) for title in ("Ranking", "Forecast", "Notes", "Response time against arrival rate", "Measurements", "Data")
+    ]
+    assert order == sorted(order)
+    assert "Before relying on this, read “Extrapolated” and “Notes” below." in (folder / "plan.md").read_text()
+
+
+def test_the_limit_is_shown_with_all_its_digits():
+    assert slo_text(parse_slo(["p99<180.6ms,error_rate<0.1%"])) == "p99 < 180.6 ms, errors < 0.1%"
+
+
+def test_headrooms_and_redundancies_that_need_the_same_replicas_are_one_row(mm1_plan_with_zones):
+    """Of three zones one may fail: a headroom of up to 40 % and one or two more replicas lost need nothing more."""
+    (table,) = (table for table in plan_tables(mm1_plan_with_zones) if table.name == "fleets")
+    records = table.records
+    assert len({(one["demand_per_s"], one["replicas"]) for one in records}) == len(records) < len(mm1_plan_with_zones.chosen.table)
+    assert {row[3] for row in table.texts} == {"0 to 2"}
+    for row in mm1_plan_with_zones.chosen.table:
+        assert any(one["demand_per_s"] == row.demand_per_s and one["replicas"] == row.replicas for one in records)
 
 
 def test_assumptions_and_data_are_on_the_page(plan, folder):
@@ -147,8 +189,8 @@ def test_gpus_are_drawn_only_if_there_are_any(plan):
 
 
 def test_markup_in_names_does_not_reach_the_page(plan, tmp_path):
-    named = dataclasses.replace(plan.chosen, name="<b>|x")
-    write_plan(dataclasses.replace(plan, configurations=(named,), cheapest="<b>|x"), tmp_path / "plan")
+    named, ranked = (dataclasses.replace(one, name="<b>|x") for one in (plan.chosen, plan.ranking[0]))
+    write_plan(dataclasses.replace(plan, configurations=(named,), ranking=(ranked,), cheapest="<b>|x"), tmp_path / "plan")
     page, text = (tmp_path / "plan" / "plan.html").read_text(), (tmp_path / "plan" / "plan.md").read_text()
     assert "<b>" not in page
     assert r"\<b\>\|x" in text
