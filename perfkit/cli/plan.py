@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 
+from perfkit.cli import demand_over_the_day
 from perfkit.cli.exit_code import ExitCode
 from perfkit.cli.options import whole_number
 from perfkit.cli.output import note_unverified
@@ -20,9 +21,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     results = "a result folder or its result.json; results with one label are one configuration"
     add("results", nargs="+", metavar="[LABEL=]RESULT", help=results)
     repeatable("--slo", required=True, metavar="LIMIT", help="limits such as 'p99<50ms' or 'p99<50ms,error_rate<0.1%%'; may be repeated")
-    demand = "peak demand in inferences, such as 1000/s; if repeated, the plan is for the first"
-    repeatable("--demand", required=True, metavar="RATE", help=demand)
-    add("--average-demand", metavar="RATE", help="the demand that costs are divided by; default: the peak demand")
+    demand = "peak demand in inferences, such as 1000/s; if repeated, the plan is for the first; default: the peak of --profile"
+    repeatable("--demand", default=[], metavar="RATE", help=demand)
+    average = "the demand that costs are divided by; default: the mean of --profile, else the peak demand"
+    add("--average-demand", metavar="RATE", help=average)
     add("--headroom", default="30%", metavar="SHARE", help="free capacity with all replicas up; default 30%%")
     add("--failure-headroom", default="10%", metavar="SHARE", help="free capacity while replicas are down; default 10%%")
     add("--redundancy", type=count, default=0, metavar="K", help="the number of replicas that may be down; default 0")
@@ -44,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--outage-cost", metavar="PRICE", help="cost of an hour in which the SLO is missed, such as $500/h")
     add("--peak-hours", metavar="TIME", help="hours of a day with the peak demand, such as 4h; default: all day")
     add("--availability", metavar="SHARE", help="share of the time in which a replica is up, such as 99.5%%")
+    demand_over_the_day.configure(parser)
     add("--idle-power", metavar="POWER", help="idle power of all GPUs together, such as 60W, to report energy above idle")
     add("--seed", type=int, default=0, help="seed of the intervals' random numbers; default 0")
     add("--out", type=pathlib.Path, metavar="DIR", help="the plan's folder; default: reports/plan-<UTC time>")
@@ -83,10 +86,13 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise UsageError("--replicas 0: give at least 1")
     peaks = parse_peaks(_read(options.peaks, "--peaks"), str(options.peaks)) if options.peaks else ()
     prices = parse_prices(options.price)
+    day = demand_over_the_day.parse(options, list(prices.values()), _read)
+    demands_per_s = tuple(dict.fromkeys(parse_demand_per_s(text) for text in options.demand))
+    average_per_s = parse_demand_per_s(options.average_demand, "--average-demand") if options.average_demand else None
     inputs = PlanInputs(
         slo=parse_slo(options.slo),
-        demands_per_s=tuple(dict.fromkeys(parse_demand_per_s(text) for text in options.demand)),
-        average_demand_per_s=parse_demand_per_s(options.average_demand, "--average-demand") if options.average_demand else None,
+        demands_per_s=demand_over_the_day.demands_per_s(demands_per_s, day),
+        average_demand_per_s=day.profile.mean_per_s if average_per_s is None and day else average_per_s,
         headroom=parse_headroom(options.headroom, "--headroom"),
         failure_headroom=parse_headroom(options.failure_headroom, "--failure-headroom"),
         redundancy=options.redundancy,
@@ -104,6 +110,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             availability=parse_availability(options.availability) if options.availability else None,
         ),
         constraints=parse_constraints(options.constraint),
+        day=day,
         seed=options.seed,
     )
     if inputs.average_demand_per_s is not None and inputs.average_demand_per_s > inputs.demand_per_s:

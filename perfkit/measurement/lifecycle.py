@@ -140,7 +140,7 @@ class _Run:
         connect_to_read = functools.partial(connect_for_statistics, self._scenario, clock=self._clock)
         try:
             async with (
-                open_target(self._loaded, self._placement.server, self._observer.server_output) as target,
+                open_target(self._loaded, self._placement.server, self._observer.server_output, self._clock) as target,
                 observe(self._scenario, target, connect_to_read, self._clock, publish_at) as observation,
             ):
                 if observation.url:

@@ -74,7 +74,9 @@ class ProbeResult:
 
 
 @contextlib.asynccontextmanager
-async def open_target(loaded: LoadedScenario, server_cpus: tuple[int, ...], on_line: Callable[[str], None]) -> AsyncIterator[Target]:
+async def open_target(
+    loaded: LoadedScenario, server_cpus: tuple[int, ...], on_line: Callable[[str], None], clock: Clock | None = None
+) -> AsyncIterator[Target]:
     """Gives the scenario's target; without a URL it is the bundled server, which runs for the length of the block.
 
     Raises ScenarioError if a header's variable or a TLS file is missing, TargetError if the server does not start.
@@ -94,6 +96,7 @@ async def open_target(loaded: LoadedScenario, server_cpus: tuple[int, ...], on_l
         onnx=() if options.onnx is None else options.onnx.arguments(),
         synthetic=options.synthetic,
         on_line=on_line,
+        clock=clock,
     ) as server:
         yield Target({protocol: resolve_address(target, server.urls[protocol], loaded.folder) for protocol in protocols}, server)
 

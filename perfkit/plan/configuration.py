@@ -25,6 +25,7 @@ from perfkit.stats.capacity import (
     measured_knee,
     target_concurrency,
 )
+from perfkit.stats.queueing import MgcQueue
 from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve
 from perfkit.stats.slo_capacity import BatchedTimes, Capacity, capacity_under_limit
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
@@ -76,6 +77,7 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
         bounds=closed_loop_bounds(closed),
         knee=measured_knee(closed),
         validations=validations,
+        model_servers=next((queue.servers for queue in queues if isinstance(queue, MgcQueue)), None),
         what_if=tuple(row for queue in queues for row in what_if(queue, limits, operating_per_s)),
         operations=_operations(inputs, capacity, curves.get(decisive), price, evidence.batch_size),
         table=_table(inputs, capacity, price, evidence.batch_size),

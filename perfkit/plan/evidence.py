@@ -10,7 +10,7 @@ from typing import Any
 
 from perfkit.errors import ResultError, UsageError
 from perfkit.result.file import read_result
-from perfkit.result.fingerprint import gpus_of
+from perfkit.result.fingerprint import gpus_of, server_cold_start_s
 from perfkit.result.hardware import hardware_of
 from perfkit.result.interval_log import MissingLogError, read_times
 from perfkit.result.model import ClosedLoad, OpenLoad, Point, Protocol, Result
@@ -73,6 +73,8 @@ class Evidence:
     closed_points: tuple[Point, ...]
     single_request_batches: tuple[BucketCounts, ...]
     """Service times at concurrency 1, where no request waits; empty if it was not measured."""
+    cold_starts_s: tuple[float, ...] = ()
+    """From the start of the server until it was ready, of each result whose server perfkit started."""
     notes: tuple[str, ...] = ()
     """Sentences about the sources that a reader must know."""
     hardware: str = ""
@@ -190,6 +192,7 @@ def _evidence(label: str, protocol: Protocol, sources: Sequence[Source], is_one_
         open_points=tuple(opened),
         closed_points=tuple(closed),
         single_request_batches=tuple(single),
+        cold_starts_s=tuple(time_s for source in sources if (time_s := server_cold_start_s(source.result)) is not None),
         notes=tuple(_notes(sources, protocol)),
         hardware=hardware_of(first),
         measured_on=max(source.result.started_at for source in sources)[: len("2026-01-31")],

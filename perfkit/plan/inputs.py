@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from perfkit.errors import UsageError
+from perfkit.plan.day_inputs import DayInputs
 from perfkit.plan.price import Price
 from perfkit.plan.risk_inputs import RiskInputs
 from perfkit.result.distribution import QUANTILES
@@ -43,6 +44,8 @@ class PlanInputs:
     risk: RiskInputs = dataclasses.field(default_factory=RiskInputs)
     constraints: tuple[Constraint, ...] = ()
     """Limits besides the SLO, which a configuration must satisfy to be ranked."""
+    day: DayInputs | None = None
+    """The demand over the day, and how to run and to pay for replicas; None plans for the peak alone."""
     seed: int = 0
 
     @property
@@ -112,11 +115,11 @@ def parse_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:
     return tuple(dict.fromkeys(constraints))
 
 
-def parse_power_w(text: str) -> float:
+def parse_power_w(text: str, option: str = "--idle-power") -> float:
     """Parse a power such as `60W` or `0.3kW`; raises UsageError."""
     match = _POWER.fullmatch(text.strip())
     if not match:
-        raise UsageError(f"--idle-power {text!r}: expected a power with its unit, such as 60W")
+        raise UsageError(f"{option} {text!r}: expected a power with its unit, such as 60W")
     return float(match["amount"]) * (1000 if match["unit"] == "kW" else 1)
 
 

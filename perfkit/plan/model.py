@@ -11,6 +11,7 @@ from typing import Any
 
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.risk import FleetRisk
+from perfkit.plan.schedule_model import Schedule
 from perfkit.stats.capacity import ClosedLoopBounds, ClosedPoint, Energy, ReplicaCount
 from perfkit.stats.constraints import Judgement
 from perfkit.stats.forecast import Exhaustion, Forecast
@@ -130,6 +131,8 @@ class ConfigurationPlan:
     knee: ClosedPoint | None
     validations: tuple[Validation, ...]
     what_if: tuple[WhatIf, ...]
+    model_servers: int | None
+    """The servers of the accepted queueing model M/G/c; None if it was not accepted."""
     operations: tuple[Operation, ...]
     table: tuple[TableRow, ...]
     extrapolated: tuple[str, ...]
@@ -177,6 +180,8 @@ class CapacityPlan:
     exhaustion_replicas: int
     risk: FleetRisk
     """Of the chosen configuration."""
+    schedule: Schedule | None
+    """Of the chosen configuration; None without a demand profile."""
     assumptions: tuple[str, ...]
     ranking: tuple[RankedConfiguration, ...] = ()
     """All configurations, the best first."""

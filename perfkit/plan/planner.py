@@ -11,6 +11,7 @@ from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
 from perfkit.plan.ranking import rank_configurations
 from perfkit.plan.risk import FleetRisk, fleet_risk
+from perfkit.plan.schedule import plan_schedule
 from perfkit.stats.capacity import pareto_front
 from perfkit.stats.forecast import Exhaustion, Forecast, fit_forecast
 from perfkit.units import format_rate_per_s
@@ -52,6 +53,7 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
     operations = [(plan.name, operation) for plan in feasible for operation in plan.operations]
     costs = [(operation.cost_per_hour if compares_costs else None) or operation.replicas for _, operation in operations]
     times_ns = [operation.slo_percentile_ns for _, operation in operations]
+    schedule = plan_schedule(cheapest, next(one for one in evidence if one.name == cheapest.name), inputs)
     return CapacityPlan(
         inputs=inputs,
         configurations=planned,
@@ -65,11 +67,12 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         exhaustion=exhaustion,
         exhaustion_replicas=replicas,
         risk=_risk(cheapest, inputs),
-        assumptions=tuple(_assumptions(inputs, cheapest)),
+        schedule=schedule,
+        assumptions=(*_assumptions(inputs, cheapest), *(schedule.assumptions if schedule else ())),
         ranking=ranking,
         hardware=tuple(dict.fromkeys(source.hardware for source in evidence if source.hardware)),
         measured_on=max(source.measured_on for source in evidence),
-        notes=tuple(_implausible(inputs, cheapest)),
+        notes=(*_implausible(inputs, cheapest), *(schedule.notes if schedule else ())),
     )
 
 

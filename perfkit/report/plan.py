@@ -11,6 +11,7 @@ from perfkit.report.plan_forecast import FORECAST
 from perfkit.report.plan_measurements import MEASURED
 from perfkit.report.plan_ranking import RANKING
 from perfkit.report.plan_risk import RISK
+from perfkit.report.plan_schedule import SCHEDULE
 from perfkit.report.plan_subject import money
 from perfkit.report.plots import render_svgs
 from perfkit.report.render import render_csv, render_html, render_markdown
@@ -22,7 +23,7 @@ from perfkit.units import format_duration_ns, format_exact_duration, format_rate
 PLAN_FILE = "plan.json"
 CAVEATS = ("Left out", "Extrapolated", "Notes")
 """The sections to read before relying on any figure."""
-_SUBJECTS = (RISK, RANKING, FORECAST, *MEASURED)
+_SUBJECTS = (RISK, RANKING, SCHEDULE, FORECAST, *MEASURED)
 """In the order of the page; the first ones are what is decided, the last ones how it was measured."""
 _CSV_DIGITS, _LISTED = 6, 3
 

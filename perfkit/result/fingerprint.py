@@ -19,6 +19,7 @@ _LEFT_OUT = {
     "measure": {"repetitions": None},
 }
 _GPU_FACTS = ("name", "mig_mode", "power_limit_w", "driver", "cuda")
+_LONGEST_COLD_START_S = 3600
 _SAMPLED_GPU_FACTS = ("name", "mig", "driver_version", "memory_total_bytes")
 # the keys of a fingerprint in words
 TITLES = {
@@ -115,6 +116,14 @@ def host_of(result: Result) -> str:
     return str(_mapping(result.environment.get("generator")).get("host_id") or "")
 
 
+def server_cold_start_s(result: Result) -> float | None:
+    """The time from the start of the bundled server until it was ready; None if perfkit did not start it, or did not record it."""
+    found = _mapping(_mapping(result.environment.get("target")).get("bundled_server")).get("ready_after_s")
+    if not isinstance(found, int | float) or isinstance(found, bool):
+        return None
+    return float(found) if 0 < found <= _LONGEST_COLD_START_S else None
+
+
 def commit_of(result: Result) -> str:
     """The commit of the result; empty if unknown."""
     return str(_mapping(result.environment.get("source")).get("commit") or "")
@@ -163,7 +172,7 @@ def environment_differences(baseline: Result, candidate: Result) -> list[Differe
 # facts that change with every start of a server, and calibration figures, do not describe the environment
 _TRANSIENT = {
     "generator": {"calibration": None},
-    "target": {"url": None, "bundled_server": dict.fromkeys(("http_port", "grpc_port", "metrics_port", "pid", "event"))},
+    "target": {"url": None, "bundled_server": dict.fromkeys(("http_port", "grpc_port", "metrics_port", "pid", "event", "ready_after_s"))},
 }
 _FINGERPRINTED = {
     "metric_definitions", "target.engine", "generator.usable_cpus",

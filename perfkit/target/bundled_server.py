@@ -7,10 +7,12 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from perfkit.clock import Clock, MonotonicClock
 from perfkit.errors import TargetError
 from perfkit.process.child import NotReadyError
 from perfkit.process.start_module import start_module
 from perfkit.target.address import WireProtocol
+from perfkit.units import NS_PER_S
 
 _STARTS_WITHIN_S, _STOPS_WITHIN_S = 300, 10
 
@@ -34,12 +36,14 @@ async def bundled_server(
     onnx: Sequence[str] = (),
     synthetic: str | None = None,
     on_line: Callable[[str], None],
+    clock: Clock | None = None,
 ) -> AsyncIterator[BundledServer]:
     """Runs the module `server_stub` on free ports of the loopback for the length of the block.
 
-    `onnx` are options `KEY=VALUE` for ONNX models. `on_line` gets the lines that the server writes to stderr. Raises
-    TargetError if it does not start.
+    `onnx` are options `KEY=VALUE` for ONNX models. `on_line` gets the lines that the server writes to stderr. The description holds the
+    time from its start until it was ready, `ready_after_s`. Raises TargetError if it does not start.
     """
+    clock = clock or MonotonicClock()
     options = ["--http-port", "0", "--grpc-port", "0", "--exit-with-stdin"]
     options += ["--model", model, "--device", device, "--threads", str(threads)]
     if onnx:
@@ -48,11 +52,13 @@ async def bundled_server(
         options += ["--synthetic", synthetic]
     if cpus:
         options += ["--cpus", ",".join(map(str, cpus))]
+    started_ns = clock.now_ns()
     async with start_module("server_stub", *options, on_line=on_line, stop_within_s=_STOPS_WITHIN_S) as child:
         try:
             description = json.loads(await child.read_line(_STARTS_WITHIN_S))
         except NotReadyError as error:
             raise TargetError(f"the bundled server did not start: it {error}") from None
+        description["ready_after_s"] = (clock.now_ns() - started_ns) / NS_PER_S
         urls: dict[WireProtocol, str] = {
             "http": f"http://127.0.0.1:{description['http_port']}",
             "grpc": f"grpc://127.0.0.1:{description['grpc_port']}",

@@ -1,0 +1,70 @@
+"""What the ways to run a fleet cost at each way to pay: on demand, reserved, spot, bought."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from perfkit.errors import UsageError
+from perfkit.plan.day_inputs import DayInputs
+from perfkit.plan.evidence import KEPT_UP
+from perfkit.plan.model import ConfigurationPlan
+from perfkit.plan.schedule_model import Offer
+from perfkit.stats.fleet_cost import HOURS_PER_YEAR, BoughtFleet, RentedFleet, mean_power_w, rent, rent_with_spot
+from perfkit.stats.fleet_simulation import FleetOutcome
+
+_W_PER_KW, _MONTHS = 1000.0, 12
+
+
+def offers(
+    chosen: ConfigurationPlan, day: DayInputs, outcomes: Mapping[str, FleetOutcome], power_w: float | None, fixed: str, spot: str
+) -> tuple[Offer, ...]:
+    """Every way to run the fleet at every way to pay for it; empty without prices. `fixed` and `spot` name the ways that are special."""
+    assert chosen.fleet is not None
+    price = chosen.price_per_hour
+    if price is None:
+        return ()
+    bought = None
+    if day.purchase is not None and power_w is not None:
+        electricity_per_h = power_w / _W_PER_KW * day.purchase.electricity_per_kwh
+        bought = BoughtFleet(chosen.fleet.replicas, chosen.fleet.replicas * day.purchase.price, day.purchase.lifetime_h, electricity_per_h)
+
+    def offer(way: str, payment: str, rented: RentedFleet) -> Offer:
+        hours = bought.break_even_h(rented.per_h) if bought else None
+        per_year = rented.per_h * HOURS_PER_YEAR
+        months = None if hours is None else hours / HOURS_PER_YEAR * _MONTHS
+        return Offer(way, payment, rented.reserved, per_year / _MONTHS, per_year, months)
+
+    rows = []
+    for way, outcome in outcomes.items():
+        shares = outcome.always_running_share
+        if way == spot and day.spot is not None:
+            base_price = min(price, day.reserved_per_hour or price)
+            base = "reserved" if base_price < price else "on demand"
+            rows.append(offer(way, f"spot above a base {base}", rent_with_spot(shares, outcome.fewest, base_price, day.spot.per_hour)))
+            continue
+        rows.append(offer(way, "on demand", rent(shares, price)))
+        if day.reserved_per_hour is not None:
+            rented = rent(shares, price, day.reserved_per_hour)
+            payment = "reserved" if rented.reserved == len(shares) else "reserved and on demand"
+            rows.append(offer(way, payment, rented))
+    if bought is not None:
+        per_year = bought.per_h * HOURS_PER_YEAR
+        rows.append(Offer(fixed, "bought", 0, per_year / _MONTHS, per_year))
+    return tuple(rows)
+
+
+def fleet_power_w(chosen: ConfigurationPlan, day: DayInputs) -> float:
+    """The mean power of the fixed fleet over the profile, from what was measured or given; raises UsageError without either."""
+    assert chosen.fleet is not None
+    assert day.purchase is not None
+    if day.purchase.power_w is not None:
+        return chosen.fleet.replicas * day.purchase.power_w
+    measured = {point.rate_per_s: point.power_w for point in chosen.points if point.power_w is not None and point.state == KEPT_UP}
+    idle = [point.idle_power_w for point in chosen.points if point.idle_power_w is not None]
+    if not measured:
+        raise UsageError("--purchase: the results hold no power of GPUs; give the power of a replica, such as --power 700W")
+    if idle:
+        measured[0.0] = min(idle)
+    demand = day.profile.steps(chosen.batch_size).over(0.0, day.profile.length_s)
+    rates = np.array(sorted(measured))
+    return mean_power_w(chosen.fleet.replicas, demand, day.profile.length_s, rates.tolist(), [measured[rate] for rate in rates.tolist()])

@@ -1,0 +1,102 @@
+"""The schedule of a capacity plan as frozen values: replicas over the day, the ways to run and to pay for them, and their risk."""
+
+import dataclasses
+
+from perfkit.stats.fleet_simulation import Interval, Sampling
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FleetWay:
+    """A way to run the fleet: a fixed number of replicas, a schedule by hour, an autoscaler, an autoscaler with spot replicas."""
+
+    name: str
+    fewest: int
+    most: int
+    replica_hours_per_day: float
+    """Paid for; a replica is paid for from its start."""
+    missed_time: Interval | None
+    """The share of windows in which the SLO is missed; None without a simulation."""
+    worst_period: float | None
+    """The largest share of a simulated day or week; None if they were simulated as one."""
+    slow_requests: float | None
+    """The share of requests slower than the limit of the highest percentile."""
+    missed_time_at_low: float | None
+    """The share of windows in which the SLO is missed if the capacity is only its lower limit."""
+    ready: tuple[float, ...] = ()
+    """The mean number of ready replicas in each quarter of an hour."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Offer:
+    """A way to run the fleet at a way to pay for it."""
+
+    way: str
+    payment: str
+    reserved: int
+    """Replicas that are paid for at all times."""
+    cost_per_month: float
+    cost_per_year: float
+    break_even_months: float | None = None
+    """After which buying has cost less; None if never within the lifetime, or for a bought fleet."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HourRow:
+    """An hour of the day or week: its demand, and the replicas of each way."""
+
+    start: str
+    demand_per_s: float
+    """The highest of the hour, in inferences."""
+    fixed: int
+    scheduled: int
+    autoscaled: float
+    """The mean number of ready replicas."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SimulatedReplica:
+    """The queue that stands for a replica in the simulation."""
+
+    servers: int
+    mean_service_ns: float
+    factor: float
+    """By which the measured service times were multiplied, so that the simulated capacity equals the measured one."""
+    percentile_ns: float
+    """The simulated value of the percentile that decides, at the autoscaler's target rate."""
+    fitted_ns: float
+    """That of the curve through the measurements."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Schedule:
+    """Demand over the day: the replicas, their cost, and the share of time in which the SLO is missed."""
+
+    cold_start_s: float
+    cold_start_source: str
+    scale_down_delay_s: float
+    target_per_s: float
+    """The autoscaler's target for a replica, in requests per second."""
+    minimum: int
+    maximum: int
+    window_s: float
+    replica: SimulatedReplica | None
+    refusal: str
+    """Why the share of time could not be simulated; empty if it was."""
+    sampling: Sampling | None
+    mean_power_w: float | None
+    """Of the bought fleet."""
+    ways: tuple[FleetWay, ...]
+    offers: tuple[Offer, ...]
+    hours: tuple[HourRow, ...]
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What a reader must know of the simulation."""
+
+    def way(self, name: str) -> FleetWay:
+        """The way of that name."""
+        return next(way for way in self.ways if way.name == name)
+
+    @property
+    def cheapest(self) -> Offer | None:
+        """The offer with the lowest cost; None without prices."""
+        return min(self.offers, key=lambda offer: offer.cost_per_year, default=None)

@@ -1,0 +1,145 @@
+"""Demand over the day in a capacity plan: sentences, the tables of ways, costs and hours, and the plot of the day."""
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MultipleLocator
+
+from perfkit.plan.model import CapacityPlan
+from perfkit.plan.schedule_model import FleetWay, Offer, Schedule
+from perfkit.report.plan_subject import PlanPlot, PlanSubject, money
+from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, PANEL_IN, VERMILLION, WIDTH_IN, add_legend, legend_key
+from perfkit.report.table import Column, Table, attribute
+from perfkit.units import NS_PER_S, format_duration_ns
+
+_TITLE = "Demand over the day"
+_COLOURS = (MUTED, BLUE, VERMILLION, GREEN)
+_HOURS_PER_DAY = 24
+
+
+def schedule_answer(plan: CapacityPlan) -> list[str]:
+    """What a schedule by hour and an autoscaler cost and miss, and the way with the lowest cost; empty without a profile."""
+    schedule = plan.schedule
+    if schedule is None:
+        return []
+    ways = "; ".join(_phrase(plan, schedule, way) for way in schedule.ways)
+    cold_start = format_duration_ns(schedule.cold_start_s * NS_PER_S)
+    sentences = [f"Over the day, with a cold start of {cold_start}: {ways}."]
+    if lowest := schedule.cheapest:
+        always = f" ({lowest.reserved} at all times)" if lowest.reserved else ""
+        cost = f"{money(lowest.cost_per_month, plan.chosen)} a month, {money(lowest.cost_per_year, plan.chosen)} a year"
+        sentences.append(f"The lowest cost over the day is {lowest.way}, {lowest.payment}{always}: {cost}.")
+    if bought := next((offer for offer in schedule.offers if offer.payment == "bought"), None):
+        rented = [offer for offer in schedule.offers if offer is not bought]
+        phrases = [_break_even(offer) for offer in (rented[0], min(rented, key=lambda offer: offer.cost_per_year))]
+        each = f"{money(bought.cost_per_month, plan.chosen)} a month over its lifetime"
+        sentences.append(f"Buying costs {each}: it pays {' and '.join(dict.fromkeys(phrases))}.")
+    return sentences
+
+
+def _phrase(plan: CapacityPlan, schedule: Schedule, way: FleetWay) -> str:
+    replicas = f"{way.most} replicas" if way.fewest == way.most else f"{way.fewest} to {way.most} replicas"
+    offer = next((offer for offer in schedule.offers if offer.way == way.name), None)
+    cost = "" if offer is None else f", {money(offer.cost_per_month, plan.chosen)} a month"
+    if way.missed_time is None:
+        return f"{way.name}, {replicas}{cost}"
+    found = way.missed_time
+    at_low = "" if way.missed_time_at_low is None else f"; {way.missed_time_at_low:.2%} at the capacity's lower limit"
+    return f"{way.name}, {replicas}{cost}, misses the SLO in {found.value:.2%} of the time (90 % interval {found.low:.2%} to {found.high:.2%}{at_low})"
+
+
+def _break_even(offer: Offer) -> str:
+    when = "never, within its lifetime," if offer.break_even_months is None else f"after {offer.break_even_months:.0f} months"
+    return f"{when} against {offer.way}, {offer.payment}"
+
+
+def schedule_tables(plan: CapacityPlan) -> tuple[Table, ...]:
+    """The ways to run the fleet, what they cost, and the hours; without rows if there is no profile."""
+    schedule = plan.schedule
+    if schedule is None:
+        return ()
+    currency = f" ({plan.chosen.currency})" if plan.chosen.currency else ""
+    return _ways(schedule), _offers(schedule, currency), _hours(schedule)
+
+
+def _ways(schedule: Schedule) -> Table:
+    columns = (
+        Column("name", "replicas"), Column("fewest", "fewest", "count"), Column("most", "most", "count"),
+        Column("replica_hours_per_day", "replica hours a day", "number"),
+        Column("missed_time", "SLO missed, of the time", "error_rate", attribute("missed_time.value")),
+        Column("missed_time_low", "from", "error_rate", attribute("missed_time.low")),
+        Column("missed_time_high", "to", "error_rate", attribute("missed_time.high")),
+        Column("worst_period", "worst simulated period", "error_rate"), Column("slow_requests", "slower requests", "error_rate"),
+        Column("missed_time_at_low", "at the lower limit", "error_rate"),
+    )  # fmt: skip
+    return Table.of("schedule_ways", _TITLE, columns, schedule.ways, _note(schedule)).without_empty_columns()
+
+
+def _note(schedule: Schedule) -> str:
+    cold_start = f"Cold start {format_duration_ns(schedule.cold_start_s * NS_PER_S)} ({schedule.cold_start_source})."
+    if schedule.replica is None or schedule.sampling is None:
+        return f"{cold_start} {schedule.refusal}"
+    replica, sampling = schedule.replica, schedule.sampling
+    servers = f"{replica.servers} server{'s' if replica.servers > 1 else ''}"
+    if sampling.is_whole:
+        how = f"{sampling.periods} whole periods were simulated, with every request"
+    else:
+        many = "one replica stands" if sampling.replicas == 1 else f"{sampling.replicas} replicas stand"
+        how = f"One period was simulated; {many} for all of them" + (
+            f", with times stretched {sampling.stretch:.3g} times" if sampling.stretch > 1 else ""
+        )
+    return (
+        f"{cold_start} By simulation of a queue with {servers} and the measured service times (mean {format_duration_ns(replica.mean_service_ns)}, "
+        f"{replica.factor:.3g} times the measured ones, so that its capacity is the measured one). {how}. The share of the time is that of windows of "
+        f"{schedule.window_s:g} s in which more requests are slower than the SLO allows, with its 90 % interval; slower requests are those above the limit of the "
+        "highest percentile. At the lower limit: if the capacity is only the end of its interval."
+    )
+
+
+def _offers(schedule: Schedule, currency: str) -> Table:
+    columns = (
+        Column("way", "replicas"), Column("payment", "payment"), Column("reserved", "always paid for", "count"),
+        Column("cost_per_month", f"a month{currency}", "cost"), Column("cost_per_year", f"a year{currency}", "cost"),
+        Column("break_even_months", "buying pays after (months)", "number"),
+    )  # fmt: skip
+    note = "A year has 8,760 hours, a month 730. Replicas are paid for from their start. A replica is reserved where it runs often enough for the lower price."
+    if schedule.mean_power_w is not None:
+        note += f" The bought fleet draws {schedule.mean_power_w:,.4g} W on average. Without a number of months, buying does not pay within its lifetime."
+    return Table.of("schedule_costs", "Cost over the day", columns, schedule.offers, note).without_empty_columns()
+
+
+def _hours(schedule: Schedule) -> Table:
+    columns = (
+        Column("start", "hour from"), Column("demand_per_s", "demand", "rate_per_s"), Column("fixed", "fixed", "count"),
+        Column("scheduled", "schedule", "count"), Column("autoscaled", "autoscaled (mean)", "number"),
+    )  # fmt: skip
+    note = "Demand is the highest of the hour, in inferences. The autoscaler's number is the mean of the ready replicas."
+    return Table.of("schedule_hours", "Replicas by hour", columns, schedule.hours, note)
+
+
+def schedule_figure(plan: CapacityPlan) -> Figure | None:
+    """Demand, and the replicas of each way that are ready, over the day or week; None without a profile."""
+    schedule, day = plan.schedule, plan.inputs.day
+    if schedule is None or day is None:
+        return None
+    figure = Figure(figsize=(WIDTH_IN, 1.6 * PANEL_IN), layout="constrained")
+    demand, replicas = figure.subplots(2, 1, sharex=True)
+    steps, length_h = day.profile.steps(), day.profile.length_s / 3600
+    hours = np.arange(0, length_h, 1 / 60)
+    demand.plot(hours, steps.at(hours * 3600), color=INK, drawstyle="steps-post", gid="demand")
+    demand.set(ylabel="inferences per second", ylim=(0, None))
+    demand.yaxis.set_major_formatter(NUMBERS)
+    for way, colour in zip(schedule.ways, _COLOURS, strict=False):
+        at = np.arange(len(way.ready)) * length_h / len(way.ready)
+        replicas.plot(at, way.ready, color=colour, drawstyle="steps-post", gid=f"replicas-{way.name}")
+    is_weekly = length_h > _HOURS_PER_DAY
+    replicas.set(
+        ylabel="ready replicas", xlabel="hours since Monday 0:00" if is_weekly else "hour of the day", ylim=(0, None), xlim=(0, length_h)
+    )
+    replicas.xaxis.set_major_locator(MultipleLocator(_HOURS_PER_DAY if is_weekly else 3))
+    keys = [legend_key(color=colour, label=way.name) for way, colour in zip(schedule.ways, _COLOURS, strict=False)]
+    add_legend(figure, legend_key(color=INK, label="demand"), *keys)
+    return figure
+
+
+_CAPTION = "Replicas that are ready, as means of a quarter of an hour over the simulated periods."
+SCHEDULE = PlanSubject(_TITLE, schedule_tables, {"day": PlanPlot(_TITLE, _CAPTION, schedule_figure)}, schedule_answer)
