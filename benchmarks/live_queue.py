@@ -36,7 +36,7 @@ def measure(declaration: str, load: Mapping[str, Any], seed: int, seconds: int, 
 
 def measure_lead_us(seconds: int, *, realtime: bool) -> int:
     """The `lead` that compensates for the time added by the server's front end and the kernel."""
-    point = measure("service=constant:10ms", {"closed": {"concurrency": 1}}, 0, seconds, realtime=realtime)
+    point = measure("service=constant:10ms,lead=0us", {"closed": {"concurrency": 1}}, 0, seconds, realtime=realtime)
     return int(max(0, round(point["service_time_ns"]["p50"] / 1e3 - 10_000)))
 
 

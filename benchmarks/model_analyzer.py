@@ -3,7 +3,7 @@
     python -m benchmarks.model_analyzer [--peers FOLDER] [--analyzer PROGRAM] [--rounds 3] [--out reports/model-analyzer.md]
 
 Model Analyzer (PyPI: triton-model-analyzer) runs without a GPU. It starts Triton itself and measures the model of
-`benchmarks/peers/triton_analyzer_models`, without dynamic batching (`paced`) and with it (`paced_dynamic`), each with one
+`benchmarks/peers/triton_ranked_models`, without dynamic batching (`paced`) and with it (`paced_dynamic`), each with one
 instance and with two, in closed loops of 2, 4 and 8. It also measures each model as it is in the repository, which has one instance:
 two of the six configurations are copies of others, so their true ranks are equal. The objective is throughput at p99 < 50 ms.
 Then `perfkit run` sweeps over the configurations that Model Analyzer wrote.
@@ -11,147 +11,23 @@ Then `perfkit run` sweeps over the configurations that Model Analyzer wrote.
 It takes about 20 minutes. The exit code is 1 if perfkit ranks a copy apart from its original, or if a program fails.
 """
 
-import argparse
-import csv
-import html
 import json
 import math
 import pathlib
-import re
 import shutil
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.peers.install import peers_folder, perf_analyzer_path
-from benchmarks.peers.server_process import PeerError, free_ports
+from benchmarks.peers.install import peers_folder
+from benchmarks.peers.model_analyzer import CONCURRENCIES, COPIES, LIMIT_MS, Analysis, Setting, analyze, analyzer_version, write_variants
+from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
 from benchmarks.processes import ROOT, run_perfkit
 from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
 from perfkit.stats.distributions import student_t_quantile
-
-TEMPLATE = pathlib.Path(__file__).parent / "peers" / "triton_analyzer_models" / "paced"
-MODELS = {"paced": "", "paced_dynamic": "dynamic_batching { }\n"}
-CONCURRENCIES, LIMIT_MS = (2, 4, 8), 50
-COPIES = {f"{model}_config_default": f"{model}_config_0" for model in MODELS}
-"""Configurations that Model Analyzer measures twice: as the model is in the repository, and as written for one instance."""
-_TIMEOUT_S = 1800
-
-
-class Setting(NamedTuple):
-    """A configuration under a load."""
-
-    configuration: str
-    concurrency: int
-
-
-class Figures(NamedTuple):
-    """What Model Analyzer reports of a setting."""
-
-    throughput_per_s: float
-    p99_ms: float
-    is_within: bool
-    requests: int
-
-
-class Analysis(NamedTuple):
-    """One run of Model Analyzer: its ranking, best first, its figures, its sentence about the best, and how long it took."""
-
-    ranking: list[str]
-    figures: dict[Setting, Figures]
-    sentence: str
-    took_s: float
-
-
-def write_models(folder: pathlib.Path) -> None:
-    """Writes the model repository: one model without dynamic batching, and one with it."""
-    for name, addition in MODELS.items():
-        shutil.copytree(TEMPLATE, folder / name)
-        file = folder / name / "config.pbtxt"
-        file.write_text(file.read_text(encoding="utf-8").replace('"paced"', f'"{name}"') + addition, encoding="utf-8")
-
-
-def analyzer_settings(work: pathlib.Path, peers: pathlib.Path) -> dict[str, Any]:
-    """Model Analyzer's configuration file."""
-    http, grpc, metrics = free_ports(0, 0, 0)
-    instances = {"instance_group": [[{"kind": "KIND_CPU", "count": count}] for count in (1, 2)]}
-    return {
-        "model_repository": str(work / "models"),
-        "output_model_repository_path": str(work / "variants"),
-        "checkpoint_directory": str(work / "checkpoints"),
-        "export_path": str(work / "export"),
-        "triton_launch_mode": "local",
-        "triton_server_path": str(peers / "bin" / "tritonserver"),
-        "triton_http_endpoint": f"localhost:{http}",
-        "triton_grpc_endpoint": f"localhost:{grpc}",
-        "triton_metrics_url": f"http://localhost:{metrics}/metrics",
-        "client_protocol": "grpc",
-        "perf_analyzer_path": str(perf_analyzer_path(peers)),
-        "perf_output": True,
-        "perf_output_path": str(work / "perf_analyzer.txt"),
-        "gpus": [],
-        "collect_cpu_metrics": True,
-        "run_config_search_mode": "brute",
-        "run_config_search_disable": True,
-        "batch_sizes": [1],
-        "concurrency": list(CONCURRENCIES),
-        "objectives": ["perf_throughput"],
-        "constraints": {"perf_latency_p99": {"max": LIMIT_MS}},
-        "num_configs_per_model": 10,
-        "num_top_model_configs": 10,
-        "inference_output_fields": ["model_config_path", "concurrency", "satisfies_constraints", "perf_throughput", "perf_latency_p99"],
-        "profile_models": {model: {"model_config_parameters": instances} for model in MODELS},
-    }
-
-
-def analyze(program: pathlib.Path, work: pathlib.Path, peers: pathlib.Path) -> Analysis:
-    """Runs Model Analyzer in an empty folder; raises PeerError if it fails."""
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
-    write_models(work / "models")
-    settings = work / "settings.yaml"
-    settings.write_text(json.dumps(analyzer_settings(work, peers), indent=1), encoding="utf-8")
-    start_s = time.monotonic()
-    with (work / "log").open("w", encoding="utf-8") as log:
-        command = [str(program), "profile", "--config-file", str(settings)]
-        code = subprocess.run(command, cwd=work, stdout=log, stderr=log, check=False, timeout=_TIMEOUT_S).returncode
-    took_s = time.monotonic() - start_s
-    summary = work / "export/reports/summaries/Best Configs Across All Models/result_summary.html"
-    if code or not summary.exists():
-        tail = (work / "log").read_text(encoding="utf-8").splitlines()[-10:]
-        raise PeerError("\n".join([f"Model Analyzer ended with exit code {code}; its last output:", *tail]))
-    ranking, sentence = read_summary(summary.read_text(encoding="utf-8"))
-    counts = request_counts((work / "perf_analyzer.txt").read_text(encoding="utf-8"))
-    rows = csv.DictReader((work / "export/results/metrics-model-inference.csv").read_text(encoding="utf-8").splitlines())
-    return Analysis(ranking, read_figures(rows, counts), sentence, took_s)
-
-
-def read_summary(page: str) -> tuple[list[str], str]:
-    """The configurations of a summary's table, best first, and its sentence about the best."""
-    ranking = [re.findall(r"<td[^>]*>(.*?)</td>", row)[0] for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL) if "<td" in row]
-    found = re.search(r"In (?:<[^>]*>)?\d+(?:<[^>]*>)? measurements.*?constraints\.", page, re.DOTALL)
-    sentence = " ".join(re.sub(r"<[^>]*>", "", html.unescape(found[0])).split()) if found else ""
-    return ranking, sentence
-
-
-def request_counts(output: str) -> dict[str, int]:
-    """The requests of each measurement in the concatenated outputs of perf_analyzer, by its p99 in milliseconds with one decimal."""
-    found = re.findall(r"Request count: (\d+)\n.*?p99 latency: (\d+) usec", output, re.DOTALL)
-    return {f"{int(p99_us) / 1e3:.1f}": int(count) for count, p99_us in found}
-
-
-def read_figures(rows: Iterable[Mapping[str, str]], counts: Mapping[str, int]) -> dict[Setting, Figures]:
-    """The rows of Model Analyzer's table of measurements; `counts` are those of `request_counts`."""
-    figures = {}
-    for row in rows:
-        p99 = row["p99 Latency (ms)"]
-        is_within = row["Satisfies Constraints"] == "Yes"
-        setting = Setting(row["Model Config Path"], int(row["Concurrency"]))
-        figures[setting] = Figures(float(row["Throughput (infer/sec)"]), float(p99), is_within, counts.get(f"{float(p99):.1f}", 0))
-    return figures
 
 
 class Measured(NamedTuple):
@@ -190,16 +66,6 @@ class Measured(NamedTuple):
         return difference > student_t_quantile(0.975, math.floor(degrees)) * math.sqrt(sum(squares))
 
 
-def write_variants(variants: pathlib.Path, repository: pathlib.Path) -> list[str]:
-    """Makes a repository of all configurations that Model Analyzer wrote, each as a model of its own name; returns the names."""
-    names = sorted(path.name for path in variants.iterdir())
-    for name in names:
-        shutil.copytree(variants / name, repository / name)
-        file = repository / name / "config.pbtxt"
-        file.write_text(re.sub(r'^name: ".*"', f'name: "{name}"', file.read_text(encoding="utf-8"), flags=re.MULTILINE), encoding="utf-8")
-    return names
-
-
 def scenario(url: str, names: Sequence[str], *, seconds: float, repetitions: int) -> dict[str, Any]:
     """The sweep over the configurations, with the loads of Model Analyzer."""
     return {
@@ -228,3 +94,197 @@ def read_sweep(folder: pathlib.Path) -> dict[Setting, Measured]:
                 point["valid"],
             )
     return measured
+
+
+class Ranked(NamedTuple):
+    """A configuration in perfkit's ranking: its rank, None if no load holds the constraint, and the load with the highest throughput."""
+
+    rank: int | None
+    setting: Setting
+
+
+def rank(measured: Mapping[Setting, Measured]) -> dict[str, Ranked]:
+    """Ranks the configurations by throughput at p99 below the limit, the best first; those that nothing tells apart share a rank."""
+    best: dict[str, Setting] = {}
+    for setting, one in measured.items():
+        is_first = setting.configuration not in best
+        if one.judgement == "holds" and (is_first or one.throughput_per_s > measured[best[setting.configuration]].throughput_per_s):
+            best[setting.configuration] = setting
+    ranks = {
+        name: 1 + sum(measured[other].is_better(measured[setting]) for other in best.values() if other is not setting)
+        for name, setting in best.items()
+    }
+    order = sorted(best, key=lambda name: (ranks[name], -measured[best[name]].throughput_per_s))
+    others = {setting.configuration: setting for setting in measured if setting.configuration not in best}
+    return {name: Ranked(ranks[name], best[name]) for name in order} | {name: Ranked(None, others[name]) for name in others}
+
+
+def shown_ranks(name: str, rounds: Sequence[Analysis]) -> str:
+    """A configuration's ranks in the runs of Model Analyzer, such as `2, 3, 2`."""
+    return ", ".join(str(one.ranking.index(name) + 1) if name in one.ranking else "–" for one in rounds)
+
+
+def ranking_rows(ranked: Mapping[str, Ranked], measured: Mapping[Setting, Measured], rounds: Sequence[Analysis]) -> list[str]:
+    """The rankings side by side."""
+    rows = table_head("configuration", "copy of", "Model Analyzer's ranks", "throughput that it ranks by, per run", ">perfkit's rank",
+                      ">concurrency", ">throughput, 95 %", ">p99, 95 %")  # fmt: skip
+    for name, one in ranked.items():
+        figures = measured[one.setting]
+        bests = [
+            max(
+                (row.throughput_per_s for setting, row in analysis.figures.items() if setting.configuration == name and row.is_within),
+                default=None,
+            )
+            for analysis in rounds
+        ]
+        shown = ", ".join("–" if best is None else f"{best:.0f}" for best in bests)
+        rows.append(
+            table_row(
+                name, COPIES.get(name, "–"), shown_ranks(name, rounds), shown, one.rank or "–", one.setting.concurrency,
+                f"{figures.throughput_per_s:.1f} ± {figures.half_width_per_s:.1f}/s", p99_interval(figures),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def p99_interval(one: Measured) -> str:
+    """A p99 with its interval."""
+    high = "open" if one.p99_high_ms is None else f"{one.p99_high_ms:.1f}"
+    return f"{one.p99_ms:.1f} ms ({one.p99_low_ms:.1f} to {high})"
+
+
+def setting_rows(measured: Mapping[Setting, Measured], rounds: Sequence[Analysis]) -> list[str]:
+    """Every measurement of both: throughput, p99, and whether the constraint holds."""
+    rows = table_head("configuration", ">concurrency", "Model Analyzer: throughput", "p99, ms", "within", ">requests",
+                      ">perfkit: throughput, 95 %", ">p99, 95 %", "constraint", ">requests", "valid")  # fmt: skip
+    for setting, one in sorted(measured.items()):
+        theirs = [analysis.figures[setting] for analysis in rounds if setting in analysis.figures]
+        rows.append(
+            table_row(
+                *setting,
+                ", ".join(f"{row.throughput_per_s:.1f}" for row in theirs),
+                ", ".join(f"{row.p99_ms:.1f}" for row in theirs),
+                ", ".join(yes_no(row.is_within) for row in theirs),
+                ", ".join(str(row.requests) for row in theirs),
+                f"{one.throughput_per_s:.1f} ± {one.half_width_per_s:.1f}/s",
+                p99_interval(one),
+                one.judgement,
+                one.requests,
+                yes_no(one.is_valid),
+            )
+        )
+    return rows
+
+
+def findings(ranked: Mapping[str, Ranked], rounds: Sequence[Analysis]) -> list[str]:
+    """What the rankings say of the copies, and whether Model Analyzer's runs agree with each other."""
+    lines = []
+    for copy, original in COPIES.items():
+        gaps = [abs(best_of(one, copy) / best_of(one, original) - 1) for one in rounds if best_of(one, copy) and best_of(one, original)]
+        apart = sum(one.ranking.index(copy) != one.ranking.index(original) for one in rounds if {copy, original} <= {*one.ranking})
+        shared = ranked[copy].rank == ranked[original].rank
+        gap = f", by up to {max(gaps):.1%} in throughput" if gaps else ""
+        lines.append(
+            f"- {copy} and {original} are the same configuration. Model Analyzer ranks them apart in {apart} of {len(rounds)} runs{gap}; "
+            f"perfkit gives them {'the same rank' if shared else 'different ranks'}."
+        )
+    orders = {tuple(one.ranking) for one in rounds}
+    lines.append(f"- {len(rounds)} runs of Model Analyzer gave {len(orders)} different rankings.")
+    settings = {setting for one in rounds for setting in one.figures}
+    mixed = [
+        one for one in sorted(settings) if len({analysis.figures[one].is_within for analysis in rounds if one in analysis.figures}) > 1
+    ]
+    shown = ", ".join(f"{one.configuration} at {one.concurrency}" for one in mixed) or "none"
+    lines.append(f"- Measurements that satisfy the constraint in some of its runs and violate it in others: {shown}.")
+    return lines
+
+
+def best_of(analysis: Analysis, name: str) -> float:
+    """The highest throughput of a configuration within the constraint; 0 if there is none."""
+    return max(
+        (row.throughput_per_s for setting, row in analysis.figures.items() if setting.configuration == name and row.is_within), default=0.0
+    )
+
+
+NOT_SAID = (
+    "## What each does not say",
+    "",
+    "Model Analyzer does not say",
+    "",
+    "- how uncertain a figure is: it ranks by the throughput of one measurement at each load, without an interval, so that copies of one",
+    "  configuration get different ranks;",
+    "- how many requests a p99 rests on (the counts above are from perf_analyzer's own output), or whether a constraint holds only by chance;",
+    "- whether the load generator, or another program on the machine, disturbed the measurement;",
+    "- which of several models' configurations is the default that it compares with: its summary says that the best provides no gain.",
+    "",
+    "perfkit does not say",
+    "",
+    "- which configurations to try: Model Analyzer writes them (instances, batch sizes, queue delays), searches among them and restarts",
+    "  Triton for each; perfkit measures those that it is given;",
+    "- how much of the CPU's memory the server uses, which Model Analyzer reads from the server's process;",
+    "- which combination of configurations is best for several models on one server: it measures a mix, but does not search.",
+    "",
+    "A closed loop slows down with the server. Both can send requests at a rate instead, and neither did so here.",
+)
+
+
+def main() -> int:
+    """Runs both, and prints the tables."""
+    parser = option_parser(__doc__, out=ROOT / "reports" / "model-analyzer.md")
+    parser.add_argument("--peers", type=pathlib.Path, help="folder of the peers")
+    parser.add_argument("--analyzer", type=pathlib.Path, help="the program model-analyzer (default: in the peers' folder)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of Model Analyzer (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4, help="window of perfkit's repetitions (default %(default)s)")
+    parser.add_argument("--repetitions", type=int, default=5, help="perfkit's repetitions (default %(default)s)")
+    parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "model-analyzer", help="folder of the results")
+    options = parser.parse_args()
+    peers, machine = peers_folder(options.peers), describe_machine()
+    program = options.analyzer or peers / "model-analyzer" / "bin" / "model-analyzer"
+    rounds = []
+    try:
+        for number in range(options.rounds):
+            rounds.append(analyze(program.absolute(), options.work.absolute() / f"round-{number}", peers))
+            print(f"Model Analyzer, {rounds[-1].took_s:.0f} s: {', '.join(rounds[-1].ranking)}", flush=True)
+        repository, out = options.work / "repository", options.work / "sweep"
+        for folder in (repository, out):
+            shutil.rmtree(folder, ignore_errors=True)
+        names = write_variants(options.work / "round-0" / "variants", repository)
+        with running_triton(peers, models=repository) as triton:
+            start_s = time.monotonic()
+            sweep = scenario(triton.url("grpc"), names, seconds=options.seconds, repetitions=options.repetitions)
+            run = run_perfkit(sweep, out=out.absolute())
+            took_s, version = time.monotonic() - start_s, triton.version
+        measured = read_sweep(out)
+    except (PeerError, OSError, KeyError) as error:
+        print(f"model_analyzer: {error!r}", file=sys.stderr)
+        return 1
+    ranked = rank(measured)
+    is_tied = all(ranked[copy].rank == ranked[original].rank for copy, original in COPIES.items())
+    durations = ", ".join(f"{one.took_s:.0f} s" for one in rounds)
+    lines = [
+        f"# Model Analyzer and perfkit on the same Triton {version}",
+        "",
+        f"{machine} Model Analyzer {analyzer_version(program)} ran as it is, without a GPU ({durations}); `perfkit run` took {took_s:.0f} s and ended with",
+        f"exit code {run.exit_code}. The model waits for 8 ms and 1 ms for each request of a batch on average (coefficient of variation 0.3).",
+        f"The objective is throughput at p99 < {LIMIT_MS} ms, in closed loops of {', '.join(map(str, CONCURRENCIES))}.",
+        "",
+        "## Rankings",
+        "",
+        *ranking_rows(ranked, measured, rounds),
+        "",
+        *findings(ranked, rounds),
+        f"- Model Analyzer's summary of its first run: “{rounds[0].sentence}”",
+        "",
+        "## Measurements",
+        "",
+        *setting_rows(measured, rounds),
+        "",
+        *NOT_SAID,
+    ]
+    print("\n".join(lines))
+    write_report(options.out, lines)
+    return 0 if is_tied else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

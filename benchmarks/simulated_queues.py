@@ -3,6 +3,7 @@
 import bisect
 import heapq
 import math
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -86,3 +87,19 @@ def mmc_tail(servers: int, load: float, time: float) -> float:
     if abs(theta - 1) < 1e-9:
         return math.exp(-time) * (1 + waits * time)
     return math.exp(-time) + waits * (math.exp(-theta * time) - math.exp(-time)) / (1 - theta)
+
+
+def mg1_quantile(quantile: float, load: float, survival: Callable[[Floats], Floats]) -> float:
+    """A quantile of the response time of M/G/1 at a load below 1; `survival` gives P[service time > t], of mean 1.
+
+    The Pollaczek-Khinchine transform (D. Gross et al., *Fundamentals of Queueing Theory*, section 5.1.3), inverted on a grid: the wait is a
+    geometric sum of residual services. Exact to about 1e-4 as long as times above 4,096 are negligible.
+    """
+    step, number = 2.0**-7, 2**19
+    edges = survival(np.maximum((np.arange(number + 1) - 0.5) * step, 0))
+    masses = (edges[:-1] + edges[1:]) * step / 2
+    masses[0] /= 2  # its cell begins at 0
+    residual = np.fft.rfft(masses)
+    wait = (1 - load) / (1 - load * residual / residual[0].real)
+    response = np.fft.irfft(wait * np.fft.rfft(edges[:-1] - edges[1:]), number)
+    return float(np.searchsorted(np.cumsum(response), quantile) * step)

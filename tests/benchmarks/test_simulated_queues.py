@@ -8,6 +8,7 @@ import pytest
 from benchmarks.simulated_queues import (
     batched_response_times,
     gamma_arrivals,
+    mg1_quantile,
     mmc_tail,
     mmc_wait_probability,
     poisson_arrivals,
@@ -52,3 +53,12 @@ def test_gaps_and_service_times_have_the_mean_and_the_variation_asked_for(cv: fl
 
 def test_a_batching_server_takes_all_that_wait() -> None:
     assert batched_response_times(np.array([0.0, 0.1, 0.2, 9.0]), 8, 1.0, 0.5) == pytest.approx([1.5, 3.4, 3.3, 1.5])
+
+
+def test_the_response_time_of_one_server_has_the_known_quantiles() -> None:
+    assert mg1_quantile(0.99, 0.8, lambda times: np.exp(-times)) == pytest.approx(math.log(100) / 0.2, rel=1e-3)
+    quantile = mg1_quantile(0.99, 0.8, lambda times: np.where(times < 1, 1.0, 0.0))
+    wait = quantile - 1
+    # Erlang's formula for the wait of M/D/1
+    below = 0.2 * sum((0.8 * (k - wait)) ** k / math.factorial(k) * math.exp(-0.8 * (k - wait)) for k in range(math.floor(wait) + 1))
+    assert 1 - below == pytest.approx(0.01, rel=2e-3)

@@ -1,0 +1,380 @@
+"""The capacity search on live servers: queues whose capacity is known, and DenseNet against measurements made afterwards.
+
+    python -m benchmarks.live_capacity [--queues exponential ...] [--densenet-threads 1 2] [--out reports/live-capacity.md]
+
+**Known capacity**: the bundled server's model `synthetic` over HTTP with Poisson arrivals. The SLO is the p99 that theory gives at 70 % load
+(for batches, a simulation of 4 million requests), so that rate is the capacity. The time that the server's front end and the kernel
+add is measured first; the declared `lead` compensates for it. perf_analyzer's `--binary-search` searches the same servers, if
+installed, in steps of 5 % of the true capacity and three windows of 2 s each, without its stability limit (`-s 999`), under which it
+never finishes. Both search from a quarter of the capacity to twice it.
+
+**DenseNet**: `densenet_onnx` with one thread and with two; the SLO is a p90 of three times the service time of one request after another. The
+search's capacity is compared with new runs at 0.9, 1.0 and 1.1 times it, on a restarted server: their p90 gives the rate at which
+the limit is reached, with an interval. The two must agree as far as both intervals tell, and neither the lowest rate may be
+shown to miss the SLO, nor the highest one to meet it.
+
+It takes about an hour. The exit code is 1 if a search that ended with exit code 0 is wrong: the true capacity is outside its interval by
+more than 5 %, or DenseNet's disagrees with the later runs.
+"""
+
+import argparse
+import concurrent.futures
+import csv
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.live_queue import measure_lead_us
+from benchmarks.peers.install import perf_analyzer_path
+from benchmarks.processes import REALTIME, run_perfkit, running_server
+from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
+from benchmarks.simulated_queues import Floats, batched_response_times, mg1_quantile, mmc_tail, poisson_arrivals
+
+LOAD, PRECISION, TOLERANCE = 0.7, "8%", 0.05
+SHARES, LIMIT_FACTOR, Z_90, Z_95 = (0.9, 1.0, 1.1), 3.0, 1.6449, 1.96
+QUEUES = ("exponential", "constant", "lognormal", "four_servers", "batch")
+
+
+class KnownQueue(NamedTuple):
+    """A declared server, its true capacity, and the SLO on its p99."""
+
+    declaration: str
+    capacity_per_s: float
+    p99_ms: float
+
+
+class SearchOutcome(NamedTuple):
+    """The capacity that a tool reports (None if it reports none), its interval, its exit code, its duration, and a note."""
+
+    capacity_per_s: float | None
+    low_per_s: float | None
+    high_per_s: float | None
+    exit_code: int
+    took_s: float
+    note: str
+
+
+def known_queue(name: str, mean_ms: float) -> KnownQueue:
+    """The queue of a name, with this mean service time; four servers take four times as long, a batch of n takes 1 + n/8 of it."""
+    mean = f"{mean_ms:g}ms"
+    per_s = LOAD * 1e3 / mean_ms
+    match name:
+        case "exponential":
+            return KnownQueue(f"service=exponential:{mean},servers=1", per_s, math.log(100) / (1 - LOAD) * mean_ms)
+        case "constant":
+            return KnownQueue(f"service=constant:{mean},servers=1", per_s, mg1_quantile(0.99, LOAD, constant_survival) * mean_ms)
+        case "lognormal":
+            return KnownQueue(f"service=lognormal:{mean}:cv=2,servers=1", per_s, mg1_quantile(0.99, LOAD, lognormal_survival) * mean_ms)
+        case "four_servers":
+            low, high = 0.0, 100.0
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (middle, high) if mmc_tail(4, LOAD, middle) > 0.01 else (low, middle)
+            return KnownQueue(f"service=exponential:{4 * mean_ms:g}ms,servers=4", per_s, high * 4 * mean_ms)
+        case _:
+            rng = np.random.default_rng(0)
+            times = batched_response_times(poisson_arrivals(3, 4e6 / 3, rng), 8, 1.0, 0.125)
+            declaration = f"service=linear:{mean}+{mean_ms / 8:g}ms/row,servers=1,batch=upto:8"
+            return KnownQueue(declaration, 3e3 / mean_ms, float(np.quantile(times, 0.99)) * mean_ms)
+
+
+def constant_survival(times: Floats) -> Floats:
+    """P[S > t] of the constant time 1."""
+    return np.where(times < 1, 1.0, 0.0)
+
+
+def lognormal_survival(times: Floats) -> Floats:
+    """P[S > t] of a lognormal time with mean 1 and coefficient of variation 2."""
+    variance = math.log(5)
+    scale = math.sqrt(2 * variance)
+    return np.array([math.erfc((math.log(time) + variance / 2) / scale) / 2 if time > 0 else 1.0 for time in times])
+
+
+def read_search(exit_code: int, result: Mapping[str, Any] | None, stderr: str, took_s: float) -> SearchOutcome:
+    """What `perfkit run` says of a search."""
+    if result is None or not result.get("search"):
+        return SearchOutcome(None, None, None, exit_code, took_s, (stderr.strip().splitlines() or ["no result"])[-1])
+    search = result["search"]
+    invalid = sum(not probe["valid"] for probe in search["probes"])
+    note = (
+        f"{search['stopped_because']}, {len(search['probes'])} probes ({invalid} invalid), confirmation {search['confirmation'] or 'none'}"
+    )
+    return SearchOutcome(search["capacity_per_s"], search["low_per_s"], search["high_per_s"], exit_code, took_s, note)
+
+
+def search_with_perfkit(queue: KnownQueue, url: str, seconds: float, seed: int, *, realtime: bool) -> SearchOutcome:
+    """One `perfkit run` with a search."""
+    search = {
+        "slo": {"p99": f"{queue.p99_ms:.5g}ms"},
+        "min_rate": queue.capacity_per_s / 4,
+        "max_rate": 2 * queue.capacity_per_s,
+        "precision": PRECISION,
+    }
+    scenario: dict[str, Any] = {
+        "target": {"url": url, "model": "synthetic"},
+        "workload": {"seed": seed, "inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}},
+        "load": {"search": search},
+        "measure": {"duration": f"{seconds:g}s"},
+    }
+    start_s = time.monotonic()
+    run = run_perfkit(scenario, prefix=REALTIME if realtime else ())
+    return read_search(run.exit_code, run.result, run.stderr, time.monotonic() - start_s)
+
+
+def search_with_perf_analyzer(program: pathlib.Path, queue: KnownQueue, url: str) -> SearchOutcome:
+    """One perf_analyzer with `--binary-search`: the highest rate in its table, which contains only rates within the limit."""
+    true_per_s = queue.capacity_per_s
+    with tempfile.TemporaryDirectory() as folder:
+        table = pathlib.Path(folder, "table.csv")
+        options = ["-m", "synthetic", "-i", "http", "-u", url.removeprefix("http://"), "--shape", "INPUT0:4", "--async", "--binary-search"]
+        options += ["--request-rate-range", f"{true_per_s / 4:.0f}:{2 * true_per_s:.0f}:{0.05 * true_per_s:.0f}"]
+        options += ["--request-distribution", "poisson", "--percentile", "99", "-l", f"{queue.p99_ms:.0f}"]
+        options += ["-p", "2000", "-f", str(table), "-s", "999"]
+        start_s = time.monotonic()
+        ended = subprocess.run([str(program), *options], capture_output=True, text=True, check=False, timeout=1200)
+        took_s = time.monotonic() - start_s
+        rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines())) if table.exists() else []
+    rates = [float(row["Request Rate"]) for row in rows if row.get("Request Rate")]
+    note = f"{len(re.findall('Request Rate: .* inference requests', ended.stdout))} rates"
+    if "not stabilizing" in ended.stdout + ended.stderr:
+        note += ", not stable at some rates"
+    return SearchOutcome(max(rates, default=None), None, None, ended.returncode, took_s, note)
+
+
+def is_right(outcome: SearchOutcome, true_per_s: float) -> bool:
+    """Whether a search with exit code 0 has the true capacity in its interval, widened by 5 %; other exit codes promise nothing."""
+    if outcome.exit_code:
+        return True
+    low, high = outcome.low_per_s or 0.0, outcome.high_per_s or math.inf
+    return low * (1 - TOLERANCE) <= true_per_s <= high * (1 + TOLERANCE)
+
+
+def interval(outcome: SearchOutcome) -> str:
+    """The interval of a search as text."""
+    low, high = (f"{rate:.4g}" if rate else "?" for rate in (outcome.low_per_s, outcome.high_per_s))
+    return f"{low} to {high}" if outcome.low_per_s or outcome.high_per_s else "–"
+
+
+def known_row(name: str, tool: str, queue: KnownQueue, outcome: SearchOutcome) -> str:
+    """A line of the table of known queues."""
+    true_per_s, reported, error, contains = queue.capacity_per_s, "–", "–", "–"
+    if outcome.capacity_per_s is not None:
+        reported, error = f"{outcome.capacity_per_s:.4g}/s", f"{outcome.capacity_per_s / true_per_s - 1:+.1%}"
+    if outcome.low_per_s or outcome.high_per_s:
+        contains = yes_no((outcome.low_per_s or 0) <= true_per_s <= (outcome.high_per_s or math.inf))
+    return table_row(
+        name, tool, f"{true_per_s:.4g}/s", reported, error, interval(outcome), contains, outcome.exit_code, f"{outcome.took_s:.0f} s",
+        outcome.note,
+    )  # fmt: skip
+
+
+class HeldOut(NamedTuple):
+    """A measurement at a share of the capacity: its p90 over the limit with a 95 % interval, the requests, and whether it is valid."""
+
+    share: float
+    ratio: float
+    low: float
+    high: float
+    requests: int
+    effective: float
+    is_valid: bool
+
+
+class HeldOutCapacity(NamedTuple):
+    """The rate at which the later runs reach the limit, as a share of the search's capacity, with a 90 % interval."""
+
+    share: float
+    low: float
+    high: float
+
+
+def held_out_capacity(points: Sequence[HeldOut]) -> HeldOutCapacity:
+    """Where ln(p90 ÷ limit) crosses 0, linearly between neighbouring rates and beyond them, over 4,000 draws of the measured values."""
+    shares = np.array([point.share for point in points])
+    logs = np.log([point.ratio for point in points])
+    errors = np.array([math.log(point.high / point.low) / (2 * Z_95) for point in points])
+    rng = np.random.default_rng(0)
+    crossings = [_crossing(shares, logs + errors * rng.standard_normal(len(points))) for _ in range(4000)]
+    low, high = np.quantile(crossings, [0.05, 0.95])
+    return HeldOutCapacity(_crossing(shares, logs), float(low), float(high))
+
+
+def _crossing(shares: Floats, logs: Floats) -> float:
+    """The lowest rate at which a rising line through the points crosses 0."""
+    rising = np.maximum.accumulate(logs) + 1e-9 * np.arange(logs.size)
+    upper = int(np.clip(np.searchsorted(rising, 0.0), 1, logs.size - 1))
+    slope = (rising[upper] - rising[upper - 1]) / (shares[upper] - shares[upper - 1])
+    return float(np.clip(shares[upper] - rising[upper] / slope, 0.5, 2.0))
+
+
+def agrees(outcome: SearchOutcome, points: Sequence[HeldOut], later: HeldOutCapacity) -> bool:
+    """Whether the search agrees with the later runs, as far as the intervals of both tell (95 %)."""
+    assert outcome.capacity_per_s is not None
+    if points[0].low > 1 or points[-1].high < 1:
+        return False
+    low, high = outcome.low_per_s or outcome.capacity_per_s, outcome.high_per_s or outcome.capacity_per_s
+    errors = math.log(high / low) / (2 * Z_90), math.log(later.high / later.low) / (2 * Z_90)
+    return abs(math.log(later.share)) <= Z_95 * math.hypot(*errors)
+
+
+def densenet_scenario(threads: int, seed: int, load: Mapping[str, Any], seconds: float, repetitions: int = 1) -> dict[str, Any]:
+    """A scenario for DenseNet on a bundled server that perfkit starts, with this number of threads, each on a core."""
+    return {
+        "name": "densenet",
+        "target": {"model": "densenet_onnx"},
+        "server": {"threads": threads, "cpus": ",".join(map(str, range(threads)))},
+        "workload": {"seed": seed},
+        "load": load,
+        "measure": {"duration": f"{seconds:g}s", "repetitions": repetitions},
+    }
+
+
+class DenseNetCheck(NamedTuple):
+    """A search on DenseNet, the limit on p90, and the later runs; without a capacity, there are none."""
+
+    threads: int
+    limit_ms: float
+    outcome: SearchOutcome
+    points: list[HeldOut]
+    later: HeldOutCapacity | None
+
+
+def check_densenet(threads: int, probe_s: float, held_out_s: float, budget: str) -> DenseNetCheck:
+    """Measures the service time, searches, and measures again around the capacity; raises RuntimeError if a run has no result."""
+    alone = run_perfkit(densenet_scenario(threads, 0, {"closed": {"concurrency": [1]}}, 8)).point
+    limit_ms = round(LIMIT_FACTOR * alone["service_time_ns"]["p50"] / 1e6, 1)
+    search = {"slo": {"p90": f"{limit_ms}ms"}, "precision": PRECISION, "budget": budget}
+    start_s = time.monotonic()
+    run = run_perfkit(densenet_scenario(threads, 1, {"search": search}, probe_s))
+    outcome = read_search(run.exit_code, run.result, run.stderr, time.monotonic() - start_s)
+    if outcome.capacity_per_s is None:
+        return DenseNetCheck(threads, limit_ms, outcome, [], None)
+    rates = [round(share * outcome.capacity_per_s, 3) for share in SHARES]
+    later = run_perfkit(densenet_scenario(threads, 999, {"open": {"rate": rates}}, held_out_s / 2, repetitions=2))
+    if later.result is None:
+        raise RuntimeError(f"the later run ended with exit code {later.exit_code}: {later.stderr[-1000:]}")
+    points = [read_held_out(share, point, limit_ms) for share, point in zip(SHARES, later.result["summary"], strict=True)]
+    return DenseNetCheck(threads, limit_ms, outcome, points, held_out_capacity(points))
+
+
+def read_held_out(share: float, point: Mapping[str, Any], limit_ms: float) -> HeldOut:
+    """The p90 of a load point, over the limit; an interval that is open above counts as one of 100 times the limit."""
+    low_ns, high_ns = point["intervals"].get("p90", (0.0, None))
+    times, limit_ns = point["response_time_ns"], limit_ms * 1e6
+    ratio = (times["p90"] or times["max"]) / limit_ns
+    effective = point["effective_samples"].get("p90", 0.0)
+    low, high = max(low_ns / limit_ns, 0.01), 100.0 if high_ns is None else high_ns / limit_ns
+    return HeldOut(share, ratio, low, high, point["requests"]["ok"], effective, point["valid"])
+
+
+def densenet_lines(checks: Sequence[DenseNetCheck]) -> list[str]:
+    """The tables of the searches on DenseNet and of the later runs."""
+    searches = table_head(
+        ">threads", "SLO", ">capacity", "90 % interval", ">exit", ">took", "search", ">later runs", "90 % interval", "agree"
+    )
+    runs = table_head(">threads", ">rate ÷ capacity", ">p90 ÷ limit", "95 % interval", ">requests", ">effective samples of p90", "valid")
+    for one in checks:
+        capacity = "–" if one.outcome.capacity_per_s is None else f"{one.outcome.capacity_per_s:.4g}/s"
+        later, later_interval, verdict = "–", "–", "–"
+        if one.later is not None and one.outcome.capacity_per_s is not None:
+            shown = [f"{share * one.outcome.capacity_per_s:.4g}" for share in one.later]
+            later, later_interval = f"{shown[0]}/s", f"{shown[1]} to {shown[2]}"
+            verdict = yes_no(agrees(one.outcome, one.points, one.later))
+        searches.append(
+            table_row(
+                one.threads, f"p90 < {one.limit_ms:g} ms", capacity, interval(one.outcome), one.outcome.exit_code,
+                f"{one.outcome.took_s:.0f} s", one.outcome.note, later, later_interval, verdict,
+            )
+        )  # fmt: skip
+        runs += [
+            table_row(
+                one.threads, f"{point.share:g}", f"{point.ratio:.3f}", f"{point.low:.3f} to {point.high:.3f}", point.requests,
+                f"{point.effective:.0f}", yes_no(point.is_valid),
+            )
+            for point in one.points
+        ]  # fmt: skip
+    return ["", "## DenseNet", "", *searches, "", "The later runs, in two windows each, on a server started again:", "", *runs]
+
+
+def search_known(options: argparse.Namespace, name: str, number: int, lead_us: int) -> tuple[list[str], bool]:
+    """The lines of a queue's searches, and whether perfkit's is right; each tool has a server of its own."""
+    queue, lines, is_fine = known_queue(name, options.mean_ms), list[str](), True
+    # perf_analyzer opens a connection for every waiting request
+    server_options = (
+        "--model=synthetic",
+        "--max-connections=60000",
+        f"--synthetic={queue.declaration},lead={lead_us}us,seed={100 + number}",
+    )
+    with running_server(*server_options, realtime=options.realtime) as server:
+        outcome = search_with_perfkit(queue, server.url(), options.seconds, number, realtime=options.realtime)
+    lines.append(known_row(name, "perfkit", queue, outcome))
+    is_fine = is_right(outcome, queue.capacity_per_s)
+    print(lines[-1], flush=True)
+    if number == 0 and options.perf_analyzer.exists():
+        with running_server(*server_options, realtime=options.realtime) as server:
+            lines.append(known_row(name, "perf_analyzer", queue, search_with_perf_analyzer(options.perf_analyzer, queue, server.url())))
+        print(lines[-1], flush=True)
+    return lines, is_fine
+
+
+def main() -> int:
+    """Prints the tables."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--queues", nargs="*", default=QUEUES, choices=QUEUES, help="queues of known capacity (default: all)")
+    parser.add_argument("--searches", type=int, default=1, help="searches with perfkit per queue (default %(default)s)")
+    parser.add_argument("--mean-ms", type=float, default=4.0, help="mean service time of the queues (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20, help="length of perfkit's probes of the queues (default %(default)s)")
+    parser.add_argument("--at-once", type=int, default=4, help="concurrent searches, each with its own server (default %(default)s)")
+    parser.add_argument("--perf-analyzer", type=pathlib.Path, default=perf_analyzer_path())
+    parser.add_argument("--realtime", action="store_true", help="run the queues' servers and clients at real-time priority")
+    parser.add_argument("--densenet-threads", nargs="*", type=int, default=(1, 2), help="threads of DenseNet's servers (default: 1 2)")
+    parser.add_argument(
+        "--densenet-seconds", type=float, nargs=2, default=(30, 150), help="of a probe, and of a later run (default: 30 150)"
+    )
+    parser.add_argument("--budget", default="15m", help="time for a search on DenseNet (default %(default)s)")
+    options = parser.parse_args()
+    lines = ["# The capacity search on live servers", "", describe_machine(), ""]
+    all_right = True
+    if options.queues:
+        lead_us = measure_lead_us(3, realtime=options.realtime)
+        lines += [
+            "## Known capacity",
+            "",
+            (
+                f"Mean service time {options.mean_ms:g} ms, probes of {options.seconds:g} s at first, precision {PRECISION}, lead {lead_us} us, "
+                f"{options.at_once} searches at once{', at real-time priority' if options.realtime else ''}; the SLO is the p99 at the true "
+                "capacity, and both search from a quarter of that to twice it."
+            ),
+            "",
+            *table_head("server", "tool", ">true capacity", ">reported", ">error", "90 % interval", "contains it", ">exit", ">took", ""),
+        ]
+        print("\n".join(lines), flush=True)
+        with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
+            tasks = [
+                pool.submit(search_known, options, name, number, lead_us) for name in options.queues for number in range(options.searches)
+            ]
+            for task in tasks:
+                rows, is_fine = task.result()
+                lines += rows
+                all_right &= is_fine
+    probe_s, held_out_s = options.densenet_seconds
+    checks = [check_densenet(threads, probe_s, held_out_s, options.budget) for threads in options.densenet_threads]
+    if checks:
+        shown = densenet_lines(checks)
+        lines += shown
+        print("\n".join(shown), flush=True)
+    all_right &= all(agrees(one.outcome, one.points, one.later) for one in checks if one.later is not None and one.outcome.exit_code == 0)
+    write_report(options.out, lines)
+    return 0 if all_right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
