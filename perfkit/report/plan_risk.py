@@ -114,7 +114,9 @@ def risk_table(plan: CapacityPlan) -> Table:
         number = Cell(row.replicas, f"{row.replicas:,} (planned)") if row.replicas == plan.risk.replicas else row.replicas
         known = ((key, getattr(row, key)) for key in _PROBABILITIES)
         probabilities = (None if value is None else Cell(value, probability_text(value)) for _, value in known)
-        rows.append((number, *probabilities, row.missed_hours_per_year, row.fleet_cost_per_year, row.missed_cost_per_year))
+        hours = Cell(row.missed_hours_per_year, _hours(row.missed_hours_per_year))
+        costs = (None if cost is None else Cell(cost, f"{cost:,.0f}") for cost in (row.fleet_cost_per_year, row.missed_cost_per_year))
+        rows.append((number, *probabilities, hours, *costs))
     note = (
         "The probability that every replica keeps the SLO at the peak demand. It contains the error of the measured capacity, which all replicas share, the variation between "
         "starts of the server, which each replica has for itself, and the uncertainty of the demand."
