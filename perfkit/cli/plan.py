@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     at = "predict the percentiles at this rate of one replica, with 90 %% intervals; may be repeated"
     repeatable("--at", default=[], metavar="RATE", help=at)
     add("--peaks", type=pathlib.Path, metavar="CSV", help="daily peaks (columns date, peak_per_s), to forecast the date of exhaustion")
+    add("--lead-time", metavar="TIME", help="from an order to more replicas, such as 6w or 45d, for the last date of an order")
     add("--replicas", type=count, metavar="N", help="current number of replicas, for that date; default: as planned")
     uncertainty = "the 90 %% interval of the peak demand is demand/(1 + this) to demand times (1 + this); default: the demand is exact"
     add("--demand-uncertainty", metavar="SHARE", help=uncertainty)
@@ -64,11 +65,11 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         parse_constraints,
         parse_demand_per_s,
         parse_headroom,
-        parse_peaks,
         parse_power_w,
         parse_slo,
     )
     from perfkit.plan.model import plan_document
+    from perfkit.plan.peaks import parse_lead_time_days, parse_peaks
     from perfkit.plan.planner import plan_capacity
     from perfkit.plan.price import parse_prices
     from perfkit.plan.risk_inputs import (
@@ -84,6 +85,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
     if options.replicas == 0:
         raise UsageError("--replicas 0: give at least 1")
+    if options.lead_time and not options.peaks:
+        raise UsageError("--lead-time: the date of an order comes from a forecast; add --peaks with daily peaks")
     peaks = parse_peaks(_read(options.peaks, "--peaks"), str(options.peaks)) if options.peaks else ()
     prices = parse_prices(options.price)
     day = demand_over_the_day.parse(options, list(prices.values()), _read)
@@ -101,6 +104,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         rates_per_s=tuple(parse_demand_per_s(text, "--at") for text in options.at),
         peaks=peaks,
         replicas_now=options.replicas,
+        lead_time_days=parse_lead_time_days(options.lead_time) if options.lead_time else None,
         idle_power_w=parse_power_w(options.idle_power) if options.idle_power else None,
         risk=RiskInputs(
             demand_uncertainty=parse_demand_uncertainty(options.demand_uncertainty) if options.demand_uncertainty else 0.0,

@@ -15,7 +15,6 @@ from perfkit.stats.slo import SloLimits
 from perfkit.units import parse_duration_ns, parse_rate_per_s, parse_share
 
 _LIMIT = re.compile(r"\s*(?P<name>[A-Za-z0-9_.]+)\s*<=?\s*(?P<limit>[^<>=]+?)\s*")
-_FIRST_YEAR, _LAST_YEAR, _HIGHEST_PEAK_PER_S = "1970", "2199", 1e12
 _POWER = re.compile(r"(?P<amount>\d+(?:\.\d+)?)\s*(?P<unit>W|kW)")
 
 
@@ -40,6 +39,8 @@ class PlanInputs:
     """ISO 8601 dates, each with the highest demand of that day, in inferences per second."""
     replicas_now: int | None = None
     """For the date of exhaustion; None uses the planned number."""
+    lead_time_days: int | None = None
+    """From an order to more replicas; None: no date for an order."""
     idle_power_w: float | None = None
     risk: RiskInputs = dataclasses.field(default_factory=RiskInputs)
     constraints: tuple[Constraint, ...] = ()
@@ -134,37 +135,3 @@ def parse_headroom(text: str, option: str) -> float:
     if share >= 1:
         raise UsageError(f"{option} {text!r}: a headroom must be below 100%")
     return share
-
-
-def parse_peaks(text: str, name: str) -> tuple[tuple[str, float], ...]:
-    """Parse a CSV of daily peaks with the columns `date` (ISO 8601) and `peak_per_s`; `name` is the file's. Raises UsageError."""
-    import csv
-
-    import numpy as np
-
-    try:
-        rows = list(csv.reader(text.lstrip("\ufeff").splitlines()))
-    except csv.Error as error:
-        raise UsageError(f"{name}: cannot be read as CSV: {error}") from None
-    header = [cell.strip().lower() for cell in rows[0]] if rows else []
-    if not {"date", "peak_per_s"} <= set(header):
-        raise UsageError(f"{name}: expected a header with the columns date and peak_per_s, found {', '.join(header)[:100] or 'nothing'}")
-    peaks: dict[str, float] = {}
-    for number, row in enumerate(rows[1:], 2):
-        if not any(cell.strip() for cell in row):
-            continue
-        cells = dict(zip(header, (cell.strip() for cell in row), strict=False))
-        try:
-            day, peak = str(np.datetime64(cells["date"], "D")), float(cells["peak_per_s"])
-        except (KeyError, ValueError):
-            raise UsageError(f"{name}:{number}: expected a date such as 2026-01-31 and a number, found {', '.join(row)[:100]!r}") from None
-        if not 0 < peak <= _HIGHEST_PEAK_PER_S:
-            raise UsageError(
-                f"{name}:{number}: a peak must be above zero, and at most {_HIGHEST_PEAK_PER_S:g}/s, found {cells['peak_per_s'][:50]}"
-            )
-        if not (len(day) == len("2026-01-31") and _FIRST_YEAR <= day[:4] <= _LAST_YEAR):
-            raise UsageError(f"{name}:{number}: a day lies in the years {_FIRST_YEAR} to {_LAST_YEAR}, found {cells['date'][:50]}")
-        if day in peaks:
-            raise UsageError(f"{name}:{number}: {day} appears twice; give one peak per day")
-        peaks[day] = peak
-    return tuple(sorted(peaks.items()))

@@ -175,8 +175,10 @@ class CapacityPlan:
     front: tuple[tuple[str, float], ...]
     """The Pareto front of cost and time: configuration and headroom."""
     forecast: Forecast | None
+    """None without daily peaks, and with too few of them."""
     last_peak_date: str
     exhaustion: Exhaustion | None
+    """None without daily peaks."""
     exhaustion_replicas: int
     risk: FleetRisk
     """Of the chosen configuration."""
@@ -200,12 +202,7 @@ class CapacityPlan:
 
 def plan_document(plan: CapacityPlan) -> dict[str, Any]:
     """Convert the plan to plain values for JSON; infinite numbers become None."""
-    document = _plain(dataclasses.replace(plan, forecast=None))
-    assert isinstance(document, dict)
-    if plan.forecast is not None:
-        names = [field.name for field in dataclasses.fields(plan.forecast) if field.name != "paths_per_s"]
-        document["forecast"] = {name: _plain(getattr(plan.forecast, name)) for name in names}
-    return {"schema": SCHEMA, **document}
+    return {"schema": SCHEMA, **_plain(plan)}
 
 
 def _plain(value: Any) -> Any:

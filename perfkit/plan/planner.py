@@ -9,11 +9,11 @@ from perfkit.plan.configuration import plan_configuration
 from perfkit.plan.evidence import Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
+from perfkit.plan.peaks import forecast_exhaustion
 from perfkit.plan.ranking import rank_configurations
 from perfkit.plan.risk import FleetRisk, fleet_risk
 from perfkit.plan.schedule import plan_schedule
 from perfkit.stats.capacity import pareto_front
-from perfkit.stats.forecast import Exhaustion, Forecast, fit_forecast
 from perfkit.units import format_rate_per_s
 
 _IMPLAUSIBLE_PER_S, _IMPLAUSIBLE_REPLICAS = 1e7, 10_000
@@ -49,7 +49,8 @@ def plan_capacity(evidence: Sequence[Evidence], inputs: PlanInputs) -> CapacityP
         raise UsageError("--constraint: a limit on the price needs the price of a replica; add --price, such as --price 2.50/h")
     ranking = rank_configurations(planned, evidence, inputs, compares_costs=compares_costs)
     cheapest = next(plan for plan in feasible if plan.name == ranking[0].name)
-    forecast, exhaustion, replicas = _forecast(inputs, cheapest)
+    replicas, inferences_per_s = inputs.replicas_now or _replicas(cheapest), cheapest.inferences_per_s or 0.0
+    forecast, exhaustion = forecast_exhaustion(inputs, replicas * inferences_per_s * (1 - inputs.headroom))
     operations = [(plan.name, operation) for plan in feasible for operation in plan.operations]
     costs = [(operation.cost_per_hour if compares_costs else None) or operation.replicas for _, operation in operations]
     times_ns = [operation.slo_percentile_ns for _, operation in operations]
@@ -87,19 +88,6 @@ def _risk(chosen: ConfigurationPlan, inputs: PlanInputs) -> FleetRisk:
     return fleet_risk(chosen.capacity, chosen.curves[chosen.slo_percentile], chosen.fleet, chosen.price_per_hour, chosen.batch_size, inputs)
 
 
-def _forecast(inputs: PlanInputs, chosen: ConfigurationPlan) -> tuple[Forecast | None, Exhaustion | None, int]:
-    replicas = inputs.replicas_now or _replicas(chosen)
-    if not inputs.peaks:
-        return None, None, replicas
-    days = [int(np.datetime64(date, "D").astype(np.int64)) for date, _ in inputs.peaks]
-    try:
-        forecast = fit_forecast(days, [peak for _, peak in inputs.peaks], np.random.default_rng([inputs.seed, 10_007]))
-    except ValueError as error:
-        raise UsageError(f"--peaks: {error}") from None
-    assert chosen.inferences_per_s is not None
-    return forecast, forecast.exhaustion(replicas * chosen.inferences_per_s * (1 - inputs.headroom)), replicas
-
-
 def _implausible(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]:
     """Sentences about numbers that are more likely a slip than meant."""
     each = f"one replica of {chosen.name} serves {format_rate_per_s(chosen.inferences_per_s or 0.0)}"
@@ -126,4 +114,4 @@ def _assumptions(inputs: PlanInputs, chosen: ConfigurationPlan) -> Iterator[str]
     if inputs.zones:
         yield f"Replicas are spread evenly over {inputs.zones} zones, of which the largest may fail."
     if inputs.peaks:
-        yield "Demand keeps growing by the same share per day, with the weekly pattern and the scatter of the past."
+        yield "Demand goes on as one of the back-tested models says, or between them, with the weekly pattern and the scatter of the past."

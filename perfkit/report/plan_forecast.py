@@ -1,5 +1,6 @@
-"""The forecast of a capacity plan: its sentence, its table and its plot."""
+"""The forecast of a capacity plan: its sentences, its tables and its plot."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,101 +10,204 @@ from perfkit.plan.model import CapacityPlan
 from perfkit.report.plan_subject import PlanPlot, PlanSubject
 from perfkit.report.plots import BLUE, INK, MUTED, NUMBERS, PANEL_IN, VERMILLION, WIDTH_IN, add_legend, legend_key
 from perfkit.report.table import Column, Table
-from perfkit.stats.forecast import HORIZON_DAYS
+from perfkit.stats.forecast import FEWEST_DAYS, RELEVANT_WEIGHT, Exhaustion, Forecast
 from perfkit.units import format_rate_per_s
 
-_FAN_DAYS_AT_LEAST = 30
+_STYLE_OF = {"exponential": "--", "linear": "-.", "seasonal": ":", "level shifts": (0, (1, 3))}
 
 
 def forecast_answer(plan: CapacityPlan) -> list[str]:
-    """When the demand exceeds the replicas, as a sentence."""
-    if plan.exhaustion is None:
+    """When the demand exceeds the replicas, or why that cannot be told, and the date of an order, in sentences."""
+    exhaustion = plan.exhaustion
+    if exhaustion is None:
         return []
-    p10, p50, p90 = (exhaustion_date(plan, days) for days in (plan.exhaustion.p10_days, plan.exhaustion.p50_days, plan.exhaustion.p90_days))
-    supply = f"{plan.exhaustion_replicas} replicas less headroom ({format_rate_per_s(plan.exhaustion.capacity_per_s)})"
-    is_expected = plan.exhaustion.p50_days is not None
-    when = f"Demand exceeds {supply} on {p50}" if is_expected else f"Demand is not expected to exceed {supply}: {p50}"
-    return [f"{when} (P50; P10 {p10}, P90 {p90})."]
+    if exhaustion.refusal:
+        return [f"There is no date of exhaustion: {' '.join(_refusal(plan, exhaustion))}", *_order(plan, exhaustion)]
+    supply = _supply(plan, exhaustion)
+    p10, p50, p90 = (_date(plan, exhaustion, days) for days in (exhaustion.p10_days, exhaustion.p50_days, exhaustion.p90_days))
+    if exhaustion.p50_days is None:
+        when = (
+            f"Demand exceeds {supply} by {p10} with a probability of 10 %, and by {_day(plan, exhaustion.reach_days)} with less than 50 %"
+        )
+        return [f"{when}; a history of {exhaustion.history_days} days cannot be forecast further.", *_order(plan, exhaustion)]
+    return [f"Demand exceeds {supply} on {p50} (P50; P10 {p10}, P90 {p90}).", *_order(plan, exhaustion)]
+
+
+def _refusal(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
+    """Why there is no date, and what would give one."""
+    supply, reach = _supply(plan, exhaustion), _day(plan, exhaustion.reach_days)
+    weeks = "" if exhaustion.more_days is None else _weeks(exhaustion.more_days)
+    if exhaustion.refusal == "few_days":
+        yield f"a forecast needs {FEWEST_DAYS} daily peaks, and there are {len(plan.inputs.peaks)}. With {weeks} of peaks it can be made."
+        return
+    assert plan.forecast is not None
+    tested = plan.forecast.back_test
+    if exhaustion.refusal == "not_described":
+        yield f"none of the models describes this history. In the back-test, the 80 % interval contained {tested.coverage:.0%} of the peaks,"
+        yield f"although it was widened {tested.widening:g} times. Let the history begin after the last change that will not come again."
+    elif exhaustion.refusal == "models_disagree":
+        relevant = [name for name in exhaustion.models if tested.models[name].weight >= RELEVANT_WEIGHT]
+        least, most = (choose(relevant, key=lambda name: exhaustion.models[name].chance) for choose in (min, max))
+        yield f"the models disagree. By {reach}, demand exceeds {supply} with a probability of {exhaustion.models[most].chance:.0%} by the"
+        yield f"{most} model (half of its paths by {_date(plan, exhaustion, exhaustion.models[most].p50_days)}), but of"
+        yield f"{exhaustion.models[least].chance:.0%} by the {least} model."
+        yield (
+            f"{weeks[:1].upper()}{weeks[1:]} of peaks would tell which is wrong."
+            if weeks
+            else "No five years of peaks would tell them apart."
+        )
+    else:
+        yield f"demand exceeds {supply} by {reach} with a probability below 10 %, and a history of {exhaustion.history_days} days cannot be"
+        yield "forecast further."
+        if weeks:
+            yield f"With {weeks} of peaks, the forecast would reach as far as exhaustion at the present course."
+        else:
+            yield "At the present course it is not exhausted within five years."
+
+
+def _order(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
+    """The last day for an order, if a lead time is given."""
+    if exhaustion.lead_time_days is None:
+        return
+    lead_time = f"the lead time of {exhaustion.lead_time_days} days"
+    if exhaustion.order_by_days is not None:
+        day = _day(plan, exhaustion.order_by_days)
+        if exhaustion.order_by_days > 0:
+            yield f"Order more replicas by {day}: P10 less {lead_time}."
+        else:
+            yield f"Order more replicas now: the last day for an order was {day}, which is P10 less {lead_time}."
+    elif exhaustion.refusal == "beyond_history" and exhaustion.reach_days > exhaustion.lead_time_days:
+        yield f"No order is due before {_day(plan, exhaustion.reach_days - exhaustion.lead_time_days)}: the end of the forecast less {lead_time}."
+    else:
+        yield f"There is no date for an order: the forecast cannot tell whether the replicas last for {lead_time}."
+
+
+def _supply(plan: CapacityPlan, exhaustion: Exhaustion) -> str:
+    return f"{plan.exhaustion_replicas} replicas less headroom ({format_rate_per_s(exhaustion.capacity_per_s)})"
+
+
+def _weeks(days: int) -> str:
+    weeks = -(-days // 7)
+    return f"about {weeks} more week{'s' if weeks > 1 else ''}"
+
+
+def _day(plan: CapacityPlan, days: int) -> str:
+    """The date that many days after the last peak."""
+    return str(np.datetime64(plan.last_peak_date, "D") + days)
+
+
+def _date(plan: CapacityPlan, exhaustion: Exhaustion, days: int | None) -> str:
+    """The date, or that it lies beyond what the history can forecast."""
+    return f"later than {_day(plan, exhaustion.reach_days)}" if days is None else _day(plan, days)
 
 
 def forecast_table(plan: CapacityPlan) -> Table:
-    """The trend, and the dates of exhaustion; without rows if there is no forecast."""
+    """The history, the capacity and the dates of exhaustion; without rows if there are no peaks."""
     columns = (Column("figure", "figure"), Column("value", "value"))
-    if plan.forecast is None or plan.exhaustion is None:
+    if plan.exhaustion is None:
         return Table("forecast", "Forecast", columns, ())
-    forecast, exhaustion = plan.forecast, plan.exhaustion
-    low, high = (f"{growth:+.3%}" for growth in (forecast.growth_low_per_day, forecast.growth_high_per_day))
-    rows = (
-        ("history (days)", f"{forecast.days}"),
-        ("peak on the last day, by the trend", format_rate_per_s(forecast.level_per_s)),
-        ("growth a day (80 % interval)", f"{forecast.growth_per_day:+.3%} ({low} to {high})"),
-        (f"capacity of {plan.exhaustion_replicas} replicas, less headroom", format_rate_per_s(exhaustion.capacity_per_s)),
-        *((f"exhausted, {name.upper()}", exhaustion_date(plan, getattr(exhaustion, f"{name}_days"))) for name in ("p10", "p50", "p90")),
-        ("exhausted by growth alone", exhaustion_date(plan, None if exhaustion.trend_days is None else round(exhaustion.trend_days))),
-    )
-    note = (
-        "Dates are those of the first daily peak above the capacity. "
-        f"Beyond {forecast.days} days, the length of the history, they are marked as extrapolated."
-    )
-    return Table("forecast", "Forecast", columns, rows, note)
+    exhaustion, forecast = plan.exhaustion, plan.forecast
+    rows = [("history (days)", f"{exhaustion.history_days}")]
+    if forecast is not None:
+        rows += [
+            ("peak on the last day, by the models", format_rate_per_s(forecast.level_per_s)),
+            ("growth a day, by the models", f"{forecast.growth_per_day:+.3%}"),
+            ("forecast up to", _day(plan, exhaustion.reach_days)),
+            ("widened by the back-test", f"{forecast.back_test.widening:g} times"),
+        ]
+    rows.append((f"capacity of {plan.exhaustion_replicas} replicas, less headroom", format_rate_per_s(exhaustion.capacity_per_s)))
+    if exhaustion.refusal:
+        rows.append(("exhausted", f"not told: {exhaustion.refusal.replace('_', ' ')}"))
+    else:
+        dates = (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days))
+        rows += [(f"exhausted, {name}", _date(plan, exhaustion, days)) for name, days in dates]
+    if exhaustion.order_by_days is not None:
+        rows.append(("order by", _day(plan, exhaustion.order_by_days) if exhaustion.order_by_days > 0 else "now"))
+    note = "Dates are those of the first daily peak above the capacity. A forecast reaches as far ahead as the history is long, and at most five years."
+    return Table("forecast", "Forecast", columns, tuple(rows), note)
 
 
-def exhaustion_date(plan: CapacityPlan, days: int | None) -> str:
-    """The date that many days after the last peak; marked as extrapolated if it lies further ahead than the history is long."""
-    assert plan.forecast is not None
-    if days is None or days > HORIZON_DAYS:
-        return f"not within {HORIZON_DAYS // 365} years"
-    beyond = " (extrapolated)" if days > plan.forecast.days else ""
-    return f"{np.datetime64(plan.last_peak_date, 'D') + days}{beyond}"
+def forecast_models_table(plan: CapacityPlan) -> Table:
+    """Each model with its back-test, its weight, and its own date of exhaustion."""
+    columns = (
+        Column("model", "model"),
+        Column("error", "error", "number"),
+        Column("coverage", "in its 80 % interval", "share"),
+        Column("log_score", "log score", "number"),
+        Column("weight", "weight", "share"),
+        Column("chance", "chance of exhaustion", "share"),
+        Column("p50", "exhausted, P50"),
+    )
+    exhaustion, forecast = plan.exhaustion, plan.forecast
+    if exhaustion is None or forecast is None:
+        return Table("forecast_models", "Models of the forecast", columns, ())
+    rows = tuple(
+        (name, score.error, score.coverage, score.log_score, score.weight, one.chance, _date(plan, exhaustion, one.p50_days))
+        for name, score in forecast.back_test.models.items()
+        for one in (exhaustion.models[name],)
+    )
+    return Table("forecast_models", "Models of the forecast", columns, rows, _back_test_note(forecast))
+
+
+def _back_test_note(forecast: Forecast) -> str:
+    tested = forecast.back_test
+    return (
+        f"Back-test: the history was cut at {tested.origins} days, and each model forecast up to {tested.longest_days} days of the rest. Error: mean absolute "
+        "scaled error; below 1 is better than repeating the week before. The weight follows from the log score. The interval of the weighted models contained "
+        f"{tested.coverage_before_widening:.0%} of the peaks, and {tested.coverage:.0%} after it was widened {tested.widening:g} times. Chance: of exhaustion "
+        "before the forecast ends."
+    )
 
 
 def forecast_figure(plan: CapacityPlan) -> Figure | None:
-    """Daily peaks, their forecast, and the capacity."""
+    """Daily peaks, their forecast by all models and by each, and the capacity."""
     forecast, exhaustion = plan.forecast, plan.exhaustion
     if forecast is None or exhaustion is None:
         return None
     dates = np.array([date for date, _ in plan.inputs.peaks], dtype="datetime64[D]")
-    reach = [days for days in (exhaustion.p50_days, exhaustion.p90_days, 0) if days is not None]
-    ahead = int(min(max(1.15 * max(reach), forecast.days, _FAN_DAYS_AT_LEAST), 3 * max(forecast.days, _FAN_DAYS_AT_LEAST)))
-    ahead = min(ahead, forecast.paths_per_s.shape[1])  # a history may be longer than the simulated future
+    ahead = forecast.reach_days
     days = dates[-1] + np.arange(1, ahead + 1)
     figure = Figure(figsize=(WIDTH_IN, PANEL_IN), layout="constrained")
     panel = figure.subplots()
     panel.plot(dates, [peak for _, peak in plan.inputs.peaks], color=INK, lw=1, gid="history")
-    low, middle, high = (forecast.fan_per_s(quantile, ahead) for quantile in (0.1, 0.5, 0.9))
+    low, middle, high = forecast.fan_per_s((0.1, 0.5, 0.9), ahead)
     panel.fill_between(days, low, high, color=BLUE, alpha=0.18, lw=0)
     panel.plot(days, middle, color=BLUE, lw=1, gid="median")
+    relevant = [name for name, score in forecast.back_test.models.items() if score.weight >= RELEVANT_WEIGHT]
+    for name in relevant:
+        level_per_s = np.exp(forecast.fits[name].outlook(np.arange(1.0, ahead + 1)).centre)
+        panel.plot(days, level_per_s, color=MUTED, lw=1, ls=_STYLE_OF[name], gid=f"model-{name.replace(' ', '-')}")
     panel.axhline(exhaustion.capacity_per_s, color=VERMILLION, lw=1, ls="--", gid="capacity")
     dates_of = (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days))
     for line, (name, when) in enumerate(dates_of):  # each label a little lower, since the dates may coincide
-        if when is not None and when <= ahead:
+        if when is not None:
             panel.axvline(dates[-1] + when, color=MUTED, lw=0.8, ls=":", gid=f"exhausted-{name}")
             place = (dates[-1] + when, 0.16 - 0.06 * line)
             style: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points", "color": MUTED, "fontsize": 8}
             panel.annotate(name, place, xycoords=("data", "axes fraction"), **style)
-    if forecast.days < ahead:
-        panel.axvspan(dates[-1] + forecast.days, days[-1], color=MUTED, alpha=0.08, lw=0)
-    panel.set(ylim=(0, None), xlim=(dates[0], days[-1]), ylabel="daily peak (per second)")
+    top = 1.1 * max(exhaustion.capacity_per_s, float(high.max()), *(peak for _, peak in plan.inputs.peaks))
+    panel.set(ylim=(0, min(top, 4 * exhaustion.capacity_per_s)), xlim=(dates[0], days[-1]), ylabel="daily peak (per second)")
     panel.yaxis.set_major_formatter(NUMBERS)
     add_legend(
         figure,
         legend_key(color=INK, lw=1, label="measured peaks"),
         legend_key(color=BLUE, label="forecast, P50"),
         legend_key(color=BLUE, lw=6, alpha=0.25, label="P10 to P90"),
+        *(legend_key(color=MUTED, lw=1, ls=_STYLE_OF[name], label=f"{name} model") for name in relevant),
         legend_key(color=VERMILLION, lw=1, ls="--", label="capacity less headroom"),
-        legend_key(color=MUTED, lw=6, alpha=0.15, label="beyond the history's length"),
     )
     return figure
 
 
 FORECAST = PlanSubject(
     "Forecast",
-    lambda plan: [forecast_table(plan)],
+    lambda plan: [forecast_table(plan), forecast_models_table(plan)],
     {
         "forecast": PlanPlot(
             "Forecast of the demand",
-            "A log-linear trend of daily peaks, with simulated futures around it; the daily peak lies within the band with a probability of 80 %. Dotted lines mark the "
-            "days by which 10 %, 50 % and 90 % of the simulations first exceed the capacity. The shaded part lies further ahead than the history is long.",
+            "Simulated futures of the daily peaks by several models, weighted by how well each forecast the later part of the history from its earlier part; the daily "
+            "peak lies within the band with a probability of 80 %. Thin lines are the models on their own, without scatter. Dotted lines mark the days by which 10 %, "
+            "50 % and 90 % of the simulations first exceed the capacity.",
             forecast_figure,
         )
     },

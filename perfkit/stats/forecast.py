@@ -1,79 +1,142 @@
-"""Forecast of demand from daily peaks: growth, its uncertainty, and when a capacity is exhausted."""
+"""Forecast of demand from daily peaks: models weighted by back-testing, and when a capacity is exhausted."""
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from perfkit.stats.autocorrelation import first_order_time
+from perfkit.stats.backtest import NOMINAL_COVERAGE, BackTest, back_test
+from perfkit.stats.forecast_models import MODELS, WEEK_DAYS, Fit, Numbers, PeakHistory, peak_history
 
-_Numbers = npt.NDArray[np.float64]
-FEWEST_DAYS, WEEKDAYS_FROM, BLOCK_DAYS, HORIZON_DAYS, PATHS = 14, 28, 7, 5 * 365, 1000
-QUANTILES = (0.1, 0.5, 0.9)
+FEWEST_DAYS, HORIZON_DAYS, PATHS = 14, 5 * 365, 400
+"""Peaks that a forecast needs; the furthest day that is ever forecast; simulated paths of each model."""
+RELEVANT_WEIGHT = 0.1
+"""A model with less weight has no say in whether the models disagree."""
+_UNLIKELY, _LIKELY, _LARGEST_LOG = 0.1, 0.9, 600.0
+_Z_80 = 1.2816  # half of the 80 % interval of a normal distribution, in standard deviations
+Refusal = Literal["", "few_days", "not_described", "models_disagree", "beyond_history"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelExhaustion:
+    """When a capacity is exhausted according to one model."""
+
+    chance: float
+    """The share of its paths that exceed the capacity within the reach."""
+    p50_days: int | None
+    """None if at most half of its paths do."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exhaustion:
-    """Days from the last peak until a daily peak first exceeds the capacity; None beyond the horizon."""
+    """Days from the last peak until a daily peak first exceeds a capacity; None where refused, and beyond the reach."""
 
     capacity_per_s: float
-    p10_days: int | None
+    history_days: int
+    reach_days: int
+    """How far the forecast reaches: as far as the history is long, but at most five years."""
+    refusal: Refusal
+    """Why there is no date; empty if there is one.
+
+    `few_days`: fewer than 14 peaks. `not_described`: even the widest intervals did not hold in the back-test. `models_disagree`: one
+    relevant model almost surely exceeds the capacity within the reach, and another almost surely does not. `beyond_history`: the
+    probability of exceeding it within the reach is below 10 %."""
+    p10_days: int | None = None
     """One in ten simulated paths exceeds the capacity earlier."""
-    p50_days: int | None
-    p90_days: int | None
-    trend_days: float | None
-    """From the trend alone, ln(C/Q₀)/ln(1+g); None if it does not grow."""
+    p50_days: int | None = None
+    p90_days: int | None = None
+    more_days: int | None = None
+    """How much longer the history must be to give a date; None if it gives one, or if that cannot be told."""
+    models: Mapping[str, ModelExhaustion] = dataclasses.field(default_factory=dict)
+    lead_time_days: int | None = None
+    """From an order to more replicas."""
+    order_by_days: int | None = None
+    """Days from the last peak to the last day for an order: P10 less the lead time, and negative if that day has passed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forecast:
-    """A log-linear trend of daily peaks, and simulated paths of its continuation."""
+    """Simulated continuations of daily peaks by several models, weighted by their back-test."""
 
     days: int
     """The length of the history, from its first to its last day."""
+    reach_days: int
     level_per_s: float
-    """Q₀: the trend on the last day."""
+    """The weighted models' centre on the last day, an average day of the week."""
     growth_per_day: float
-    """g."""
-    growth_low_per_day: float
-    growth_high_per_day: float
-    """80 % interval."""
-    residual_sd: float
-    paths_per_s: npt.NDArray[np.float64] = dataclasses.field(repr=False, compare=False)
-    """Paths × days, from the day after the last."""
+    """Of that centre, between the last day and the reach."""
+    back_test: BackTest
+    fits: Mapping[str, Fit] = dataclasses.field(repr=False, compare=False, metadata={"is_stored": False})
+    paths_per_s: Mapping[str, Numbers] = dataclasses.field(repr=False, compare=False, metadata={"is_stored": False})
+    """`PATHS` × days of each model, from the day after the last."""
 
-    def fan_per_s(self, quantile: float, days: int) -> _Numbers:
-        """The quantile over the paths, for each of the next `days` days."""
-        fan: _Numbers = np.quantile(self.paths_per_s[:, :days], quantile, axis=0)
-        return fan
+    def fan_per_s(self, quantiles: Sequence[float], days: int) -> list[Numbers]:
+        """Quantiles over the weighted paths, for each of the next `days` days."""
+        paths = np.concatenate([one[:, :days] for one in self.paths_per_s.values()])
+        order = np.argsort(paths, axis=0)
+        below = np.cumsum(self._path_weights()[order], axis=0)
+        rows = [(below >= quantile * below[-1]).argmax(axis=0)[None] for quantile in quantiles]
+        return [np.take_along_axis(paths, np.take_along_axis(order, row, axis=0), axis=0)[0] for row in rows]
 
-    def exhaustion(self, capacity_per_s: float) -> Exhaustion:
-        """When a daily peak first exceeds a capacity: the 10 %, 50 % and 90 % quantiles over the paths."""
-        above = self.paths_per_s > capacity_per_s
-        first = np.where(above.any(axis=1), above.argmax(axis=1) + 1.0, math.inf)
-        p10, p50, p90 = (float(np.quantile(first, one, method="inverted_cdf")) for one in QUANTILES)
-        trend = None
-        if capacity_per_s <= self.level_per_s:
-            trend = 0.0
-        elif self.growth_per_day > 0:
-            trend = math.log(capacity_per_s / self.level_per_s) / math.log1p(self.growth_per_day)
-        days = [int(one) if math.isfinite(one) else None for one in (p10, p50, p90)]
-        return Exhaustion(capacity_per_s, days[0], days[1], days[2], trend)
+    def exhaustion(self, capacity_per_s: float, lead_time_days: int | None = None) -> Exhaustion:
+        """When a daily peak first exceeds a capacity: the 10 %, 50 % and 90 % quantiles over the weighted paths, or why not."""
+        first_days = {name: _first_days(paths > capacity_per_s) for name, paths in self.paths_per_s.items()}
+        all_days, weights = np.concatenate(list(first_days.values())), self._path_weights()
+        p10_days, p50_days, p90_days = (_quantile(all_days, weights, share) for share in (0.1, 0.5, 0.9))
+        models = {
+            name: ModelExhaustion(float(np.isfinite(days).mean()), _quantile(days, np.ones(PATHS), 0.5))
+            for name, days in first_days.items()
+        }
+        relevant = sorted(
+            (name for name in models if self.back_test.models[name].weight >= RELEVANT_WEIGHT), key=lambda name: models[name].chance
+        )
+        exhaustion = Exhaustion(capacity_per_s, self.days, self.reach_days, "", models=models, lead_time_days=lead_time_days)
+        if self.back_test.coverage < NOMINAL_COVERAGE:
+            return dataclasses.replace(exhaustion, refusal="not_described")
+        if models[relevant[0]].chance < _UNLIKELY and models[relevant[-1]].chance > _LIKELY:
+            more_days = self._days_to_separate(relevant[0], relevant[-1])
+            return dataclasses.replace(exhaustion, refusal="models_disagree", more_days=more_days)
+        if p10_days is None:
+            return dataclasses.replace(exhaustion, refusal="beyond_history", more_days=self._days_to_reach(capacity_per_s))
+        order_by_days = None if lead_time_days is None else p10_days - lead_time_days
+        return dataclasses.replace(exhaustion, p10_days=p10_days, p50_days=p50_days, p90_days=p90_days, order_by_days=order_by_days)
+
+    def _path_weights(self) -> Numbers:
+        return np.repeat([self.back_test.models[name].weight / PATHS for name in self.paths_per_s], PATHS)
+
+    def _days_to_separate(self, one: str, other: str) -> int | None:
+        """Days until a week's mean peak would contradict one of two models, at the 80 % intervals of both."""
+        ahead = np.arange(1.0, HORIZON_DAYS + 1)
+        first, second = self.fits[one].outlook(ahead), self.fits[other].outlook(ahead)
+        week_sd = max(first.noise_sd, second.noise_sd) / math.sqrt(WEEK_DAYS)
+        separate = np.abs(first.centre - second.centre) > _Z_80 * np.sqrt(first.sd**2 + second.sd**2 + week_sd**2)
+        return int(separate.argmax()) + 1 if separate.any() else None
+
+    def _days_to_reach(self, capacity_per_s: float) -> int | None:
+        """Days until the history is as long as the time that remains until exhaustion, by the weighted median of the models' centres."""
+        ahead = np.arange(1.0, HORIZON_DAYS + 1)
+        above = np.stack([fit.outlook(ahead).centre > math.log(capacity_per_s) for fit in self.fits.values()])
+        weights = np.array([self.back_test.models[name].weight for name in self.fits])
+        days = _quantile(_first_days(above), weights, 0.5)
+        return None if days is None else max(1, math.ceil((days - self.days) / 2))
 
 
 def fit_forecast(
-    days: Sequence[int] | npt.NDArray[np.int64], peaks_per_s: Sequence[float] | _Numbers, random: np.random.Generator
+    days: Sequence[int] | npt.NDArray[np.int64], peaks_per_s: Sequence[float] | Numbers, random: np.random.Generator
 ) -> Forecast:
-    """Fits ln peak = a + b·day by least squares, and simulates paths; `days` count from any day, may have gaps, and must not repeat.
+    """Fits and back-tests all models, and simulates paths; `days` count from any day, may have gaps, and must not repeat.
 
-    For each path, a and b are drawn from the t distribution of their estimates, whose variance is multiplied by the autocorrelation
-    time of the residuals; from 28 days on, the means of the weekdays are subtracted from these residuals first, so that the weekly
-    pattern does not count as uncertainty. Residuals are then added in blocks of seven days, which keeps weekdays and busy weeks together.
+    The forecast is the mixture of the models with the weights of their back-test. A path is a draw of a model's level, plus its
+    residuals in blocks of at least a week, plus the weekday pattern. If fewer than 80 % of the back-tested days were within the
+    mixture's 80 % interval, the levels' distances from their common centre are widened by the factor with which 80 % were.
 
-    Assumptions: growth continues at the same rate; no seasons beyond the week, no campaigns, no saturation. Beyond the length
-    of the history this is extrapolation. Raises ValueError for fewer than 14 days, repeated days and peaks of 0 or less.
+    It reaches as far ahead as the history is long: further ahead no back-test can say anything. Assumptions: one of the models, or
+    something between them, goes on to hold; no campaigns, no saturation. Raises ValueError for fewer than 14 days, repeated days and
+    peaks of 0 or less.
     """
     day, peak = np.asarray(days, dtype=np.float64), np.asarray(peaks_per_s, dtype=np.float64)
     if day.size < FEWEST_DAYS:
@@ -83,38 +146,53 @@ def fit_forecast(
     if peak.min() <= 0:
         raise ValueError(f"daily peaks must be above zero, found {peak.min():g}")
     order = np.argsort(day)
-    back, logs = day[order] - day.max(), np.log(peak[order])
-    design = np.column_stack([np.ones_like(back), back])
-    (level, growth), *_ = np.linalg.lstsq(design, logs, rcond=None)
-    residuals = logs - design @ np.array([level, growth])
-    smooth, degrees = residuals, day.size - 2
-    if day.size >= WEEKDAYS_FROM:
-        smooth, degrees = residuals - _weekday_means(day[order], residuals), degrees - 6
-    variance = float(smooth @ smooth) / degrees
-    covariance = np.linalg.inv(design.T @ design) * variance * first_order_time(smooth, fitted=2)
-    factor = np.linalg.cholesky(covariance + np.eye(2) * 1e-30)
-    scales = np.sqrt(degrees / random.chisquare(degrees, PATHS))
-    drawn = np.array([level, growth]) + (random.standard_normal((PATHS, 2)) @ factor.T) * scales[:, None]
-    ahead = np.arange(1, HORIZON_DAYS + 1)
-    blocks = -(-HORIZON_DAYS // BLOCK_DAYS)
-    # blocks start whole weeks before the end of the history, so that weekdays match
-    starts = residuals.size - BLOCK_DAYS * random.integers(1, residuals.size // BLOCK_DAYS + 1, (PATHS, blocks))
-    noise = residuals[(starts[:, :, None] + np.arange(BLOCK_DAYS)).reshape(PATHS, -1)[:, :HORIZON_DAYS]]
-    paths = np.exp(np.minimum(drawn[:, :1] + drawn[:, 1:] * ahead + noise, 600.0))
-    low, high = np.quantile(drawn[:, 1], [0.1, 0.9])
-    return Forecast(
-        days=int(day.max() - day.min()),
-        level_per_s=math.exp(level),
-        growth_per_day=math.expm1(growth),
-        growth_low_per_day=math.expm1(float(low)),
-        growth_high_per_day=math.expm1(float(high)),
-        residual_sd=float(residuals.std()),
-        paths_per_s=paths,
-    )
+    day, peak = day[order], peak[order]
+    tested, history = back_test(day, peak), peak_history(day, peak)
+    reach_days = min(history.length_days, HORIZON_DAYS)
+    ahead = np.arange(1.0, reach_days + 1)
+    fits = {name: fit(history) for name, fit in MODELS.items()}
+    levels = {name: fit.paths(ahead, PATHS, random) for name, fit in fits.items()}
+    if tested.widening > 1:
+        centre = _weighted(tested, {name: np.median(level, axis=0) for name, level in levels.items()})
+        levels = {name: centre + tested.widening * (level - centre) for name, level in levels.items()}
+    weekday = history.weekday(ahead)
+    paths = {}
+    for name, level in levels.items():
+        logs = level + _noise(fits[name].residuals, history, reach_days, random) + weekday
+        paths[name] = np.exp(np.minimum(logs, _LARGEST_LOG))
+    ends = np.array([0.0, float(reach_days)])
+    start, end = _weighted(tested, {name: fit.outlook(ends).centre for name, fit in fits.items()})
+    growth = math.expm1((float(end) - float(start)) / reach_days)
+    return Forecast(history.length_days, reach_days, math.exp(start), growth, tested, fits, paths)
 
 
-def _weekday_means(day: _Numbers, residuals: _Numbers) -> _Numbers:
-    """The mean residual of each day's weekday."""
-    weekday = (day % BLOCK_DAYS).astype(np.int64)
-    sums, counts = np.bincount(weekday, residuals, BLOCK_DAYS), np.bincount(weekday, minlength=BLOCK_DAYS)
-    return (sums / np.maximum(counts, 1))[weekday]
+def _weighted(tested: BackTest, values: Mapping[str, Numbers]) -> Numbers:
+    mean: Numbers = np.sum([tested.models[name].weight * one for name, one in values.items()], axis=0)
+    return mean
+
+
+def _noise(residuals: Numbers, history: PeakHistory, days: int, random: np.random.Generator) -> Numbers:
+    """Residuals in blocks of twice their autocorrelation time, at least a week; `PATHS` × days.
+
+    Each path draws from a resampled history of its own, since how far the highest peaks stand out is uncertain as well.
+    """
+    block = min(max(WEEK_DAYS, math.ceil(2 * first_order_time(residuals))), residuals.size // 2)
+    resampled = random.integers(0, residuals.size - block + 1, (PATHS, math.ceil(residuals.size / block)))
+    chosen = random.integers(0, resampled.shape[1], (PATHS, math.ceil(days / block)))
+    starts = np.take_along_axis(resampled, chosen, axis=1)
+    centred = (residuals - residuals.mean()) * history.noise_scale
+    noise: Numbers = centred[(starts[:, :, None] + np.arange(block)).reshape(PATHS, -1)[:, :days]]
+    return noise
+
+
+def _first_days(is_above: npt.NDArray[np.bool_]) -> Numbers:
+    """The first day, counted from 1, on which each row is true; infinite if none is."""
+    return np.where(is_above.any(axis=1), is_above.argmax(axis=1) + 1.0, math.inf)
+
+
+def _quantile(days: Numbers, weights: Numbers, share: float) -> int | None:
+    """The smallest day by which at least this share of the weight has come; None if that is infinite."""
+    order = np.argsort(days)
+    below = np.cumsum(weights[order])
+    day = float(days[order][int((below >= share * below[-1]).argmax())])
+    return int(day) if math.isfinite(day) else None

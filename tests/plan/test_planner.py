@@ -163,9 +163,8 @@ def test_invalid_outputs_do_not_count_as_goodput(source):
 
 def test_a_falling_demand_exhausts_nothing(mm1_evidence):
     peaks = tuple((f"2026-03-{day:02d}", 700 * 0.99**day) for day in range(1, 31))
-    sentences = headline(plan_capacity(mm1_evidence, inputs(peaks=peaks, replicas_now=20)))
-    assert sentences[-1].startswith("Demand is not expected to exceed 20 replicas less headroom (")
-    assert sentences[-1].endswith("): not within 5 years (P50; P10 not within 5 years, P90 not within 5 years).")
+    exhaustion = plan_capacity(mm1_evidence, inputs(peaks=peaks, replicas_now=20)).exhaustion
+    assert (exhaustion.refusal, exhaustion.p10_days, exhaustion.more_days) == ("beyond_history", None, None)
 
 
 def test_the_cheapest_configuration_is_chosen(mm1_results, write):
@@ -199,8 +198,14 @@ def test_a_growing_demand_exhausts_the_fleet(mm1_evidence):
     capacity = 20 * plan.chosen.capacity.low_per_s * 0.7
     assert plan.exhaustion.capacity_per_s == pytest.approx(capacity)
     assert plan.exhaustion.p50_days == math.ceil(math.log(capacity / (700 * 1.01**30)) / math.log(1.01))
-    with pytest.raises(UsageError, match="--peaks: a forecast needs at least 14 daily peaks, found 13"):
-        plan_capacity(mm1_evidence, inputs(peaks=peaks[:13]))
+
+
+def test_too_few_peaks_refuse_the_forecast_and_not_the_plan(mm1_evidence):
+    peaks = tuple((f"2026-03-{day:02d}", 700 * 1.01**day) for day in range(1, 14))
+    plan = plan_capacity(mm1_evidence, inputs(peaks=peaks, lead_time_days=14))
+    assert plan.chosen.fleet.replicas > 0
+    assert (plan.forecast, plan.exhaustion.refusal, plan.exhaustion.more_days) == (None, "few_days", 1)
+    assert plan_document(plan)["exhaustion"]["p50_days"] is None
 
 
 def test_gpu_energy_is_reported_in_total_and_above_idle(source):

@@ -1,0 +1,225 @@
+"""Forecasts of simulated histories: how often the date of exhaustion lies between P10 and P90, and the peaks within the fan.
+
+    python -m benchmarks.forecast_simulation [--histories 200] [--processes 1] [--out reports/forecast-simulation.md]
+
+Seven kinds of demand, histories of 30, 90, 365 and 800 days, 200 histories each. The scatter of a day is normal with a standard
+deviation of 3 to 8 %, drawn for each history. Of the growing kinds, the capacity is what the demand without scatter reaches on a day
+that is 0.1 to 1.5 history lengths ahead; of the others it is 3 to 40 % above the last week. Up to two standard deviations of the
+scatter are added, so that in many histories a high peak comes before the demand itself. The forecaster knows neither.
+
+Target: at least 75 % of the dates lie between P10 and P90, for each kind and length, wherever a date is given; an open P90 contains
+every later day. "No date" is right if a claim is made and holds: where it is "beyond the history", no peak exceeds the capacity within
+the forecast. It takes about ten minutes on one core. The exit code is 1 if a target is missed.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import functools
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.report import option_parser, table_head, table_row, write_report, yes_no
+from perfkit.stats.forecast import fit_forecast
+from perfkit.stats.forecast_models import YEAR_DAYS
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+LENGTHS_DAYS, TARGET, FAN_AT = (30, 90, 365, 800), 0.75, (0.25, 0.5, 1.0)
+AHEAD, LEVEL_PER_S = 1.5, 100.0
+"""How many history lengths are simulated after the history; the demand on its last day."""
+
+
+def exponential(days: Floats, random: np.random.Generator) -> Floats:
+    """Growth by 20 to 200 % a year, three times as fast in histories of at most 200 days."""
+    return math.log1p(random.uniform(0.2, 2.0)) / 365 * (3 if days[0] > -200 else 1) * days
+
+
+def linear(days: Floats, random: np.random.Generator) -> Floats:
+    """The demand of the last day grew by 30 to 90 % of itself over the history."""
+    course: Floats = np.log(1 - random.uniform(0.3, 0.9) * days / days[0])
+    return course
+
+
+def weekly(days: Floats, random: np.random.Generator) -> Floats:
+    """Growth by a factor of 1.2 to 4.5 a year, and a weekday pattern of 12 %."""
+    pattern: Floats = random.normal(0, 0.12, 7)[(days % 7).astype(np.int64)]
+    return pattern + random.uniform(0.2, 1.5) / 365 * days
+
+
+def yearly(days: Floats, random: np.random.Generator) -> Floats:
+    """A season of 10 to 30 % around a growth of up to 50 % a year, at a random time of the year."""
+    season: Floats = random.uniform(0.1, 0.3) * np.sin(2 * math.pi * (days / YEAR_DAYS + random.uniform()))
+    return season + random.uniform(0.0, 0.4) / 365 * days
+
+
+def step(days: Floats, random: np.random.Generator) -> Floats:
+    """Shifts of the level by 8 ± 20 %, on average every 120 days, before and after the last day."""
+    return np.cumsum((random.random(days.size) < 1 / 120) * random.normal(0.08, 0.2, days.size))
+
+
+def flat(days: Floats, _: np.random.Generator) -> Floats:
+    """No growth."""
+    return np.zeros(days.size)
+
+
+def correlated(days: Floats, random: np.random.Generator) -> Floats:
+    """Growth by up to 170 % a year; its scatter of 8 % has an autocorrelation of 0.9 from day to day."""
+    return random.uniform(0.0, 1.0) / 365 * days
+
+
+TRUTHS: Mapping[str, Callable[[Floats, np.random.Generator], Floats]] = {
+    "exponential": exponential, "linear": linear, "weekly + growth": weekly, "yearly season": yearly, "step": step, "flat": flat,
+    "AR(1) noise": correlated,
+}  # fmt: skip
+_GROWING = ("exponential", "linear", "weekly + growth", "AR(1) noise")
+
+
+class Case(NamedTuple):
+    """A history, the peaks that follow, and a capacity."""
+
+    peaks_per_s: Floats
+    future_per_s: Floats
+    capacity_per_s: float
+
+
+def simulate(truth: str, length_days: int, seed: int) -> Case:
+    """One history of `length_days` peaks and its future."""
+    random = np.random.default_rng([seed, length_days, list(TRUTHS).index(truth)])
+    days = np.arange(1.0 - length_days, math.ceil(AHEAD * length_days) + 1)
+    course, sd = TRUTHS[truth](days, random), random.uniform(0.03, 0.08)
+    noise = random.normal(0, sd, days.size)
+    if truth == "AR(1) noise":
+        sd, innovations = 0.08, noise / sd
+        carried = list(itertools.accumulate(innovations, lambda before, new: 0.9 * before + math.sqrt(1 - 0.81) * new))
+        noise = sd * np.array(carried)
+    if truth in _GROWING:
+        highest = np.maximum.accumulate(course[length_days:])
+        limit = max(float(highest[int(random.uniform(0.1, AHEAD) * length_days) - 1]), float(course[length_days - 1]) + 0.02)
+    else:
+        limit = float(course[length_days - 7 : length_days].mean()) + random.uniform(0.03, 0.4)
+    peaks = LEVEL_PER_S * np.exp(course + noise)
+    return Case(peaks[:length_days], peaks[length_days:], LEVEL_PER_S * math.exp(limit + random.uniform(0, 2) * sd))
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What one forecast said, compared with what came."""
+
+    refusal: str
+    place: str
+    """`inside`, `early` or `late` of the date against P10 and P90; of a history without a date, `inside` if its claim holds."""
+    is_open: bool
+    ratio: float | None
+    """P90 divided by P10, if it is closed."""
+    in_fan: tuple[bool, ...]
+    """At `FAN_AT` of the reach."""
+    widening: float
+
+
+def forecast(truth: str, length_days: int, seed: int) -> Outcome:
+    """Forecasts one history."""
+    case = simulate(truth, length_days, seed)
+    forecast = fit_forecast(range(length_days), case.peaks_per_s, np.random.default_rng([seed, 1]))
+    said = forecast.exhaustion(case.capacity_per_s)
+    above = case.future_per_s > case.capacity_per_s
+    day = int(above.argmax()) + 1 if above.any() else math.inf
+    low, high = forecast.fan_per_s((0.1, 0.9), said.reach_days)
+    at = [max(0, round(share * said.reach_days) - 1) for share in FAN_AT]
+    in_fan = tuple(bool(low[index] <= case.future_per_s[index] <= high[index]) for index in at)
+    if said.refusal:
+        place = "early" if said.refusal == "beyond_history" and day <= said.reach_days else "inside"
+        return Outcome(said.refusal, place, True, None, in_fan, forecast.back_test.widening)
+    assert said.p10_days is not None
+    p90_days = said.p90_days or math.inf
+    place = "early" if day < said.p10_days else "late" if day > p90_days else "inside"
+    ratio = None if said.p90_days is None else said.p90_days / said.p10_days
+    return Outcome("", place, said.p90_days is None, ratio, in_fan, forecast.back_test.widening)
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Figures over the histories of one kind and length."""
+
+    outcomes: Sequence[Outcome]
+
+    @property
+    def dated(self) -> list[Outcome]:
+        """The forecasts that gave a date."""
+        return [outcome for outcome in self.outcomes if not outcome.refusal]
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the given dates that hold; None if none was given."""
+        return share(outcome.place == "inside" for outcome in self.dated)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the coverage reaches the target; true where no date was given."""
+        return self.coverage is None or self.coverage >= TARGET
+
+    def cells(self) -> tuple[str, ...]:
+        """The cells of the table."""
+        refused = collections.Counter(outcome.refusal for outcome in self.outcomes)
+        beyond = [outcome for outcome in self.outcomes if outcome.refusal == "beyond_history"]
+        ratios = [outcome.ratio for outcome in self.dated if outcome.ratio is not None]
+        return (
+            f"{len(self.dated)}", f"{refused['models_disagree']}", f"{refused['not_described']}",
+            f"{sum(outcome.place == 'inside' for outcome in beyond)} of {len(beyond)}", _percent(self.coverage),
+            _percent(share(outcome.place == "early" for outcome in self.dated)), _percent(share(outcome.place == "late" for outcome in self.dated)),
+            _percent(share(outcome.is_open for outcome in self.dated)), f"{np.median(ratios):.1f}" if ratios else "–",
+            *(_percent(share(outcome.in_fan[index] for outcome in self.outcomes)) for index in range(len(FAN_AT))),
+            f"{np.mean([outcome.widening for outcome in self.outcomes]):.2f}", yes_no(self.is_met),
+        )  # fmt: skip
+
+
+def share(holds: Iterable[bool]) -> float | None:
+    """The share of true values; None without values."""
+    values = list(holds)
+    return sum(values) / len(values) if values else None
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def main() -> int:
+    """Prints the table."""
+    parser = option_parser(__doc__)
+    parser.add_argument("--histories", type=int, default=200, help="histories of each kind and length (default %(default)s)")
+    parser.add_argument("--processes", type=int, default=1)
+    options = parser.parse_args()
+    lines, all_met = list[str](), True
+
+    def show(*texts: str) -> None:
+        lines.extend(texts)
+        print("\n".join(texts), flush=True)
+
+    show("# Forecasts of simulated demand", "")
+    show(
+        f"{options.histories} histories of each kind and length; made by `python -m benchmarks.forecast_simulation`, whose docstring says how."
+    )
+    show("Fan: the share of the peaks at a quarter, half and all of the forecast's reach that lay within its 80 % interval. "
+         "P90/P10: median of the days, where P90 is not open.", "")  # fmt: skip
+    for truth, course in TRUTHS.items():
+        show(f"- {truth}: {(course.__doc__ or '').strip()}")
+    show("", *table_head("demand", ">days of history", ">date given", ">models disagree", ">not described", ">beyond the history, and right",
+                         ">date in P10 to P90", ">earlier", ">later", ">P90 open", ">P90/P10", ">fan ¼", ">fan ½", ">fan 1", ">widened",
+                         "target met"))  # fmt: skip
+    with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
+        for truth, length_days in itertools.product(TRUTHS, LENGTHS_DAYS):
+            one = functools.partial(forecast, truth, length_days)
+            result = Figures(list(pool.map(one, range(options.histories), chunksize=10)))
+            all_met &= result.is_met
+            show(table_row(truth, length_days, *result.cells()))
+    write_report(options.out, lines)
+    return 0 if all_met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
