@@ -18,7 +18,8 @@ ORIGINS, FEWEST_KNOWN, NOMINAL_COVERAGE = 8, 10, 0.8
 WIDENINGS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
 UNSEEN_SEASON_WEIGHT = 2.0
 """The prior weight of the seasonal model, the others having 1, while the history is shorter than two years."""
-_LOWEST_DENSITY = 1e-300
+OUTLIERS = 0.02
+"""The share of peaks that may come from anywhere within a factor of ten, so that a single outage does not decide between models."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ModelScore:
     coverage: float
     """The share of the days on which the peak was within the model's own 80 % interval."""
     log_score: float
-    """The mean of the logarithm of the density that the model gave to ln peak."""
+    """The mean of the logarithm of the density that the model, with `OUTLIERS`, gave to ln peak."""
     weight: float
 
 
@@ -131,8 +132,8 @@ def _weights(log_scores: Mapping[str, float], windows: float, *, is_season_seen:
 def _log_density(outlook: Outlook, logs: Numbers) -> Numbers:
     sds = np.hypot(outlook.sds, outlook.noise_sd)
     density = (outlook.shares * np.exp(-(((logs - outlook.centres) / sds) ** 2) / 2) / sds).sum(axis=0) / math.sqrt(2 * math.pi)
-    logs_of_density: Numbers = np.log(np.maximum(density, _LOWEST_DENSITY))
-    return logs_of_density
+    log_density: Numbers = np.log((1 - OUTLIERS) * density + OUTLIERS / (2 * math.log(10)))
+    return log_density
 
 
 def _coverage(windows: Sequence[_Window], weights: Mapping[str, float], widening: float) -> float:

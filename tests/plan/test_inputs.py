@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.plan.inputs import parse_demand_per_s, parse_headroom, parse_power_w, parse_slo
-from perfkit.plan.peaks import parse_lead_time_days, parse_peaks
+from perfkit.plan.peaks import parse_peaks
 from perfkit.plan.price import Price, parse_prices
 
 

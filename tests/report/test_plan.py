@@ -28,7 +28,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def plan(tmp_path_factory):
     peaks = tuple((f"2026-{month:02d}-{day:02d}", 400 * 1.004 ** (28 * month + day)) for month in (1, 2, 3) for day in range(1, 29))
     prices, slo = {"": Price(2.5, "$")}, parse_slo(["p99<300ms"])
-    inputs = PlanInputs(slo, (1000.0,), prices=prices, redundancy=1, rates_per_s=(55.0,), peaks=peaks, replicas_now=30)
+    inputs = PlanInputs(slo, (1000.0,), prices=prices, redundancy=1, rates_per_s=(55.0,), peaks=peaks, replicas_now=12)
     folders = write_mm1_results(tmp_path_factory.mktemp("mm1"))
     return plan_capacity(gather_evidence(read_sources(list(map(str, folders)))), inputs)
 
@@ -54,7 +54,19 @@ def folder(plan, tmp_path_factory):
 
 def test_every_form_is_written_without_temporary_files(folder):
     names = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    tables = {"ranking", "configurations", "points", "predictions", "fleets", "front", "laws", "held_out", "forecast", "risk"}
+    tables = {
+        "ranking",
+        "configurations",
+        "points",
+        "predictions",
+        "fleets",
+        "front",
+        "laws",
+        "held_out",
+        "forecast",
+        "forecast_models",
+        "risk",
+    }
     plots = {"rate", "front", "throughput", "latency-throughput", "forecast", "held-out", "risk"}
     expected = {"plan.html", "plan.md", "plan.json", *(f"tables/{name}.{kind}" for name in tables for kind in ("csv", "json"))}
     assert {name for name in names if "what_if" not in name} == expected | {f"plots/{name}.svg" for name in plots}

@@ -72,6 +72,15 @@ def test_a_season_that_cannot_be_seen_keeps_its_prior_weight():
     assert models["seasonal"].weight / models["exponential"].weight == pytest.approx(UNSEEN_SEASON_WEIGHT, rel=0.2)
 
 
+def test_one_outage_does_not_decide_between_models():
+    """Growth with a day at a tenth of its peak: the weights are those without it, within a factor of 3."""
+    logs = 0.004 * np.arange(240) + noise(240, seed=5)
+    outage = np.where(np.arange(240) == 150, logs - math.log(10), logs)
+    before, after = of(logs).models, of(outage).models
+    for name in ("exponential", "seasonal"):
+        assert 1 / 3 < after[name].weight / before[name].weight < 3
+
+
 def test_an_interval_that_holds_is_not_widened_and_one_that_does_not_is_widened_until_it_does():
     steady = of(0.003 * np.arange(365) + noise(365, seed=3))
     assert (steady.widening, steady.coverage) == (1.0, steady.coverage_before_widening)

@@ -35,9 +35,9 @@ def test_exponential_growth_without_noise_gives_the_closed_form():
 
 
 def test_linear_growth_without_noise_gives_the_closed_form():
-    """100 + 2·day is 152 on the last day, and exceeds 180 on the 15th day after it."""
+    """100 + 2·day is 152 on the last day, and exceeds 180.1 to 181.9 on the 15th day after it."""
     forecast = forecast_of([START_PER_S + SLOPE_PER_S * day for day in range(27)])
-    assert dates(forecast.exhaustion(180.0)) == (15, 15, 15)
+    assert dates(forecast.exhaustion(180.1)) == (15, 15, 15)
     assert dates(forecast.exhaustion(181.9)) == (15, 15, 15)
     assert dates(forecast.exhaustion(182.1)) == (16, 16, 16)
 
