@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shares = "measured loads of the replicas, such as 1.2,1,1,0.8, or a CSV file with the column requests"
     add("--shares", metavar="LOADS", help=shares)
     add("--outage-cost", metavar="PRICE", help="cost of an hour in which the SLO is missed, such as $500/h")
-    add("--peak-hours", metavar="TIME", help="hours of a day with the peak demand, such as 4h; default: all day")
+    add("--peak-hours", metavar="TIME", help="hours of a day with the peak demand, such as 4h; default: those of --profile, else all")
     add("--availability", metavar="SHARE", help="share of the time in which a replica is up, such as 99.5%%")
     demand_over_the_day.configure(parser)
     add("--idle-power", metavar="POWER", help="idle power of all GPUs together, such as 60W, to report energy above idle")

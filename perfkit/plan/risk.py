@@ -1,9 +1,10 @@
 """The risk of a plan: with what probability numbers of replicas keep the SLO, and what being wrong costs."""
 
+import collections
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,12 +12,12 @@ from perfkit.plan.evidence import Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.result.model import OpenLoad
 from perfkit.stats.capacity import ReplicaCount
+from perfkit.stats.fleet_cost import HOURS_PER_YEAR
 from perfkit.stats.fleet_risk import Demand, ReplicaCapacity, expected_over_failures, holding_probability, safe_demand_per_s
 from perfkit.stats.load_splitting import Balancing, Splitting
 from perfkit.stats.rate_curve import RateCurve
 from perfkit.stats.slo_capacity import Capacity
 
-HOURS_PER_YEAR = 365 * 24
 SAFE = 0.9
 """The probability for which the highest demand is given."""
 LIKELY = 0.95
@@ -50,7 +51,8 @@ class FleetRisk:
     demand_low_per_s: float
     demand_high_per_s: float
     """The 90 % interval of the peak demand; equal ends: it is exact."""
-    peak_hours_per_year: float
+    hours_per_year: float
+    """Those that are counted: all of the demand profile, or those with the peak demand."""
     safe_demand_per_s: float
     """The peak demand (median) at which the planned replicas keep the SLO with a probability of 90 %."""
     fewest_all_up: int | None
@@ -83,22 +85,23 @@ def fleet_risk(
     replica = replica_capacity(capacity, curve, batch_size)
 
     @functools.cache
-    def holding(replicas: int) -> float:
-        return holding_probability(replica, demand, splitting, replicas)
+    def holding(replicas: int, level: float = 1.0) -> float:
+        return holding_probability(replica, Demand(level * demand.per_s, demand.log_sd), splitting, replicas)
 
     def fewest(lost: int) -> int | None:
         furthest = _FURTHEST * fleet.replicas + 2
         number = _first(range(1, furthest), lambda number: holding(number - lost) >= LIKELY)
         return number if number < furthest else None
 
-    rows = tuple(_row(holding, replicas, price_per_hour, inputs) for replicas in _numbers(holding, fleet.replicas, inputs.zones))
+    hours = demand_levels(inputs)
+    rows = tuple(_row(holding, replicas, price_per_hour, inputs, hours) for replicas in _numbers(holding, fleet.replicas, inputs.zones))
     rate, largest = fleet.rate_per_replica_per_s / batch_size, splitting.largest_share(fleet.replicas)
     busiest_ns = curve.value(rate * largest)
     return FleetRisk(
         replicas=fleet.replicas,
         demand_low_per_s=demand.quantile_per_s(0.05),
         demand_high_per_s=demand.quantile_per_s(0.95),
-        peak_hours_per_year=risk.peak_hours_per_year,
+        hours_per_year=sum(hours.values()),
         safe_demand_per_s=safe_demand_per_s(replica, demand, splitting, fleet.replicas, SAFE),
         fewest_all_up=fewest(0),
         fewest_one_lost=fewest(1),
@@ -122,6 +125,16 @@ def replica_capacity(capacity: Capacity, curve: RateCurve, batch_size: int = 1) 
     return ReplicaCapacity(draws, curve.spread.run_sd * sensitivity / max(sensitivity - 1, 0.1), curve.spread.run_degrees)
 
 
+def demand_levels(inputs: PlanInputs) -> dict[float, float]:
+    """The hours of a year by their demand ÷ the peak demand, from the highest: of the demand profile, or the hours with the peak demand."""
+    if inputs.day is None or inputs.risk.peak_hours_per_day is not None:
+        return {1.0: 365 * (24 if inputs.risk.peak_hours_per_day is None else inputs.risk.peak_hours_per_day)}
+    profile = inputs.day.profile
+    levels = collections.Counter(round(hourly / profile.peak_per_s, 2) for hourly in profile.hourly_peaks_per_s())
+    period_hours = sum(levels.values())
+    return {level: HOURS_PER_YEAR * levels[level] / period_hours for level in sorted(levels, reverse=True) if level > 0}
+
+
 def arrivals_notes(evidence: Evidence, splitting: Splitting) -> Iterator[str]:
     """A sentence if the arrivals that were measured are more regular than those that a replica will receive."""
     loads = [point.measured.load for point in evidence.open_points]
@@ -133,16 +146,23 @@ def arrivals_notes(evidence: Evidence, splitting: Splitting) -> Iterator[str]:
         )
 
 
-def _row(holding: Callable[[int], float], replicas: int, price_per_hour: float | None, inputs: PlanInputs) -> RiskRow:
-    risk, all_up = inputs.risk, holding(replicas)
-    with_failures = None if risk.availability is None else expected_over_failures(holding, replicas, risk.availability)
-    missed_hours = (1 - (all_up if with_failures is None else with_failures)) * risk.peak_hours_per_year
+def _row(
+    holding: Callable[..., float], replicas: int, price_per_hour: float | None, inputs: PlanInputs, hours: Mapping[float, float]
+) -> RiskRow:
+    risk = inputs.risk
+
+    def expected(level: float) -> float:
+        if risk.availability is None:
+            return holding(replicas, level)
+        return expected_over_failures(lambda up: holding(up, level), replicas, risk.availability)
+
+    missed_hours = sum((1 - expected(level)) * of_level for level, of_level in hours.items())
     return RiskRow(
         replicas=replicas,
-        all_up=all_up,
+        all_up=holding(replicas),
         one_lost=holding(replicas - 1),
         zone_lost=holding(replicas - _largest_zone(replicas, inputs.zones)) if inputs.zones else None,
-        with_failures=with_failures,
+        with_failures=None if risk.availability is None else expected(1.0),
         missed_hours_per_year=missed_hours,
         fleet_cost_per_year=None if price_per_hour is None else replicas * price_per_hour * HOURS_PER_YEAR,
         missed_cost_per_year=None if risk.outage_cost is None else missed_hours * risk.outage_cost.per_hour,

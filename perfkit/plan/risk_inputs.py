@@ -22,12 +22,11 @@ class RiskInputs:
     outage_cost: Price | None = None
     """What an hour costs in which the SLO is missed; None if unknown."""
     peak_hours_per_day: float | None = None
-    """The hours of a day with the peak demand; None counts all 24."""
+    """The hours of a day with the peak demand; None takes those of the demand profile, or all 24 without one."""
     availability: float | None = None
     """The share of the time in which a replica is up; None gives no probability to failures."""
 
-    @property
-    def assumptions(self) -> Iterator[str]:
+    def assumptions(self, *, has_profile: bool) -> Iterator[str]:
         """What the risk assumes, in sentences."""
         yield self.splitting.sentence
         if self.demand_uncertainty:
@@ -35,15 +34,12 @@ class RiskInputs:
             yield f"The peak demand is lognormal: with a probability of 90 % it lies between {low:+.0%} and {high:+.0%} of the stated one."
         else:
             yield "The peak demand is taken as exact; --demand-uncertainty states how uncertain it is."
-        if self.peak_hours_per_day is None:
+        if self.peak_hours_per_day is None and has_profile:
+            yield "The hours in which the SLO is missed follow from the highest demand of each hour of the profile, served by a fixed number of replicas."
+        elif self.peak_hours_per_day is None:
             yield "The demand is taken to be at its peak all day, so the hours in which the SLO is missed are an upper bound; --peak-hours limits them."
         if self.availability is not None:
             yield f"Replicas fail independently of each other, and each is up in {100 * self.availability:.4g} % of the time."
-
-    @property
-    def peak_hours_per_year(self) -> float:
-        """The hours of a year with the peak demand."""
-        return 365 * (_HOURS_PER_DAY if self.peak_hours_per_day is None else self.peak_hours_per_day)
 
 
 def parse_demand_uncertainty(text: str) -> float:

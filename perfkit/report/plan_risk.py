@@ -6,10 +6,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from perfkit.plan.model import CapacityPlan
-from perfkit.plan.risk import HOURS_PER_YEAR, LIKELY, SAFE
+from perfkit.plan.risk import LIKELY, SAFE
 from perfkit.report.plan_subject import PlanPlot, PlanSubject
 from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, PANEL_IN, PURPLE, VERMILLION, WIDTH_IN, add_legend, legend_key
 from perfkit.report.table import Cell, Column, Table
+from perfkit.stats.fleet_cost import HOURS_PER_YEAR
 from perfkit.stats.load_splitting import Balancing
 from perfkit.units import format_duration_ns, format_rate_per_s
 
@@ -77,7 +78,9 @@ def _cost_sentences(plan: CapacityPlan) -> Iterator[str]:
     assert planned is not None
     assert more is not None
     saved_hours = planned.missed_hours_per_year - more.missed_hours_per_year
-    missed = f"The SLO is expected to be missed in {_hours(planned.missed_hours_per_year)} of {risk.peak_hours_per_year:,.0f} h a year at the peak demand"
+    is_of_profile = plan.inputs.day is not None and plan.inputs.risk.peak_hours_per_day is None
+    when = "a year of the demand profile" if is_of_profile else "a year at the peak demand"
+    missed = f"The SLO is expected to be missed in {_hours(planned.missed_hours_per_year)} of {risk.hours_per_year:,.0f} h {when}"
     if outage is None and price_per_hour is None:
         yield f"{missed}; one more replica saves {_hours(saved_hours)} of them."
     elif outage is None and price_per_hour is not None:

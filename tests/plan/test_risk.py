@@ -7,12 +7,14 @@ import math
 import pytest
 
 from perfkit.errors import UsageError
+from perfkit.plan.day_inputs import DayInputs
+from perfkit.plan.demand_profile import parse_profile
 from perfkit.plan.evidence import gather_evidence, read_sources
 from perfkit.plan.inputs import PlanInputs, parse_slo
 from perfkit.plan.model import plan_document
 from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import Price
-from perfkit.plan.risk import arrivals_notes, fleet_risk, replica_capacity
+from perfkit.plan.risk import arrivals_notes, demand_levels, fleet_risk, replica_capacity
 from perfkit.plan.risk_inputs import (
     RiskInputs,
     parse_availability,
@@ -91,9 +93,10 @@ def test_the_document_holds_the_risk_and_its_inputs(plan):
 def test_the_plan_says_how_it_takes_the_demand_and_splits_the_requests(plan):
     assert any("Requests are split over the replicas at random" in sentence for sentence in plan.assumptions)
     assert "The peak demand is lognormal: with a probability of 90 % it lies between -17% and +20% of the stated one." in plan.assumptions
-    exact = list(RiskInputs().assumptions)
+    exact = list(RiskInputs().assumptions(has_profile=False))
     assert any("taken as exact; --demand-uncertainty" in sentence for sentence in exact)
     assert any("at its peak all day" in sentence for sentence in exact)
+    assert any("of each hour of the profile" in sentence for sentence in RiskInputs().assumptions(has_profile=True))
 
 
 def test_the_replicas_for_95_percent_are_the_fewest():
@@ -112,6 +115,20 @@ def test_the_hours_missed_and_their_cost_follow_from_the_probability():
     totals = {row.replicas: row.fleet_cost_per_year + row.missed_cost_per_year for row in risk.rows}
     assert risk.cheapest_replicas == min(totals, key=lambda number: totals[number])
     assert risk_of(inputs()).cheapest_replicas is None
+
+
+def test_the_hours_missed_follow_from_the_demand_profile():
+    """Six hours a day at the peak of 1,000/s, six at 950/s, and twelve at 300/s, which are never missed."""
+    profile = parse_profile("hour,demand_per_s\n0,300\n12,1000\n18,950\n", "day.csv")
+    with_profile = dataclasses.replace(inputs(), day=DayInputs(profile))
+    risk, at_950 = risk_of(with_profile), risk_of(inputs(950.0))
+    assert demand_levels(with_profile) == pytest.approx({1.0: 6 * 365, 0.95: 6 * 365, 0.3: 12 * 365})
+    assert risk.hours_per_year == pytest.approx(8760)
+    for replicas in (13, 14):
+        expected = 6 * 365 * (2 - risk.row(replicas).all_up - at_950.row(replicas).all_up)
+        assert risk.row(replicas).missed_hours_per_year == pytest.approx(expected)
+    four = dataclasses.replace(with_profile, risk=RiskInputs(peak_hours_per_day=4.0))
+    assert demand_levels(four) == {1.0: 4 * 365}
 
 
 def test_a_replica_with_1_2_times_its_share_has_four_times_the_p99():
