@@ -57,7 +57,7 @@ def plan_schedule(
     demand = day.profile.steps(chosen.batch_size)
     limits = tuple(Limit(quantile, limit_ns / NS_PER_S) for quantile, limit_ns in inputs.slo.percentiles_ns.items())
     random = np.random.default_rng([inputs.seed, 20_011])
-    laws, replica, refusal = _replica(chosen, evidence, limits, scaler.target_per_s, random)
+    laws, replica, refusal = service_laws(chosen, evidence, limits, scaler.target_per_s, random)
     simulated, slower = (FleetDay(demand, law, limits, warm_up_s=_WARM_UP_S) for law in laws or [_NO_LAW] * 2)
     mean_replicas = max(1.0, chosen.fleet.replicas * demand.mean / demand.peak)
     sampling = choose_sampling(simulated, mean_replicas, cold_start_s, requests_at_most) if laws else _NO_REQUESTS
@@ -154,7 +154,7 @@ def _with_spot(policy: Policy, base: int, interruptions_per_h: float, cold_start
     return lambda counts, random: interrupt(policy(counts, random), base, interruptions_per_h, cold_start_s, end_s, random)
 
 
-def _replica(
+def service_laws(
     chosen: ConfigurationPlan, evidence: Evidence, limits: tuple[Limit, ...], target_per_s: float, random: np.random.Generator
 ) -> tuple[list[ServiceLaw], SimulatedReplica | None, str]:
     """The queue that stands for a replica, at the capacity and at its lower limit, and how far it agrees with the curve; or why there is none."""

@@ -7,6 +7,10 @@ import pytest
 from perfkit.cli.main import main
 from tests.queue_results import Writer
 
+DAY = ("--profile", "scenarios/day.csv")
+PRICED = (*DAY, "--cold-start", "90s", "--price", "$2.5/h")
+BOUGHT = (*PRICED, "--purchase", "$30,000", "--electricity", "$0.25/kWh")
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
@@ -29,7 +33,9 @@ def plan(results, tmp_path, capsys):
         paths = [str(results[name]) for name in names]
         code: object
         try:
-            code = main(["plan", *paths, "--slo", slo, "--demand", demand, "--out", str(tmp_path / "out"), *arguments])
+            code = main(
+                ["plan", *paths, "--slo", slo, *(["--demand", demand] if demand else []), "--out", str(tmp_path / "out"), *arguments]
+            )
         except SystemExit as ended:
             code = ended.code
         return code, *capsys.readouterr()
@@ -58,6 +64,23 @@ def test_the_risk_takes_its_options_and_the_shares_from_a_file(plan, tmp_path):
     assert question["splitting"]["shares"] == [1.2, 1.0, 1.0, 0.8]
     assert (question["demand_uncertainty"], question["peak_hours_per_day"], question["availability"]) == (0.2, 4.0, 0.99)
     assert (question["outage_cost"]["per_hour"], question["outage_cost"]["currency"]) == (500.0, "$")
+
+
+def test_the_demand_over_the_day_gives_the_peak_the_mean_and_the_lowest_cost(plan, tmp_path):
+    """The mean of scenarios/day.csv is (6·120 + 2·300 + 1.5·700 + 6·1000 + 1.5·900 + 2·700 + 3·450 + 2·200)/24."""
+    bought = (*BOUGHT, "--lifetime", "36mo", "--power", "0.7kW", "--reserved-price", "$1.60/h", "--quiet")
+    code, stdout, stderr = plan(*bought, demand=None)
+    assert code == 0, stderr
+    document = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert document["question"]["demands_per_s"] == [1000]
+    assert document["question"]["average_demand_per_s"] == pytest.approx(12_870 / 24)
+    assert document["question"]["day"]["purchase"] == {"price": 30_000, "lifetime_h": 26_280, "electricity_per_kwh": 0.25, "power_w": 700}
+    assert [way["name"] for way in document["schedule"]["ways"]] == ["fixed", "schedule by hour", "autoscaled"]
+    assert len(document["schedule"]["hours"]) == 24
+    assert "Over the day, with a cold start of 90.0 s: fixed, " in stdout
+    assert "The lowest cost over the day is " in stdout
+    assert (tmp_path / "out" / "plots" / "day.svg").exists()
+    assert (tmp_path / "out" / "tables" / "schedule_costs.csv").exists()
 
 
 def test_json_is_the_only_output_on_stdout(plan, tmp_path):
@@ -90,6 +113,38 @@ def test_json_is_the_only_output_on_stdout(plan, tmp_path):
         (("--shares", "1,x"), {}, 2, "--shares '1,x': expected the relative loads of the replicas"),
         (("--balancing", "sticky"), {}, 2, "invalid choice: 'sticky'"),
         (("--peaks", "/nothing.csv"), {}, 2, "--peaks /nothing.csv: cannot be read"),
+        (
+            (),
+            {"demand": None},
+            2,
+            "--demand is missing: give the peak demand, such as --demand 1000/s, or the demand over the day, --profile day.csv",
+        ),
+        (
+            ("--cold-start", "90s"),
+            {},
+            2,
+            "--cold-start needs --profile, the demand over the day; a constant demand is a file with the lines",
+        ),
+        (("--profile", "/nothing.csv"), {}, 2, "--profile /nothing.csv: cannot be read"),
+        (DAY, {"demand": "900/s"}, 2, "--demand 900/s is below the peak of --profile, 1000/s; leave it out"),
+        (DAY, {"demand": None}, 2, "--profile needs --cold-start"),
+        ((*DAY, "--cold-start", "90"), {}, 2, "--cold-start '90': expected a duration"),
+        ((*DAY, "--cold-start", "3h"), {}, 2, "--cold-start '3h': at most 60m"),
+        ((*DAY, "--reserved-price", "$1.6/h"), {}, 2, "give the on-demand price too, such as --price '$2.50/h'"),
+        ((*PRICED, "--reserved-price", "1.6 EUR/h"), {}, 2, "the currency differs from that of --price, $; use one currency"),
+        ((*PRICED, "--spot-price", "$0.9/h"), {}, 2, "--spot-price needs --spot-interruptions 5%/h: the risk of an interruption"),
+        ((*PRICED, "--spot-interruptions", "5%/h"), {}, 2, "--spot-interruptions needs --spot-price '$0.90/h'"),
+        ((*PRICED, "--spot-price", "$0.9/h", "--spot-interruptions", "5%"), {}, 2, "lost in an hour, with its unit, such as 5%/h"),
+        ((*PRICED, "--purchase", "$30,000"), {}, 2, "buying against renting needs --lifetime 3y and --electricity '$0.25/kWh' too"),
+        ((*PRICED, "--power", "700W"), {}, 2, "--power is the power of a bought replica, and needs --purchase"),
+        ((*BOUGHT, "--lifetime", "3"), {}, 2, "--lifetime '3': expected years or months up to 30 years, such as 3y or 36mo"),
+        ((*BOUGHT, "--lifetime", "3y", "--power", "700"), {}, 2, "--power '700': expected a power with its unit"),
+        (
+            (*BOUGHT, "--lifetime", "3y"),
+            {},
+            2,
+            "--purchase: the results hold no power of GPUs; give the power of a replica, such as --power 700W",
+        ),
         ((), {"names": ("single",)}, 2, "one point gives no capacity"),
         ((), {"names": ("closed",)}, 2, "these results hold only closed loops, which have no arrival rate"),
         ((), {"names": ("good", "other")}, 2, "give each a label, such as a="),

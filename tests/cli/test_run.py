@@ -37,6 +37,7 @@ def test_a_run_on_the_bundled_server_measures_both_protocols(perfkit, write_scen
     )
     assert len({one["payload_sha256"] for one in target["protocols"].values()}) == 1  # the same tensors over both
     assert {len(one["model_config_sha256"]) for one in target["protocols"].values()} == {64}
+    assert 0 < target["bundled_server"]["ready_after_s"] < 60
     assert "concurrency" in finished.stdout
     assert not finished.folder.with_name("out.partial").exists()
     page = finished.folder / "report.html"

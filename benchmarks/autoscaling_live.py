@@ -1,0 +1,296 @@
+"""The simulation of an autoscaled fleet compared with the same hour on live servers, compressed to four minutes.
+
+    python -m benchmarks.autoscaling_live [--hours 3] [--seconds 45] [--out reports/autoscaling-live.md]
+
+1. Measure: `perfkit run` on one bundled server (model `synthetic`, one server of 30 ms, exponential), open loops and a closed one.
+2. Plan: `perfkit.plan` gives the capacity under p95 < 200 ms, the autoscaler's target, and the law of the service times.
+3. Predict: 200 simulated hours of the autoscaled fleet; the 5th and the 95th percentile of their shares of windows in which the SLO is
+   missed are the interval of 90 % for one hour.
+4. Live: the arrivals of an hour are drawn, the autoscaler decides from them when replicas start and stop, and bundled servers are started and
+   stopped at these instants. Each request is sent at its instant to a ready replica, at random. The share of windows that miss the SLO is
+   compared with the interval.
+
+All durations of the autoscaler and the windows are a fifteenth of their defaults: an hour is 240 s, a cold start of 150 s is 10 s (the process is
+ready earlier, the rest stands for loading a model), a window of a minute is 4 s. Service times and rates are not compressed. It takes
+6 minutes and 5 for each hour; rates are low, so that two cores suffice, but other jobs should not load them. The exit code is 1 if an hour lies
+outside the interval.
+"""
+
+import asyncio
+import contextlib
+import pathlib
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.live_queue import measure_lead_us
+from benchmarks.processes import ROOT, run_perfkit, running_server
+from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
+from perfkit.clock import MonotonicClock
+from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.inputs import PlanInputs, parse_slo
+from perfkit.plan.planner import plan_capacity
+from perfkit.plan.schedule import service_laws
+from perfkit.protocol.message import InferRequest
+from perfkit.protocol.tensor import Datatype, tensor_from_array
+from perfkit.stats.autoscaling import Autoscaler, ReplicaCourse, autoscale
+from perfkit.stats.fleet_simulation import FleetDay, Sampling, simulate_fleet
+from perfkit.stats.replica_queue import Limit, ServiceLaw, response_times
+from perfkit.stats.steps import Floats, PeriodicSteps, Steps
+from perfkit.target.address import Address
+from perfkit.target.bundled_server import bundled_server
+from perfkit.transport.base import Outcome, Prepared, Transport
+from perfkit.transport.factory import make_transport
+from perfkit.transport.options import TransportOptions
+from perfkit.units import NS_PER_S
+
+COMPRESSION = 15
+HOUR_S, WARM_UP_S, WINDOW_S, SYNC_S = 3600 / COMPRESSION, 20.0, 60 / COMPRESSION, 15 / COMPRESSION
+COLD_START_S, METRIC_WINDOW_S, SCALE_DOWN_DELAY_S = 150 / COMPRESSION, 60 / COMPRESSION, 300 / COMPRESSION
+DEMAND_PER_S = (8, 8, 36, 36, 12, 12, 8, 8, 40, 40, 20, 8)
+"""In each five minutes of the hour."""
+SERVICE_MS, LIMIT = 30, Limit(0.95, 0.2)
+RATES = (5, 9, 12, 15, 18, 22, 26)
+SIMULATED_HOURS, HEADROOM, MOST_REPLICAS = 200, 0.3, 6
+DEMAND = PeriodicSteps(Steps.of([(index * HOUR_S / len(DEMAND_PER_S), rate) for index, rate in enumerate(DEMAND_PER_S)]), HOUR_S)
+
+
+class ServerModel(NamedTuple):
+    """What was measured of one replica."""
+
+    low_per_s: float
+    capacity_per_s: float
+    law: ServiceLaw
+
+
+class Hour(NamedTuple):
+    """A live hour: its windows, and what went wrong."""
+
+    missed: npt.NDArray[np.bool_]
+    arrivals_s: Floats
+    span_of: npt.NDArray[np.int64]
+    """For each request, the number of the server that it went to."""
+    requests: int
+    failed: int
+    replicas: str
+    slowest_start_s: float
+    latest_send_ms: float
+
+
+def measure(declaration: str, seconds: float) -> ServerModel:
+    """The capacity and the service law of one replica, as a plan finds them."""
+    base: dict[str, Any] = {
+        "workload": {"inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}},
+        "measure": {"warmup": "2s", "duration": f"{seconds:g}s", "repetitions": 1},
+    }
+    loads = ({"open": {"rate": list(RATES), "arrivals": "poisson"}}, {"closed": {"concurrency": 1}})
+    with tempfile.TemporaryDirectory() as name, running_server("--model=synthetic", f"--synthetic={declaration}") as server:
+        folders = [pathlib.Path(name, f"result{number}") for number in range(len(loads))]
+        for load, folder in zip(loads, folders, strict=True):
+            run = run_perfkit({**base, "target": {"url": server.url(), "model": "synthetic"}, "load": load}, out=folder)
+            if run.result is None:
+                raise RuntimeError(f"perfkit run ended with exit code {run.exit_code}: {run.stderr[-1000:]}")
+        (evidence,) = gather_evidence(read_sources([str(folder) for folder in folders]))
+        inputs = PlanInputs(parse_slo([f"p95<{LIMIT.limit_s * 1e3:g}ms"]), (max(DEMAND_PER_S),), headroom=HEADROOM)
+        chosen = plan_capacity([evidence], inputs).chosen
+        assert chosen.capacity is not None
+        laws, _, refusal = service_laws(chosen, evidence, (LIMIT,), (1 - HEADROOM) * chosen.capacity.low_per_s, np.random.default_rng(1))
+    if not laws:
+        raise RuntimeError(refusal)
+    return ServerModel(chosen.capacity.low_per_s, chosen.capacity.per_s, laws[0])
+
+
+def scaler_of(server: ServerModel) -> Autoscaler:
+    """The compressed autoscaler."""
+    target_per_s = (1 - HEADROOM) * server.low_per_s
+    return Autoscaler(target_per_s, COLD_START_S, MOST_REPLICAS, 1, SCALE_DOWN_DELAY_S, SYNC_S, METRIC_WINDOW_S)
+
+
+def initial_replicas(scaler: Autoscaler) -> int:
+    """The replicas for the demand with which the warm-up begins."""
+    return scaler.wanted(float(DEMAND.at(-WARM_UP_S)), 1)
+
+
+def predict(law: ServiceLaw, scaler: Autoscaler) -> Floats:
+    """The share of windows in which the SLO is missed, of each simulated hour."""
+    day = FleetDay(DEMAND, law, (LIMIT,), WINDOW_S, SYNC_S, WARM_UP_S)
+    first = initial_replicas(scaler)
+    return np.array([
+        simulate_fleet(day, lambda counts, _random: autoscale(counts, scaler, first), Sampling(1), one).missed_time.value
+        for one in np.random.default_rng(7).spawn(SIMULATED_HOURS)
+    ])  # fmt: skip
+
+
+class Replica:
+    """A bundled server that runs from an instant to another one, and the requests in progress."""
+
+    def __init__(self) -> None:
+        self.transport: Transport | None = None
+        self.ready_after_s = 0.0
+        self.sent: set[asyncio.Task[None]] = set()
+
+    async def run(self, declaration: str, start_ns: int, stop_ns: int) -> None:
+        """Starts the server at one instant, stops it at the other one, after its requests."""
+        clock = MonotonicClock()
+        await clock.sleep_until_ns(start_ns)
+        options = {"device": "cpu", "threads": 1, "cpus": (), "synthetic": declaration}
+        async with contextlib.AsyncExitStack() as stack:
+            server = await stack.enter_async_context(bundled_server("synthetic", on_line=lambda _: None, **options))  # type: ignore[arg-type] # a mapping of options
+            self.ready_after_s = server.description["ready_after_s"]
+            transport = make_transport(
+                Address.parse(server.urls["http"]), TransportOptions(timeout_ns=60 * NS_PER_S, max_connections=500), clock
+            )
+            stack.push_async_callback(transport.aclose)
+            await transport.open(8)
+            self.transport = transport
+            await clock.sleep_until_ns(stop_ns)
+            await asyncio.gather(*self.sent)
+
+
+async def live_hour(declaration: str, scaler: Autoscaler, seed: int) -> Hour:
+    """One hour on live servers."""
+    random, end_s = np.random.default_rng([seed, 99]), WARM_UP_S + HOUR_S
+    ticks = np.arange(round(end_s / SYNC_S)) * SYNC_S
+    counts = random.poisson(DEMAND.at(ticks - WARM_UP_S + SYNC_S / 2) * SYNC_S).astype(np.int64)
+    course = autoscale(counts, scaler, initial_replicas(scaler))
+    arrivals = np.sort(np.repeat(ticks, counts) + random.uniform(0, SYNC_S, int(counts.sum())))
+    places = (random.uniform(size=arrivals.size) * course.ready.at(arrivals)).astype(np.int64)
+    clock = MonotonicClock()
+    begin_ns = clock.now_ns() + 12 * NS_PER_S
+    spans = replica_spans(course, end_s)
+    span_of = np.zeros(arrivals.size, dtype=np.int64)
+    for number, (place, start_s, stop_s) in enumerate(spans):
+        span_of[(places == place) & (arrivals >= start_s) & (arrivals < stop_s)] = number
+    replicas = [Replica() for _ in spans]
+    times = np.full(arrivals.size, np.inf)
+    delays_ms = np.zeros(arrivals.size)
+    array = np.ones((1, 4), dtype=np.float32)
+    request = InferRequest("synthetic", (tensor_from_array("INPUT0", Datatype.FP32, array),))
+
+    async def send(number: int, transport: Transport, prepared: Prepared, intended_ns: int) -> None:
+        reply = await transport.send(prepared)
+        delays_ms[number] = (reply.started_ns - intended_ns) / 1e6
+        if reply.outcome is Outcome.OK:
+            times[number] = (reply.finished_ns - intended_ns) / NS_PER_S
+
+    async with asyncio.TaskGroup() as group:
+        for (_, start_s, stop_s), replica in zip(spans, replicas, strict=True):
+            start_ns = begin_ns + round((start_s - COLD_START_S) * NS_PER_S)
+            group.create_task(replica.run(f"{declaration},seed={seed}", start_ns, begin_ns + round(stop_s * NS_PER_S)))
+        for number, (arrival_s, index) in enumerate(zip(arrivals.tolist(), span_of.tolist(), strict=True)):
+            intended_ns = begin_ns + round(arrival_s * NS_PER_S)
+            await clock.sleep_until_ns(intended_ns)
+            replica = replicas[index]
+            if replica.transport is not None:  # a server that is not ready in time answers nothing: its requests count as slow
+                task = asyncio.create_task(send(number, replica.transport, replica.transport.prepare(request), intended_ns))
+                replica.sent.add(task)
+    return Hour(
+        arrivals_s=arrivals,
+        span_of=span_of,
+        missed=missed_windows(arrivals, times),
+        requests=arrivals.size,
+        failed=int(np.isinf(times).sum()),
+        replicas=f"{course.ready.lowest(0, end_s):.0f} to {course.ready.values.max():.0f}",
+        slowest_start_s=max(replica.ready_after_s for replica in replicas),
+        latest_send_ms=float(np.quantile(delays_ms, 0.999)),
+    )
+
+
+def missed_windows(arrivals: Floats, times: Floats) -> npt.NDArray[np.bool_]:
+    """Whether each window of the hour misses the SLO."""
+    windows = np.floor((arrivals - WARM_UP_S) / WINDOW_S).astype(np.int64)
+    counted, number = windows >= 0, round(HOUR_S / WINDOW_S)
+    total = np.bincount(windows[counted], minlength=number)
+    missed: npt.NDArray[np.bool_] = np.bincount(windows[counted], times[counted] > LIMIT.limit_s, number) > LIMIT.allowed_share * total * (
+        1 + 1e-9
+    )
+    return missed
+
+
+def predict_again(law: ServiceLaw, hour: Hour) -> Floats:
+    """The share of windows in which the SLO is missed, of simulations with the hour's own arrivals and replicas."""
+    order = np.argsort(hour.span_of, kind="stable")
+    restarts = np.flatnonzero(np.diff(hour.span_of[order], prepend=-1))
+    shares, times = [], np.zeros(order.size)
+    for random in np.random.default_rng(8).spawn(SIMULATED_HOURS):
+        times[order] = response_times(hour.arrivals_s[order], law.draw(order.size, random), law.servers, restarts)
+        shares.append(missed_windows(hour.arrivals_s, times).mean())
+    return np.array(shares)
+
+
+def replica_spans(course: ReplicaCourse, end_s: float) -> list[tuple[int, float, float]]:
+    """For each start of a replica, its number, and from when until when it takes requests; the one started last is stopped first."""
+    edges = [*course.ready.starts_s.tolist(), end_s]
+    spans, since = list[tuple[int, float, float]](), dict[int, float]()
+    for start_s, count in zip(edges, [*course.ready.values.astype(int).tolist(), 0], strict=True):
+        for place in [place for place in since if place >= count]:
+            spans.append((place, since.pop(place), start_s))
+        for place in range(count):
+            since.setdefault(place, start_s)
+    return [span for span in spans if span[2] > span[1]]
+
+
+def page(server: ServerModel, scaler: Autoscaler, predicted: Floats, declared: Floats, hours: Sequence[Hour]) -> tuple[list[str], bool]:
+    """The report's lines, and whether every hour lies within the interval."""
+    low, high = np.quantile(predicted, [0.05, 0.95])
+    true_low, true_high = np.quantile(declared, [0.05, 0.95])
+    inside = [bool(low <= hour.missed.mean() <= high) for hour in hours]
+    again = [np.quantile(predict_again(server.law, hour), [0.05, 0.95]) for hour in hours]
+    true_per_s = 1e3 / SERVICE_MS - np.log(1 / LIMIT.allowed_share) / LIMIT.limit_s
+    lines = [
+        "# The autoscaling simulation against live servers",
+        "",
+        "One hour of an autoscaled fleet, compressed to four minutes: `python -m benchmarks.autoscaling_live`.",
+        "",
+        (f"One replica, measured: capacity {server.capacity_per_s:.1f}/s, lower limit {server.low_per_s:.1f}/s, under p95 < {LIMIT.limit_s * 1e3:.0f} ms "
+         f"(truth {true_per_s:.1f}/s); simulated as {server.law.servers} server{'s' if server.law.servers > 1 else ''} with a mean of "
+         f"{1e3 * server.law.times_s.mean():.1f} ms (declared: 1 and {SERVICE_MS} ms). Autoscaler's target: {scaler.target_per_s:.1f}/s for a replica."),
+        "",
+        (f"Demand in the twelve parts of the hour: {', '.join(f'{rate}/s' for rate in DEMAND_PER_S)}. Windows of {WINDOW_S:g} s, {round(HOUR_S / WINDOW_S)} "
+         "an hour."),
+        "",
+        (f"Share of windows in which the SLO is missed, {SIMULATED_HOURS} simulated hours: mean {predicted.mean():.1%}; 90 % of the hours lie between "
+         f"{low:.1%} and {high:.1%}. With the declared law in place of the measured one: mean {declared.mean():.1%}, {true_low:.1%} to {true_high:.1%}."),
+        "",
+        *table_head(">live hour", ">requests", ">failed", "replicas", ">SLO missed", "within the interval", "with its arrivals",
+                    "within", ">slowest start of a server", ">start delay, p99.9"),
+        *(table_row(number, hour.requests, hour.failed, hour.replicas, f"{hour.missed.mean():.1%}", yes_no(is_inside),
+                    f"{least:.1%} to {most:.1%}", yes_no(bool(least <= hour.missed.mean() <= most)), f"{hour.slowest_start_s:.1f} s",
+                    f"{hour.latest_send_ms:.1f} ms")
+          for number, (hour, is_inside, (least, most)) in enumerate(zip(hours, inside, again, strict=True), 1)),
+        "",
+        f"{sum(inside)} of {len(inside)} hours are within the interval; each is expected to be with a probability of 90 %.",
+        "",
+        ("The capacity and the law of the service times come from the measurement of one replica; the simulation knows nothing else of the live "
+         "servers. The narrower interval is that of 200 simulations with the arrivals of the live hour itself, in which service times alone are random. "
+         f"A server that starts late would make its requests count as slow; the cold start of {COLD_START_S:g} s leaves time for it."),
+    ]  # fmt: skip
+    return lines, all(inside)
+
+
+def main() -> int:
+    """Prints the report."""
+    parser = option_parser(__doc__, out=ROOT / "reports" / "autoscaling-live.md")
+    parser.add_argument("--hours", type=int, default=3, help="live hours (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=45, help="window of each rate of the measurement (default %(default)s)")
+    options = parser.parse_args()
+    machine = describe_machine()
+    declaration = f"service=exponential:{SERVICE_MS}ms,servers=1,lead={measure_lead_us(3, realtime=False)}us"
+    server = measure(declaration, options.seconds)
+    scaler = scaler_of(server)
+    predicted = predict(server.law, scaler)
+    exponential = ServiceLaw(1, -SERVICE_MS / 1e3 * np.log1p(-(np.arange(5000) + 0.5) / 5000))
+    hours = [asyncio.run(live_hour(declaration, scaler, seed)) for seed in range(1, options.hours + 1)]
+    lines, are_inside = page(server, scaler, predicted, predict(exponential, scaler), hours)
+    lines = [*lines, "", machine]
+    print("\n".join(lines))
+    write_report(options.out, lines)
+    return 0 if are_inside else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""The page of a plan with demand over the day: its sentences, tables and plot hold the schedule's figures."""
+
+import dataclasses
+
+import pytest
+
+from perfkit.plan.day_inputs import DayInputs, Purchase, Spot
+from perfkit.plan.demand_profile import parse_profile
+from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.inputs import PlanInputs, parse_slo
+from perfkit.plan.planner import plan_capacity
+from perfkit.plan.price import Price
+from perfkit.plan.schedule_model import FleetWay
+from perfkit.report.plan import plan_notes
+from perfkit.report.plan_schedule import schedule_answer, schedule_figure, schedule_tables
+from perfkit.stats.fleet_simulation import Interval
+from tests.queue_results import Writer
+
+PROFILE = parse_profile("time,demand_per_s\n00:00,20\n09:30,80\n20:00,20\n", "day.csv")
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory):
+    """A plan whose shares of missed time are set, so that the texts are known."""
+    result = Writer(tmp_path_factory.mktemp("day"))((20, 35, 50, 60, 70, 110), seconds=40, overloaded_from=100)
+    purchase = Purchase(30_000, 3 * 8760, 0.25, 700.0)
+    day = DayInputs(PROFILE, cold_start_s=90.0, reserved_per_hour=1.6, spot=Spot(0.9, 0.05), purchase=purchase)
+    inputs = PlanInputs(parse_slo(["p99<300ms"]), (80.0,), prices={"": Price(2.5, "$")}, day=day)
+    (evidence,) = gather_evidence(read_sources([str(result)]))
+    evidence = dataclasses.replace(evidence, open_points=tuple(dataclasses.replace(point, batches=()) for point in evidence.open_points))
+    plan = plan_capacity([evidence], inputs)
+    ways = tuple(
+        dataclasses.replace(way, missed_time=Interval(0.0125, 0.01, 0.02), missed_time_at_low=0.03, slow_requests=0.004)
+        for way in plan.schedule.ways
+    )
+    return dataclasses.replace(plan, schedule=dataclasses.replace(plan.schedule, ways=ways))
+
+
+def amounts(plan, way, payment):
+    (found,) = (offer for offer in plan.schedule.offers if (offer.way, offer.payment) == (way, payment))
+    return f"${found.cost_per_month:,.2f}", f"${found.cost_per_year:,.2f}"
+
+
+def test_the_answer_compares_the_ways_and_names_the_lowest_cost(plan):
+    ways, lowest, buying = schedule_answer(plan)
+    fixed = plan.chosen.fleet.replicas
+    assert ways.startswith(
+        f"Over the day, with a cold start of 90.0 s: fixed, {fixed} replicas, {amounts(plan, 'fixed', 'on demand')[0]} a month, misses the SLO in "
+        "1.25% of the time (90 % interval 1.00% to 2.00%; 3.00% at the capacity's lower limit); schedule by hour, 1 to "
+    )
+    month, year = amounts(plan, "autoscaled with spot", "spot above a base reserved")
+    assert (
+        lowest
+        == f"The lowest cost over the day is autoscaled with spot, spot above a base reserved (1 at all times): {month} a month, {year} a year."
+    )
+    assert buying.startswith(
+        f"Buying costs {amounts(plan, 'fixed', 'bought')[0]} a month over its lifetime: it pays after 18 months against fixed, on demand"
+    )
+    assert buying.endswith("never, within its lifetime, against autoscaled with spot, spot above a base reserved.")
+
+
+def test_the_tables_hold_each_way_offer_and_hour(plan):
+    ways, costs, hours = schedule_tables(plan)
+    assert [row[0] for row in ways.rows] == ["fixed", "schedule by hour", "autoscaled", "autoscaled with spot"]
+    assert "Cold start 90.0 s (given). The time in which the SLO is missed is not simulated" in ways.note
+    assert len(costs.rows) == len(plan.schedule.offers) == 8
+    assert "The bought fleet draws 1,400 W on average." in costs.note
+    assert [(row["start"], row["demand_per_s"]) for row in hours.records][8:11] == [("08:00", 20), ("09:00", 80), ("10:00", 80)]
+
+
+def test_the_plot_shows_the_demand_and_every_way(plan):
+    figure = schedule_figure(plan)
+    lines = {line.get_gid(): line for panel in figure.axes for line in panel.lines}
+    assert {"demand", *(f"replicas-{way.name}" for way in plan.schedule.ways)} == set(lines)
+    hours, demand = lines["demand"].get_data()
+    assert dict(zip(hours.round(3).tolist(), demand.tolist(), strict=True))[9.5] == 80
+    assert max(lines["replicas-fixed"].get_ydata()) == plan.chosen.fleet.replicas
+
+
+def test_the_reason_for_no_simulation_is_among_the_notes(plan):
+    assert any("is not simulated" in sentence for sentence in dict(plan_notes(plan))["Notes"])
+
+
+def test_without_a_profile_nothing_is_added(plan):
+    without = dataclasses.replace(plan, schedule=None)
+    assert (schedule_answer(without), schedule_tables(without), schedule_figure(without)) == ([], (), None)
+
+
+def test_a_way_that_was_not_simulated_has_no_share(plan):
+    ways = tuple(
+        FleetWay(way.name, way.fewest, way.most, way.replica_hours_per_day, None, None, None, None, way.ready) for way in plan.schedule.ways
+    )
+    unknown = dataclasses.replace(plan, schedule=dataclasses.replace(plan.schedule, ways=ways, offers=()))
+    (sentence,) = schedule_answer(unknown)
+    assert "misses" not in sentence
+    assert "$" not in sentence
