@@ -1,6 +1,6 @@
 """The simulation of an autoscaled fleet compared with the same hour on live servers, compressed to four minutes.
 
-    python -m benchmarks.autoscaling_live [--hours 3] [--seconds 45] [--out reports/autoscaling-live.md]
+    python -m benchmarks.autoscaling_live [--hours 3] [--seconds 60] [--out reports/autoscaling-live.md]
 
 1. Measure: `perfkit run` on one bundled server (model `synthetic`, one server of 30 ms, exponential), open loops and a closed one.
 2. Plan: `perfkit.plan` gives the capacity under p95 < 200 ms, the autoscaler's target, and the law of the service times.
@@ -12,7 +12,7 @@
 
 All durations of the autoscaler and the windows are a fifteenth of their defaults: an hour is 240 s, a cold start of 150 s is 10 s (the process is
 ready earlier, the rest stands for loading a model), a window of a minute is 4 s. Service times and rates are not compressed. It takes
-6 minutes and 5 for each hour; rates are low, so that two cores suffice, but other jobs should not load them. The exit code is 1 if an hour lies
+10 minutes and 5 for each hour; rates are low, so that two cores suffice, but other jobs should not load them. The exit code is 1 if an hour lies
 outside the interval.
 """
 
@@ -54,7 +54,7 @@ COLD_START_S, METRIC_WINDOW_S, SCALE_DOWN_DELAY_S = 150 / COMPRESSION, 60 / COMP
 DEMAND_PER_S = (8, 8, 36, 36, 12, 12, 8, 8, 40, 40, 20, 8)
 """In each five minutes of the hour."""
 SERVICE_MS, LIMIT = 30, Limit(0.95, 0.2)
-RATES = (5, 9, 12, 15, 18, 22, 26)
+RATES = (4, 7, 10, 12, 14, 17, 20, 24)
 SIMULATED_HOURS, HEADROOM, MOST_REPLICAS = 200, 0.3, 6
 DEMAND = PeriodicSteps(Steps.of([(index * HOUR_S / len(DEMAND_PER_S), rate) for index, rate in enumerate(DEMAND_PER_S)]), HOUR_S)
 
@@ -276,7 +276,7 @@ def main() -> int:
     """Prints the report."""
     parser = option_parser(__doc__, out=ROOT / "reports" / "autoscaling-live.md")
     parser.add_argument("--hours", type=int, default=3, help="live hours (default %(default)s)")
-    parser.add_argument("--seconds", type=float, default=45, help="window of each rate of the measurement (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=60, help="window of each rate of the measurement (default %(default)s)")
     options = parser.parse_args()
     machine = describe_machine()
     declaration = f"service=exponential:{SERVICE_MS}ms,servers=1,lead={measure_lead_us(3, realtime=False)}us"

@@ -231,7 +231,7 @@ def _assumptions(day: DayInputs, simulated: FleetDay, scaler: Autoscaler) -> Ite
     period = "week" if day.profile.is_weekly else "day"
     yield (
         f"Demand over the {period}: arrivals are Poisson, their rate changes in steps at the times of the profile, and every {period} is alike. "
-        "In the simulation each request goes to a ready replica at random."
+        "In the simulation each request goes to a ready replica at random, whatever the load balancer does."
     )
     yield (
         f"The autoscaler counts arrivals over {scaler.metric_window_s:g} s, decides every {SYNC_S:g} s as Kubernetes' HPA does (tolerance "

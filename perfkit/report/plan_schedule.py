@@ -2,13 +2,13 @@
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MultipleLocator
+from matplotlib.ticker import MaxNLocator, MultipleLocator
 
 from perfkit.plan.model import CapacityPlan
 from perfkit.plan.schedule_model import FleetWay, Offer, Schedule
 from perfkit.report.plan_subject import PlanPlot, PlanSubject, money
 from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, PANEL_IN, VERMILLION, WIDTH_IN, add_legend, legend_key
-from perfkit.report.table import Column, Table, attribute
+from perfkit.report.table import Column, Table, attribute, format_error_rate
 from perfkit.units import NS_PER_S, format_duration_ns
 
 _TITLE = "Demand over the day"
@@ -23,7 +23,7 @@ def schedule_answer(plan: CapacityPlan) -> list[str]:
         return []
     ways = "; ".join(_phrase(plan, schedule, way) for way in schedule.ways)
     cold_start = format_duration_ns(schedule.cold_start_s * NS_PER_S)
-    sentences = [f"Over the day, with a cold start of {cold_start}: {ways}."]
+    sentences = [f"Over the day, with a cold start of {cold_start} ({schedule.cold_start_source}): {ways}."]
     if lowest := schedule.cheapest:
         always = f" ({lowest.reserved} at all times)" if lowest.reserved else ""
         cost = f"{money(lowest.cost_per_month, plan.chosen)} a month, {money(lowest.cost_per_year, plan.chosen)} a year"
@@ -42,9 +42,8 @@ def _phrase(plan: CapacityPlan, schedule: Schedule, way: FleetWay) -> str:
     cost = "" if offer is None else f", {money(offer.cost_per_month, plan.chosen)} a month"
     if way.missed_time is None:
         return f"{way.name}, {replicas}{cost}"
-    found = way.missed_time
-    at_low = "" if way.missed_time_at_low is None else f"; {way.missed_time_at_low:.2%} at the capacity's lower limit"
-    return f"{way.name}, {replicas}{cost}, misses the SLO in {found.value:.2%} of the time (90 % interval {found.low:.2%} to {found.high:.2%}{at_low})"
+    share, low, high = (format_error_rate(value) for value in (way.missed_time.value, way.missed_time.low, way.missed_time.high))
+    return f"{way.name}, {replicas}{cost}, SLO missed in {share} of the time (90 % interval {low} to {high})"
 
 
 def _break_even(offer: Offer) -> str:
@@ -129,12 +128,13 @@ def schedule_figure(plan: CapacityPlan) -> Figure | None:
     demand.set(ylabel="inferences per second", ylim=(0, None))
     demand.yaxis.set_major_formatter(NUMBERS)
     for way, colour in zip(schedule.ways, _COLOURS, strict=False):
-        at = np.arange(len(way.ready)) * length_h / len(way.ready)
-        replicas.plot(at, way.ready, color=colour, drawstyle="steps-post", gid=f"replicas-{way.name}")
+        at = np.linspace(0, length_h, len(way.ready) + 1)
+        replicas.plot(at, [*way.ready, way.ready[-1]], color=colour, drawstyle="steps-post", gid=f"replicas-{way.name}")
     is_weekly = length_h > _HOURS_PER_DAY
     replicas.set(
         ylabel="ready replicas", xlabel="hours since Monday 0:00" if is_weekly else "hour of the day", ylim=(0, None), xlim=(0, length_h)
     )
+    replicas.yaxis.set_major_locator(MaxNLocator(integer=True))
     replicas.xaxis.set_major_locator(MultipleLocator(_HOURS_PER_DAY if is_weekly else 3))
     keys = [legend_key(color=colour, label=way.name) for way, colour in zip(schedule.ways, _COLOURS, strict=False)]
     add_legend(figure, legend_key(color=INK, label="demand"), *keys)

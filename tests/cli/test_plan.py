@@ -77,7 +77,7 @@ def test_the_demand_over_the_day_gives_the_peak_the_mean_and_the_lowest_cost(pla
     assert document["question"]["day"]["purchase"] == {"price": 30_000, "lifetime_h": 26_280, "electricity_per_kwh": 0.25, "power_w": 700}
     assert [way["name"] for way in document["schedule"]["ways"]] == ["fixed", "schedule by hour", "autoscaled"]
     assert len(document["schedule"]["hours"]) == 24
-    assert "Over the day, with a cold start of 90.0 s: fixed, " in stdout
+    assert "Over the day, with a cold start of 90.0 s (given): fixed, " in stdout
     assert "The lowest cost over the day is " in stdout
     assert (tmp_path / "out" / "plots" / "day.svg").exists()
     assert (tmp_path / "out" / "tables" / "schedule_costs.csv").exists()

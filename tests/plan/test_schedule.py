@@ -97,6 +97,17 @@ def test_buying_is_written_off_and_supplied_with_electricity(chosen, schedule):
     assert offer(schedule, "fixed", "on demand").break_even_months == pytest.approx(months)
 
 
+def test_the_power_of_a_bought_fleet_is_the_measured_one_at_its_rate(chosen, without_log):
+    """Half-way between 35/s at 200 W and 50/s at 300 W, each of the replicas draws 250 W; 42.5/s is a constant demand."""
+    powers = {35: 200.0, 50: 300.0}
+    points = tuple(dataclasses.replace(point, power_w=powers.get(point.rate_per_s), idle_power_w=50.0) for point in chosen.points)
+    demand = parse_profile(f"hour,demand_per_s\n0,{42.5 * chosen.fleet.replicas}\n", "day.csv")
+    measured = scheduled(
+        dataclasses.replace(chosen, points=points), without_log, demand, purchase=dataclasses.replace(PURCHASE, power_w=None)
+    )
+    assert measured.mean_power_w == pytest.approx(250 * chosen.fleet.replicas)
+
+
 def test_spot_replicas_cost_less_and_risk_more(chosen, evidence, schedule):
     found = offer(schedule, "autoscaled with spot", "spot above a base reserved")
     assert found.reserved == schedule.way("autoscaled").fewest
