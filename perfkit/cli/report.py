@@ -11,6 +11,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the command's options."""
     add_results(parser, "a result folder or its result.json, or a sweep's folder")
     parser.add_argument("--table-only", action="store_true", help="for a sweep's folder, render only the table over all cases")
+    parser.add_argument("--rank-by", metavar="FIGURE", help="for a sweep's folder: rank its cases by throughput, p99, capacity, energy …")
+    where = "for a sweep's folder: rank under this constraint, such as 'p99<50ms' or 'gpu_memory<40GiB'; may be repeated"
+    parser.add_argument("--where", action="append", metavar="LIMIT", help=where)
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     parser.set_defaults(execute=_execute)
 
@@ -26,7 +29,7 @@ def _execute(options: argparse.Namespace) -> ExitCode:
             for folder in result_folders(path):
                 written += write_reports(folder)
         if (path / SWEEP_FILE).is_file():
-            written += write_sweep_report(path)
+            written += write_sweep_report(path, rank_by=options.rank_by, where=options.where)
         if not options.quiet:
             note_unverified([path])
             print("\n".join(map(str, written)))

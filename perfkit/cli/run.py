@@ -128,10 +128,12 @@ def _sweep(session: _Session, cases: "Sequence[Case]", folder: pathlib.Path, opt
     from perfkit.errors import PerfkitError
     from perfkit.report.sweep import print_sweep
     from perfkit.result.file import read_result
-    from perfkit.result.sweep import SweepFolder, shown_value, sweep_document
+    from perfkit.result.sweep import SweepFolder, SweepRank, shown_value, sweep_document
     from perfkit.scenario.file import scenario_document
 
-    sweep = SweepFolder(folder, cases[0].loaded.scenario.name, [(case.values, scenario_document(case.loaded.scenario)) for case in cases])
+    rank = SweepRank() if cases[0].rank is None else SweepRank(by=cases[0].rank.by, where=cases[0].rank.where)
+    documents = [(case.values, scenario_document(case.loaded.scenario)) for case in cases]
+    sweep = SweepFolder(folder, cases[0].loaded.scenario.name, documents, rank)
     pending, codes = sweep.pending(), list[ExitCode]()
     for sentence in sweep.refused:
         session.live.note(f"note: {sentence}")

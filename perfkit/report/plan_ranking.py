@@ -127,7 +127,7 @@ def ranking_table(plan: CapacityPlan) -> Table:
         "cannot be told apart. The probability is that over independent draws from the distributions of both capacities (the bootstrap of their intervals). "
         f"Intervals are 90 %; replicas{' and cost' if plan.compares_costs else ''} are planned with the lower limit of the capacity, so their interval lies below."
     )
-    return Table.of("ranking", "Ranking", columns, plan.ranking, note).without_empty_columns()
+    return Table.of("ranking", "Ranking", columns, plan.ranking, note).without_empty_columns("rank")
 
 
 def _figure(name: str, one: RankedConfiguration) -> Estimate | None:

@@ -6,15 +6,23 @@ import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
-from perfkit.errors import ResultError
-from perfkit.report.page import Bullets, Item, Page, Section, write_files
+from perfkit.comparison.point_figures import FIGURES
+from perfkit.comparison.sweep_ranking import SweepRanking, rank_sweep
+from perfkit.errors import ResultError, UsageError
+from perfkit.report.page import Bullets, Figure, Item, Page, Section, write_files
 from perfkit.report.render import render_text
+from perfkit.report.sweep_ranking import CAPTION, TITLE, ranking_figure, ranking_sentences, ranking_table
 from perfkit.report.table import Cell, Column, Mark, Table, attribute
 from perfkit.result.file import read_result
+from perfkit.result.hardware import hardware_of
 from perfkit.result.model import Point, Result
-from perfkit.result.sweep import SweepCase, SweepDocument, read_sweep, shown_value
+from perfkit.result.sweep import SWEEP_FILE, SweepCase, SweepDocument, read_sweep, shown_value
+from perfkit.stats.constraints import parse_constraint
+from perfkit.text.foreign import sentence
 from perfkit.text.terminal import write_styled
 
+_Results = list[tuple[SweepCase, tuple[Result | None, str]]]
+_CSV_DIGITS = 6
 _NOTE = (
     "One row per load point of each case, repetitions pooled; a search has one row. – marks a percentile with too few samples, or a figure "
     "that was not measured."
@@ -23,7 +31,10 @@ _NOTE = (
 
 def sweep_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
     """A row per load point, or per search, of every case; a case without figures gives its reason."""
-    results = [(case, _read_result(folder, case)) for case in sweep.cases]
+    return _cases_table(sweep, _read_results(folder, sweep))
+
+
+def _cases_table(sweep: SweepDocument, results: _Results) -> Table:
     is_search = any(result is not None and result.search is not None for _, (result, _) in results)
     columns = _SEARCH_COLUMNS if is_search else _POINT_COLUMNS
     keys = list(dict.fromkeys(key for case in sweep.cases for key in case.values))
@@ -40,34 +51,86 @@ def sweep_table(folder: pathlib.Path, sweep: SweepDocument) -> Table:
     return Table("sweep", "Cases", (*(Column(key, key) for key in keys), *columns), tuple(rows), _NOTE, tuple(marks))
 
 
-def write_sweep_report(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Writes `report.md`, `report.html` and `sweep.csv` into a sweep's folder; raises ResultError."""
-    from perfkit.report.render import render_html, render_markdown
+def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: Sequence[str] | None = None) -> list[pathlib.Path]:
+    """Writes `report.md`, `report.html`, `sweep.csv`, and `ranking.csv` and its plot, into a sweep's folder; raises ResultError.
+
+    `rank_by` and `where` replace what the scenario says of the ranking; raises UsageError where they cannot be read.
+    """
+    from perfkit.report.plots import render_svgs
+    from perfkit.report.render import render_csv, render_html, render_markdown
     from perfkit.result.frames import csv_text, sweep_frame
 
     sweep = read_sweep(folder)
-    cases = Section("Cases", (sweep_table(folder, sweep),))
+    results = _read_results(folder, sweep)
+    ranking = _ranking(folder, sweep, results, rank_by, where)
+    ranked = Section(TITLE, (Bullets.of(list(ranking_sentences(ranking))), ranking_table(ranking))) if ranking else None
+    plots = render_svgs(lambda: [("ranking", ranking_figure(ranking) if ranking else None)])
+    figures = Section("Throughput against p99", tuple(Figure("Throughput against p99", CAPTION, svg) for svg in plots.values()))
+    cases = Section("Cases", (_cases_table(sweep, results),))
     links = tuple(
         Item(case.folder, link=urllib.parse.quote(f"{case.folder}/report.html", safe="/=,"))
         for case in sweep.cases
         if case.status != "pending"
     )
     done = sum(case.status == "complete" for case in sweep.cases)
-    page = Page(
-        sweep.name, (cases, Section("Reports of the cases", (Bullets(links),))), f"{done} of {len(sweep.cases)} cases are complete."
-    )
+    subtitle = f"{done} of {len(sweep.cases)} cases are complete."
+    summary = tuple(section for section in (ranked, cases) if section is not None)
+    sections = (*summary[:-1], *([figures] if plots else []), cases, Section("Reports of the cases", (Bullets(links),)))
+    title = _title(sweep, results)
     texts = {
-        folder / "report.md": render_markdown(Page(page.title, (cases,), page.subtitle)),
-        folder / "report.html": render_html(page),
-        folder / "sweep.csv": csv_text(sweep_frame([(case.values, _read_result(folder, case)[0]) for case in sweep.cases])),
+        folder / "report.md": render_markdown(Page(title, summary, subtitle)),
+        folder / "report.html": render_html(Page(title, sections, subtitle)),
+        folder / "sweep.csv": csv_text(sweep_frame([(case.values, result) for case, (result, _) in results])),
     }
-    write_files(texts, replacing=(), place=str(folder))
+    if ranking:
+        texts[folder / "ranking.csv"] = render_csv(ranking_table(ranking), digits=_CSV_DIGITS)
+    texts |= {folder / "plots" / f"{name}.svg": svg for name, svg in plots.items()}
+    write_files(
+        texts, replacing=[file for file in (folder / "ranking.csv", folder / "plots/ranking.svg") if file.exists()], place=str(folder)
+    )
     return list(texts)
 
 
 def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
-    """Prints the table over all cases on stdout."""
-    write_styled(sys.stdout, f"\n{render_text(sweep_table(folder, sweep))}\n")
+    """Prints the table over all cases, and their ranking, on stdout."""
+    results = _read_results(folder, sweep)
+    write_styled(sys.stdout, f"\n{render_text(_cases_table(sweep, results))}\n")
+    if ranking := _ranking(folder, sweep, results, None, None):
+        write_styled(sys.stdout, f"{render_text(ranking_table(ranking))}\n")
+        for text in ranking_sentences(ranking):
+            sys.stdout.write(f"{sentence(text)}\n")
+
+
+def _title(sweep: SweepDocument, results: _Results) -> str:
+    """The name, the hardware and the date of a sweep: `threads on 4 × H100, 2026-11-22: sweep`."""
+    measured = [result for _, (result, _) in results if result is not None]
+    hardware = " and ".join(dict.fromkeys(text for text in map(hardware_of, measured) if text))
+    date = max((result.started_at[: len("2026-01-31")] for result in measured), default="")
+    return f"{sweep.name}{f' on {hardware}' if hardware else ''}{f', {date}' if date else ''}: sweep"
+
+
+def _ranking(
+    folder: pathlib.Path, sweep: SweepDocument, results: _Results, rank_by: str | None, where: Sequence[str] | None
+) -> SweepRanking | None:
+    """The ranking of the cases that were measured; None if fewer than two have figures."""
+    if rank_by is not None and rank_by not in FIGURES:
+        raise UsageError(f"--rank-by {rank_by!r} is not a known figure; known are {', '.join(FIGURES)}")
+    try:
+        given = [parse_constraint(text, FIGURES) for text in where or ()]
+    except ValueError as error:
+        raise UsageError(f"--where: {error}") from None
+    by = rank_by or sweep.rank.by
+    try:
+        stored = [parse_constraint(text, FIGURES) for text in sweep.rank.where]
+        measured = [(case.values, result) for case, (result, _) in results if result is not None]
+        ranking = rank_sweep(measured, by, stored if where is None else given)
+    except ValueError as error:
+        raise ResultError(f"{folder / SWEEP_FILE}: the cases cannot be ranked: {error}") from None
+    return ranking if ranking is not None and len(ranking.rows) > 1 else None
+
+
+def _read_results(folder: pathlib.Path, sweep: SweepDocument) -> _Results:
+    return [(case, _read_result(folder, case)) for case in sweep.cases]
 
 
 def _read_result(folder: pathlib.Path, case: SweepCase) -> tuple[Result | None, str]:

@@ -184,8 +184,12 @@ class Table:
         keys = [column.key for column in self.columns]
         return [dict(zip(keys, map(_plain, row), strict=True)) for row in self.rows]
 
-    def without_empty_columns(self) -> "Table":
-        """The table without the columns that hold no value."""
-        filled = [index for index in range(len(self.columns)) if any(_plain(row[index]) is not None for row in self.rows)]
+    def without_empty_columns(self, *keys: str) -> "Table":
+        """The table without the columns that hold no value, except those of the given keys."""
+        filled = [
+            index
+            for index, column in enumerate(self.columns)
+            if column.key in keys or any(_plain(row[index]) is not None for row in self.rows)
+        ]
         columns, *rows = (tuple(row[index] for index in filled) for row in (self.columns, *self.rows))
         return dataclasses.replace(self, columns=columns, rows=tuple(rows))

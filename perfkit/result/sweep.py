@@ -33,12 +33,20 @@ class SweepCase(Part):
     reason: str = ""
 
 
+class SweepRank(Part):
+    """How the cases are ranked: by which figure, None for the default, and under which constraints besides the SLO."""
+
+    by: str | None = None
+    where: tuple[str, ...] = ()
+
+
 class SweepDocument(Part):
     """The contents of `sweep.json`."""
 
     schema_version: str = pydantic.Field(default=SCHEMA, alias="schema")
     name: str
     cases: tuple[SweepCase, ...]
+    rank: SweepRank = SweepRank()
 
 
 def scenario_sha256(document: Mapping[str, Any]) -> str:
@@ -72,7 +80,13 @@ class SweepFolder:
     the folder has something that is not a sweep.
     """
 
-    def __init__(self, folder: pathlib.Path, name: str, cases: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        name: str,
+        cases: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]],
+        rank: SweepRank = SweepRank(),  # noqa: B008 - frozen
+    ) -> None:
         """`cases` are pairs of the swept values and the scenario's document."""
         self.folder = folder
         self.refused: list[str] = []
@@ -80,6 +94,7 @@ class SweepFolder:
         names = folder_names([values for values, _ in cases])
         self.document = SweepDocument(
             name=name,
+            rank=rank,
             cases=tuple(
                 SweepCase(values=dict(values), folder=case_folder, scenario_sha256=scenario_sha256(document))
                 for case_folder, (values, document) in zip(names, cases, strict=True)

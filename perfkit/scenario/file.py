@@ -17,7 +17,7 @@ import pydantic
 from perfkit.errors import ScenarioError
 from perfkit.scenario.credentials import is_shown
 from perfkit.scenario.error_messages import URL_KEYS, KeyPath, Origins, displayed, dotted, origin_of, validation_error
-from perfkit.scenario.model import Scenario
+from perfkit.scenario.model import Rank, Scenario
 from perfkit.scenario.yaml_values import MAX_DOCUMENT_BYTES, parse_yaml
 from perfkit.target.address import redacted_url
 from perfkit.units import format_bytes
@@ -42,6 +42,8 @@ class Case:
 
     loaded: LoadedScenario
     values: Mapping[str, Any]
+    rank: Rank | None = None
+    """How the sweep is ranked; it is no part of the scenario, whose results do not depend on it."""
 
 
 def read_scenario(path: pathlib.Path, settings: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> LoadedScenario:
@@ -87,7 +89,13 @@ def read_cases(path: pathlib.Path, settings: Sequence[str] = (), environ: Mappin
             origin = origin_of(("sweep", key), origins, path)
             case_overrides.append(_set_value(case_document, case_origins, key, copy.deepcopy(value), origin))
         loaded = _validate(case_document, case_origins, case_overrides, path)
-        cases.append(Case(loaded, dict(zip(keys, values, strict=True))))
+        if (rank := loaded.scenario.rank) is not None:
+            if not sweep:
+                raise ScenarioError(
+                    f"{origin_of(('rank',), origins, path)}: rank: it orders the cases of a sweep: add sweep, or remove rank"
+                )
+            loaded = dataclasses.replace(loaded, scenario=loaded.scenario.model_copy(update={"rank": None}))
+        cases.append(Case(loaded, dict(zip(keys, values, strict=True)), rank))
     return tuple(cases)
 
 
@@ -130,7 +138,7 @@ def _take_sweep(document: dict[str, Any], origins: Origins, path: pathlib.Path) 
             raise ScenarioError(f"{where}: expected a list of values, such as [1, 4, 8]")
         if len({json.dumps(value, default=str, sort_keys=True) for value in values}) < len(values):
             raise ScenarioError(f"{where}: values must be unique; use measure.repetitions to measure one again")
-        if key == "name" or key.partition(".")[0] in ("sweep", "schema"):
+        if key == "name" or key.partition(".")[0] in ("sweep", "schema", "rank"):
             raise ScenarioError(f"{where}: this key cannot be swept")
     return sweep
 

@@ -1,12 +1,12 @@
 """A scenario as frozen values. Field names carry their units; the aliases are the keys of the file."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 import pydantic
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from perfkit.scenario.load import ClosedLoadSpec, LoadSpec, OpenLoadSpec, SearchLoadSpec, Slo
-from perfkit.scenario.section import Count, Cpus, Duration, Section, Share, Text, parse_duration
+from perfkit.scenario.section import Count, Cpus, Duration, OneOrMoreTexts, Section, Share, Text, parse_duration
 from perfkit.scenario.target import Server, Target
 from perfkit.scenario.telemetry import Gpu, Metrics
 from perfkit.scenario.workload import Check, Workload
@@ -67,6 +67,30 @@ class Gate(Section):
         return metrics
 
 
+RankFigure = Literal[
+    "throughput", "goodput", "capacity", "energy", "gpu_memory", "error_rate", "p50", "p90", "p95", "p99", "p99_9", "p99_99"
+]  # fmt: skip
+
+
+class Rank(Section):
+    """How the cases of a sweep are ranked; the SLO is always a constraint."""
+
+    by: RankFigure | None = None
+    """The default is the capacity of searches, the p99 of single rates, and the throughput of all else."""
+    where: Annotated[tuple[Text, ...], OneOrMoreTexts] = ()
+    """Constraints such as `p99 < 50ms` and `gpu_memory < 40GiB`."""
+
+    @pydantic.field_validator("where")
+    @classmethod
+    def _can_be_read(cls, where: tuple[str, ...]) -> tuple[str, ...]:
+        # NumPy comes with it, and few scenarios need it
+        from perfkit.stats.constraints import parse_constraint
+
+        for text in where:
+            parse_constraint(text, get_args(RankFigure))
+        return where
+
+
 class Scenario(Section):
     """A validated scenario file."""
 
@@ -86,6 +110,8 @@ class Scenario(Section):
     gate: Gate | None = None
     sweep: Annotated[dict[Text, Annotated[tuple[Any, ...], Field(min_length=1)]], Field(min_length=1)] | None = None
     """Dotted keys and the values of each: every combination is measured. None in a scenario that was read from a file."""
+    rank: Rank | None = None
+    """Only with `sweep`; None in a scenario that was read from a file."""
 
     @pydantic.model_validator(mode="after")
     def _fits_a_search(self) -> Self:

@@ -4,10 +4,11 @@ import csv
 
 import pytest
 
+from perfkit.errors import ResultError, UsageError
 from perfkit.report.render import render_text
 from perfkit.report.sweep import print_sweep, sweep_table, write_sweep_report
 from perfkit.result.model import Search
-from perfkit.result.sweep import SweepFolder, read_sweep
+from perfkit.result.sweep import SweepFolder, SweepRank, read_sweep
 from tests.report.conftest import Synthetic
 
 CASES: list[tuple[dict[str, int], dict[str, int]]] = [({"workload.batch_size": size, "server.threads": 2}, {}) for size in (1, 4, 8)]
@@ -70,3 +71,47 @@ def test_a_result_that_cannot_be_believed_is_a_row_with_the_reason(folder):
     file.write_text(text.replace('"sent": ', '"sent": 9', 1))
     table = sweep_table(folder, read_sweep(folder))
     assert any("result.json: points.0.requests.s" in str(row[-1]) for row in table.rows)
+
+
+@pytest.fixture
+def ranked_folder(tmp_path):
+    """A sweep of two cases with two repetitions of two load points each; the second server is a fifth slower."""
+    values: list[tuple[dict[str, int], dict[str, int]]] = [({"server.threads": threads}, {}) for threads in (1, 2)]
+    sweep = SweepFolder(tmp_path / "sweep", "threads", values, SweepRank(where=("error_rate<1%",)))
+    for case, service_ms in zip(sweep.document.cases, (50.0, 40.0), strict=True):
+        Synthetic(sweep.folder / case.folder, protocols=("http",), concurrencies=(1, 2), service_ms=service_ms).write()
+    for index in range(2):
+        sweep.record(index, "complete")
+    return sweep.folder
+
+
+def test_the_ranking_is_in_the_report_on_the_console_and_in_a_file(ranked_folder, capsys):
+    written = write_sweep_report(ranked_folder)
+    assert [str(file.relative_to(ranked_folder)) for file in written][-2:] == ["ranking.csv", "plots/ranking.svg"]
+    print_sweep(ranked_folder, read_sweep(ranked_folder))
+    printed = capsys.readouterr().out
+    rows = list(csv.DictReader((ranked_folder / "ranking.csv").read_text().splitlines()))
+    assert [(row["rank"], row["server.threads"], row["load"], row["constraints"]) for row in rows] == [
+        ("1", "2", "concurrency 2", "all hold"), ("2", "1", "concurrency 2", "all hold"),
+    ]  # fmt: skip
+    assert float(rows[0]["inferences_low_per_s"]) < float(rows[0]["inferences_per_s"]) < float(rows[0]["inferences_high_per_s"])
+    for text in (printed, (ranked_folder / "report.html").read_text().replace("&lt;", "<")):
+        assert "threads=2 at concurrency 2 has the highest throughput in inferences of the cases that satisfy error_rate < 1%: " in text
+
+
+def test_options_replace_the_ranking_of_the_scenario(ranked_folder):
+    write_sweep_report(ranked_folder, "p99", ["p99<1s", "throughput>10000/s"])
+    rows = list(csv.DictReader((ranked_folder / "ranking.csv").read_text().splitlines()))
+    assert [(row["rank"], row["server.threads"]) for row in rows] == [("", "2"), ("", "1")]
+    assert {row["constraints"].split(";")[0] for row in rows} == {"violated: throughput > 10,000/s"}
+    with pytest.raises(UsageError, match="--rank-by 'speed' is not a known figure; known are throughput, "):
+        write_sweep_report(ranked_folder, "speed")
+    with pytest.raises(UsageError, match="--where: expected a constraint such as 'gpu_memory<40GiB', found 'fast'"):
+        write_sweep_report(ranked_folder, None, ["fast"])
+
+
+def test_a_stored_ranking_that_cannot_be_read_is_refused(ranked_folder):
+    file = ranked_folder / "sweep.json"
+    file.write_text(file.read_text().replace("error_rate<1%", "speed<1%"))
+    with pytest.raises(ResultError, match=r"sweep\.json: the cases cannot be ranked: 'speed' is not a known figure"):
+        write_sweep_report(ranked_folder)

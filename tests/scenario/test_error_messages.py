@@ -9,7 +9,7 @@ from perfkit.scenario.file import read_scenario
 
 HEAD = "target: {model: m}\nload: {closed: {concurrency: 1}}\n"
 LOAD = "load: {closed: {concurrency: 1}}\n"
-TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo, telemetry, metrics, gpu, gate, sweep"
+TOP_KEYS = "schema, name, target, server, workload, load, measure, check, slo, telemetry, metrics, gpu, gate, sweep, rank"
 SEARCH = "target: {model: m}\nload:\n  search: "
 EXPECTED = "expected http://HOST:PORT, https://, grpc:// or grpcs://, or unix:/path (gRPC) or http+unix:/path for a socket"
 INPUT = "workload:\n  inputs:\n    A: "

@@ -88,3 +88,25 @@ def test_large_values_in_every_case_of_a_sweep_are_refused(cases):
         cases(
             f"target: {{model: m}}\nload: {{closed: {{concurrency: 1}}}}\n{values}\nsweep: {{workload.batch_size: {list(range(1, 201))}}}"
         )
+
+
+def test_the_ranking_belongs_to_the_sweep_and_not_to_its_scenarios(cases):
+    (first, *_), plain = cases(SWEEP + "rank: {by: p99, where: [p99 < 50ms, gpu_memory < 40GiB]}\n"), cases(SWEEP)
+    assert (first.rank.by, first.rank.where) == ("p99", ("p99 < 50ms", "gpu_memory < 40GiB"))
+    assert first.loaded.scenario == plain[0].loaded.scenario, "so nothing is measured again where only the ranking changes"
+    assert plain[0].rank is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SWEEP + "rank: {by: speed}\n", r"s\.yaml:7: rank\.by: expected 'throughput', .*found 'speed'"),
+        (SWEEP + "rank:\n  where: [p99 < 50]\n", r"s\.yaml:8: rank\.where: expected a duration"),
+        (SWEEP + "rank: {where: [price < 3/h]}\n", r"'price' is not a known figure; known are throughput, "),
+        ("target: {model: m}\nload: {closed: {concurrency: 1}}\nrank: {by: p99}\n", r"s\.yaml:3: rank: it orders the cases of a sweep: add sweep, or remove rank"),
+        (SWEEP + "  rank.by: [p99, p50]\n", r"sweep\.rank\.by: this key cannot be swept"),
+    ],
+)  # fmt: skip
+def test_a_ranking_that_cannot_be_read_is_refused(cases, text, message):
+    with pytest.raises(ScenarioError, match=message):
+        cases(text)

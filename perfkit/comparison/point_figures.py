@@ -1,0 +1,101 @@
+"""The figures of a load point or a search with their 95 % intervals, by the names that constraints have for them. Pure."""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from perfkit.result.model import Point, Result
+from perfkit.stats.autocorrelation import first_order_time
+from perfkit.stats.constraints import PERCENTILE_NAMES
+from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, geometric_mean, share_interval
+
+FIGURES = ("throughput", "goodput", "capacity", "error_rate", "gpu_memory", "energy", *PERCENTILE_NAMES)
+_FEWEST_SECONDS = 8
+
+
+def figures_of_point(pooled: Point, repetitions: Sequence[Point]) -> dict[str, Estimate]:
+    """The figures that the load point has; rates are in inferences per second.
+
+    Intervals: throughput, goodput and energy from the scatter of the repetitions (Student's t of logarithms), throughput of a single one
+    from its seconds; percentiles as stored; errors by Wilson's. The memory of a GPU is the highest that was sampled, without an interval.
+    """
+    figures = {"throughput": _repeated(pooled.inferences_per_s, repeated_values("throughput", repetitions))}
+    if len(repetitions) == 1:
+        figures["throughput"] = _with_seconds(figures["throughput"], repetitions[0].throughput_series_per_s or ())
+    if pooled.goodput_per_s is not None:
+        figures["goodput"] = _repeated(pooled.goodput_per_s * _batch(pooled), repeated_values("goodput", repetitions))
+    if pooled.energy_per_inference_j:
+        figures["energy"] = _repeated(pooled.energy_per_inference_j, repeated_values("energy", repetitions))
+    for name in PERCENTILE_NAMES:
+        if (value_ns := getattr(pooled.times, name)) is not None:
+            figures[name] = Estimate(value_ns, *pooled.intervals.get(name, (None, None)))
+    if pooled.requests.scheduled:
+        figures["error_rate"] = share_interval(pooled.requests.scheduled - pooled.requests.ok, pooled.requests.scheduled)
+    return figures | _gpu_memory([pooled])
+
+
+def figures_of_search(result: Result) -> dict[str, Estimate]:
+    """The capacity in inferences per second, and the memory of a GPU; empty if the search found no capacity."""
+    search = result.search
+    if search is None or not search.capacity_per_s:
+        return {}
+    batch = _batch(result.points[0]) if result.points else 1.0
+    quantile = statistics.NormalDist().inv_cdf
+    wider = quantile((1 + CONFIDENCE) / 2) / quantile((1 + search.confidence) / 2) if 0 < search.confidence < 1 else 1.0
+    low, high = (
+        None if end is None or end <= 0 else search.capacity_per_s * (end / search.capacity_per_s) ** wider
+        for end in (search.low_per_s, search.high_per_s)
+    )
+    ends = (None if end is None else end * batch for end in (low, high))
+    return {"capacity": Estimate(search.capacity_per_s * batch, *ends), **_gpu_memory(result.points)}
+
+
+def repeated_values(figure: str, repetitions: Sequence[Point]) -> list[float]:
+    """A figure in each repetition; empty if one lacks it, or if it is known for all repetitions together only."""
+    match figure:
+        case "throughput":
+            values: list[float | None] = [point.inferences_per_s for point in repetitions]
+        case "goodput":
+            values = [None if point.goodput_per_s is None else point.goodput_per_s * _batch(point) for point in repetitions]
+        case "energy":
+            values = [point.energy_per_inference_j for point in repetitions]
+        case _:
+            return []
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
+
+
+def _batch(point: Point) -> float:
+    """Inferences per request."""
+    return point.inferences_per_s / point.throughput_per_s if point.throughput_per_s else 1.0
+
+
+def _repeated(value: float, repeated: Sequence[float]) -> Estimate:
+    """The pooled value with the relative interval of the repetitions' mean."""
+    if len(repeated) < 2 or min(repeated) <= 0 or value <= 0:
+        return Estimate(value, None, None)
+    mean = geometric_mean(repeated)
+    assert mean.low is not None
+    assert mean.high is not None
+    return Estimate(value, value * mean.low / mean.value, value * mean.high / mean.value)
+
+
+def _with_seconds(estimate: Estimate, series_per_s: Sequence[int]) -> Estimate:
+    """A single repetition's throughput with the interval of the mean of its correlated seconds; unchanged for a short window."""
+    if len(series_per_s) < _FEWEST_SECONDS or not (mean := statistics.fmean(series_per_s)):
+        return estimate
+    independent = len(series_per_s) / first_order_time(series_per_s)
+    degrees = max(math.floor(independent) - 1, 1)
+    reach = student_t_quantile((1 + CONFIDENCE) / 2, degrees) * statistics.stdev(series_per_s) / math.sqrt(independent) / mean
+    return Estimate(estimate.value, estimate.value * max(1 - reach, 0.0), estimate.value * (1 + reach))
+
+
+def _gpu_memory(points: Sequence[Point]) -> dict[str, Estimate]:
+    used = [
+        float(gpu.memory_used_max_bytes)
+        for point in points
+        for gpu in point.gpus
+        if gpu.memory_used_max_bytes is not None and gpu.used_by_server is not False
+    ]
+    return {"gpu_memory": Estimate(max(used), max(used), max(used))} if used else {}

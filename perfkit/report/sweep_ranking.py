@@ -1,0 +1,195 @@
+"""The ranking of a sweep's cases: its sentences, its table, and throughput against response time."""
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, RankedCase, SweepRanking
+from perfkit.report.table import Column, Kind, Table, interval_columns
+from perfkit.result.sweep import shown_value
+from perfkit.stats.ratio_interval import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as PlotFigure
+
+TITLE = "Ranking"
+CAPTION = (
+    "Every load point of the cases, with 95 % intervals; a case is as good as it lies to the right and below. The large marker is the load point that ranks its case; a hollow one "
+    "violates a constraint, or whether it does cannot be told."
+)
+_MOST_COLOURS = 10
+_LOWEST_PRECISION = 0.01
+_FIGURES: dict[str, tuple[str, str, Kind]] = {
+    "throughput": ("inferences_per_s", "inferences", "rate_per_s"),
+    "capacity": ("capacity_inferences_per_s", "capacity in inferences", "rate_per_s"),
+    "goodput": ("good_inferences_per_s", "good inferences", "rate_per_s"),
+    **{name: (f"{name}_ns", name.replace("_", "."), "duration_ns") for name in ("p50", "p95", "p99", "p99_9")},
+    "error_rate": ("error_rate", "errors", "error_rate"),
+    "gpu_memory": ("gpu_memory_bytes", "memory of a GPU", "bytes"),
+    "energy": ("energy_j", "energy per inference", "energy_j"),
+}
+_SHOWN_ALWAYS = ("throughput", "capacity", "p99", "error_rate", "gpu_memory", "energy")
+
+
+def case_title(one: RankedCase, *, has_protocols: bool = False) -> str:
+    """The swept values of a case: `batch_size=4, threads=2`."""
+    values = [f"{key.rpartition('.')[2]}={shown_value(value)}" for key, value in one.values.items()]
+    return ", ".join([*values, *([one.protocol] if has_protocols else [])])
+
+
+def has_protocols(ranking: SweepRanking) -> bool:
+    """Whether the cases have load points over more than one protocol."""
+    return len({one.protocol for one in ranking.rows}) > 1
+
+
+def ranking_sentences(ranking: SweepRanking) -> Iterator[str]:
+    """Which case is the best, and which ones cannot be told from it."""
+    first, *others = ranking.rows
+    name = functools.partial(case_title, has_protocols=has_protocols(ranking))
+    figure = _text_of(ranking.by, first.figures[ranking.by])
+    at = f" at {first.load}" if first.load else ""
+    most = f"{'the highest' if ranking.by in HIGHER_IS_BETTER else 'the lowest'} {_words(ranking.by)}"
+    limits = ", ".join(text for text, _ in first.judgements)
+    tied = [one for one in others if one.rank == 1]
+    if first.verdict == "holds":
+        under = f" of the cases that satisfy {limits}" if limits else ""
+        yield f"{name(first)}{at} has {most}{' or is tied with it' if tied else ''}{under}: {figure}."
+    elif first.verdict == "cannot be told":
+        unknown = ", ".join(text for text, judgement in first.judgements if judgement == "cannot be told")
+        yield f"No case is known to satisfy {limits}. {name(first)}{at} has {most} of those that may, {figure}; {unknown} cannot be told."
+    else:
+        violated = ", ".join(text for text, judgement in first.judgements if judgement == "violated")
+        yield f"No case satisfies {limits}. {name(first)}{at} has {most}, {figure}, and violates {violated}."
+    for one in tied:
+        yield f"{name(one)} ({_text_of(ranking.by, one.figures[ranking.by])}) is indistinguishable from it. {_remedy(first, one, ranking.by)}"
+
+
+def _words(figure: str) -> str:
+    words = {
+        "throughput": "throughput in inferences",
+        "capacity": "capacity",
+        "gpu_memory": "memory of a GPU",
+        "energy": "energy per inference",
+    }
+    return words.get(figure, figure.replace("_", " ") if figure == "error_rate" else figure.replace("_", "."))
+
+
+def _text_of(figure: str, estimate: Estimate) -> str:
+    key, heading, kind = _FIGURES.get(figure, (figure, figure, "duration_ns"))
+    column = interval_columns(key, heading, kind, lambda one: one)[0]
+    return column.cell(column.value_of(estimate)).text or ""
+
+
+def _remedy(first: RankedCase, other: RankedCase, by: str) -> str:
+    """What would tell two tied cases apart."""
+    times = other.times_as_much or math.inf
+    if not first.load:  # a search, whose interval its precision narrows
+        gap = abs(math.log(other.figures["capacity"].value / first.figures["capacity"].value))
+        precision = gap / math.sqrt(2)
+        if precision < _LOWEST_PRECISION:
+            return "They are too close for a search to tell them apart: choose by other figures."
+        return f"A search with a precision of {precision:.0%} would tell them apart."
+    if any(None in (one.figures[by].low, one.figures[by].high) for one in (first, other)):
+        return "An interval is open, for want of samples: measure longer, with three repetitions or more."
+    if math.isinf(times):
+        return "They are too close for any reasonable measurement: choose by other figures."
+    needed = math.ceil(max(times, 1.0) * max(first.repetitions, other.repetitions))
+    return f"About {needed} repetitions of each (now {first.repetitions}) would tell them apart, or windows {max(times, 1.0):.2g} times as long."
+
+
+def ranking_table(ranking: SweepRanking) -> Table:
+    """Every case with its rank, its best load point, its figures, and what the constraints say of them."""
+    keys = list(dict.fromkeys(key for one in ranking.rows for key in one.values))
+    shown = list(dict.fromkeys((ranking.by, *_SHOWN_ALWAYS)))
+    columns = (
+        Column("rank", "rank", "count"),
+        *(Column(key, key, value=functools.partial(_swept_value, key)) for key in keys),
+        Column("protocol", "protocol"),
+        Column("load", "best load", value=lambda one: one.load or None),
+        *(
+            column
+            for name in shown
+            for column in interval_columns(*_FIGURES.get(name, (f"{name}_ns", name, "duration_ns")), functools.partial(_figure, name))
+        ),
+        Column("constraints", "constraints", "prose", _constraints_text),
+    )
+    return Table.of("ranking", TITLE, columns, ranking.rows, _note(ranking)).without_empty_columns("rank")
+
+
+def _note(ranking: SweepRanking) -> str:
+    compared = (
+        "by Welch's test of the repetitions, which are not paired because the cases ran one after the other"
+        if ranking.by in ("throughput", "goodput", "energy") and all(one.repetitions > 1 for one in ranking.rows)
+        else "from the intervals of both figures"
+    )
+    return (
+        f"Rank: one plus the number of cases with a better {_words(ranking.by)}, if the 95 % interval of the ratio excludes 1 ({compared}); equal ranks cannot be told "
+        "apart. Each case stands with its best load point that satisfies the constraints, which hold if the whole 95 % interval does. The variation between restarts "
+        "of the server is not covered: each case is one start."
+    )
+
+
+def _swept_value(key: str, one: RankedCase) -> str:
+    return shown_value(one.values[key]) if key in one.values else ""
+
+
+def _figure(name: str, one: RankedCase) -> Estimate | None:
+    return one.figures.get(name)
+
+
+def _constraints_text(one: RankedCase) -> str | None:
+    if not one.judgements:
+        return None
+    if one.verdict == "holds":
+        return "all hold"
+    texts = [(verdict, ", ".join(text for text, each in one.judgements if each == verdict)) for verdict in ("violated", "cannot be told")]
+    return "; ".join(f"{verdict}: {text}" for verdict, text in texts if text)
+
+
+def ranking_figure(ranking: SweepRanking) -> "PlotFigure | None":
+    """Throughput against p99 of every load point of the first ten cases, with 95 % intervals; None for searches and for a single case."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    from perfkit.report.plots import INK, MUTED, NS_PER_MS, NUMBERS, PANEL_IN, WIDTH_IN, add_legend, legend_key, scale_times
+
+    shown = [point for point in ranking.points if {"throughput", "p99"} <= point.figures.keys() and point.row < _MOST_COLOURS]
+    if len(ranking.rows) < 2 or not shown:
+        return None
+    colours = mpl.colormaps["tab10"].colors  # type: ignore[attr-defined]
+    figure = Figure(figsize=(WIDTH_IN, PANEL_IN * 1.2), layout="constrained")
+    panel, times_ms = figure.subplots(), [limit_ns / NS_PER_MS for limit_ns in ranking.p99_limits_ns]
+    for point in shown:
+        row, colour = ranking.rows[point.row], colours[point.row]
+        throughput, p99 = point.figures["throughput"], point.figures["p99"]
+        (low, high), (fast, slow) = _ends(throughput), _ends(p99)
+        bar = {"color": colour, "lw": 0.9, "alpha": 0.6, "zorder": 1}
+        panel.plot([low, high], [p99.value / NS_PER_MS] * 2, **bar)
+        panel.plot([throughput.value] * 2, [fast / NS_PER_MS, slow / NS_PER_MS], **bar)
+        is_best = point.load == row.load
+        face = colour if point.verdict == "holds" else "white"
+        panel.plot(
+            [throughput.value], [p99.value / NS_PER_MS], marker="D" if is_best else "o", mfc=face, mec=colour, ms=7 if is_best else 4, ls=""
+        )
+        times_ms.append(p99.value / NS_PER_MS)
+    for limit_ns in ranking.p99_limits_ns:
+        panel.axhline(limit_ns / NS_PER_MS, color=INK, lw=1, ls="--", gid=f"limit-{limit_ns / NS_PER_MS:g}")
+    scale_times(panel, min(times_ms), max(times_ms))
+    panel.set(xlim=(0, None), xlabel="throughput (inferences per second)", ylabel="p99 (ms)")
+    panel.xaxis.set_major_formatter(NUMBERS)
+    several = has_protocols(ranking)
+    names = [f"{'–' if row.rank is None else row.rank}: {case_title(row, has_protocols=several)}" for row in ranking.rows[:_MOST_COLOURS]]
+    add_legend(
+        figure,
+        *(legend_key(color=colours[index], marker="o", ls="", label=name) for index, name in enumerate(names)),
+        legend_key(color=MUTED, marker="D", ms=7, ls="", label="best of its case"),
+        legend_key(color=MUTED, marker="o", mfc="white", ls="", label="violates a constraint, or cannot be told"),
+        *([legend_key(color=INK, lw=1, ls="--", label="limit on p99")] if ranking.p99_limits_ns else []),
+    )
+    return figure
+
+
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    """The ends of the interval; the value itself where there is none."""
+    return (estimate.value if estimate.low is None else estimate.low), (estimate.value if estimate.high is None else estimate.high)

@@ -1,0 +1,164 @@
+"""The ranking of a sweep's cases: by repetitions whose scatter is known, and by intervals."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from perfkit.comparison.point_figures import figures_of_point, figures_of_search
+from perfkit.comparison.sweep_ranking import rank_sweep
+from perfkit.result.model import Search
+from perfkit.stats.constraints import parse_constraint
+from tests.stored_results import point, result
+
+METRICS = ("throughput", "p99", "gpu_memory", "energy", "error_rate")
+
+
+def closed(concurrency, *throughputs, p99_ms=20.0, **changes):
+    """A load point, and its throughput in each repetition."""
+    mean = sum(throughputs) / len(throughputs)
+    return point(p99_ms=p99_ms, throughput_per_s=mean, load={"kind": "closed", "concurrency": concurrency}, **changes), throughputs
+
+
+def case(number, *loads, slo=None):
+    """The values of a case and its result."""
+    made = result(points=[one for one, _ in loads])
+    repetitions = [
+        made.summary[index].model_copy(update={"repetition": repetition, "throughput_per_s": value, "inferences_per_s": value})
+        for index, (_, values) in enumerate(loads)
+        for repetition, value in enumerate(values)
+    ]
+    scenario = {**made.scenario, **({"slo": slo} if slo else {})}
+    return {"server.threads": number}, made.model_copy(update={"points": tuple(repetitions), "scenario": scenario})
+
+
+def ranked(*cases, by=None, where=()):
+    return rank_sweep(cases, by, [parse_constraint(text, METRICS) for text in where])
+
+
+def threads_and_ranks(ranking):
+    return [(row.values["server.threads"], row.rank) for row in ranking.rows]
+
+
+def test_cases_whose_repetitions_overlap_share_a_rank():
+    ranking = ranked(case(1, closed(4, 100, 101, 99)), case(2, closed(4, 104, 97, 103)), case(3, closed(4, 80, 81, 79)))
+    assert ranking.by == "throughput"
+    assert threads_and_ranks(ranking) == [(2, 1), (1, 1), (3, 3)]
+    assert ranking.rows[0].times_as_much is None
+    assert ranking.rows[2].times_as_much is None
+
+
+def test_two_cases_differ_where_welchs_test_says_so():
+    """SciPy's test of the logarithms; the degrees of freedom here are rounded down, so verdicts near 5 % may differ."""
+    random, compared = np.random.default_rng(3), 0
+    for _ in range(60):
+        one, other = (100 * np.exp(random.normal(shift, 0.02, 4)) for shift in (0.0, 0.03))
+        p = scipy.stats.ttest_ind(np.log(one), np.log(other), equal_var=False).pvalue
+        if 0.02 < p < 0.1:
+            continue
+        ranks = [row.rank for row in ranked(case(1, closed(4, *one)), case(2, closed(4, *other))).rows]
+        assert ranks == ([1, 2] if p < 0.05 else [1, 1])
+        compared += 1
+    assert compared > 30
+
+
+def test_of_equal_cases_at_most_one_in_twenty_pairs_is_ranked():
+    """400 pairs of three repetitions: more than 32 would have a probability below 0.5 % at 5 %."""
+    random = np.random.default_rng(5)
+    pairs = (tuple(case(number, closed(4, *(100 * np.exp(random.normal(0, 0.05, 3))))) for number in (1, 2)) for _ in range(400))
+    assert sum(ranked(*pair).rows[1].rank == 2 for pair in pairs) <= 32
+
+
+def test_the_measurements_that_would_tell_follow_from_the_width_of_the_ratio():
+    one, other = (100.0, 110.0, 90.0), (105.0, 95.0, 113.0)
+    first, tied = ranked(case(1, closed(4, *one)), case(2, closed(4, *other))).rows
+    assert first.values["server.threads"] == 2
+    squares = [np.var(np.log(values), ddof=1) / 3 for values in (one, other)]
+    degrees = math.floor(sum(squares) ** 2 / sum(square**2 / 2 for square in squares))
+    reach = scipy.stats.t.ppf(0.975, degrees) * math.sqrt(sum(squares))
+    gap = np.mean(np.log(other)) - np.mean(np.log(one))
+    assert tied.times_as_much == pytest.approx((reach / gap) ** 2)
+
+
+def test_a_case_stands_with_its_best_load_point_within_the_constraints():
+    """With four threads the highest throughput has a p99 above the limit: the load point before it counts."""
+    fast = case(4, closed(4, 200, 201, 199, p99_ms=40.0), closed(8, 300, 301, 299, p99_ms=60.0), slo={"p99": "50ms", "error_rate": "1%"})
+    slow = case(1, closed(4, 100, 101, 99, p99_ms=30.0), closed(8, 120, 121, 119, p99_ms=45.0), slo={"p99": "50ms", "error_rate": "1%"})
+    ranking = ranked(fast, slow)
+    assert [(row.values["server.threads"], row.rank, row.load) for row in ranking.rows] == [
+        (4, 1, "concurrency 4"),
+        (1, 2, "concurrency 8"),
+    ]
+    assert ranking.p99_limits_ns == (50e6,)
+    assert {(point.row, point.load): point.verdict for point in ranking.points} == {
+        (0, "concurrency 4"): "holds", (0, "concurrency 8"): "violated", (1, "concurrency 4"): "holds", (1, "concurrency 8"): "holds",
+    }  # fmt: skip
+
+
+def test_a_case_without_any_load_point_within_the_constraints_has_no_rank():
+    ranking = ranked(case(1, closed(4, 300, 301, 299, p99_ms=60.0)), case(2, closed(4, 100, 101, 99)), where=("p99<50ms",))
+    assert threads_and_ranks(ranking) == [(2, 1), (1, None)]
+    assert ranking.rows[1].judgements == (("p99 < 50 ms", "violated"),)
+
+
+def test_an_overloaded_load_point_violates_every_limit_on_times():
+    warnings = [{"code": "overloaded", "message": "It was overloaded."}]
+    ranking = ranked(case(1, closed(4, 300, 301, 299, warnings=warnings)), case(2, closed(4, 100, 101, 99)), where=("p99<50ms",))
+    assert threads_and_ranks(ranking) == [(2, 1), (1, None)]
+
+
+def test_invalid_load_points_are_not_ranked():
+    assert ranked(case(1, closed(4, 300, 301, 299, valid=False))) is None
+
+
+def test_a_limit_on_the_memory_needs_a_measurement():
+    gpus = [{"uuid": "a", "name": "H", "source": "nvml", "memory_used_max_bytes": 30 * 2**30}]
+    known, unknown = case(1, closed(4, 100, 101, 99, gpus=gpus)), case(2, closed(4, 300, 301, 299))
+    assert threads_and_ranks(ranked(known, unknown, where=("gpu_memory<40GiB",))) == [(1, 1), (2, None)]
+    assert [row.verdict for row in ranked(known, unknown, where=("gpu_memory<40GiB",)).rows] == ["holds", "cannot be told"]
+    assert [row.verdict for row in ranked(known, unknown, where=("gpu_memory<20GiB",)).rows] == ["cannot be told", "violated"]
+
+
+def test_times_are_compared_by_their_intervals():
+    """Intervals of 2 % each way: a ratio's is 2.8 %, and 2 % apart is no difference."""
+    cases = [case(number, closed(4, 100, 101, 99, p99_ms=p99_ms)) for number, p99_ms in ((1, 20.0), (2, 20.4), (3, 20.9))]
+    ranking = ranked(*cases, by="p99")
+    assert threads_and_ranks(ranking) == [(1, 1), (2, 1), (3, 2)]
+
+
+def test_a_single_repetition_has_the_interval_of_its_seconds():
+    """Independent seconds: their mean has Student's interval, slightly wider for the estimated correlation."""
+    series = tuple(int(value) for value in np.random.default_rng(2).poisson(100, 60))
+    one = result(points=[closed(4, 100.0)[0]]).summary[0].model_copy(update={"throughput_series_per_s": series})
+    throughput = figures_of_point(one, [one])["throughput"]
+    reach = scipy.stats.t.ppf(0.975, 59) * np.std(series, ddof=1) / math.sqrt(60) / np.mean(series)
+    assert throughput.high is not None
+    assert throughput.high / throughput.value == pytest.approx(1 + float(reach), abs=0.5 * float(reach))
+    short = one.model_copy(update={"throughput_series_per_s": series[:5]})
+    assert figures_of_point(short, [short])["throughput"].low is None
+
+
+def search_result(capacity_per_s, low_per_s, high_per_s):
+    search = Search(
+        slo={"p99": "50ms"}, capacity_per_s=capacity_per_s, low_per_s=low_per_s, high_per_s=high_per_s, confidence=0.9, precision=0.05,
+        stopped_because="precision", reason="Found.",
+    )  # fmt: skip
+    return result().model_copy(update={"search": search})
+
+
+def test_searches_are_ranked_by_capacity_with_intervals_of_95_percent():
+    results = [({"server.threads": n}, search_result(*ends)) for n, ends in enumerate([(100, 96, 104), (103, 99, 107), (140, 135, 145)])]
+    ranking = rank_sweep(results, None, ())
+    assert ranking.by == "capacity"
+    assert threads_and_ranks(ranking) == [(2, 1), (1, 2), (0, 2)]
+    capacity = figures_of_search(results[0][1])["capacity"]
+    assert capacity.high is not None
+    assert capacity.high / capacity.value == pytest.approx(1.04 ** (1.959964 / 1.644854))
+
+
+def test_single_rates_are_ranked_by_p99():
+    load = {"kind": "open", "rate_per_s": 50.0, "arrivals": "poisson"}
+    results = [({"server.threads": n}, result(points=[point(p99_ms=p99_ms, load=load)])) for n, p99_ms in ((1, 20.0), (2, 10.0))]
+    ranking = rank_sweep(results, None, ())
+    assert (ranking.by, threads_and_ranks(ranking)) == ("p99", [(2, 1), (1, 2)])
