@@ -34,7 +34,7 @@ from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 FIXED, SCHEDULED, AUTOSCALED, SPOT = "fixed", "schedule by hour", "autoscaled", "autoscaled with spot"
 _LAW_QUANTILES, _CHECK_REQUESTS, _WARM_UP_S = 1000, 200_000, 3600.0
 _QUARTERS_PER_HOUR, _LEAST_DEMAND = 4, 1e-9  # an hour without demand keeps the replicas that this share of the peak needs
-_AGREES_WITHIN = 0.25
+_AGREES_WITHIN, _LATER_AT_MOST = 0.25, 0.1
 _NO_LAW, _NO_REQUESTS = ServiceLaw(1, np.zeros(1)), Sampling(FEWEST_PERIODS, 1, 1e12)
 """Without a law of service times, the replicas alone are simulated: hardly any request is drawn."""
 
@@ -60,7 +60,7 @@ def plan_schedule(
     laws, replica, refusal = service_laws(chosen, evidence, limits, scaler.target_per_s, random)
     simulated, slower = (FleetDay(demand, law, limits, warm_up_s=_WARM_UP_S) for law in laws or [_NO_LAW] * 2)
     mean_replicas = max(1.0, chosen.fleet.replicas * demand.mean / demand.peak)
-    sampling = choose_sampling(simulated, mean_replicas, cold_start_s, requests_at_most) if laws else _NO_REQUESTS
+    sampling = choose_sampling(simulated, mean_replicas, requests_at_most) if laws else _NO_REQUESTS
     outcomes: dict[str, FleetOutcome] = {}
     ways: list[FleetWay] = []
 
@@ -95,7 +95,7 @@ def plan_schedule(
         offers=offers(chosen, day, outcomes, power_w, FIXED, SPOT),
         hours=_hours(day, chosen.fleet.replicas, counts, ways),
         assumptions=tuple(_assumptions(day, simulated, scaler)),
-        notes=(refusal,) if replica is None else tuple(_notes(replica, scaler, chosen)),
+        notes=(refusal,) if replica is None else tuple(_notes(replica, scaler, chosen, simulated, sampling)),
     )
 
 
@@ -105,8 +105,8 @@ def _cold_start_s(day: DayInputs, evidence: Evidence) -> tuple[float, str]:
     if evidence.cold_starts_s:
         return max(evidence.cold_starts_s), f"measured, the longest of {len(evidence.cold_starts_s)} starts of the server"
     raise UsageError(
-        "--profile needs --cold-start, the time from the start of a replica until it takes requests, such as 90s: the results do not hold it, since "
-        "perfkit did not start the server"
+        "--profile needs --cold-start, the time from the start of a replica until it takes requests, such as 90s: no result holds it, as "
+        "those do whose server perfkit started"
     )
 
 
@@ -216,7 +216,9 @@ def _hours(day: DayInputs, fixed: int, by_hour: Sequence[int], ways: Sequence[Fl
     return tuple(rows)
 
 
-def _notes(replica: SimulatedReplica, scaler: Autoscaler, chosen: ConfigurationPlan) -> Iterator[str]:
+def _notes(
+    replica: SimulatedReplica, scaler: Autoscaler, chosen: ConfigurationPlan, simulated: FleetDay, sampling: Sampling
+) -> Iterator[str]:
     error = replica.percentile_ns / replica.fitted_ns - 1
     if abs(error) > _AGREES_WITHIN:
         name, rate = chosen.slo_percentile.replace("_", "."), format_rate_per_s(scaler.target_per_s)
@@ -224,6 +226,12 @@ def _notes(replica: SimulatedReplica, scaler: Autoscaler, chosen: ConfigurationP
         yield (
             f"The simulated replica has a {name} of {format_duration_ns(replica.percentile_ns)} at {rate}, and the measurements give "
             f"{format_duration_ns(replica.fitted_ns)}: they agree at the capacity alone, so the simulated time in which the SLO is missed may be {consequence}."
+        )
+    later_s = sampling.stretch * max(limit.limit_s for limit in simulated.limits)
+    if sampling.stretch > 1 and later_s > _LATER_AT_MOST * simulated.window_s:
+        yield (
+            f"In the simulation of the day a backlog builds up and drains up to {later_s:.3g} s later than in truth, since service times are stretched "
+            f"{sampling.stretch:.3g} times: the time in which the SLO is missed after a change of the demand is uncertain by as much."
         )
 
 

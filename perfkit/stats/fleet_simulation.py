@@ -15,8 +15,6 @@ from perfkit.stats.steps import Floats, PeriodicSteps, Steps
 
 REQUESTS_AT_MOST = 8_000_000
 FEWEST_PERIODS, MOST_PERIODS = 4, 20
-_LIMITS_PER_WINDOW = 20
-"""Service times are stretched at most so far that the limit is this part of a window, and of the cold start."""
 _LEAST_STRETCH = 1.5
 _CONFIDENCE = 0.9
 
@@ -90,21 +88,19 @@ class FleetOutcome:
     sampling: Sampling
 
 
-def choose_sampling(day: FleetDay, replicas: float, cold_start_s: float, requests_at_most: int = REQUESTS_AT_MOST) -> Sampling:
+def choose_sampling(day: FleetDay, replicas: float, requests_at_most: int = REQUESTS_AT_MOST) -> Sampling:
     """As many whole periods as the number of requests allows, at least four; otherwise one period of some replicas, stretched if need be.
 
     With random splitting each replica receives Poisson arrivals of its own, so that some replicas stand for all. A stretched queue has the
-    same utilisation and the same share of slow requests; a backlog needs longer to build up and to drain by at most stretch times the limit.
+    same utilisation and the same share of slow requests; a backlog builds up and drains later by at most stretch times the limit.
     """
     requests = day.demand_per_s.mean * (day.length_s + day.warm_up_s)
     if requests * FEWEST_PERIODS <= requests_at_most:
         return Sampling(min(MOST_PERIODS, int(requests_at_most / requests)))
     per_replica, at_once = requests / replicas, requests_at_most / 2  # what a single period holds in memory
     simulated = max(1, min(math.floor(at_once / per_replica), math.ceil(replicas)))
-    shortest_s = min(day.window_s, cold_start_s or day.window_s)
-    most = shortest_s / _LIMITS_PER_WINDOW / max(limit.limit_s for limit in day.limits)
     stretch = per_replica * simulated / at_once
-    return Sampling(1, simulated, max(1.0, min(stretch, most)) if stretch > _LEAST_STRETCH else 1.0)
+    return Sampling(1, simulated, stretch if stretch > _LEAST_STRETCH else 1.0)
 
 
 def simulate_fleet(day: FleetDay, policy: Policy, sampling: Sampling, random: np.random.Generator) -> FleetOutcome:

@@ -118,7 +118,11 @@ def test_spot_replicas_cost_less_and_risk_more(chosen, evidence, schedule):
 
 def test_a_fleet_with_headroom_keeps_the_slo_and_the_autoscaler_misses_it_after_the_step(schedule):
     """The step from 50/s to 200/s at 8:00 overloads the replicas of the night until others have started."""
-    assert (schedule.refusal, schedule.notes, schedule.replica.servers) == ("", (), 1)
+    assert (schedule.refusal, schedule.replica.servers) == ("", 1)
+    (note,) = schedule.notes  # of the few requests that this test simulates
+    assert note.startswith(
+        f"In the simulation of the day a backlog builds up and drains up to {0.3 * schedule.sampling.stretch:.3g} s later than in truth"
+    )
     assert schedule.replica.percentile_ns == pytest.approx(schedule.replica.fitted_ns, rel=0.2)
     fixed, autoscaled = schedule.way("fixed"), schedule.way("autoscaled")
     assert fixed.missed_time.value < 0.002

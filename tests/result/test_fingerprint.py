@@ -10,6 +10,7 @@ from perfkit.result.fingerprint import (
     gpu_facts,
     same_build,
     scenario_differences,
+    server_cold_start_s,
 )
 from perfkit.result.model import Result
 from tests.stored_results import SHA, changed, document
@@ -77,6 +78,7 @@ MAY_DIFFER = [
     (f"{TARGET}.version", "2.1"),
     (f"{TARGET}.url", "http://127.0.0.1:9000"),
     (f"{TARGET}.bundled_server.pid", 18),
+    (f"{TARGET}.bundled_server.ready_after_s", 1.5),
     ("environment.source.commit", "beef"),
 ]
 
@@ -144,5 +146,15 @@ def test_scenario_differences_have_dotted_keys_and_severities():
 
 def test_other_environment_differences_are_warnings_and_transient_facts_are_left_out():
     other = changed(changed(changed(document(), f"{HOST}.python", "3.12.0"), f"{HOST}.kernel", "7"), f"{TARGET}.bundled_server.pid", 99)
+    other = changed(other, f"{TARGET}.bundled_server.ready_after_s", 1.5)
     found = {one.key: one.severity for one in environment_differences(*(Result.model_validate(one) for one in (document(), other)))}
     assert found == {"generator.python": "warning", "generator.kernel": "incomparable"}
+
+
+@pytest.mark.parametrize(
+    ("stored", "found"), [(1.5, 1.5), (2, 2.0), (0, None), (-1, None), (1e9, None), (True, None), ("1", None), (..., None)]
+)
+def test_the_cold_start_of_the_bundled_server_is_a_plausible_time_or_unknown(stored, found):
+    other = changed(document(), f"{TARGET}.bundled_server.ready_after_s", 1.5)
+    assert server_cold_start_s(Result.model_validate(changed(other, f"{TARGET}.bundled_server.ready_after_s", stored))) == found
+    assert server_cold_start_s(Result.model_validate(changed(document(), f"{TARGET}.bundled_server", None))) is None

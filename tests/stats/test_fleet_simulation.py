@@ -97,10 +97,10 @@ def test_a_period_without_any_request_misses_nothing():
 
 def test_every_request_is_simulated_as_long_as_four_periods_are_possible():
     day = day_of((0, 100.0), length_s=86_400.0)
-    assert choose_sampling(day, 2, 90.0) == Sampling(1, 1)
-    assert choose_sampling(day_of((0, 10.0), length_s=86_400.0), 2, 90.0) == Sampling(9)
-    assert choose_sampling(day_of((0, 0.1), length_s=86_400.0), 2, 90.0) == Sampling(20)
-    large = choose_sampling(day_of((0, 1e6), length_s=86_400.0, limits=(Limit(0.99, 0.05),)), 1000, 90.0)
+    assert choose_sampling(day, 2) == Sampling(1, 1)
+    assert choose_sampling(day_of((0, 10.0), length_s=86_400.0), 2) == Sampling(9)
+    assert choose_sampling(day_of((0, 0.1), length_s=86_400.0), 2) == Sampling(20)
+    large = choose_sampling(day_of((0, 1e6), length_s=86_400.0, limits=(Limit(0.99, 0.05),)), 1000)
     assert (large.periods, large.replicas) == (1, 1)
     assert large.stretch == pytest.approx(1000 * 87_000 / 4e6)
 
