@@ -1,7 +1,6 @@
 """Student's t, the binomial, normal and χ² distributions, from SciPy, which is imported at the first call: it is slow to import."""
 
 import functools
-import math
 import statistics
 
 import numpy as np
@@ -32,9 +31,9 @@ def student_t_tail(t: float, degrees_of_freedom: int) -> float:
 
 def binomial_cdf(successes: int, trials: int, probability: float) -> float:
     """P[X <= successes] for X successes in independent trials of equal probability."""
-    from scipy.special import bdtr
+    from scipy.special import betainc
 
-    return float(bdtr(successes, trials, probability)) if successes < trials else 1.0
+    return float(betainc(trials - successes, successes + 1, 1 - probability)) if successes < trials else 1.0
 
 
 def binomial_limits(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -48,12 +47,6 @@ def binomial_limits(successes: int, trials: int, confidence: float = 0.95) -> tu
     low = float(betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
     high = float(betaincinv(successes + 1, trials - successes, 1 - tail)) if successes < trials else 1.0
     return low, high
-
-
-def binomial_probability(successes: int, trials: int, probability: float) -> float:
-    """P[X = successes] for X successes in independent trials of equal probability, in (0, 1)."""
-    ways = math.lgamma(trials + 1) - math.lgamma(successes + 1) - math.lgamma(trials - successes + 1)
-    return math.exp(ways + successes * math.log(probability) + (trials - successes) * math.log1p(-probability))
 
 
 def normal_quantile(probability: float) -> float:

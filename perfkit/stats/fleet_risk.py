@@ -8,12 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.distributions import binomial_probability, chi_square_quantiles, log_normal_cdf, normal_quantile
+from perfkit.stats.distributions import binomial_cdf, chi_square_quantiles, log_normal_cdf, normal_quantile
 from perfkit.stats.load_splitting import Splitting
 
 _Numbers = npt.NDArray[np.float64]
-_SCALES, _DEMANDS, _MARGINS, _GROUPS = 64, 41, 256, 32  # points of the numerical integrals
-_LEAST_PER_S, _UNLIKELY = 1e-12, 1e-9
+_SCALES, _DEMANDS, _MARGINS, _GROUPS = 40, 41, 256, 16  # points of the numerical integrals
+_FAILURES, _REACH, _MARGIN = 48, 6, 12  # of the binomial: points, standard deviations, and more for small numbers
+_LEAST_PER_S = 1e-12
 DEMAND_CONFIDENCE = 0.9
 """The probability with which the peak demand lies within its stated uncertainty."""
 
@@ -68,13 +69,15 @@ def holding_probability(capacity: ReplicaCapacity, demand: Demand, splitting: Sp
 
 def expected_over_failures(probability_of: Callable[[int], float], replicas: int, availability: float) -> float:
     """The mean of a probability over the number of replicas that are up, which is binomial: each is up with this probability, independently."""
-    total = 0.0
-    for down in range(replicas + 1):
-        weight = binomial_probability(down, replicas, 1 - availability)
-        if weight >= _UNLIKELY:
-            total += weight * probability_of(replicas - down)
-        elif down > replicas * (1 - availability):
-            break
+    mean, sd = replicas * (1 - availability), math.sqrt(replicas * availability * (1 - availability))
+    lowest, highest = max(0, math.floor(mean - _REACH * sd)), min(replicas, math.ceil(mean + _REACH * sd) + _MARGIN)
+    step = -(-(highest - lowest + 1) // _FAILURES)  # numbers that lie close together count as their middle one
+    total, before = 0.0, binomial_cdf(lowest - 1, replicas, 1 - availability) if lowest else 0.0
+    for first in range(lowest, highest + 1, step):
+        last = min(first + step - 1, highest)
+        upto = binomial_cdf(last, replicas, 1 - availability)
+        total += (upto - before) * probability_of(replicas - (first + last) // 2)
+        before = upto
     return total
 
 
@@ -97,7 +100,7 @@ def safe_demand_per_s(capacity: ReplicaCapacity, demand: Demand, splitting: Spli
 
 def _probability_within(margins: _Numbers, capacity: ReplicaCapacity, splitting: Splitting, replicas: int) -> _Numbers:
     """P[the replicas fit] for each margin, ln(mean capacity of all ÷ demand)."""
-    shares, counts = _grouped(splitting.shares_of(replicas))
+    shares, counts = splitting.distinct_shares(replicas, _GROUPS)
     logs = np.log(shares)
     if not capacity.restart_sd:
         return np.asarray(margins >= logs.max() - 1e-12, dtype=np.float64)
@@ -108,15 +111,6 @@ def _probability_within(margins: _Numbers, capacity: ReplicaCapacity, splitting:
         terms = (count * log_normal_cdf((margins - log) / scales[:, None]) for log, count in zip(logs, counts, strict=True))
         log_fits = functools.reduce(np.add, terms)
     return np.asarray(np.exp(log_fits).mean(axis=0))
-
-
-def _grouped(shares: _Numbers) -> tuple[_Numbers, npt.NDArray[np.intp]]:
-    """The different shares with their numbers; of many, neighbours are represented by their mean."""
-    values, counts = np.unique(shares, return_counts=True)
-    if values.size <= _GROUPS:
-        return values, counts
-    parts = np.array_split(np.arange(values.size), _GROUPS)
-    return np.array([np.average(values[part], weights=counts[part]) for part in parts]), np.array([counts[part].sum() for part in parts])
 
 
 @functools.cache

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 _Numbers = npt.NDArray[np.float64]
+_MOST_SHARES = 1000
 
 
 class Balancing(enum.StrEnum):
@@ -45,9 +46,22 @@ class Splitting:
         shares = np.interp(np.linspace(0, measured.size - 1, replicas), np.arange(measured.size), measured)
         return shares / float(shares.mean())
 
+    def distinct_shares(self, replicas: int, most: int) -> tuple[_Numbers, _Numbers]:
+        """The different shares, ascending, and how many replicas have each; of more than `most`, smaller neighbours count as their mean."""
+        if not self.shares or replicas == 1:
+            return np.ones(1), np.array([float(replicas)])
+        represented = min(replicas, _MOST_SHARES)
+        values, counts = np.unique(self.shares_of(represented), return_counts=True)
+        if values.size > most:
+            sizes = np.unique(np.geomspace(1, values.size, most + 1).astype(np.int64))  # finer where the shares are large
+            parts = np.split(np.arange(values.size), values.size - sizes[-2::-1])
+            means = np.array([np.average(values[part], weights=counts[part]) for part in parts])
+            values, counts = means, np.array([counts[part].sum() for part in parts])
+        return values, np.asarray(counts * (replicas / represented), dtype=np.float64)
+
     def largest_share(self, replicas: int) -> float:
         """The load of the busiest of these replicas ÷ their mean."""
-        return float(self.shares_of(replicas)[0]) if self.shares else 1.0
+        return float(self.shares_of(min(replicas, _MOST_SHARES))[0]) if self.shares else 1.0
 
     @property
     def sentence(self) -> str:

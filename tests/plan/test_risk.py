@@ -167,6 +167,13 @@ def test_large_fleets_have_few_rows_with_the_planned_number_and_its_neighbours()
     assert risk.rows[-1].one_lost > 0.99
 
 
+def test_absurdly_large_fleets_take_no_more_memory_or_time():
+    risk = risk_of(inputs(1e12, availability=0.995), replicas=20_000_000_000)
+    assert len(risk.rows) <= 27
+    planned = risk.row(20_000_000_000)
+    assert 0.0 < planned.with_failures < planned.all_up < 1.0
+
+
 def test_a_single_replica_leaves_none_when_it_is_lost():
     risk = risk_of(inputs(10.0), replicas=1)
     assert [row.replicas for row in risk.rows][:2] == [1, 2]

@@ -27,6 +27,17 @@ def test_shares_of_other_numbers_of_replicas_keep_the_skew_and_a_mean_of_one():
     assert splitting.shares_of(1).tolist() == [1.0]
 
 
+def test_distinct_shares_have_their_numbers_of_replicas():
+    splitting = Splitting(shares=normalised_shares([1.2, 1, 1, 0.8]))
+    values, counts = splitting.distinct_shares(4, 32)
+    assert (values.tolist(), counts.tolist()) == (pytest.approx([0.8, 1.0, 1.2]), [1, 2, 1])
+    values, counts = splitting.distinct_shares(1_000_000_000, 32)
+    assert values.size <= 32
+    assert values[-1] == pytest.approx(1.2)
+    assert (counts.sum(), values @ counts / 1e9) == pytest.approx((1e9, 1.0))
+    assert [column.tolist() for column in Splitting().distinct_shares(1_000_000_000, 32)] == [[1.0], [1e9]]
+
+
 def test_only_the_fewest_in_flight_gives_a_slower_replica_less():
     assert Splitting(Balancing.LEAST_IN_FLIGHT).is_pooled
     assert not Splitting(Balancing.ROUND_ROBIN).is_pooled
