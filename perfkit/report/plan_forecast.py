@@ -43,14 +43,14 @@ def _refusal(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
     assert plan.forecast is not None
     tested = plan.forecast.back_test
     if exhaustion.refusal == "not_described":
-        yield f"none of the models describes this history. In the back-test, the 80 % interval contained {tested.coverage:.0%} of the peaks,"
+        yield f"none of the models describes this history. In the back-test, the 80 % interval contained {100 * tested.coverage:.0f} % of the peaks,"
         yield f"although it was widened {tested.widening:g} times. Let the history begin after the last change that will not come again."
     elif exhaustion.refusal == "models_disagree":
         relevant = [name for name in exhaustion.models if tested.models[name].weight >= RELEVANT_WEIGHT]
         least, most = (choose(relevant, key=lambda name: exhaustion.models[name].chance) for choose in (min, max))
-        yield f"the models disagree. By {reach}, demand exceeds {supply} with a probability of {exhaustion.models[most].chance:.0%} by the"
+        yield f"the models disagree. By {reach}, demand exceeds {supply} with a probability of {100 * exhaustion.models[most].chance:.0f} % by the"
         yield f"{most} model (half of its paths by {_date(plan, exhaustion, exhaustion.models[most].p50_days)}), but of"
-        yield f"{exhaustion.models[least].chance:.0%} by the {least} model."
+        yield f"{100 * exhaustion.models[least].chance:.0f} % by the {least} model."
         yield (
             f"{weeks[:1].upper()}{weeks[1:]} of peaks would tell which is wrong."
             if weeks
@@ -154,7 +154,7 @@ def _back_test_note(forecast: Forecast) -> str:
     return (
         f"Back-test: the history was cut at {tested.origins} days, and each model forecast up to {tested.longest_days} days of the rest. Error: mean absolute "
         "scaled error; below 1 is better than repeating the week before. The weight follows from the log score. The interval of the weighted models contained "
-        f"{tested.coverage_before_widening:.0%} of the peaks, and {tested.coverage:.0%} after it was widened {tested.widening:g} times. Chance: of exhaustion "
+        f"{100 * tested.coverage_before_widening:.0f} % of the peaks, and {100 * tested.coverage:.0f} % after it was widened {tested.widening:g} times. Chance: of exhaustion "
         "before the forecast ends."
     )
 

@@ -83,6 +83,21 @@ def test_the_demand_over_the_day_gives_the_peak_the_mean_and_the_lowest_cost(pla
     assert (tmp_path / "out" / "tables" / "schedule_costs.csv").exists()
 
 
+def test_an_order_is_due_the_lead_time_before_the_peaks_exceed_the_replicas(plan, tmp_path):
+    peaks = tmp_path / "peaks.csv"
+    peaks.write_text("date,peak_per_s\n" + "".join(f"2026-03-{day:02d},{700 * 1.01**day}\n" for day in range(1, 32)))
+    code, stdout, stderr = plan("--peaks", str(peaks), "--replicas", "17", "--lead-time", "2w", "--quiet")
+    document = json.loads((tmp_path / "out" / "plan.json").read_text())
+    said = document["exhaustion"]
+    assert code == 0, stderr
+    assert (said["lead_time_days"], said["order_by_days"]) == (14, said["p10_days"] - 14)
+    assert "Order more replicas " in stdout
+    assert "P10 less the lead time of 14 days" in stdout
+    assert document["forecast"]["back_test"]["models"]["exponential"]["weight"] == pytest.approx(1)
+    assert "fits" not in document["forecast"]
+    assert "paths_per_s" not in document["forecast"]
+
+
 def test_json_is_the_only_output_on_stdout(plan, tmp_path):
     code, stdout, stderr = plan("--format", "json", "--quiet")
     assert (code, stderr) == (0, "")
@@ -112,6 +127,7 @@ def test_json_is_the_only_output_on_stdout(plan, tmp_path):
         (("--shares", "/nothing.csv"), {}, 2, "--shares /nothing.csv: cannot be read"),
         (("--shares", "1,x"), {}, 2, "--shares '1,x': expected the relative loads of the replicas"),
         (("--balancing", "sticky"), {}, 2, "invalid choice: 'sticky'"),
+        (("--lead-time", "6w"), {}, 2, "--lead-time: the date of an order comes from a forecast; add --peaks with daily peaks"),
         (("--peaks", "/nothing.csv"), {}, 2, "--peaks /nothing.csv: cannot be read"),
         (
             (),

@@ -4,7 +4,7 @@ import pytest
 
 from perfkit.errors import UsageError
 from perfkit.plan.inputs import parse_demand_per_s, parse_headroom, parse_power_w, parse_slo
-from perfkit.plan.peaks import parse_peaks
+from perfkit.plan.peaks import parse_lead_time_days, parse_peaks
 from perfkit.plan.price import Price, parse_prices
 
 
@@ -72,6 +72,13 @@ def test_shares_and_powers_have_their_units():
             parse_headroom(text, "--headroom")
     with pytest.raises(UsageError):
         parse_power_w("60")
+
+
+def test_lead_times_are_days_or_weeks():
+    assert [parse_lead_time_days(text) for text in ("6w", "45d", " 1 w ")] == [42, 45, 7]
+    for text in ("6", "0d", "6 months", "-1d", "1.5w", ""):
+        with pytest.raises(UsageError, match=r"--lead-time .*: expected days or weeks above zero, such as 45d or 6w"):
+            parse_lead_time_days(text)
 
 
 def test_peaks_are_sorted_by_day():
