@@ -113,7 +113,7 @@ def forecast_table(plan: CapacityPlan) -> Table:
             ("peak on the last day, by the models", format_rate_per_s(forecast.level_per_s)),
             ("growth a day, by the models", f"{forecast.growth_per_day:+.3%}"),
             ("forecast up to", _day(plan, exhaustion.reach_days)),
-            ("widened by the back-test", f"{forecast.back_test.widening:g} times"),
+            ("widened by the back-test", f"{forecast.back_test.widening:g} times" if forecast.back_test.widening > 1 else "no"),
         ]
     rows.append((f"capacity of {plan.exhaustion_replicas} replicas, less headroom", format_rate_per_s(exhaustion.capacity_per_s)))
     if exhaustion.refusal:
@@ -122,7 +122,8 @@ def forecast_table(plan: CapacityPlan) -> Table:
         dates = (("P10", exhaustion.p10_days), ("P50", exhaustion.p50_days), ("P90", exhaustion.p90_days))
         rows += [(f"exhausted, {name}", _date(plan, exhaustion, days)) for name, days in dates]
     if exhaustion.order_by_days is not None:
-        rows.append(("order by", _day(plan, exhaustion.order_by_days) if exhaustion.order_by_days > 0 else "now"))
+        day = _day(plan, exhaustion.order_by_days)
+        rows.append(("order by", day if exhaustion.order_by_days > 0 else f"now; the last day was {day}"))
     note = "Dates are those of the first daily peak above the capacity. A forecast reaches as far ahead as the history is long, and at most five years."
     return Table("forecast", "Forecast", columns, tuple(rows), note)
 
@@ -151,11 +152,11 @@ def forecast_models_table(plan: CapacityPlan) -> Table:
 
 def _back_test_note(forecast: Forecast) -> str:
     tested = forecast.back_test
+    widened = f", and {100 * tested.coverage:.0f} % after it was widened {tested.widening:g} times" if tested.widening > 1 else ""
     return (
         f"Back-test: the history was cut at {tested.origins} days, and each model forecast up to {tested.longest_days} days of the rest. Error: mean absolute "
-        "scaled error; below 1 is better than repeating the week before. The weight follows from the log score. The interval of the weighted models contained "
-        f"{100 * tested.coverage_before_widening:.0f} % of the peaks, and {100 * tested.coverage:.0f} % after it was widened {tested.widening:g} times. Chance: of exhaustion "
-        "before the forecast ends."
+        "scaled error; below 1 is better than repeating the week before. The weight follows from the log score. The 80 % interval of the weighted models contained "
+        f"{100 * tested.coverage_before_widening:.0f} % of the peaks{widened}. Chance: of exhaustion before the forecast ends."
     )
 
 
