@@ -37,7 +37,7 @@ from perfkit.plan.planner import plan_capacity
 from perfkit.plan.schedule import service_laws
 from perfkit.protocol.message import InferRequest
 from perfkit.protocol.tensor import Datatype, tensor_from_array
-from perfkit.stats.autoscaling import Autoscaler, ReplicaCourse, autoscale
+from perfkit.stats.autoscaling import Autoscaler, autoscale
 from perfkit.stats.fleet_simulation import FleetDay, Sampling, simulate_fleet
 from perfkit.stats.replica_queue import Limit, ServiceLaw, response_times
 from perfkit.stats.steps import Floats, PeriodicSteps, Steps
@@ -67,13 +67,22 @@ class ServerModel(NamedTuple):
     law: ServiceLaw
 
 
-class Hour(NamedTuple):
-    """A live hour: its windows, and what went wrong."""
+class DrawnHour(NamedTuple):
+    """The requests of an hour and the replicas that serve them."""
 
-    missed: npt.NDArray[np.bool_]
+    ready: Steps
     arrivals_s: Floats
+    spans: list[tuple[int, float, float]]
+    """For each start of a replica, its number, and from when until when it takes requests."""
     span_of: npt.NDArray[np.int64]
-    """For each request, the number of the server that it went to."""
+    """For each request, the index of the start whose server it goes to."""
+
+
+class LiveHour(NamedTuple):
+    """What was measured in a live hour, and what went wrong."""
+
+    drawn: DrawnHour
+    missed: npt.NDArray[np.bool_]
     requests: int
     failed: int
     replicas: str
@@ -151,20 +160,26 @@ class Replica:
             await asyncio.gather(*self.sent)
 
 
-async def live_hour(declaration: str, scaler: Autoscaler, seed: int) -> Hour:
-    """One hour on live servers."""
+def draw_hour(scaler: Autoscaler, seed: int) -> DrawnHour:
+    """The requests of an hour, the replicas that the autoscaler runs for them, and the replica of each request."""
     random, end_s = np.random.default_rng([seed, 99]), WARM_UP_S + HOUR_S
     ticks = np.arange(round(end_s / SYNC_S)) * SYNC_S
     counts = random.poisson(DEMAND.at(ticks - WARM_UP_S + SYNC_S / 2) * SYNC_S).astype(np.int64)
-    course = autoscale(counts, scaler, initial_replicas(scaler))
+    ready = autoscale(counts, scaler, initial_replicas(scaler)).ready
     arrivals = np.sort(np.repeat(ticks, counts) + random.uniform(0, SYNC_S, int(counts.sum())))
-    places = (random.uniform(size=arrivals.size) * course.ready.at(arrivals)).astype(np.int64)
-    clock = MonotonicClock()
-    begin_ns = clock.now_ns() + 12 * NS_PER_S
-    spans = replica_spans(course, end_s)
+    places = (random.uniform(size=arrivals.size) * ready.at(arrivals)).astype(np.int64)
+    spans = replica_spans(ready, end_s)
     span_of = np.zeros(arrivals.size, dtype=np.int64)
     for number, (place, start_s, stop_s) in enumerate(spans):
         span_of[(places == place) & (arrivals >= start_s) & (arrivals < stop_s)] = number
+    return DrawnHour(ready, arrivals, spans, span_of)
+
+
+async def live_hour(declaration: str, drawn: DrawnHour, seed: int) -> LiveHour:
+    """The hour on live servers."""
+    arrivals, spans = drawn.arrivals_s, drawn.spans
+    clock = MonotonicClock()
+    begin_ns = clock.now_ns() + 12 * NS_PER_S
     replicas = [Replica() for _ in spans]
     times = np.full(arrivals.size, np.inf)
     delays_ms = np.zeros(arrivals.size)
@@ -181,20 +196,19 @@ async def live_hour(declaration: str, scaler: Autoscaler, seed: int) -> Hour:
         for (_, start_s, stop_s), replica in zip(spans, replicas, strict=True):
             start_ns = begin_ns + round((start_s - COLD_START_S) * NS_PER_S)
             group.create_task(replica.run(f"{declaration},seed={seed}", start_ns, begin_ns + round(stop_s * NS_PER_S)))
-        for number, (arrival_s, index) in enumerate(zip(arrivals.tolist(), span_of.tolist(), strict=True)):
+        for number, (arrival_s, index) in enumerate(zip(arrivals.tolist(), drawn.span_of.tolist(), strict=True)):
             intended_ns = begin_ns + round(arrival_s * NS_PER_S)
             await clock.sleep_until_ns(intended_ns)
             replica = replicas[index]
             if replica.transport is not None:  # a server that is not ready in time answers nothing: its requests count as slow
                 task = asyncio.create_task(send(number, replica.transport, replica.transport.prepare(request), intended_ns))
                 replica.sent.add(task)
-    return Hour(
-        arrivals_s=arrivals,
-        span_of=span_of,
+    return LiveHour(
+        drawn=drawn,
         missed=missed_windows(arrivals, times),
         requests=arrivals.size,
         failed=int(np.isinf(times).sum()),
-        replicas=f"{course.ready.lowest(0, end_s):.0f} to {course.ready.values.max():.0f}",
+        replicas=f"{drawn.ready.values.min():.0f} to {drawn.ready.values.max():.0f}",
         slowest_start_s=max(replica.ready_after_s for replica in replicas),
         latest_send_ms=float(np.quantile(delays_ms, 0.999)),
     )
@@ -211,22 +225,22 @@ def missed_windows(arrivals: Floats, times: Floats) -> npt.NDArray[np.bool_]:
     return missed
 
 
-def predict_again(law: ServiceLaw, hour: Hour) -> Floats:
+def predict_again(law: ServiceLaw, hour: DrawnHour, number: int = SIMULATED_HOURS) -> Floats:
     """The share of windows in which the SLO is missed, of simulations with the hour's own arrivals and replicas."""
     order = np.argsort(hour.span_of, kind="stable")
     restarts = np.flatnonzero(np.diff(hour.span_of[order], prepend=-1))
     shares, times = [], np.zeros(order.size)
-    for random in np.random.default_rng(8).spawn(SIMULATED_HOURS):
+    for random in np.random.default_rng(8).spawn(number):
         times[order] = response_times(hour.arrivals_s[order], law.draw(order.size, random), law.servers, restarts)
         shares.append(missed_windows(hour.arrivals_s, times).mean())
     return np.array(shares)
 
 
-def replica_spans(course: ReplicaCourse, end_s: float) -> list[tuple[int, float, float]]:
+def replica_spans(ready: Steps, end_s: float) -> list[tuple[int, float, float]]:
     """For each start of a replica, its number, and from when until when it takes requests; the one started last is stopped first."""
-    edges = [*course.ready.starts_s.tolist(), end_s]
+    edges = [*ready.starts_s.tolist(), end_s]
     spans, since = list[tuple[int, float, float]](), dict[int, float]()
-    for start_s, count in zip(edges, [*course.ready.values.astype(int).tolist(), 0], strict=True):
+    for start_s, count in zip(edges, [*ready.values.astype(int).tolist(), 0], strict=True):
         for place in [place for place in since if place >= count]:
             spans.append((place, since.pop(place), start_s))
         for place in range(count):
@@ -234,12 +248,12 @@ def replica_spans(course: ReplicaCourse, end_s: float) -> list[tuple[int, float,
     return [span for span in spans if span[2] > span[1]]
 
 
-def page(server: ServerModel, scaler: Autoscaler, predicted: Floats, declared: Floats, hours: Sequence[Hour]) -> tuple[list[str], bool]:
+def page(server: ServerModel, scaler: Autoscaler, predicted: Floats, declared: Floats, hours: Sequence[LiveHour]) -> tuple[list[str], bool]:
     """The report's lines, and whether every hour lies within the interval."""
     low, high = np.quantile(predicted, [0.05, 0.95])
     true_low, true_high = np.quantile(declared, [0.05, 0.95])
     inside = [bool(low <= hour.missed.mean() <= high) for hour in hours]
-    again = [np.quantile(predict_again(server.law, hour), [0.05, 0.95]) for hour in hours]
+    again = [np.quantile(predict_again(server.law, hour.drawn), [0.05, 0.95]) for hour in hours]
     true_per_s = 1e3 / SERVICE_MS - np.log(1 / LIMIT.allowed_share) / LIMIT.limit_s
     lines = [
         "# The autoscaling simulation against live servers",
@@ -284,7 +298,7 @@ def main() -> int:
     scaler = scaler_of(server)
     predicted = predict(server.law, scaler)
     exponential = ServiceLaw(1, -SERVICE_MS / 1e3 * np.log1p(-(np.arange(5000) + 0.5) / 5000))
-    hours = [asyncio.run(live_hour(declaration, scaler, seed)) for seed in range(1, options.hours + 1)]
+    hours = [asyncio.run(live_hour(declaration, draw_hour(scaler, seed), seed)) for seed in range(1, options.hours + 1)]
     lines, are_inside = page(server, scaler, predicted, predict(exponential, scaler), hours)
     lines = [*lines, "", machine]
     print("\n".join(lines))

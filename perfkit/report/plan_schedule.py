@@ -37,12 +37,13 @@ def schedule_answer(plan: CapacityPlan) -> list[str]:
 
 
 def _phrase(plan: CapacityPlan, schedule: Schedule, way: FleetWay) -> str:
-    replicas = f"{way.most} replicas" if way.fewest == way.most else f"{way.fewest} to {way.most} replicas"
+    replicas = f"{way.most} replica{'s' if way.most > 1 else ''}" if way.fewest == way.most else f"{way.fewest} to {way.most} replicas"
     offer = next((offer for offer in schedule.offers if offer.way == way.name), None)
     cost = "" if offer is None else f", {money(offer.cost_per_month, plan.chosen)} a month"
     if way.missed_time is None:
         return f"{way.name}, {replicas}{cost}"
-    share, low, high = (format_error_rate(value) for value in (way.missed_time.value, way.missed_time.low, way.missed_time.high))
+    found = way.missed_time
+    share, low, high = (format_error_rate(value) if value else "0%" for value in (found.value, found.low, found.high))
     return f"{way.name}, {replicas}{cost}, SLO missed in {share} of the time (90 % interval {low} to {high})"
 
 

@@ -79,7 +79,7 @@ def autoscale(counts: npt.NDArray[np.int64], settings: Autoscaler, initial: int)
             ready_s = now_s + settings.cold_start_s
             starting.extend([ready_s] * (wanted - running))
             ready_changes.append((ready_s, wanted - running))
-        else:
+        elif wanted < running:
             wanted = min(running, max(number for _, number in asked))
             for _ in range(running - wanted):
                 if starting:

@@ -15,7 +15,7 @@ from perfkit.stats.steps import Floats, PeriodicSteps, Steps
 
 REQUESTS_AT_MOST = 8_000_000
 FEWEST_PERIODS, MOST_PERIODS = 4, 20
-_LEAST_STRETCH = 1.5
+_LEAST_STRETCH, _MOST_LENGTH_S = 1.5, 20 * 86_400.0
 _CONFIDENCE = 0.9
 
 Policy = Callable[[npt.NDArray[np.int64], np.random.Generator], ReplicaCourse]
@@ -96,7 +96,8 @@ def choose_sampling(day: FleetDay, replicas: float, requests_at_most: int = REQU
     """
     requests = day.demand_per_s.mean * (day.length_s + day.warm_up_s)
     if requests * FEWEST_PERIODS <= requests_at_most:
-        return Sampling(min(MOST_PERIODS, int(requests_at_most / requests)))
+        most = max(FEWEST_PERIODS, int(_MOST_LENGTH_S / day.length_s))
+        return Sampling(min(MOST_PERIODS, most, int(requests_at_most / requests)))
     per_replica, at_once = requests / replicas, requests_at_most / 2  # what a single period holds in memory
     simulated = max(1, min(math.floor(at_once / per_replica), math.ceil(replicas)))
     stretch = per_replica * simulated / at_once

@@ -100,6 +100,7 @@ def test_every_request_is_simulated_as_long_as_four_periods_are_possible():
     assert choose_sampling(day, 2) == Sampling(1, 1)
     assert choose_sampling(day_of((0, 10.0), length_s=86_400.0), 2) == Sampling(9)
     assert choose_sampling(day_of((0, 0.1), length_s=86_400.0), 2) == Sampling(20)
+    assert choose_sampling(day_of((0, 0.1), length_s=604_800.0), 2) == Sampling(4)
     large = choose_sampling(day_of((0, 1e6), length_s=86_400.0, limits=(Limit(0.99, 0.05),)), 1000)
     assert (large.periods, large.replicas) == (1, 1)
     assert large.stretch == pytest.approx(1000 * 87_000 / 4e6)
@@ -113,3 +114,13 @@ def test_the_interval_is_exact_for_independent_windows_and_wider_where_periods_d
     assert varied.value == 0.02
     assert varied.low < one.low
     assert varied.high > 0.1
+
+
+def test_the_interval_covers_the_mean_where_windows_of_a_period_depend_on_each_other():
+    """Ten periods with 1 % of missed windows, in episodes of twenty: at least 88 % of 500 intervals contain it (nominal 90 %; 93.6 % of 2,000)."""
+    random, covered = np.random.default_rng(11), 0
+    for _ in range(500):
+        episodes = random.poisson(0.01 * 1440 / 20, 10)
+        found = share_interval((random.poisson(20.0 * episodes) / 1440).tolist(), 1440)
+        covered += found.low <= 0.01 <= found.high
+    assert covered >= 440
