@@ -233,3 +233,18 @@ def test_a_written_duration_is_read_back_exactly(ns):
 )
 def test_sizes_have_three_digits_and_a_binary_unit(size_bytes, text):
     assert units.format_bytes(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("value_ns", "text"),
+    [
+        (180_600_000, "180.6 ms"),
+        (50_000_000, "50 ms"),
+        (1_500_000_000, "1.5 s"),
+        (250_000, "250 µs"),
+        (999, "999 ns"),
+        (3_600_000_000_000, "3,600 s"),
+    ],
+)
+def test_a_given_duration_keeps_all_its_digits(value_ns, text):
+    assert units.format_exact_duration(value_ns) == text

@@ -148,7 +148,10 @@ def plan_notes(plan: CapacityPlan) -> list[tuple[str, Sequence[str]]]:
         data.append(f"{one.name}: {one.model}{settings}, {results}; from {', '.join(one.sources)}.")
     refused = [f"{one.name} is left out: {one.refusal}" for one in plan.configurations if one.refusal]
     rejected = [
-        f"{one.name}: {validation.sentence}" for one in plan.configurations for validation in one.validations if not validation.errors
+        f"{one.name}: {'' if validation.model in validation.sentence else f'{validation.model}: '}{validation.sentence}"
+        for one in plan.configurations
+        for validation in one.validations
+        if not validation.errors
     ]
     sections = (
         ("Left out", refused), ("Extrapolated", of_each("extrapolated")), ("Notes", [*plan.notes, *of_each("notes"), *rejected]),

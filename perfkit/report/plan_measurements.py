@@ -14,7 +14,7 @@ from perfkit.report.plan_tables import (
 )
 
 _RATES = PlanSubject(
-    "Response time against arrival rate",
+    "How it was measured",
     lambda plan: [configurations_table(plan), predictions_table(plan), points_table(plan), fleets_table(plan), front_table(plan)],
     {
         "rate": PlanPlot(

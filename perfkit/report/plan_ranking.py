@@ -42,6 +42,9 @@ def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
         leaders = " and ".join(f"{one.name} {amount(one)}" for one in (first, *tied))
         title = ("Cheapest" if plan.compares_costs else "Fewest replicas") + (" or tied with it" if tied else "")
         yield f"{title}: {leaders}; the other configurations {dearer}: {', '.join(f'{one.name} {amount(one)}' for one in behind)}."
+    unranked = [f"{one.name} ({_constraints_text(one)})" for one in plan.ranking if one.rank is None and one.figures and one is not first]
+    if unranked and first.rank is not None:
+        yield f"Not ranked: {'; '.join(unranked)}."
 
 
 def _constraints_sentence(plan: CapacityPlan, first: RankedConfiguration) -> str:

@@ -124,9 +124,14 @@ def risk_table(plan: CapacityPlan) -> Table:
         "The probability that every replica keeps the SLO at the peak demand. It contains the error of the measured capacity, which all replicas share, the variation between "
         "starts of the server, which each replica has for itself, and the uncertainty of the demand."
     )
-    return Table("risk", "Risk", columns, tuple(rows), note).without_empty_columns()
+    planned = next(index for index, row in enumerate(plan.risk.rows) if row.replicas == plan.risk.replicas)
+    shown = (max(planned - _SHOWN_AROUND, 0), min(planned + _SHOWN_AROUND + 1, len(rows)))
+    if shown != (0, len(rows)):
+        note += " tables/risk.csv holds more numbers of replicas."
+    return Table("risk", "Risk", columns, tuple(rows), note, shown_rows=shown).without_empty_columns()
 
 
+_SHOWN_AROUND = 4
 _PROBABILITIES = {
     "all_up": "P(SLO holds)",
     "one_lost": "one replica lost",

@@ -97,7 +97,7 @@ def fleets_table(plan: CapacityPlan) -> Table:
             spans = (range_cell([row.headroom for row in group]), range_cell([row.redundancy for row in group]))
             rows.append((one.name, group[0].demand_per_s, *spans, group[0].replicas, *(column.value_of(group[0]) for column in costs)))
     shown = sum(1 for row in rows if row[0] == plan.cheapest)
-    return Table("fleets", title, (CONFIGURATION, *columns, *costs), tuple(rows), note, shown_rows=shown).without_empty_columns()
+    return Table("fleets", title, (CONFIGURATION, *columns, *costs), tuple(rows), note, shown_rows=(0, shown)).without_empty_columns()
 
 
 def _merged_rows(rows: Sequence[TableRow]) -> list[list[TableRow]]:

@@ -144,8 +144,8 @@ class Table:
     note: str = ""
     marks: tuple[Mark, ...] = ()
     """One a row, or none at all."""
-    shown_rows: int | None = None
-    """The number of rows shown to people; None: all. CSV and JSON hold all of them."""
+    shown_rows: tuple[int, int] | None = None
+    """The first row shown to people, and the one behind the last; None: all. CSV and JSON hold all of them."""
 
     @classmethod
     def of(
@@ -169,7 +169,7 @@ class Table:
     def cells(self) -> list[tuple[Mark, list[Cell]]]:
         """The rows shown to people: the mark, and the cells with their texts."""
         marks: tuple[Mark, ...] = self.marks or tuple("" for _ in self.rows)
-        rows = list(zip(marks, self.rows, strict=True))[: self.shown_rows]
+        rows = list(zip(marks, self.rows, strict=True))[slice(*(self.shown_rows or (None,)))]
         pairs = [(mark, zip(self.columns, row, strict=True)) for mark, row in rows]
         return [(mark, [column.cell(value) for column, value in cells if not column.is_in_files_only]) for mark, cells in pairs]
 

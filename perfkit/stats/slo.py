@@ -7,7 +7,7 @@ from typing import Literal
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.percentile_interval import PercentileInterval
 from perfkit.stats.sample_size import is_withheld, minimum_samples
-from perfkit.units import format_duration_ns
+from perfkit.units import format_duration_ns, format_exact_duration
 
 Verdict = Literal["satisfied", "violated", "inconclusive"]
 
@@ -72,8 +72,8 @@ def _judge_percentile(quantile: float, limit_ns: int, times: BucketCounts, inter
     value_ns = min(times.values_at([quantile])[0], times.max_ns)
     bounds = f" ({_bounds(interval)})" if interval else ""
     if value_ns > limit_ns:
-        return "violated", f"{name} is {format_duration_ns(value_ns)}{bounds}, above {format_duration_ns(limit_ns)}"
-    return "satisfied", f"{name} is {format_duration_ns(value_ns)}{bounds}, within {format_duration_ns(limit_ns)}"
+        return "violated", f"{name} is {format_duration_ns(value_ns)}{bounds}, above {format_exact_duration(limit_ns)}"
+    return "satisfied", f"{name} is {format_duration_ns(value_ns)}{bounds}, within {format_exact_duration(limit_ns)}"
 
 
 def _judge_errors(limit: float, error_rate: float) -> tuple[Verdict, str]:

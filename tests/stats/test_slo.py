@@ -96,3 +96,8 @@ def test_an_slo_is_judged_with_percentile_intervals():
     found = judge_slo(slo, BucketCounts.merged(parts), percentile_intervals(parts, (0.5, 0.99)), 0.0)
     assert found.verdict == "satisfied"
     assert [sentence[:3] for _, sentence in found.limits] == ["p50", "p99", "the"]
+
+
+def test_a_limit_is_shown_with_all_its_digits():
+    found = judge_slo(SloLimits({0.99: 180_600_000}), times_of(10_000, highest_ms=183), {}, 0.0)
+    assert found.reason == "The SLO is violated: p99 is 181 ms, above 180.6 ms."
