@@ -98,4 +98,4 @@ def test_a_search_without_a_result_says_why():
 def test_densenet_s_scenarios_are_valid():
     search = {"search": {"slo": {"p90": "180.5ms"}, "precision": "8%", "budget": "15m"}}
     for load in (search, {"open": {"rate": [9.0, 10.0]}}):
-        assert Scenario.model_validate(densenet_scenario(2, 1, load, 30)).server.threads == 2
+        assert Scenario.model_validate(densenet_scenario("http://127.0.0.1:1", 1, load, 30)).workload.seed == 1
