@@ -34,24 +34,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.known_queues import QUEUES, KnownQueue, known_queue
 from benchmarks.live_queue import measure_lead_us
 from benchmarks.peers.install import perf_analyzer_path
 from benchmarks.processes import REALTIME, run_perfkit, running_server
 from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
-from benchmarks.simulated_queues import Floats, batched_response_times, mg1_quantile, mmc_tail, poisson_arrivals
+from benchmarks.simulated_queues import Floats
 
-LOAD, PRECISION, TOLERANCE = 0.7, "8%", 0.05
+PRECISION, TOLERANCE = "8%", 0.05
 SHARES, LIMIT_FACTOR, Z_90, Z_95 = (0.9, 1.0, 1.1), 2.5, 1.6449, 1.96
 ABOVE_REALTIME = ("chrt", "-f", "2")
-QUEUES = ("exponential", "constant", "lognormal", "four_servers", "batch")
-
-
-class KnownQueue(NamedTuple):
-    """A declared server, its true capacity, and the SLO on its p99."""
-
-    declaration: str
-    capacity_per_s: float
-    p99_ms: float
 
 
 class SearchOutcome(NamedTuple):
@@ -63,42 +55,6 @@ class SearchOutcome(NamedTuple):
     exit_code: int
     took_s: float
     note: str
-
-
-def known_queue(name: str, mean_ms: float) -> KnownQueue:
-    """The queue of a name, with this mean service time; four servers take four times as long, a batch of n takes 1 + n/8 of it."""
-    mean = f"{mean_ms:g}ms"
-    per_s = LOAD * 1e3 / mean_ms
-    match name:
-        case "exponential":
-            return KnownQueue(f"service=exponential:{mean},servers=1", per_s, math.log(100) / (1 - LOAD) * mean_ms)
-        case "constant":
-            return KnownQueue(f"service=constant:{mean},servers=1", per_s, mg1_quantile(0.99, LOAD, constant_survival) * mean_ms)
-        case "lognormal":
-            return KnownQueue(f"service=lognormal:{mean}:cv=2,servers=1", per_s, mg1_quantile(0.99, LOAD, lognormal_survival) * mean_ms)
-        case "four_servers":
-            low, high = 0.0, 100.0
-            for _ in range(60):
-                middle = (low + high) / 2
-                low, high = (middle, high) if mmc_tail(4, LOAD, middle) > 0.01 else (low, middle)
-            return KnownQueue(f"service=exponential:{4 * mean_ms:g}ms,servers=4", per_s, high * 4 * mean_ms)
-        case _:
-            rng = np.random.default_rng(0)
-            times = batched_response_times(poisson_arrivals(3, 4e6 / 3, rng), 8, 1.0, 0.125)
-            declaration = f"service=linear:{mean}+{mean_ms / 8:g}ms/row,servers=1,batch=upto:8"
-            return KnownQueue(declaration, 3e3 / mean_ms, float(np.quantile(times, 0.99)) * mean_ms)
-
-
-def constant_survival(times: Floats) -> Floats:
-    """P[S > t] of the constant time 1."""
-    return np.where(times < 1, 1.0, 0.0)
-
-
-def lognormal_survival(times: Floats) -> Floats:
-    """P[S > t] of a lognormal time with mean 1 and coefficient of variation 2."""
-    variance = math.log(5)
-    scale = math.sqrt(2 * variance)
-    return np.array([math.erfc((math.log(time) + variance / 2) / scale) / 2 if time > 0 else 1.0 for time in times])
 
 
 def read_search(exit_code: int, result: Mapping[str, Any] | None, stderr: str, took_s: float) -> SearchOutcome:

@@ -8,18 +8,16 @@ instance and with two, in closed loops of 2, 4 and 8. It also measures each mode
 two of the six configurations are copies of others, so their true ranks are equal. The objective is throughput at p99 < 50 ms.
 Then `perfkit run` sweeps over the configurations that Model Analyzer wrote.
 
-It takes about 20 minutes. The exit code is 1 if perfkit ranks a copy apart from its original, or if a program fails.
+Intervals are 95 %. It takes about 20 minutes; on a busy machine, put `chrt -f 1` before the command. The exit code is 1 if perfkit ranks a
+copy apart from its original (in up to one of ten runs by chance), or if a program fails.
 """
 
-import json
-import math
 import pathlib
 import shutil
-import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks.peers.install import peers_folder
 from benchmarks.peers.model_analyzer import CONCURRENCIES, COPIES, LIMIT_MS, Analysis, Setting, analyze, analyzer_version, write_variants
@@ -27,183 +25,118 @@ from benchmarks.peers.server_process import PeerError
 from benchmarks.peers.triton import running_triton
 from benchmarks.processes import ROOT, run_perfkit
 from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
-from perfkit.stats.distributions import student_t_quantile
-
-
-class Measured(NamedTuple):
-    """What perfkit measured of a setting: the throughput of each repetition, and the p99 with its 95 % interval (None: open above)."""
-
-    throughputs_per_s: list[float]
-    p99_ms: float
-    p99_low_ms: float
-    p99_high_ms: float | None
-    requests: int
-    is_valid: bool
-
-    @property
-    def throughput_per_s(self) -> float:
-        """The mean of the repetitions."""
-        return statistics.fmean(self.throughputs_per_s)
-
-    @property
-    def half_width_per_s(self) -> float:
-        """Half the width of Student's 95 % interval over the repetitions."""
-        number = len(self.throughputs_per_s)
-        return student_t_quantile(0.975, number - 1) * statistics.stdev(self.throughputs_per_s) / math.sqrt(number)
-
-    @property
-    def judgement(self) -> str:
-        """Whether p99 is below the limit, as far as its interval tells."""
-        if self.p99_high_ms is not None and self.p99_high_ms < LIMIT_MS:
-            return "holds"
-        return "violated" if self.p99_low_ms > LIMIT_MS else "cannot be told"
-
-    def is_better(self, other: "Measured") -> bool:
-        """Whether the throughput is higher with 95 % confidence (Welch's test)."""
-        squares = [statistics.variance(one.throughputs_per_s) / len(one.throughputs_per_s) for one in (self, other)]
-        degrees = sum(squares) ** 2 / sum(square**2 / (len(self.throughputs_per_s) - 1) for square in squares)
-        difference = self.throughput_per_s - other.throughput_per_s
-        return difference > student_t_quantile(0.975, math.floor(degrees)) * math.sqrt(sum(squares))
+from perfkit.comparison.sweep_ranking import RankedCase, SweepRanking, rank_sweep
+from perfkit.errors import ResultError
+from perfkit.report.sweep_ranking import ranking_sentences
+from perfkit.result.file import read_result
+from perfkit.result.model import Point, Result
+from perfkit.result.sweep import read_sweep
+from perfkit.stats.ratio_interval import Estimate
 
 
 def scenario(url: str, names: Sequence[str], *, seconds: float, repetitions: int) -> dict[str, Any]:
-    """The sweep over the configurations, with the loads of Model Analyzer."""
+    """The sweep over the configurations, with the loads and the constraint of Model Analyzer."""
     return {
         "name": "model-analyzer",
         "target": {"url": url, "model": names[0]},
         "load": {"closed": {"concurrency": list(CONCURRENCIES)}},
         "measure": {"duration": f"{seconds:g}s", "repetitions": repetitions},
+        "slo": {"p99": f"{LIMIT_MS}ms"},
         "sweep": {"target.model": list(names)},
+        "rank": {"by": "throughput"},
     }
 
 
-def read_sweep(folder: pathlib.Path) -> dict[Setting, Measured]:
-    """The figures of a sweep's load points."""
-    measured = {}
-    for case in json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["cases"]:
-        result = json.loads((folder / case["folder"] / "result.json").read_text(encoding="utf-8"))
-        for point in result["summary"]:
-            concurrency = point["load"]["concurrency"]
-            low_ns, high_ns = point["intervals"]["p99"]
-            measured[Setting(case["values"]["target.model"], concurrency)] = Measured(
-                [one["throughput_per_s"] for one in result["points"] if one["load"]["concurrency"] == concurrency],
-                point["service_time_ns"]["p99"] / 1e6,
-                low_ns / 1e6,
-                None if high_ns is None else high_ns / 1e6,
-                point["requests"]["ok"],
-                point["valid"],
-            )
-    return measured
+def read_results(folder: pathlib.Path) -> dict[str, Result]:
+    """The results of a sweep by configuration; raises ResultError."""
+    return {case.values["target.model"]: read_result(folder / case.folder)[0] for case in read_sweep(folder).cases}
 
 
-class Ranked(NamedTuple):
-    """A configuration in perfkit's ranking: its rank, None if no load holds the constraint, and the load with the highest throughput."""
-
-    rank: int | None
-    setting: Setting
+def name_of(one: RankedCase) -> str:
+    """The configuration of a ranked case."""
+    return str(one.values["target.model"])
 
 
-def rank(measured: Mapping[Setting, Measured]) -> dict[str, Ranked]:
-    """Ranks the configurations by throughput at p99 below the limit, the best first; those that nothing tells apart share a rank."""
-    best: dict[str, Setting] = {}
-    for setting, one in measured.items():
-        is_first = setting.configuration not in best
-        if one.judgement == "holds" and (is_first or one.throughput_per_s > measured[best[setting.configuration]].throughput_per_s):
-            best[setting.configuration] = setting
-    ranks = {
-        name: 1 + sum(measured[other].is_better(measured[setting]) for other in best.values() if other is not setting)
-        for name, setting in best.items()
-    }
-    order = sorted(best, key=lambda name: (ranks[name], -measured[best[name]].throughput_per_s))
-    others = {setting.configuration: setting for setting in measured if setting.configuration not in best}
-    return {name: Ranked(ranks[name], best[name]) for name in order} | {name: Ranked(None, others[name]) for name in others}
+def interval(figure: Estimate | None, unit: float, digits: int = 1) -> str:
+    """A figure with its interval, in a unit."""
+    if figure is None:
+        return "–"
+    low, high = ("open" if end is None else f"{end / unit:.{digits}f}" for end in (figure.low, figure.high))
+    return f"{figure.value / unit:.{digits}f} ({low} to {high})"
 
 
-def shown_ranks(name: str, rounds: Sequence[Analysis]) -> str:
-    """A configuration's ranks in the runs of Model Analyzer, such as `2, 3, 2`."""
-    return ", ".join(str(one.ranking.index(name) + 1) if name in one.ranking else "–" for one in rounds)
+def best_of(analysis: Analysis, name: str) -> float:
+    """The highest throughput of a configuration within the constraint; 0 if there is none."""
+    return max((row.throughput_per_s for setting, row in analysis.figures.items() if setting.configuration == name and row.is_within),
+               default=0.0)  # fmt: skip
 
 
-def ranking_rows(ranked: Mapping[str, Ranked], measured: Mapping[Setting, Measured], rounds: Sequence[Analysis]) -> list[str]:
-    """The rankings side by side."""
-    rows = table_head("configuration", "copy of", "Model Analyzer's ranks", "throughput that it ranks by, per run", ">perfkit's rank",
-                      ">concurrency", ">throughput, 95 %", ">p99, 95 %")  # fmt: skip
-    for name, one in ranked.items():
-        figures = measured[one.setting]
-        bests = [
-            max(
-                (row.throughput_per_s for setting, row in analysis.figures.items() if setting.configuration == name and row.is_within),
-                default=None,
-            )
-            for analysis in rounds
-        ]
-        shown = ", ".join("–" if best is None else f"{best:.0f}" for best in bests)
+def ranking_rows(ranking: SweepRanking, rounds: Sequence[Analysis]) -> list[str]:
+    """The rankings side by side, in perfkit's order."""
+    rows = table_head("configuration", "copy of", "Model Analyzer's ranks", "the throughput behind them, 1/s", ">perfkit's rank", "load",
+                      ">throughput, 1/s", ">p99, ms")  # fmt: skip
+    for one in ranking.rows:
+        name = name_of(one)
+        ranks = (str(analysis.ranking.index(name) + 1) if name in analysis.ranking else "–" for analysis in rounds)
+        bests = (f"{best:.1f}" if best else "–" for best in (best_of(analysis, name) for analysis in rounds))
         rows.append(
             table_row(
-                name, COPIES.get(name, "–"), shown_ranks(name, rounds), shown, one.rank or "–", one.setting.concurrency,
-                f"{figures.throughput_per_s:.1f} ± {figures.half_width_per_s:.1f}/s", p99_interval(figures),
+                name, COPIES.get(name, "–"), ", ".join(ranks), ", ".join(bests), one.rank or "–", one.load,
+                interval(one.figures.get("throughput"), 1), interval(one.figures.get("p99"), 1e6),
             )
         )  # fmt: skip
     return rows
 
 
-def p99_interval(one: Measured) -> str:
-    """A p99 with its interval."""
-    high = "open" if one.p99_high_ms is None else f"{one.p99_high_ms:.1f}"
-    return f"{one.p99_ms:.1f} ms ({one.p99_low_ms:.1f} to {high})"
-
-
-def setting_rows(measured: Mapping[Setting, Measured], rounds: Sequence[Analysis]) -> list[str]:
+def setting_rows(results: Mapping[str, Result], ranking: SweepRanking, rounds: Sequence[Analysis]) -> list[str]:
     """Every measurement of both: throughput, p99, and whether the constraint holds."""
-    rows = table_head("configuration", ">concurrency", "Model Analyzer: throughput", "p99, ms", "within", ">requests",
-                      ">perfkit: throughput, 95 %", ">p99, 95 %", "constraint", ">requests", "valid")  # fmt: skip
-    for setting, one in sorted(measured.items()):
-        theirs = [analysis.figures[setting] for analysis in rounds if setting in analysis.figures]
-        rows.append(
-            table_row(
-                *setting,
-                ", ".join(f"{row.throughput_per_s:.1f}" for row in theirs),
-                ", ".join(f"{row.p99_ms:.1f}" for row in theirs),
-                ", ".join(yes_no(row.is_within) for row in theirs),
-                ", ".join(str(row.requests) for row in theirs),
-                f"{one.throughput_per_s:.1f} ± {one.half_width_per_s:.1f}/s",
-                p99_interval(one),
-                one.judgement,
-                one.requests,
-                yes_no(one.is_valid),
+    rows = table_head("configuration", ">concurrency", "Model Analyzer: throughput, 1/s", "p99, ms", "satisfies", ">requests",
+                      ">perfkit: throughput, 1/s", ">p99, ms", "p99 constraint", ">requests")  # fmt: skip
+    judged = {(name_of(ranking.rows[point.row]), point.load): point for point in ranking.points}
+    for name, result in results.items():
+        for measured in result.summary:
+            setting = Setting(name, concurrency_of(measured))
+            theirs = [analysis.figures[setting] for analysis in rounds if setting in analysis.figures]
+            point = judged.get((name, measured.load.title))
+            figures = {} if point is None else point.figures
+            rows.append(
+                table_row(
+                    *setting,
+                    ", ".join(f"{row.throughput_per_s:.1f}" for row in theirs),
+                    ", ".join(f"{row.p99_ms:.1f}" for row in theirs),
+                    ", ".join(yes_no(row.is_within) for row in theirs),
+                    ", ".join(str(row.requests) for row in theirs),
+                    interval(figures.get("throughput"), 1),
+                    interval(figures.get("p99"), 1e6),
+                    "invalid measurement" if point is None else point.verdict,
+                    measured.requests.ok,
+                )
             )
-        )
     return rows
 
 
-def findings(ranked: Mapping[str, Ranked], rounds: Sequence[Analysis]) -> list[str]:
+def concurrency_of(point: Point) -> int:
+    """The concurrency of a closed loop."""
+    assert point.load.kind == "closed"
+    return point.load.concurrency
+
+
+def findings(ranking: SweepRanking, rounds: Sequence[Analysis]) -> list[str]:
     """What the rankings say of the copies, and whether Model Analyzer's runs agree with each other."""
-    lines = []
+    lines, ranks = [], {name_of(one): one.rank for one in ranking.rows}
     for copy, original in COPIES.items():
-        gaps = [abs(best_of(one, copy) / best_of(one, original) - 1) for one in rounds if best_of(one, copy) and best_of(one, original)]
-        apart = sum(one.ranking.index(copy) != one.ranking.index(original) for one in rounds if {copy, original} <= {*one.ranking})
-        shared = ranked[copy].rank == ranked[original].rank
-        gap = f", by up to {max(gaps):.1%} in throughput" if gaps else ""
+        gaps = [abs(best_of(one, copy) / best_of(one, original) - 1) for one in rounds if best_of(one, original)]
+        before = sum(one.ranking.index(copy) < one.ranking.index(original) for one in rounds if {copy, original} <= {*one.ranking})
+        shared = "the same rank" if ranks.get(copy) == ranks.get(original) else "different ranks"
         lines.append(
-            f"- {copy} and {original} are the same configuration. Model Analyzer ranks them apart in {apart} of {len(rounds)} runs{gap}; "
-            f"perfkit gives them {'the same rank' if shared else 'different ranks'}."
+            f"- {copy} and {original} are the same configuration. Model Analyzer ranks the copy first in {before} of {len(rounds)} runs and second "
+            f"in the others; their throughputs differ by up to {max(gaps, default=0):.1%}. perfkit gives them {shared}."
         )
-    orders = {tuple(one.ranking) for one in rounds}
-    lines.append(f"- {len(rounds)} runs of Model Analyzer gave {len(orders)} different rankings.")
-    settings = {setting for one in rounds for setting in one.figures}
-    mixed = [
-        one for one in sorted(settings) if len({analysis.figures[one].is_within for analysis in rounds if one in analysis.figures}) > 1
-    ]
+    lines.append(f"- Different rankings in {len(rounds)} runs of Model Analyzer: {len({tuple(one.ranking) for one in rounds})}.")
+    settings = sorted({setting for one in rounds for setting in one.figures})
+    mixed = [one for one in settings if len({analysis.figures[one].is_within for analysis in rounds if one in analysis.figures}) > 1]
     shown = ", ".join(f"{one.configuration} at {one.concurrency}" for one in mixed) or "none"
-    lines.append(f"- Measurements that satisfy the constraint in some of its runs and violate it in others: {shown}.")
-    return lines
-
-
-def best_of(analysis: Analysis, name: str) -> float:
-    """The highest throughput of a configuration within the constraint; 0 if there is none."""
-    return max(
-        (row.throughput_per_s for setting, row in analysis.figures.items() if setting.configuration == name and row.is_within), default=0.0
-    )
+    return [*lines, f"- Measurements that satisfy the constraint in some of its runs and violate it in others: {shown}."]
 
 
 NOT_SAID = (
@@ -254,12 +187,16 @@ def main() -> int:
             sweep = scenario(triton.url("grpc"), names, seconds=options.seconds, repetitions=options.repetitions)
             run = run_perfkit(sweep, out=out.absolute())
             took_s, version = time.monotonic() - start_s, triton.version
-        measured = read_sweep(out)
-    except (PeerError, OSError, KeyError) as error:
-        print(f"model_analyzer: {error!r}", file=sys.stderr)
+        results = read_results(out)
+    except (PeerError, OSError, ResultError) as error:
+        print(f"model_analyzer: {error}", file=sys.stderr)
         return 1
-    ranked = rank(measured)
-    is_tied = all(ranked[copy].rank == ranked[original].rank for copy, original in COPIES.items())
+    ranking = rank_sweep([({"target.model": name}, result) for name, result in results.items()], "throughput", ())
+    if ranking is None:
+        print("model_analyzer: no load point of perfkit's is valid: measure on an idle machine, or at real-time priority", file=sys.stderr)
+        return 1
+    ranks = {name_of(one): one.rank for one in ranking.rows}
+    is_tied = all(ranks.get(copy) == ranks.get(original) for copy, original in COPIES.items())
     durations = ", ".join(f"{one.took_s:.0f} s" for one in rounds)
     lines = [
         f"# Model Analyzer and perfkit on the same Triton {version}",
@@ -270,14 +207,15 @@ def main() -> int:
         "",
         "## Rankings",
         "",
-        *ranking_rows(ranked, measured, rounds),
+        *ranking_rows(ranking, rounds),
         "",
-        *findings(ranked, rounds),
+        *findings(ranking, rounds),
         f"- Model Analyzer's summary of its first run: “{rounds[0].sentence}”",
+        f"- perfkit's: “{' '.join(ranking_sentences(ranking))}”",
         "",
         "## Measurements",
         "",
-        *setting_rows(measured, rounds),
+        *setting_rows(results, ranking, rounds),
         "",
         *NOT_SAID,
     ]

@@ -5,16 +5,14 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.known_queues import QUEUES, known_queue, lognormal_survival
 from benchmarks.live_capacity import (
-    QUEUES,
     HeldOut,
     SearchOutcome,
     agrees,
     densenet_scenario,
     held_out_capacity,
     is_right,
-    known_queue,
-    lognormal_survival,
     read_held_out,
     read_search,
 )

@@ -1,8 +1,10 @@
 """What the comparison with Model Analyzer reads of its reports, and how perfkit's measurements are ranked."""
 
+import json
+
 import pytest
 
-from benchmarks.model_analyzer import Measured, findings, rank, scenario
+from benchmarks.model_analyzer import findings, ranking_rows, scenario, setting_rows
 from benchmarks.peers.model_analyzer import (
     COPIES,
     Analysis,
@@ -14,7 +16,9 @@ from benchmarks.peers.model_analyzer import (
     write_models,
     write_variants,
 )
-from perfkit.scenario.model import Scenario
+from perfkit.comparison.sweep_ranking import rank_sweep
+from perfkit.scenario.file import read_cases
+from tests.stored_results import point, result
 
 # parts of a report of Model Analyzer 1.58.0, shortened
 SUMMARY = """<html><body><div>In <strong>12</strong> measurements across <strong>6</strong> configurations, <strong>paced_dynamic_config_1</strong>
@@ -38,8 +42,20 @@ ROWS = [
 ]  # fmt: skip
 
 
-def measured(*throughputs_per_s, low=20.0, high=30.0):
-    return Measured(list(throughputs_per_s), 25.0, low, high, 2000, True)
+COPY, ORIGINAL = next(iter(COPIES.items()))
+
+
+def measured(*throughputs_per_s, **changes):
+    """The result of one load point with its repetitions."""
+    one = point(p99_ms=20, throughput_per_s=throughputs_per_s[0], load={"kind": "closed", "concurrency": 2}, **changes)
+    made = result(points=[one])
+    points = [made.summary[0].model_copy(update={"repetition": number, "throughput_per_s": value, "inferences_per_s": value})
+              for number, value in enumerate(throughputs_per_s)]  # fmt: skip
+    return made.model_copy(update={"points": tuple(points)})
+
+
+def ranked(results):
+    return rank_sweep([({"target.model": name}, one) for name, one in results.items()], "throughput", ())
 
 
 def test_a_summary_gives_the_ranking_and_the_sentence_about_the_best():
@@ -69,58 +85,38 @@ def test_configurations_become_models_of_their_own_name(tmp_path):
     assert (tmp_path / "repository/paced_config_1/config.pbtxt").read_text() == 'name: "paced_config_1"\ninput {\n  name: "x"\n}\n'
 
 
-def test_the_sweep_s_scenario_is_valid():
+def test_the_sweep_measures_each_configuration_at_each_load_under_the_constraint(tmp_path):
     document = scenario("grpc://127.0.0.1:1", ["one", "two"], seconds=4, repetitions=5)
-    sweep = document.pop("sweep")
-    assert sweep == {"target.model": ["one", "two"]}
-    assert Scenario.model_validate(document).measure.repetitions == 5
+    file = tmp_path / "sweep.yaml"
+    file.write_text(json.dumps(document))
+    cases = read_cases(file, environ={})
+    assert [case.values for case in cases] == [{"target.model": "one"}, {"target.model": "two"}]
+    assert all(case.loaded.scenario.slo is not None for case in cases)
 
 
-def test_configurations_that_nothing_tells_apart_share_a_rank():
-    ranked = rank(
-        {
-            Setting("fast", 4): measured(200, 202, 201),
-            Setting("same", 4): measured(199, 203, 205),
-            Setting("slow", 4): measured(100, 101, 99),
-        }
-    )
-    assert {name: one.rank for name, one in ranked.items()} == {"fast": 1, "same": 1, "slow": 3}
-
-
-def test_a_load_that_may_violate_the_constraint_is_not_ranked():
-    ranked = rank(
-        {
-            Setting("one", 4): measured(100, 101, 99),
-            Setting("one", 8): measured(200, 202, 201, high=50.1),
-            Setting("two", 8): measured(300, 302, 301, low=51.0, high=60.0),
-            Setting("three", 8): measured(300, 302, 301, high=None),
-        }
-    )
-    assert ranked["one"].rank == 1
-    assert ranked["one"].setting == Setting("one", 4)
-    assert ranked["two"].rank is None
-    assert ranked["three"].rank is None
-
-
-@pytest.mark.parametrize(("copy_per_s", "ranks"), [([100.0, 101.0, 99.0], "the same rank"), ([90.0, 91.0, 89.0], "different ranks")])
-def test_the_findings_say_how_far_copies_are_ranked_apart(copy_per_s, ranks):
-    copy, original = next(iter(COPIES.items()))
-    other_copy, other = list(COPIES.items())[1]
-    ranked = rank(
-        {
-            Setting(original, 2): measured(100.0, 101.0, 99.0),
-            Setting(copy, 2): measured(*copy_per_s),
-            Setting(other, 2): measured(200.0, 201.0, 202.0),
-            Setting(other_copy, 2): measured(200.0, 201.0, 202.0),
-        }
-    )
+@pytest.mark.parametrize(("of_copy", "ranks"), [((100.0, 102.0, 99.0), "the same rank"), ((90.0, 91.0, 89.0), "different ranks")])
+def test_the_findings_say_how_copies_are_ranked(of_copy, ranks):
+    ranking = ranked({ORIGINAL: measured(100.0, 101.0, 99.0), COPY: measured(*of_copy)})
     rounds = [
-        Analysis([other, original, copy], {Setting(original, 2): Figures(100, 49, True, 300), Setting(copy, 2): Figures(110, 49, within, 300)}, "", 1.0)
-        for within in (True, False)
+        Analysis(order, {Setting(ORIGINAL, 2): Figures(100, 49, True, 300), Setting(COPY, 2): Figures(110, 49, True, 300),
+                         Setting(COPY, 4): Figures(120, 51, within, 300)}, "", 1.0)
+        for order, within in (([ORIGINAL, COPY], False), ([COPY, ORIGINAL], True))
     ]  # fmt: skip
-    lines = findings(ranked, rounds)
-    assert f"Model Analyzer ranks them apart in 2 of 2 runs, by up to 10.0% in throughput; perfkit gives them {ranks}." in lines[0]
+    lines = findings(ranking, rounds)
+    assert "ranks the copy first in 1 of 2 runs and second in the others; their throughputs differ by up to 20.0%." in lines[0]
+    assert lines[0].endswith(f"perfkit gives them {ranks}.")
     assert lines[-2:] == [
-        "- 2 runs of Model Analyzer gave 1 different rankings.",
-        f"- Measurements that satisfy the constraint in some of its runs and violate it in others: {copy} at 2.",
+        "- Different rankings in 2 runs of Model Analyzer: 2.",
+        f"- Measurements that satisfy the constraint in some of its runs and violate it in others: {COPY} at 4.",
     ]
+
+
+def test_the_tables_show_both_and_which_measurements_are_invalid():
+    results = {ORIGINAL: measured(100.0, 101.0, 99.0), COPY: measured(100.0, 102.0, 99.0, valid=False)}
+    ranking = ranked(results)
+    rounds = [Analysis([COPY, ORIGINAL], {Setting(ORIGINAL, 2): Figures(104.2, 29.4, True, 315)}, "", 1.0)]
+    (row,) = ranking_rows(ranking, rounds)[2:]
+    assert row.startswith(f"| {ORIGINAL} | – | 2 | 104.2 | 1 |")
+    valid, invalid = setting_rows(results, ranking, rounds)[2:]
+    assert "| 104.2 | 29.4 | yes | 315 | 100.0 (" in valid
+    assert "| – | – | invalid measurement |" in invalid

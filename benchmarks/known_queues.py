@@ -1,0 +1,56 @@
+"""Queues that the bundled server's model `synthetic` can be, with their capacity at an SLO that theory gives."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.simulated_queues import Floats, batched_response_times, mg1_quantile, mmc_tail, poisson_arrivals
+
+LOAD = 0.7
+"""The load per server at the capacity."""
+QUEUES = ("exponential", "constant", "lognormal", "four_servers", "batch")
+
+
+class KnownQueue(NamedTuple):
+    """A declared server, its true capacity, and the SLO on its p99."""
+
+    declaration: str
+    capacity_per_s: float
+    p99_ms: float
+
+
+def known_queue(name: str, mean_ms: float) -> KnownQueue:
+    """The queue of a name, with this mean service time; four servers take four times as long, a batch of n takes 1 + n/8 of it."""
+    mean = f"{mean_ms:g}ms"
+    per_s = LOAD * 1e3 / mean_ms
+    match name:
+        case "exponential":
+            return KnownQueue(f"service=exponential:{mean},servers=1", per_s, math.log(100) / (1 - LOAD) * mean_ms)
+        case "constant":
+            return KnownQueue(f"service=constant:{mean},servers=1", per_s, mg1_quantile(0.99, LOAD, constant_survival) * mean_ms)
+        case "lognormal":
+            return KnownQueue(f"service=lognormal:{mean}:cv=2,servers=1", per_s, mg1_quantile(0.99, LOAD, lognormal_survival) * mean_ms)
+        case "four_servers":
+            low, high = 0.0, 100.0
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (middle, high) if mmc_tail(4, LOAD, middle) > 0.01 else (low, middle)
+            return KnownQueue(f"service=exponential:{4 * mean_ms:g}ms,servers=4", per_s, high * 4 * mean_ms)
+        case _:
+            rng = np.random.default_rng(0)
+            times = batched_response_times(poisson_arrivals(3, 4e6 / 3, rng), 8, 1.0, 0.125)
+            declaration = f"service=linear:{mean}+{mean_ms / 8:g}ms/row,servers=1,batch=upto:8"
+            return KnownQueue(declaration, 3e3 / mean_ms, float(np.quantile(times, 0.99)) * mean_ms)
+
+
+def constant_survival(times: Floats) -> Floats:
+    """P[S > t] of the constant time 1."""
+    return np.where(times < 1, 1.0, 0.0)
+
+
+def lognormal_survival(times: Floats) -> Floats:
+    """P[S > t] of a lognormal time with mean 1 and coefficient of variation 2."""
+    variance = math.log(5)
+    scale = math.sqrt(2 * variance)
+    return np.array([math.erfc((math.log(time) + variance / 2) / scale) / 2 if time > 0 else 1.0 for time in times])
