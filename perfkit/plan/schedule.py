@@ -173,7 +173,7 @@ def service_laws(
         law = calibrated_law(times_s.tolist(), chosen.capacity.per_s, limits, random, chosen.model_servers)
         at_low = calibrated_law(times_s.tolist(), chosen.capacity.low_per_s, limits, random, law.servers)
     except ValueError as error:
-        return [], None, f"The time in which the SLO is missed is not simulated: {error}. A server that forms batches is such a case."
+        return [], None, f"The time in which the SLO is missed is not simulated: {error}. A server that forms large batches is such a case."
     arrivals = np.cumsum(random.exponential(1 / target_per_s, _CHECK_REQUESTS))
     simulated = response_times(arrivals, law.draw(_CHECK_REQUESTS, random), law.servers, np.zeros(0, dtype=np.int64))
     mean_s = float(np.mean(law.times_s))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from perfkit.stats.queueing import MgcQueue
 from perfkit.stats.steps import Floats
+from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _RESTART_S = 1e6
 """Longer than any backlog: as a gap, it makes the next request find an empty queue."""
@@ -107,8 +108,8 @@ def calibrated_law(
     low, high = _LEAST_FACTOR, _MOST_FACTOR
     if not is_within(low) or is_within(high):
         raise ValueError(
-            f"a queue of {servers} servers with the measured service times (mean {1e3 * float(np.mean(times)):.3g} ms) does not have the measured "
-            f"capacity of {capacity_per_s:.4g}/s, even if they are multiplied by {_LEAST_FACTOR:g} to {_MOST_FACTOR:g}"
+            f"a queue of {servers} server{'s' if servers > 1 else ''} with the measured service times (mean {format_duration_ns(NS_PER_S * float(np.mean(times)))}) "
+            f"does not have the measured capacity of {format_rate_per_s(capacity_per_s)}, even if they are multiplied by {_LEAST_FACTOR:g} to {_MOST_FACTOR:g}"
         )
     for _ in range(_CALIBRATION_STEPS if servers == 1 else _CALIBRATION_STEPS // 2):
         middle = math.sqrt(low * high)
@@ -133,8 +134,8 @@ def _fewest_changes(times: Floats, capacity_per_s: float, limits: Sequence[Limit
         if low > 1:  # more servers need longer times still
             break
     if math.isinf(best[0]):
+        mean = format_duration_ns(NS_PER_S * float(np.mean(times)))
         raise ValueError(
-            f"no queue of up to {_MOST_SERVERS} servers with the measured service times (mean {1e3 * mean_s:.3g} ms) has the measured capacity "
-            f"of {capacity_per_s:.4g}/s"
+            f"no queue of up to {_MOST_SERVERS} servers with the measured service times (mean {mean}) has the measured capacity of {format_rate_per_s(capacity_per_s)}"
         )
     return best[1]

@@ -13,7 +13,7 @@ from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import Price
 from perfkit.plan.schedule import plan_schedule
 from perfkit.stats.capacity import count_replicas
-from tests.queue_results import Writer
+from tests.queue_results import Writer, bucket_counts
 
 MONTH_H, YEAR_H = 730, 8760
 PURCHASE = Purchase(30_000, 3 * YEAR_H, 0.25, 700.0)
@@ -158,6 +158,25 @@ def test_without_a_log_the_schedule_stands_and_the_simulation_is_refused(chosen,
     assert schedule.notes == (schedule.refusal,)
     assert [way.missed_time for way in schedule.ways] == [None] * 3
     assert offer(schedule, "autoscaled", "on demand").cost_per_year < offer(schedule, "fixed", "on demand").cost_per_year
+
+
+def test_a_simulated_replica_that_differs_from_the_measured_curve_is_noted(chosen, evidence):
+    """With a constant service time in place of the exponential one, the p99 below the capacity is too low."""
+    constant = dataclasses.replace(evidence, single_request_batches=(bucket_counts([0.01] * 2000),))
+    schedule = scheduled(chosen, constant, CONSTANT, requests_at_most=20_000)
+    (note,) = (sentence for sentence in schedule.notes if "The simulated replica" in sentence)
+    assert note.endswith("they agree at the capacity alone, so the simulated time in which the SLO is missed may be too low.")
+    assert schedule.replica.percentile_ns < 0.75 * schedule.replica.fitted_ns
+
+
+def test_a_replica_that_no_queue_resembles_is_not_simulated(chosen, evidence):
+    """With a service time of two seconds, and even with half of it, 64 servers serve at most 64/s."""
+    batches = dataclasses.replace(evidence, single_request_batches=(bucket_counts([2.0] * 2000),))
+    schedule = scheduled(dataclasses.replace(chosen, model_servers=None), batches, CONSTANT)
+    assert schedule.refusal.startswith("The time in which the SLO is missed is not simulated: no queue of up to 64 servers")
+    assert schedule.way("schedule by hour").missed_time is None
+    one = scheduled(dataclasses.replace(chosen, model_servers=1), batches, CONSTANT)
+    assert "a queue of 1 server with the measured service times (mean 2.00 s) does not have the measured capacity of " in one.refusal
 
 
 def test_the_cold_start_is_the_longest_that_was_measured(chosen, without_log):
