@@ -103,7 +103,7 @@ def _offers(schedule: Schedule, currency: str) -> Table:
     )  # fmt: skip
     note = "A year has 8,760 hours, a month 730. Replicas are paid for from their start. A replica is reserved where it runs often enough for the lower price."
     if schedule.mean_power_w is not None:
-        note += f" The bought fleet draws {schedule.mean_power_w:,.4g} W on average. Without a number of months, buying does not pay within its lifetime."
+        note += f" The bought fleet draws {schedule.mean_power_w:,.0f} W on average. Without a number of months, buying does not pay within its lifetime."
     return Table.of("schedule_costs", "Cost over the day", columns, schedule.offers, note).without_empty_columns()
 
 

@@ -143,6 +143,21 @@ def test_redundancy_counts_for_the_schedule_and_the_fewest_replicas_of_the_autos
     assert schedule.way("autoscaled").fewest >= 3
 
 
+def test_a_demand_in_inferences_is_divided_by_the_batch_size(chosen, without_log):
+    by_eight = parse_profile("hour,demand_per_s\n0,400\n8,1600\n20,400\n", "day.csv")
+    batched = scheduled(dataclasses.replace(chosen, batch_size=8), without_log, by_eight)
+    single = scheduled(chosen, without_log, DAY)
+    assert [row.scheduled for row in batched.hours] == [row.scheduled for row in single.hours]
+    assert [row.demand_per_s for row in batched.hours] == [8 * row.demand_per_s for row in single.hours]
+    assert batched.ways == single.ways
+
+
+def test_an_hour_without_demand_keeps_one_replica(chosen, without_log):
+    schedule = scheduled(chosen, without_log, parse_profile("hour,demand_per_s\n0,0\n8,200\n20,0\n", "day.csv"))
+    assert [schedule.hours[hour].scheduled for hour in (0, 8, 23)] == [1, chosen.fleet.replicas, 1]
+    assert schedule.way("autoscaled").fewest == 1
+
+
 def test_a_week_has_its_own_hours(chosen, without_log):
     rows = "".join(f"{day},0,{20 if day in ('Sat', 'Sun') else 200}\n" for day in ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"))
     schedule = scheduled(chosen, without_log, parse_profile(f"weekday,hour,demand_per_s\n{rows}", "week.csv"))
