@@ -159,6 +159,11 @@ class Figures:
         return share(outcome.place == "inside" for outcome in self.dated)
 
     @property
+    def in_fan(self) -> tuple[float, ...]:
+        """The shares of the peaks within the fan, at `FAN_AT` of the reach."""
+        return tuple(float(np.mean([outcome.in_fan[index] for outcome in self.outcomes])) for index in range(len(FAN_AT)))
+
+    @property
     def is_met(self) -> bool:
         """Whether the coverage reaches the target; true where no date was given."""
         return self.coverage is None or self.coverage >= TARGET
@@ -173,9 +178,27 @@ class Figures:
             f"{sum(outcome.place == 'inside' for outcome in beyond)} of {len(beyond)}", _percent(self.coverage),
             _percent(share(outcome.place == "early" for outcome in self.dated)), _percent(share(outcome.place == "late" for outcome in self.dated)),
             _percent(share(outcome.is_open for outcome in self.dated)), f"{np.median(ratios):.1f}" if ratios else "–",
-            *(_percent(share(outcome.in_fan[index] for outcome in self.outcomes)) for index in range(len(FAN_AT))),
+            *(_percent(value) for value in self.in_fan),
             f"{np.mean([outcome.widening for outcome in self.outcomes]):.2f}", yes_no(self.is_met),
         )  # fmt: skip
+
+
+def summary(results: Mapping[tuple[str, int], Figures]) -> str:
+    """What the table shows, also where it fails."""
+    outcomes = [outcome for figures in results.values() for outcome in figures.outcomes]
+    dated = [outcome for figures in results.values() for outcome in figures.dated]
+    lowest = min((key for key in results if results[key].dated), key=lambda key: results[key].coverage or 0.0)
+    narrow = [
+        f"{truth}, {length_days} days ({', '.join(_percent(value) for value in figures.in_fan)})"
+        for (truth, length_days), figures in results.items()
+        if min(figures.in_fan) < TARGET
+    ]
+    return (
+        f"Of {len(outcomes)} forecasts, {_percent(len(dated) / len(outcomes))} gave a date, and {_percent(share(one.place == 'inside' for one in dated))} of "
+        f"the dates lay between P10 and P90; the lowest share is {_percent(results[lowest].coverage)} ({lowest[0]}, {lowest[1]} days). "
+        f"{_percent(share(one.is_open for one in dated))} of the intervals are open. "
+        f"The fan contained less than {TARGET:.0%} of the peaks at one of its three days in: {'; '.join(narrow) or 'none'}."
+    )
 
 
 def share(holds: Iterable[bool]) -> float | None:
@@ -194,7 +217,7 @@ def main() -> int:
     parser.add_argument("--histories", type=int, default=200, help="histories of each kind and length (default %(default)s)")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    lines, all_met = list[str](), True
+    lines, results = list[str](), dict[tuple[str, int], Figures]()
 
     def show(*texts: str) -> None:
         lines.extend(texts)
@@ -214,11 +237,11 @@ def main() -> int:
     with concurrent.futures.ProcessPoolExecutor(options.processes) as pool:
         for truth, length_days in itertools.product(TRUTHS, LENGTHS_DAYS):
             one = functools.partial(forecast, truth, length_days)
-            result = Figures(list(pool.map(one, range(options.histories), chunksize=10)))
-            all_met &= result.is_met
+            result = results[truth, length_days] = Figures(list(pool.map(one, range(options.histories), chunksize=10)))
             show(table_row(truth, length_days, *result.cells()))
+    show("", summary(results))
     write_report(options.out, lines)
-    return 0 if all_met else 1
+    return 0 if all(result.is_met for result in results.values()) else 1
 
 
 if __name__ == "__main__":
