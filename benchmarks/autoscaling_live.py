@@ -1,6 +1,6 @@
 """The simulation of an autoscaled fleet compared with the same hour on live servers, compressed to four minutes.
 
-    python -m benchmarks.autoscaling_live [--hours 3] [--seconds 60] [--out reports/autoscaling-live.md]
+    python -m benchmarks.autoscaling_live [--hours 3] [--seconds 60] [--realtime] [--out reports/autoscaling-live.md]
 
 1. Measure: `perfkit run` on one bundled server (model `synthetic`, one server of 30 ms, exponential), open loops and a closed one.
 2. Plan: `perfkit.plan` gives the capacity under p95 < 200 ms, the autoscaler's target, and the law of the service times.
@@ -12,12 +12,13 @@
 
 All durations of the autoscaler and the windows are a fifteenth of their defaults: an hour is 240 s, a cold start of 150 s is 10 s (the process is
 ready earlier, the rest stands for loading a model), a window of a minute is 4 s. Service times and rates are not compressed. It takes
-10 minutes and 5 for each hour; rates are low, so that two cores suffice, but other jobs should not load them. The exit code is 1 if an hour lies
+10 minutes and 5 for each hour; rates are low, so that two cores suffice; on cores that other jobs load, `--realtime` keeps them out. The exit code is 1 if an hour lies
 outside the interval.
 """
 
 import asyncio
 import contextlib
+import os
 import pathlib
 import sys
 import tempfile
@@ -28,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.live_queue import measure_lead_us
-from benchmarks.processes import ROOT, run_perfkit, running_server
+from benchmarks.processes import REALTIME, ROOT, run_perfkit, running_server
 from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
 from perfkit.clock import MonotonicClock
 from perfkit.plan.evidence import gather_evidence, read_sources
@@ -90,17 +91,21 @@ class LiveHour(NamedTuple):
     latest_send_ms: float
 
 
-def measure(declaration: str, seconds: float) -> ServerModel:
+def measure(declaration: str, seconds: float, *, realtime: bool) -> ServerModel:
     """The capacity and the service law of one replica, as a plan finds them."""
     base: dict[str, Any] = {
         "workload": {"inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}},
         "measure": {"warmup": "2s", "duration": f"{seconds:g}s", "repetitions": 1},
     }
     loads = ({"open": {"rate": list(RATES), "arrivals": "poisson"}}, {"closed": {"concurrency": 1}})
-    with tempfile.TemporaryDirectory() as name, running_server("--model=synthetic", f"--synthetic={declaration}") as server:
+    prefix = REALTIME if realtime else ()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_server("--model=synthetic", f"--synthetic={declaration}", realtime=realtime) as server,
+    ):
         folders = [pathlib.Path(name, f"result{number}") for number in range(len(loads))]
         for load, folder in zip(loads, folders, strict=True):
-            run = run_perfkit({**base, "target": {"url": server.url(), "model": "synthetic"}, "load": load}, out=folder)
+            run = run_perfkit({**base, "target": {"url": server.url(), "model": "synthetic"}, "load": load}, out=folder, prefix=prefix)
             if run.result is None:
                 raise RuntimeError(f"perfkit run ended with exit code {run.exit_code}: {run.stderr[-1000:]}")
         (evidence,) = gather_evidence(read_sources([str(folder) for folder in folders]))
@@ -142,7 +147,7 @@ class Replica:
         self.ready_after_s = 0.0
         self.sent: set[asyncio.Task[None]] = set()
 
-    async def run(self, declaration: str, start_ns: int, stop_ns: int) -> None:
+    async def run(self, declaration: str, start_ns: int, stop_ns: int, *, realtime: bool) -> None:
         """Starts the server at one instant, stops it at the other one, after its requests."""
         clock = MonotonicClock()
         await clock.sleep_until_ns(start_ns)
@@ -150,6 +155,8 @@ class Replica:
         async with contextlib.AsyncExitStack() as stack:
             server = await stack.enter_async_context(bundled_server("synthetic", on_line=lambda _: None, **options))  # type: ignore[arg-type] # a mapping of options
             self.ready_after_s = server.description["ready_after_s"]
+            if realtime:
+                os.sched_setscheduler(int(server.description["pid"]), os.SCHED_FIFO, os.sched_param(1))
             transport = make_transport(
                 Address.parse(server.urls["http"]), TransportOptions(timeout_ns=60 * NS_PER_S, max_connections=500), clock
             )
@@ -175,8 +182,10 @@ def draw_hour(scaler: Autoscaler, seed: int) -> DrawnHour:
     return DrawnHour(ready, arrivals, spans, span_of)
 
 
-async def live_hour(declaration: str, drawn: DrawnHour, seed: int) -> LiveHour:
+async def live_hour(declaration: str, drawn: DrawnHour, seed: int, *, realtime: bool) -> LiveHour:
     """The hour on live servers."""
+    if realtime:  # the servers start at normal priority, so that they do not delay the others
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     arrivals, spans = drawn.arrivals_s, drawn.spans
     clock = MonotonicClock()
     begin_ns = clock.now_ns() + 12 * NS_PER_S
@@ -195,7 +204,7 @@ async def live_hour(declaration: str, drawn: DrawnHour, seed: int) -> LiveHour:
     async with asyncio.TaskGroup() as group:
         for (_, start_s, stop_s), replica in zip(spans, replicas, strict=True):
             start_ns = begin_ns + round((start_s - COLD_START_S) * NS_PER_S)
-            group.create_task(replica.run(f"{declaration},seed={seed}", start_ns, begin_ns + round(stop_s * NS_PER_S)))
+            group.create_task(replica.run(f"{declaration},seed={seed}", start_ns, begin_ns + round(stop_s * NS_PER_S), realtime=realtime))
         for number, (arrival_s, index) in enumerate(zip(arrivals.tolist(), drawn.span_of.tolist(), strict=True)):
             intended_ns = begin_ns + round(arrival_s * NS_PER_S)
             await clock.sleep_until_ns(intended_ns)
@@ -291,16 +300,20 @@ def main() -> int:
     parser = option_parser(__doc__, out=ROOT / "reports" / "autoscaling-live.md")
     parser.add_argument("--hours", type=int, default=3, help="live hours (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=60, help="window of each rate of the measurement (default %(default)s)")
+    parser.add_argument("--realtime", action="store_true", help="run servers and clients at real-time priority")
     options = parser.parse_args()
     machine = describe_machine()
-    declaration = f"service=exponential:{SERVICE_MS}ms,servers=1,lead={measure_lead_us(3, realtime=False)}us"
-    server = measure(declaration, options.seconds)
+    declaration = f"service=exponential:{SERVICE_MS}ms,servers=1,lead={measure_lead_us(3, realtime=options.realtime)}us"
+    server = measure(declaration, options.seconds, realtime=options.realtime)
     scaler = scaler_of(server)
     predicted = predict(server.law, scaler)
     exponential = ServiceLaw(1, -SERVICE_MS / 1e3 * np.log1p(-(np.arange(5000) + 0.5) / 5000))
-    hours = [asyncio.run(live_hour(declaration, draw_hour(scaler, seed), seed)) for seed in range(1, options.hours + 1)]
+    hours = [
+        asyncio.run(live_hour(declaration, draw_hour(scaler, seed), seed, realtime=options.realtime))
+        for seed in range(1, options.hours + 1)
+    ]
     lines, are_inside = page(server, scaler, predicted, predict(exponential, scaler), hours)
-    lines = [*lines, "", machine]
+    lines = [*lines, "", f"{machine} {'Servers and clients ran at real-time priority.' if options.realtime else ''}".rstrip()]
     print("\n".join(lines))
     write_report(options.out, lines)
     return 0 if are_inside else 1

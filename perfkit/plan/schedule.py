@@ -53,6 +53,7 @@ def plan_schedule(
     assert chosen.fleet is not None
     cold_start_s, source = _cold_start_s(day, evidence)
     scaler = _autoscaler(chosen, day, inputs, cold_start_s)
+    power_w = fleet_power_w(chosen, day) if day.purchase else None
     counts = _replicas_by_hour(chosen, day, inputs)
     demand = day.profile.steps(chosen.batch_size)
     limits = tuple(Limit(quantile, limit_ns / NS_PER_S) for quantile, limit_ns in inputs.slo.percentiles_ns.items())
@@ -78,7 +79,6 @@ def plan_schedule(
     if day.spot is not None:
         end_s = _WARM_UP_S + demand.length_s
         simulate(SPOT, _with_spot(autoscaled, outcomes[AUTOSCALED].fewest, day.spot.interruptions_per_h, cold_start_s, end_s))
-    power_w = fleet_power_w(chosen, day) if day.purchase else None
     return Schedule(
         cold_start_s=cold_start_s,
         cold_start_source=source,
