@@ -183,8 +183,7 @@ def _distinct_operations(plan: CapacityPlan) -> Iterator[tuple[ConfigurationPlan
     for one in plan.configurations:
         for _, group in itertools.groupby(one.operations, key=lambda operation: operation.replicas):
             operations = list(group)
-            is_on_front = [(one.name, operation.headroom) in plan.front for operation in operations]
-            yield one, operations[is_on_front.index(True) if any(is_on_front) else -1], range_cell([each.headroom for each in operations])
+            yield one, operations[-1], range_cell([operation.headroom for operation in operations])
 
 
 def _operations(plan: CapacityPlan) -> Iterator[tuple[ConfigurationPlan, Operation]]:
@@ -202,9 +201,14 @@ def _cost(plan: CapacityPlan, operation: Operation) -> float:
     return operation.cost_per_hour if plan.compares_costs and operation.cost_per_hour is not None else float(operation.replicas)
 
 
+def _is_on_front(plan: CapacityPlan, one: ConfigurationPlan, operation: Operation) -> bool:
+    """Whether the front has this number of replicas, which several headrooms may need."""
+    return any((one.name, other.headroom) in plan.front for other in one.operations if other.replicas == operation.replicas)
+
+
 def _on_front(plan: CapacityPlan, one: ConfigurationPlan, operation: Operation) -> str:
     """`yes`, `no`, or `within intervals` where no cheaper row is certainly faster."""
-    if (one.name, operation.headroom) in plan.front:
+    if _is_on_front(plan, one, operation):
         return "yes"
     expected = _expected(one, operation)
     for other, candidate in _operations(plan):
@@ -226,14 +230,14 @@ def front_figure(plan: CapacityPlan) -> Figure | None:
         for operation in one.operations:
             is_planned = math.isclose(operation.headroom, plan.inputs.headroom)
             point = (_cost(plan, operation), operation.slo_percentile_ns / NS_PER_MS)
-            is_on_front = (one.name, operation.headroom) in plan.front
+            is_on_front = _is_on_front(plan, one, operation)
             panel.plot(*([value] for value in point), color=colour, marker="o", mfc=colour if is_on_front else "white", ms=5, ls="")
             ends_ms = _draw_error_bars(panel, plan, one, operation, colour, is_planned=is_planned)
             times_ms += [point[1], *(ends_ms if is_planned else ())]
             if is_on_front:
                 front.append(point)
             if is_planned and one.name == plan.cheapest:
-                panel.annotate("planned", point, xytext=(6, 6), textcoords="offset points", color=INK)
+                panel.annotate("planned", point, xytext=(6, 14), textcoords="offset points", color=INK)
         handles.append(legend_key(color=colour, marker="o", ls="", ms=5, label=one.name))
     if not times_ms:
         return None

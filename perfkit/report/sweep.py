@@ -9,7 +9,7 @@ from typing import Any
 from perfkit.comparison.point_figures import FIGURES
 from perfkit.comparison.sweep_ranking import SweepRanking, rank_sweep
 from perfkit.errors import ResultError, UsageError
-from perfkit.report.page import Bullets, Figure, Item, Page, Section, write_files
+from perfkit.report.page import Bullets, Figure, Item, Page, sections_of, write_files
 from perfkit.report.render import render_text
 from perfkit.report.sweep_ranking import CAPTION, TITLE, ranking_figure, ranking_sentences, ranking_table
 from perfkit.report.table import Cell, Column, Mark, Table, attribute
@@ -63,10 +63,10 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     sweep = read_sweep(folder)
     results = _read_results(folder, sweep)
     ranking = _ranking(folder, sweep, results, rank_by, where)
-    ranked = Section(TITLE, (Bullets.of(list(ranking_sentences(ranking))), ranking_table(ranking))) if ranking else None
+    ranked = (Bullets.of(list(ranking_sentences(ranking))), ranking_table(ranking)) if ranking else ()
     plots = render_svgs(lambda: [("ranking", ranking_figure(ranking) if ranking else None)])
-    figures = Section("Throughput against p99", tuple(Figure("Throughput against p99", CAPTION, svg) for svg in plots.values()))
-    cases = Section("Cases", (_cases_table(sweep, results),))
+    figures = tuple(Figure("Throughput against p99", CAPTION, svg) for svg in plots.values())
+    cases = (_cases_table(sweep, results),)
     links = tuple(
         Item(case.folder, link=urllib.parse.quote(f"{case.folder}/report.html", safe="/=,"))
         for case in sweep.cases
@@ -74,12 +74,12 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     )
     done = sum(case.status == "complete" for case in sweep.cases)
     subtitle = f"{done} of {len(sweep.cases)} cases are complete."
-    summary = tuple(section for section in (ranked, cases) if section is not None)
-    sections = (*summary[:-1], *([figures] if plots else []), cases, Section("Reports of the cases", (Bullets(links),)))
     title = _title(sweep, results)
+    summary = sections_of({TITLE: ranked, "Cases": cases})
+    page = sections_of({TITLE: (*ranked, *figures), "Cases": cases, "Reports of the cases": (Bullets(links),)})
     texts = {
         folder / "report.md": render_markdown(Page(title, summary, subtitle)),
-        folder / "report.html": render_html(Page(title, sections, subtitle)),
+        folder / "report.html": render_html(Page(title, page, subtitle)),
         folder / "sweep.csv": csv_text(sweep_frame([(case.values, result) for case, (result, _) in results])),
     }
     if ranking:
