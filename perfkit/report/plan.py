@@ -97,7 +97,7 @@ def headline(plan: CapacityPlan) -> list[str]:
     fleet, capacity = chosen.fleet, chosen.capacity
     assert fleet is not None
     assert capacity is not None
-    replicas = f"{fleet.replicas} replica{'s' if fleet.replicas > 1 else ''}"
+    replicas = f"{fleet.replicas:,} replica{'s' if fleet.replicas > 1 else ''}"
     cost = ""
     if chosen.cost_per_hour is not None and chosen.cost_per_million is not None:
         cost = f", for {money(chosen.cost_per_hour, chosen)} per hour ({money(chosen.cost_per_million, chosen)} per million inferences)"

@@ -110,7 +110,7 @@ def ranking_table(plan: CapacityPlan) -> Table:
     currency = next((f" ({one.currency})" for one in plan.configurations if one.currency), "")
     first = plan.ranking[0].name
     figures: tuple[tuple[str, str, str, Kind], ...] = (
-        ("capacity", "inferences_per_s", "inferences of a replica", "rate_per_s"), ("replicas", "replicas", "replicas", "number"),
+        ("capacity", "inferences_per_s", "capacity of a replica", "rate_per_s"), ("replicas", "replicas", "replicas", "number"),
         ("price", "cost_per_hour", f"cost per hour{currency}", "cost"), (percentile, f"{percentile}_ns", f"{shown} at the planned rate", "duration_ns"),
         ("gpu_memory", "gpu_memory_bytes", "memory of a GPU", "bytes"), ("energy", "energy_j", "energy per inference", "energy_j"),
     )  # fmt: skip
@@ -128,7 +128,7 @@ def ranking_table(plan: CapacityPlan) -> Table:
     note = (
         f"Rank: one plus the number of configurations that {'cost less' if plan.compares_costs else 'need fewer replicas'} with a probability of at least 95 %; equal ranks "
         "cannot be told apart. The probability is that over independent draws from the distributions of both capacities (the bootstrap of their intervals). "
-        f"Intervals are 90 %; replicas{' and cost' if plan.compares_costs else ''} are planned with the lower limit of the capacity, so their interval lies below."
+        f"Intervals are 90 %; replicas{' and cost' if plan.compares_costs else ''} are planned with the lower limit of the capacity, so their interval lies below. Capacity is in inferences per second."
     )
     return Table.of("ranking", "Ranking", columns, plan.ranking, note).without_empty_columns("rank")
 
