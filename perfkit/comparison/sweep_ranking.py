@@ -16,6 +16,8 @@ HIGHER_IS_BETTER = frozenset(("throughput", "goodput", "capacity"))
 _Z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _UNSTEADY = ("overloaded", "not_steady")
 _MOST_TIMES = 100
+MOST_RANKED = 200
+"""Every pair is compared; of a larger sweep the best are ranked."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,11 +101,11 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
     if not best:
         return None
     ranked_verdict = next((verdict for verdict in ("holds", "cannot be told") if any(one.verdict == verdict for one in best)), None)
-    ranked = [one for one in best if one.verdict == ranked_verdict]
+    ranked = sorted((one for one in best if one.verdict == ranked_verdict), key=lambda one: _sort_value(one, by))[:MOST_RANKED]
     ranks = shared_ranks(len(ranked), lambda one, other: _is_better(ranked[one], ranked[other], by))
     rank_of = {id(one): rank for one, rank in zip(ranked, ranks, strict=True)}
     tiers = ("holds", "cannot be told", "violated")
-    order = sorted(best, key=lambda one: (tiers.index(one.verdict), rank_of.get(id(one), 0), _sort_value(one, by)))
+    order = sorted(best, key=lambda one: (tiers.index(one.verdict), rank_of.get(id(one), math.inf), _sort_value(one, by)))
     rows = tuple(
         RankedCase(
             values=one.values,
@@ -190,6 +192,8 @@ def _ratio(one: _Candidate, other: _Candidate, by: str) -> Estimate:
 
 
 def _is_better(one: _Candidate, other: _Candidate, by: str) -> bool:
+    if _sort_value(one, by) >= _sort_value(other, by):
+        return False
     ratio = _ratio(one, other, by)
     return (ratio.low is not None and ratio.low > 1) if by in HIGHER_IS_BETTER else (ratio.high is not None and ratio.high < 1)
 

@@ -13,7 +13,7 @@ from perfkit.plan.model import ConfigurationPlan, RankedConfiguration
 from perfkit.stats.capacity import count_replicas
 from perfkit.stats.constraints import judge_all, worst_of
 from perfkit.stats.distributions import student_t_quantile
-from perfkit.stats.ranking import CERTAIN, probability_below, shared_ranks, times_as_much
+from perfkit.stats.ranking import CERTAIN, Z_CERTAIN, probability_below, shared_ranks, times_as_much
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.stats.slo_capacity import CONFIDENCE
 
@@ -148,8 +148,11 @@ def _times_as_much(first: _Candidate, other: _Candidate) -> float | None:
     if first is other:
         return None
     (centre, sd), (other_centre, other_sd) = _log_unit_cost(first.plan), _log_unit_cost(other.plan)
-    times = times_as_much(abs(other_centre - centre), math.hypot(sd, other_sd))
-    return max(times, 1.0) if times <= _MOST_TIMES else math.inf
+    gap, standard_error = abs(other_centre - centre), math.hypot(sd, other_sd)
+    if gap >= Z_CERTAIN * standard_error:
+        return 1.0
+    times = times_as_much(gap, standard_error)
+    return times if times <= _MOST_TIMES else math.inf
 
 
 def _log_unit_cost(one: ConfigurationPlan) -> tuple[float, float]:

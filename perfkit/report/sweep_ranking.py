@@ -1,13 +1,16 @@
 """The ranking of a sweep's cases: its sentences, its table, and throughput against response time."""
 
+import dataclasses
 import functools
 import math
+import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, RankedCase, SweepRanking
+from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, RankedCase, SweepRanking
 from perfkit.report.table import Column, Kind, Table, interval_columns
 from perfkit.result.sweep import shown_value
+from perfkit.stats.ranking import Z_POWER
 from perfkit.stats.ratio_interval import Estimate
 
 if TYPE_CHECKING:
@@ -18,8 +21,9 @@ CAPTION = (
     "Every load point of the cases, with 95 % intervals; a case is as good as it lies to the right and below. The large marker is the load point that ranks its case; a hollow one "
     "violates a constraint, or whether it does cannot be told."
 )
-_MOST_COLOURS = 10
+_MOST_COLOURS, _MOST_SHOWN = 10, 30
 _LOWEST_PRECISION = 0.01
+_Z_SEARCH, _Z_RATIO = (statistics.NormalDist().inv_cdf(one) for one in (0.95, 0.975))  # of the intervals of a search, and of a ratio
 _FIGURES: dict[str, tuple[str, str, Kind]] = {
     "throughput": ("inferences_per_s", "inferences", "rate_per_s"),
     "capacity": ("capacity_inferences_per_s", "capacity in inferences", "rate_per_s"),
@@ -86,7 +90,7 @@ def _remedy(first: RankedCase, other: RankedCase, by: str) -> str:
     times = other.times_as_much or math.inf
     if not first.load:  # a search, whose interval its precision narrows
         gap = abs(math.log(other.figures["capacity"].value / first.figures["capacity"].value))
-        precision = gap / math.sqrt(2)
+        precision = gap * _Z_SEARCH / (math.sqrt(2) * (_Z_RATIO + Z_POWER))
         if precision < _LOWEST_PRECISION:
             return "They are too close for a search to tell them apart: choose by other figures."
         return f"A search with a precision of {precision:.0%} would tell them apart."
@@ -94,8 +98,8 @@ def _remedy(first: RankedCase, other: RankedCase, by: str) -> str:
         return "An interval is open, for want of samples: measure longer, with three repetitions or more."
     if math.isinf(times):
         return "They are too close for any reasonable measurement: choose by other figures."
-    needed = math.ceil(max(times, 1.0) * max(first.repetitions, other.repetitions))
-    return f"About {needed} repetitions of each (now {first.repetitions}) would tell them apart, or windows {max(times, 1.0):.2g} times as long."
+    needed = math.ceil(times * max(first.repetitions, other.repetitions))
+    return f"About {needed} repetitions of each (now {first.repetitions}) would tell them apart, or windows {times:.2g} times as long."
 
 
 def ranking_table(ranking: SweepRanking) -> Table:
@@ -114,7 +118,8 @@ def ranking_table(ranking: SweepRanking) -> Table:
         ),
         Column("constraints", "constraints", "prose", _constraints_text),
     )
-    return Table.of("ranking", TITLE, columns, ranking.rows, _note(ranking)).without_empty_columns("rank")
+    table = Table.of("ranking", TITLE, columns, ranking.rows, _note(ranking)).without_empty_columns("rank")
+    return table if len(ranking.rows) <= _MOST_SHOWN else dataclasses.replace(table, shown_rows=(0, _MOST_SHOWN))
 
 
 def _note(ranking: SweepRanking) -> str:
@@ -126,8 +131,14 @@ def _note(ranking: SweepRanking) -> str:
     return (
         f"Rank: one plus the number of cases with a better {_words(ranking.by)}, if the 95 % interval of the ratio excludes 1 ({compared}); equal ranks cannot be told "
         "apart. Each case stands with its best load point that satisfies the constraints, which hold if the whole 95 % interval does. The variation between restarts "
-        "of the server is not covered: each case is one start."
+        f"of the server is not covered: each case is one start.{_omitted(ranking)}"
     )
+
+
+def _omitted(ranking: SweepRanking) -> str:
+    """What the table does not show or rank of a large sweep."""
+    ranked = f" Only the best {MOST_RANKED} cases are ranked." if len(ranking.rows) > MOST_RANKED else ""
+    return f" ranking.csv holds all {len(ranking.rows):,} cases.{ranked}" if len(ranking.rows) > _MOST_SHOWN else ""
 
 
 def _swept_value(key: str, one: RankedCase) -> str:

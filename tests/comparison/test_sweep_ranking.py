@@ -78,7 +78,8 @@ def test_the_measurements_that_would_tell_follow_from_the_width_of_the_ratio():
     degrees = math.floor(sum(squares) ** 2 / sum(square**2 / 2 for square in squares))
     reach = scipy.stats.t.ppf(0.975, degrees) * math.sqrt(sum(squares))
     gap = np.mean(np.log(other)) - np.mean(np.log(one))
-    assert tied.times_as_much == pytest.approx((reach / gap) ** 2)
+    needed = reach * (1 + scipy.stats.norm.ppf(0.8) / scipy.stats.norm.ppf(0.975))
+    assert tied.times_as_much == pytest.approx((needed / gap) ** 2)
 
 
 def test_a_case_stands_with_its_best_load_point_within_the_constraints():

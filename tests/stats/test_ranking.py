@@ -47,8 +47,9 @@ def test_of_two_equal_configurations_one_is_called_better_in_one_of_ten_pairs():
     assert 70 <= called <= 130
 
 
-def test_as_much_more_data_makes_the_gap_as_wide_as_the_test_needs():
+def test_as_much_more_data_tells_the_gap_with_a_probability_of_80_percent():
     times = times_as_much(0.02, 0.05)
-    z = statistics.NormalDist().inv_cdf(CERTAIN)
-    assert 0.02 / (0.05 / math.sqrt(times)) == pytest.approx(z)
+    normal = statistics.NormalDist(0.02, 0.05 / math.sqrt(times))
+    assert 1 - normal.cdf(statistics.NormalDist().inv_cdf(CERTAIN) * normal.stdev) == pytest.approx(0.8)
+    assert times_as_much(1.0, 0.05) == 1.0
     assert times_as_much(0.0, 0.05) == math.inf
