@@ -11,9 +11,9 @@
    compared with the interval.
 
 All durations of the autoscaler and the windows are a fifteenth of their defaults: an hour is 240 s, a cold start of 150 s is 10 s (the process is
-ready earlier, the rest stands for loading a model), a window of a minute is 4 s. Service times and rates are not compressed. It takes
-10 minutes and 5 for each hour; rates are low, so that two cores suffice; on cores that other jobs load, `--realtime` keeps them out. The exit code is 1 if an hour lies
-outside the interval.
+ready earlier, the rest stands for loading a model), a window of a minute is 4 s. Service times and rates are not compressed. It takes 10 minutes,
+and 5 for each hour. Rates are low, so that two cores suffice; on cores that other jobs load, `--realtime` keeps them out.
+The exit code is 1 if an hour lies outside the interval.
 """
 
 import asyncio
@@ -312,6 +312,7 @@ def main() -> int:
         asyncio.run(live_hour(declaration, draw_hour(scaler, seed), seed, realtime=options.realtime))
         for seed in range(1, options.hours + 1)
     ]
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     lines, are_inside = page(server, scaler, predicted, predict(exponential, scaler), hours)
     lines = [*lines, "", f"{machine} {'Servers and clients ran at real-time priority.' if options.realtime else ''}".rstrip()]
     print("\n".join(lines))
