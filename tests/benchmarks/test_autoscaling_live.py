@@ -21,7 +21,7 @@ from perfkit.stats.replica_queue import ServiceLaw
 from perfkit.stats.steps import Steps
 
 LAW = ServiceLaw(1, -SERVICE_MS / 1e3 * np.log1p(-(np.arange(5000) + 0.5) / 5000))
-SCALER = scaler_of(ServerModel(17.5, 18.35, LAW))
+SCALER = scaler_of(ServerModel(17.5, 18.35, LAW, (LAW,)))
 
 
 def test_the_replica_that_started_last_is_stopped_first():
@@ -49,5 +49,5 @@ def test_a_window_misses_the_slo_if_more_of_its_requests_are_slow_than_the_limit
 
 def test_the_simulation_agrees_with_one_that_splits_and_serves_requests_on_its_own():
     """The mean share over 200 hours of the simulated fleet, and over 30 hours that are drawn and served here; each hour has a scatter of 2 %."""
-    drawn = np.concatenate([predict_again(LAW, draw_hour(SCALER, seed), 2) for seed in range(30)])
-    assert predict(LAW, SCALER).mean() == pytest.approx(drawn.mean(), abs=0.015)
+    drawn = np.concatenate([predict_again([LAW], draw_hour(SCALER, seed), 2) for seed in range(30)])
+    assert predict([LAW], SCALER).mean() == pytest.approx(drawn.mean(), abs=0.015)
