@@ -17,7 +17,7 @@ from perfkit.stats.rate_curve import Prediction
 from perfkit.stats.ratio_interval import Estimate
 from perfkit.units import format_exact_duration, format_rate_per_s
 
-_MOST_TIMES_LONGER = 20
+_MOST_TIMES_LONGER, _MOST_LISTED = 20, 3
 
 
 def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
@@ -30,7 +30,7 @@ def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
     tied, behind = ([one for one in ranked if (one.rank == 1) is is_tied] for is_tied in (True, False))
     amount = functools.partial(_amount, plan, by_name)
     is_cheaper, dearer = ("is cheaper", "cost more") if plan.compares_costs else ("needs fewer replicas", "need more")
-    for other in tied:
+    for other in tied[:_MOST_LISTED]:
         chance = other.first_is_cheaper or 0.0
         likely, chance = (first, chance) if chance >= 0.5 else (other, 1 - chance)
         yield (
@@ -38,6 +38,8 @@ def ranking_answer(plan: CapacityPlan) -> Iterator[str]:
             f"{amount(other)}. {likely.name} {is_cheaper} with a probability of {chance:.0%}, and 95 % would be needed. "
             f"{_remedy(plan, by_name[first.name], by_name[other.name], other.times_as_much or math.inf)}"
         )
+    if more := tied[_MOST_LISTED:]:
+        yield f"Also indistinguishable from {first.name}: {', '.join(one.name for one in more)}."
     if behind:
         leaders = " and ".join(f"{one.name} {amount(one)}" for one in (first, *tied))
         title = ("Cheapest" if plan.compares_costs else "Fewest replicas") + (" or tied with it" if tied else "")

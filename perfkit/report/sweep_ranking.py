@@ -21,7 +21,7 @@ CAPTION = (
     "Every load point of the cases, with 95 % intervals; a case is as good as it lies to the right and below. The large marker is the load point that ranks its case; a hollow one "
     "violates a constraint, or whether it does cannot be told."
 )
-_MOST_COLOURS, _MOST_SHOWN = 10, 30
+_MOST_COLOURS, _MOST_SHOWN, _MOST_LISTED = 10, 30, 3
 _LOWEST_PRECISION = 0.01
 _Z_SEARCH, _Z_RATIO = (statistics.NormalDist().inv_cdf(one) for one in (0.95, 0.975))  # of the intervals of a search, and of a ratio
 _FIGURES: dict[str, tuple[str, str, Kind]] = {
@@ -65,8 +65,10 @@ def ranking_sentences(ranking: SweepRanking) -> Iterator[str]:
     else:
         violated = ", ".join(text for text, judgement in first.judgements if judgement == "violated")
         yield f"No case satisfies {limits}. {name(first)}{at} has {most}, {figure}, and violates {violated}."
-    for one in tied:
+    for one in tied[:_MOST_LISTED]:
         yield f"{name(one)} ({_text_of(ranking.by, one.figures[ranking.by])}) is indistinguishable from it. {_remedy(first, one, ranking.by)}"
+    if more := tied[_MOST_LISTED:]:
+        yield f"Also indistinguishable from it: {'; '.join(map(name, more[:_MOST_SHOWN]))}{' and more' if len(more) > _MOST_SHOWN else ''}."
 
 
 def _words(figure: str) -> str:

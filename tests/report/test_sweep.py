@@ -4,11 +4,14 @@ import csv
 
 import pytest
 
+from perfkit.comparison.sweep_ranking import RankedCase, SweepRanking
 from perfkit.errors import ResultError, UsageError
 from perfkit.report.render import render_text
 from perfkit.report.sweep import print_sweep, sweep_table, write_sweep_report
+from perfkit.report.sweep_ranking import ranking_sentences
 from perfkit.result.model import Search
 from perfkit.result.sweep import SweepFolder, SweepRank, read_sweep
+from perfkit.stats.ratio_interval import Estimate
 from tests.report.conftest import Synthetic
 
 CASES: list[tuple[dict[str, int], dict[str, int]]] = [({"workload.batch_size": size, "server.threads": 2}, {}) for size in (1, 4, 8)]
@@ -115,3 +118,18 @@ def test_a_stored_ranking_that_cannot_be_read_is_refused(ranked_folder):
     file.write_text(file.read_text().replace("error_rate<1%", "speed<1%"))
     with pytest.raises(ResultError, match=r"sweep\.json: the cases cannot be ranked: 'speed' is not a known figure"):
         write_sweep_report(ranked_folder)
+
+
+def test_many_ties_are_listed_in_one_sentence():
+    rows = [
+        RankedCase(
+            {"server.threads": number}, "http", "concurrency 1", 1, "holds", (), {"throughput": Estimate(100.0, 90.0, 110.0)}, 3, 2.5
+        )
+        for number in range(7)
+    ]
+    sentences = list(ranking_sentences(SweepRanking("throughput", tuple(rows), (), ())))
+    assert sentences[1] == (
+        "threads=1 (100/s (90.0/s to 110/s)) is indistinguishable from it. About 8 repetitions of each (now 3) would tell them apart, or windows "
+        "2.5 times as long."
+    )
+    assert sentences[4:] == ["Also indistinguishable from it: threads=4; threads=5; threads=6."]
