@@ -15,7 +15,7 @@ from perfkit.stats.forecast_models import MODELS, WEEK_DAYS, Fit, Numbers, PeakH
 FEWEST_DAYS, HORIZON_DAYS, PATHS = 14, 5 * 365, 400
 """Peaks that a forecast needs; the furthest day that is ever forecast; simulated paths of each model."""
 RELEVANT_WEIGHT = 0.1
-"""A model with less weight has no say in whether the models disagree."""
+"""Models with less weight are left out where the models are searched for disagreement."""
 _UNLIKELY, _LIKELY, _LARGEST_LOG = 0.1, 0.9, 600.0
 _Z_80 = 1.2816  # half of the 80 % interval of a normal distribution, in standard deviations
 Refusal = Literal["", "few_days", "not_described", "models_disagree", "beyond_history"]
