@@ -69,22 +69,23 @@ def read_search(exit_code: int, result: Mapping[str, Any] | None, stderr: str, t
     return SearchOutcome(search["capacity_per_s"], search["low_per_s"], search["high_per_s"], exit_code, took_s, note)
 
 
-def search_with_perfkit(queue: KnownQueue, url: str, seconds: float, seed: int, *, realtime: bool) -> SearchOutcome:
+def search_with_perfkit(queue: KnownQueue, url: str, seed: int, options: argparse.Namespace) -> SearchOutcome:
     """One `perfkit run` with a search."""
     search = {
         "slo": {"p99": f"{queue.p99_ms:.5g}ms"},
         "min_rate": queue.capacity_per_s / 4,
         "max_rate": 2 * queue.capacity_per_s,
         "precision": PRECISION,
+        "budget": options.budget,
     }
     scenario: dict[str, Any] = {
         "target": {"url": url, "model": "synthetic"},
         "workload": {"seed": seed, "inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}},
         "load": {"search": search},
-        "measure": {"duration": f"{seconds:g}s"},
+        "measure": {"duration": f"{options.seconds:g}s"},
     }
     start_s = time.monotonic()
-    run = run_perfkit(scenario, prefix=REALTIME if realtime else ())
+    run = run_perfkit(scenario, prefix=REALTIME if options.realtime else ())
     return read_search(run.exit_code, run.result, run.stderr, time.monotonic() - start_s)
 
 
@@ -296,7 +297,7 @@ def search_known(options: argparse.Namespace, name: str, number: int, lead_us: i
         f"--synthetic={queue.declaration},lead={lead_us}us,seed={100 + number}",
     )
     with running_server(*server_options, realtime=options.realtime) as server:
-        outcome = search_with_perfkit(queue, server.url(), options.seconds, number, realtime=options.realtime)
+        outcome = search_with_perfkit(queue, server.url(), number, options)
     lines.append(known_row(name, "perfkit", queue, outcome))
     is_fine = is_right(outcome, queue.capacity_per_s)
     print(lines[-1], flush=True)
@@ -321,7 +322,7 @@ def main() -> int:
     parser.add_argument(
         "--densenet-seconds", type=float, nargs=2, default=(30, 150), help="of a probe, and of a later run (default: 30 150)"
     )
-    parser.add_argument("--budget", default="15m", help="time for a search on DenseNet (default %(default)s)")
+    parser.add_argument("--budget", default="15m", help="time for a search with perfkit (default %(default)s)")
     options = parser.parse_args()
     lines = ["# The capacity search on live servers", "", describe_machine(), ""]
     all_right = True
@@ -331,7 +332,7 @@ def main() -> int:
             "## Known capacity",
             "",
             (
-                f"Mean service time {options.mean_ms:g} ms, probes of {options.seconds:g} s at first, precision {PRECISION}, lead {lead_us} us, "
+                f"Mean service time {options.mean_ms:g} ms, probes of {options.seconds:g} s at first, at most {options.budget} a search, precision {PRECISION}, lead {lead_us} us, "
                 f"{options.at_once} searches at once{', at real-time priority' if options.realtime else ''}; the SLO is the p99 at the true "
                 "capacity, and both search from a quarter of that to twice it."
             ),
