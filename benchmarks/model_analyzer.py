@@ -127,10 +127,13 @@ def findings(ranking: SweepRanking, rounds: Sequence[Analysis]) -> list[str]:
     for copy, original in COPIES.items():
         gaps = [abs(best_of(one, copy) / best_of(one, original) - 1) for one in rounds if best_of(one, original)]
         before = sum(one.ranking.index(copy) < one.ranking.index(original) for one in rounds if {copy, original} <= {*one.ranking})
-        shared = "the same rank" if ranks.get(copy) == ranks.get(original) else "different ranks"
+        if ranks.get(copy) is None or ranks.get(original) is None:
+            shared = "no rank to one of them: no load is known to satisfy the constraint"
+        else:
+            shared = "them the same rank" if ranks[copy] == ranks[original] else "them different ranks"
         lines.append(
             f"- {copy} and {original} are the same configuration. Model Analyzer ranks the copy first in {before} of {len(rounds)} runs and second "
-            f"in the others; their throughputs differ by up to {max(gaps, default=0):.1%}. perfkit gives them {shared}."
+            f"in the others; their throughputs differ by up to {max(gaps, default=0):.1%}. perfkit gives {shared}."
         )
     lines.append(f"- Different rankings in {len(rounds)} runs of Model Analyzer: {len({tuple(one.ranking) for one in rounds})}.")
     settings = sorted({setting for one in rounds for setting in one.figures})

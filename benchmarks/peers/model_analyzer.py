@@ -122,20 +122,21 @@ def read_summary(page: str) -> tuple[list[str], str]:
     return ranking, sentence
 
 
-def request_counts(output: str) -> dict[str, int]:
-    """The requests of each measurement in the concatenated outputs of perf_analyzer, by its p99 in milliseconds with one decimal."""
-    found = re.findall(r"Request count: (\d+)\n.*?p99 latency: (\d+) usec", output, re.DOTALL)
-    return {f"{int(p99_us) / 1e3:.1f}": int(count) for count, p99_us in found}
+def request_counts(output: str) -> dict[tuple[str, str], int]:
+    """The requests of each measurement in the concatenated outputs of perf_analyzer, by its throughput and p99 (ms) with one decimal."""
+    pattern = r"Request count: (\d+)\n.*?Throughput: ([\d.]+) infer/sec.*?p99 latency: (\d+) usec"
+    found = re.findall(pattern, output, re.DOTALL)
+    return {(f"{float(per_s):.1f}", f"{int(p99_us) / 1e3:.1f}"): int(count) for count, per_s, p99_us in found}
 
 
-def read_figures(rows: Iterable[Mapping[str, str]], counts: Mapping[str, int]) -> dict[Setting, Figures]:
+def read_figures(rows: Iterable[Mapping[str, str]], counts: Mapping[tuple[str, str], int]) -> dict[Setting, Figures]:
     """The rows of Model Analyzer's table of measurements; `counts` are those of `request_counts`."""
     figures = {}
     for row in rows:
-        p99 = row["p99 Latency (ms)"]
-        is_within = row["Satisfies Constraints"] == "Yes"
+        per_s, p99_ms = float(row["Throughput (infer/sec)"]), float(row["p99 Latency (ms)"])
         setting = Setting(row["Model Config Path"], int(row["Concurrency"]))
-        figures[setting] = Figures(float(row["Throughput (infer/sec)"]), float(p99), is_within, counts.get(f"{float(p99):.1f}", 0))
+        requests = counts.get((f"{per_s:.1f}", f"{p99_ms:.1f}"), 0)
+        figures[setting] = Figures(per_s, p99_ms, row["Satisfies Constraints"] == "Yes", requests)
     return figures
 
 

@@ -34,6 +34,7 @@ Request concurrency: 4
     p99 latency: 28683 usec
 Request concurrency: 8
     Request count: 631
+    Throughput: 209.39 infer/sec
     p99 latency: 50878 usec
 """
 ROWS = [
@@ -94,7 +95,7 @@ def test_the_sweep_measures_each_configuration_at_each_load_under_the_constraint
     assert all(case.loaded.scenario.slo is not None for case in cases)
 
 
-@pytest.mark.parametrize(("of_copy", "ranks"), [((100.0, 102.0, 99.0), "the same rank"), ((90.0, 91.0, 89.0), "different ranks")])
+@pytest.mark.parametrize(("of_copy", "ranks"), [((100.0, 102.0, 99.0), "them the same rank"), ((90.0, 91.0, 89.0), "them different ranks")])
 def test_the_findings_say_how_copies_are_ranked(of_copy, ranks):
     ranking = ranked({ORIGINAL: measured(100.0, 101.0, 99.0), COPY: measured(*of_copy)})
     rounds = [
@@ -104,7 +105,7 @@ def test_the_findings_say_how_copies_are_ranked(of_copy, ranks):
     ]  # fmt: skip
     lines = findings(ranking, rounds)
     assert "ranks the copy first in 1 of 2 runs and second in the others; their throughputs differ by up to 20.0%." in lines[0]
-    assert lines[0].endswith(f"perfkit gives them {ranks}.")
+    assert lines[0].endswith(f"perfkit gives {ranks}.")
     assert lines[-2:] == [
         "- Different rankings in 2 runs of Model Analyzer: 2.",
         f"- Measurements that satisfy the constraint in some of its runs and violate it in others: {COPY} at 4.",
