@@ -39,6 +39,13 @@ def test_the_number_of_replicas_is_that_of_kubernetes_with_a_tolerance_of_a_tent
     assert settings().wanted(rate, 6) == wanted
 
 
+def test_the_examples_of_kubernetes_documentation_hold():
+    """50 replicas at 90 % for a target of 75 % become 60; twice the target doubles the replicas, and half of it halves them."""
+    assert settings(target_per_s=75.0, maximum=100).wanted(50 * 90.0, 50) == 60
+    assert settings(target_per_s=100.0).wanted(4 * 200.0, 4) == 8
+    assert settings(target_per_s=100.0).wanted(4 * 50.0, 4) == 2
+
+
 def test_replicas_stop_only_when_nothing_asked_for_them_within_the_delay():
     """The last period with 60 a second ends at 600 s; the mean over 60 s falls to 50, 40, 30, 20 a second by 660 s."""
     course = autoscale(counts((60, 600), (20, 900)), settings(scale_down_delay_s=300.0), 6)
