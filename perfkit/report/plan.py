@@ -2,11 +2,11 @@
 
 import json
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from perfkit.errors import ResultError
 from perfkit.plan.model import CapacityPlan, plan_document
-from perfkit.report.page import Block, Bullets, Figure, Page, sections_of, write_files
+from perfkit.report.page import Block, Bullets, Figure, Item, Page, sections_of, write_files
 from perfkit.report.plan_forecast import FORECAST
 from perfkit.report.plan_measurements import MEASURED
 from perfkit.report.plan_ranking import RANKING
@@ -63,7 +63,7 @@ def render_plan_plots(plan: CapacityPlan) -> dict[str, str]:
 def plan_page(plan: CapacityPlan, plots: Mapping[str, str]) -> Page:
     """The answer, the caveats, each subject with its plots (SVG by name) and tables, and what the plan is based on."""
     notes = {title: [Bullets.of(sentences)] for title, sentences in plan_notes(plan)}
-    blocks: dict[str, list[Block]] = {"The answer": [Bullets.of([*headline(plan), *_caveats_sentence(notes)])]}
+    blocks: dict[str, list[Block]] = {"The answer": [Bullets((*_answer_items(plan), *_caveats_item(notes)))]}
     for subject in _SUBJECTS:
         if subject is MEASURED[0]:  # after what is decided, and before how it was measured
             blocks |= {title: [*notes[title]] for title in CAVEATS if title in notes}
@@ -78,9 +78,16 @@ def plan_page(plan: CapacityPlan, plots: Mapping[str, str]) -> Page:
     return Page(plan_title(plan), sections_of(blocks), footer=footer)
 
 
-def _caveats_sentence(notes: Collection[str]) -> list[str]:
+def _answer_items(plan: CapacityPlan) -> Iterator[Item]:
+    """The sentences of the answer; the first of each subject is marked with its title."""
+    yield from map(Item, _capacity_sentences(plan))
+    for subject in _SUBJECTS:
+        yield from (Item(sentence, "" if index else subject.title) for index, sentence in enumerate(subject.answer(plan)))
+
+
+def _caveats_item(notes: Collection[str]) -> list[Item]:
     present = [f"“{title}”" for title in CAVEATS if title in notes]
-    return [f"Before relying on this, read {' and '.join(present)} below."] if present else []
+    return [Item(f"Before relying on this, read {' and '.join(present)} below.")] if present else []
 
 
 def plan_title(plan: CapacityPlan) -> str:
@@ -93,6 +100,11 @@ def plan_title(plan: CapacityPlan) -> str:
 
 def headline(plan: CapacityPlan) -> list[str]:
     """The answer in sentences."""
+    return [*_capacity_sentences(plan), *(sentence for subject in _SUBJECTS for sentence in subject.answer(plan))]
+
+
+def _capacity_sentences(plan: CapacityPlan) -> tuple[str, str]:
+    """The number of replicas with its cost, and the capacity that it follows from."""
     chosen, inputs = plan.chosen, plan.inputs
     fleet, capacity = chosen.fleet, chosen.capacity
     assert fleet is not None
@@ -105,14 +117,13 @@ def headline(plan: CapacityPlan) -> list[str]:
     demand, each = format_rate_per_s(inputs.demand_per_s), format_rate_per_s(fleet.rate_per_replica_per_s / chosen.batch_size)
     if chosen.batch_size > 1:
         demand, middle = demand.replace("/s", " inferences/s"), middle.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
-    sentences = [
+    return (
         f"{replicas} of {chosen.name} serve {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",
         (
             f"One replica serves {middle} (90 % interval {low} to {high}); the plan uses {low}. "
             f"Each replica receives {each}, which leaves {fleet.headroom:.0%} headroom."
         ),
-    ]
-    return [*sentences, *(sentence for subject in _SUBJECTS for sentence in subject.answer(plan))]
+    )
 
 
 def predictions(plan: CapacityPlan) -> list[str]:

@@ -124,6 +124,13 @@ def test_what_is_decided_comes_before_how_it_was_measured(folder):
     assert "Before relying on this, read “Extrapolated” and “Notes” below." in (folder / "plan.md").read_text()
 
 
+def test_the_first_sentence_of_each_subject_is_marked_in_the_answer(plan, folder):
+    answer = (folder / "plan.md").read_text().partition("## The answer")[2].partition("##")[0]
+    marked = re.findall(r"^- \*\*(.+?)\*\*: ", answer, re.MULTILINE)
+    assert marked == ["Risk", "Forecast"]
+    assert answer.count("\n- ") == len(headline(plan)) + 1, "each sentence of the headline, and where to read the caveats"
+
+
 def test_the_limit_is_shown_with_all_its_digits():
     assert slo_text(parse_slo(["p99<180.6ms,error_rate<0.1%"])) == "p99 < 180.6 ms, errors < 0.1%"
 
