@@ -174,11 +174,12 @@ def _simulate_period(day: FleetDay, policy: Policy, sampling: Sampling, random: 
         counts = random.poisson(counts * np.searchsorted(lowest, ready) / ready / sampling.stretch)
     arrivals = np.sort(np.repeat(ticks, counts) + random.uniform(0, day.tick_s, int(np.sum(counts))))
     replica, weights = _split(arrivals, course.ready, lowest, random)
-    order = np.argsort(replica, kind="stable")
-    restarts = _restarts(arrivals[order], replica[order], lowest, course.ready)
+    if lowest.size > 1:  # a replica's requests follow each other
+        order = np.argsort(replica, kind="stable")
+        arrivals, replica, weights = arrivals[order], replica[order], weights[order]
+    restarts = _restarts(arrivals, replica, lowest, course.ready)
     served = day.law.draw(arrivals.size, random) * sampling.stretch
-    times = np.empty_like(arrivals)
-    times[order] = response_times(arrivals[order], served, day.law.servers, restarts)
+    times = response_times(arrivals, served, day.law.servers, restarts)
     return _judged(day, arrivals, times / sampling.stretch, weights * sampling.stretch, course)
 
 

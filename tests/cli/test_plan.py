@@ -1,13 +1,14 @@
 """`perfkit plan` from outside: what it prints, what it writes, and its exit codes."""
 
 import json
+import pathlib
 
 import pytest
 
 from perfkit.cli.main import main
 from tests.queue_results import Writer
 
-DAY = ("--profile", "scenarios/day.csv")
+DAY = ("--profile", str(pathlib.Path(__file__).parents[2] / "scenarios" / "day.csv"))
 PRICED = (*DAY, "--cold-start", "90s", "--price", "$2.5/h")
 BOUGHT = (*PRICED, "--purchase", "$30,000", "--electricity", "$0.25/kWh")
 
