@@ -71,7 +71,7 @@ def make_files(folder: pathlib.Path) -> None:
             history.add(Result.model_validate(_run(1.3 if day > 8 else 1 + day / 1000, day)), f"run{day}")
     days = "\n".join(f"2026-01-{day:02},{100 + day}" for day in range(1, 29))
     (folder / "peaks.csv").write_text(f"date,peak_per_s\n{days}\n")
-    Writer(folder)((20, 40, 60, 80, 110), times_s=mm1_times_s, seconds=10, repetitions=2, overloaded_from=100)
+    Writer(folder)((20, 40, 60, 80, 110), times_s=mm1_times_s, seconds=250, repetitions=2, overloaded_from=100)
     (folder / "result0").rename(folder / "open")
     _make_sweep(folder / "sweep")
     finish(folder / "parquet", _run(1.0, 4))

@@ -20,6 +20,7 @@ from perfkit.stats.buckets import BucketCounts
 from perfkit.transport.base import Outcome
 
 NS_PER_S = 1_000_000_000
+BATCHES = 20
 
 
 def mm1_times_s(random, rate_per_s, number, mean_s=0.01):
@@ -64,12 +65,12 @@ def write_result(writer, measured, **fields):
 
 @dataclasses.dataclass
 class Writer:
-    """Writes results; `restart` is the share by which this start of the server is slower than the mean."""
+    """Writes results; `restart` is the share by which this start of the server is slower than the mean. A log has 20 intervals a window."""
 
     folder: pathlib.Path
     numbers: "itertools.count[int]" = dataclasses.field(default_factory=itertools.count)
 
-    def __call__(self, rates=(), *, concurrencies=(), throughputs=(), model="m", protocol="http", server=(), batch_size=1, seconds=20,
+    def __call__(self, rates=(), *, concurrencies=(), throughputs=(), model="m", protocol="http", server=(), batch_size=1, seconds=400,
                  repetitions=1, seed=0, restart=0.0, overloaded_from=math.inf, times_s=mm1_times_s, samples=None, rejected=0,
                  invalid=(), slowest_per_s=100):  # fmt: skip
         folder = self.folder / f"result{next(self.numbers)}"
@@ -88,8 +89,9 @@ class Writer:
                     rate = throughputs[index - len(rates)]
                     finished = round(rate * seconds)
                     times = random.gamma(100, load.level / rate / 100, finished)
-                parts = [bucket_counts(one) for one in np.array_split(times, seconds)]
-                for second, part in enumerate(parts):
+                parts = [bucket_counts(one) for one in np.array_split(times, BATCHES)]
+                for number, part in enumerate(parts):
+                    second = number * seconds // BATCHES
                     interval = Interval(second, part, part) if is_open else Interval(second, part)
                     start_s = (repetition * len(loads) + index) * (seconds + 1.0)
                     writer.log(interval_lines(f"p{index}.r{repetition}", start_s, interval))
@@ -123,7 +125,9 @@ def write_mm1_results(folder):
     """Three restarts of M/M/1 with a service time of 10 ms, 2 % apart in speed, up to an overload, and its closed loop."""
     write = Writer(folder)
     rates = (20, 35, 50, 60, 70, 75, 80, 110)
-    folders = [write(rates, seed=seed, restart=restart, seconds=40, overloaded_from=100) for seed, restart in enumerate((0.02, -0.02, 0.0))]
+    folders = [
+        write(rates, seed=seed, restart=restart, seconds=120, overloaded_from=100) for seed, restart in enumerate((0.02, -0.02, 0.0))
+    ]
     numbers = (1, 2, 4, 8, 16, 32, 64, 96)
     throughputs = [100 * n / (1 + 0.03 * (n - 1) + 0.0003 * n * (n - 1)) for n in numbers]
     return [*folders, write((), concurrencies=numbers, throughputs=throughputs)]

@@ -2,11 +2,11 @@
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from perfkit.plan.capacity_estimate import estimate_capacity
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.inputs import PlanInputs
 from perfkit.plan.model import SHOWN, ConfigurationPlan, NamedPrediction, Operation, RatePoint, TableRow
@@ -26,9 +26,9 @@ from perfkit.stats.capacity import (
     target_concurrency,
 )
 from perfkit.stats.queueing import MgcQueue
-from perfkit.stats.rate_curve import FEWEST_RATES, RateCurve
-from perfkit.stats.slo_capacity import BatchedTimes, Capacity, capacity_under_limit
-from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
+from perfkit.stats.rate_curve import RateCurve
+from perfkit.stats.slo_capacity import Capacity
+from perfkit.units import NS_PER_S, format_rate_per_s
 
 _HEADROOMS, _REDUNDANCIES, _DEMANDS = (0.2, 0.3, 0.4, 0.5), (0, 1, 2), (0.5, 1.0, 1.5, 2.0)
 _FRONT_HEADROOMS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -41,10 +41,8 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
     limits = {name: slo.percentiles_ns[quantile] for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns}
     fitted = fit_curves(evidence, list(dict.fromkeys([*SHOWN, *limits, "mean"])))
     curves = {name: fit.curve for name, fit in fitted.items()}
-    refusal = _refusal(points, limits, fitted)
-    decisive, capacity = ("", None) if refusal else _capacity(points, limits, fitted, random)
-    if capacity is not None and not capacity.low_per_s > 0:
-        refusal, capacity = "The capacity's lower limit is zero: the measurements scatter too much for a plan; repeat them.", None
+    estimate = estimate_capacity(evidence, points, limits, fitted, random)
+    decisive, capacity = estimate.percentile, estimate.capacity
     price = inputs.price_of(evidence.name, evidence.label)
     fleet = None if capacity is None else _fleet(inputs, capacity.low_per_s * evidence.batch_size)
     cost_per_hour, cost_per_million_inferences = _costs(fleet, price, inputs.priced_demand_per_s) if fleet else (None, None)
@@ -60,7 +58,7 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
         **{name: getattr(evidence, name) for name in ("name", "label", "model", "settings", "batch_size", "sources", "runs")},
         points=points,
         closed=closed,
-        refusal=refusal,
+        refusal=estimate.refusal,
         curves=curves,
         slo_percentile=decisive,
         capacity=capacity,
@@ -89,67 +87,6 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
             *unpredicted,
         ),
     )
-
-
-def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Mapping[str, FittedCurve]) -> str:
-    """Why these points give no capacity, as a sentence; empty if they do."""
-    if not points:
-        return "There are only closed loops, which have no arrival rate: measure it with load: {open: {rate: […]}}."
-    judged = [point for point in points if point.meets_slo is not None]
-    listed = ", ".join(format_rate_per_s(point.rate_per_s) for point in points)
-    if len(points) == 1:
-        return f"Only one rate was measured, {listed}, and one point gives no capacity: measure at least {FEWEST_RATES} rates, some of which miss the SLO."
-    if not any(point.state != "not valid" for point in points):
-        return f"No measurement is valid ({listed}): the load generator was the bottleneck, or late; see the warnings of the results."
-    if judged and not any(point.meets_slo for point in judged):
-        lowest = judged[0]
-        return f"The SLO is never met, not even at the lowest rate, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)}): measure lower rates, or relax the SLO."
-    if judged and all(point.meets_slo for point in judged):
-        highest = judged[-1]
-        return f"The SLO is never missed, not even at the highest rate, {format_rate_per_s(highest.rate_per_s)} ({_figures(highest, limits)}): the capacity lies above the measured rates; measure higher ones."
-    for name in limits:
-        if name not in fitted:
-            known = sum(point.state == KEPT_UP and name in point.percentiles_ns for point in points)
-            return f"{name.replace('_', '.')} is known at only {known} rates at which the target kept up, and {FEWEST_RATES} are needed ({listed}): measure more rates below saturation, and longer."
-    return ""
-
-
-def _figures(point: RatePoint, limits: Mapping[str, int]) -> str:
-    shown = [
-        f"{name.replace('_', '.')} {format_duration_ns(point.percentiles_ns[name])}" for name in limits if name in point.percentiles_ns
-    ]
-    return ", ".join([*shown, point.state] if point.state != KEPT_UP else shown) or "too few samples"
-
-
-def _capacity(
-    points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Mapping[str, FittedCurve], random: np.random.Generator
-) -> tuple[str, Capacity]:
-    """The percentile whose limit gives the lowest capacity, and that capacity."""
-    ceiling_per_s = _ceiling_per_s(points, limits)
-    capacities = {}
-    for name, limit_ns in limits.items():
-        fit = fitted[name]
-        times = [BatchedTimes(batches) if batches else None for batches in fit.batches]
-        capacities[name] = capacity_under_limit(
-            fit.curve, fit.rates_per_s, fit.values_ns, times, QUANTILES[name], limit_ns, random, ceiling_per_s=ceiling_per_s
-        )
-    decisive = min(capacities, key=lambda name: capacities[name].low_per_s)
-    return decisive, capacities[decisive]
-
-
-def _ceiling_per_s(points: Sequence[RatePoint], limits: Mapping[str, int]) -> float:
-    """An upper bound of the capacity: the lowest throughput under overload, or rate with too many errors.
-
-    A target whose throughput falls under overload is bounded by the highest rate at which it kept up.
-    """
-    kept_up = max((point.rate_per_s for point in points if point.state == KEPT_UP), default=0.0)
-    overloaded = [max(min(point.rate_per_s, point.throughput_per_s), kept_up) for point in points if point.state == "overloaded"]
-    failing = [point.rate_per_s for point in points if point.state == KEPT_UP and _fails_by_errors(point, limits)]
-    return min([*overloaded, *failing], default=math.inf)
-
-
-def _fails_by_errors(point: RatePoint, limits: Mapping[str, int]) -> bool:
-    return point.meets_slo is False and all(point.percentiles_ns.get(name, math.inf) <= limit for name, limit in limits.items())
 
 
 def _fleet(inputs: PlanInputs, capacity_per_s: float) -> ReplicaCount:

@@ -30,7 +30,7 @@ class FittedCurve:
 
 def rate_points(evidence: Evidence, slo: SloLimits, idle_power_w: float | None) -> tuple[RatePoint, ...]:
     """Pool the measurements by rate; ascending."""
-    return tuple(_rate_point(points, slo, evidence.batch_size, idle_power_w) for points in _by_rate(evidence).values())
+    return tuple(_rate_point(state, points, slo, evidence.batch_size, idle_power_w) for state, points in points_by_rate(evidence).values())
 
 
 def fit_curves(evidence: Evidence, names: Sequence[str]) -> dict[str, FittedCurve]:
@@ -46,13 +46,17 @@ def figure_ns(point: OpenPoint, name: str) -> float | None:
     return float(value) if value and times.count else None
 
 
-def _by_rate(evidence: Evidence) -> dict[float, list[OpenPoint]]:
+def points_by_rate(evidence: Evidence) -> dict[float, tuple[str, list[OpenPoint]]]:
+    """The repetitions of all results at each rate, and the state that most of them are in; by ascending rate."""
     rates = sorted({point.rate_per_s for point in evidence.open_points})
-    return {rate: [point for point in evidence.open_points if point.rate_per_s == rate] for rate in rates}
+    by_rate = {rate: [point for point in evidence.open_points if point.rate_per_s == rate] for rate in rates}
+    return {rate: (_state(points), points) for rate, points in by_rate.items()}
 
 
 def _fit_curve(evidence: Evidence, name: str) -> FittedCurve | None:
-    kept_up = [point for points in _by_rate(evidence).values() if _state(points) == KEPT_UP for point in points if point.state == KEPT_UP]
+    kept_up = [
+        point for state, points in points_by_rate(evidence).values() if state == KEPT_UP for point in points if point.state == KEPT_UP
+    ]
     known = [(point, value) for point in kept_up if (value := figure_ns(point, name)) is not None]
     rates = list(dict.fromkeys(point.rate_per_s for point, _ in known))
     if len(rates) < FEWEST_RATES:
@@ -76,8 +80,7 @@ def _state(points: Sequence[OpenPoint]) -> str:
     return max(_BY_SERIOUSNESS, key=lambda state: (counted.count(state), -_BY_SERIOUSNESS.index(state)))
 
 
-def _rate_point(points: Sequence[OpenPoint], slo: SloLimits, batch_size: int, idle_power_w: float | None) -> RatePoint:
-    state = _state(points)
+def _rate_point(state: str, points: Sequence[OpenPoint], slo: SloLimits, batch_size: int, idle_power_w: float | None) -> RatePoint:
     counted = [point for point in points if point.state == state]
     batches = [batch for point in counted for batch in point.batches]
     percentiles = {name: value for name in QUANTILES if (value := _percentile_ns(counted, batches, name)) is not None}
@@ -116,15 +119,15 @@ def _goodput_per_s(points: Sequence[OpenPoint], batches: Sequence[BucketCounts],
 
 
 def _meets(state: str, percentiles: dict[str, float], error_rate: float, slo: SloLimits) -> bool | None:
-    """Whether the SLO is met; None if the point is not valid, or a limited percentile is unknown and no limit is missed."""
+    """Whether the SLO is met; None if the point is not valid, or not steady but within the limits so far, or lacks a limited percentile."""
     if state == "not valid":
         return None
-    if state != KEPT_UP or (slo.error_rate is not None and error_rate > slo.error_rate):
+    if state == "overloaded" or (slo.error_rate is not None and error_rate > slo.error_rate):
         return False
     limits = {name: slo.percentiles_ns[quantile] for name, quantile in QUANTILES.items() if quantile in slo.percentiles_ns}
     if any(percentiles[name] > limit_ns for name, limit_ns in limits.items() if name in percentiles):
         return False
-    return True if limits.keys() <= percentiles.keys() else None
+    return True if state == KEPT_UP and limits.keys() <= percentiles.keys() else None
 
 
 def _percentile_ns(points: Sequence[OpenPoint], batches: Sequence[BucketCounts], name: str) -> float | None:

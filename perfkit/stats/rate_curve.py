@@ -123,7 +123,8 @@ def fit_rate_curve(rates_per_s: Sequence[float], values: Sequence[float], repeti
     server's speed and from chance in its queue, and both scale with that factor. Pooled values are fitted because the percentile
     of a short window of a busy queue is more often too low than too high.
 
-    The variance between runs is that of their mean standardised residuals, with R-1 degrees of freedom, combined with an assumed
+    The variance between runs is that of their mean standardised residuals, less what the variance within runs contributes to it, with R-1
+    degrees of freedom, combined with an assumed
     standard deviation of 3 % (`ASSUMED_RUN_SD`) with 2 degrees of freedom: s² = (2·0.03² + (R-1)·s_R²)/(2 + R-1), the scaled inverse
     χ² rule. So a few similar restarts do not suggest that restarts never differ. The variance within runs is that of the residuals,
     which includes the misfit of the curve. Raises ValueError for fewer than 4 rates, without repetitions, and for values of 0 or less.
@@ -135,16 +136,6 @@ def fit_rate_curve(rates_per_s: Sequence[float], values: Sequence[float], repeti
         raise ValueError("a curve needs repetitions, and rates and times above zero")
     minimum = _fit(rate, value, _starts(value))
     return _curve(minimum, rate, repetitions)
-
-
-def refit_crossing(curve: RateCurve, rates_per_s: _Numbers, values: _Numbers, limit: float) -> float:
-    """Where the curve through other values at the same rates meets the limit; fitted from `curve` on, with its weights."""
-    highest = float(rates_per_s.max())
-    start = np.log([curve.base, curve.rise, max(curve.saturation_per_s / highest - 1, _NEAREST)])
-    scale = np.array([curve.sensitivity(float(rate)) for rate in rates_per_s])
-    minimum = minimise(_model(rates_per_s, values, scale), start)
-    base, rise, saturation = _curve_parameters(minimum.parameters, highest)
-    return 0.0 if limit <= base else saturation * (limit - base) / (limit - base + rise)
 
 
 def _starts(value: _Numbers) -> list[_Numbers]:
@@ -196,12 +187,13 @@ def _curve(minimum: Minimum, rate: _Numbers, repetitions: Sequence[Repetition]) 
     residuals = np.array([math.log(one.value / bare.value(one.rate_per_s)) / bare.sensitivity(one.rate_per_s) for one in repetitions])
     names, places = np.unique([one.run for one in repetitions], return_inverse=True)
     means = np.array([residuals[places == place].mean() for place in range(names.size)])
-    between = float(means.var(ddof=1)) if names.size > 1 else 0.0
-    degrees = ASSUMED_DEGREES + names.size - 1
-    run_variance = (ASSUMED_DEGREES * ASSUMED_RUN_SD**2 + (names.size - 1) * between) / degrees
     inner = residuals - means[places] + means.mean()
     inner_degrees = max(residuals.size - names.size - 2, 1)
     within = math.sqrt(float(inner @ inner) / inner_degrees)
+    of_means = within**2 * float(np.mean(1 / np.bincount(places)))
+    between = max(float(means.var(ddof=1)) - of_means, 0.0) if names.size > 1 else 0.0
+    degrees = ASSUMED_DEGREES + names.size - 1
+    run_variance = (ASSUMED_DEGREES * ASSUMED_RUN_SD**2 + (names.size - 1) * between) / degrees
     return dataclasses.replace(
         bare,
         spread=Spread(math.sqrt(run_variance), degrees, names.size, within, inner_degrees),

@@ -1,20 +1,39 @@
-"""Capacity: the highest arrival rate that meets a limit on a percentile, with its confidence interval."""
+"""Capacity: the highest arrival rate that meets a limit on a percentile, with its distribution."""
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.buckets import BucketCounts, bucket_bounds_ns
 from perfkit.stats.distributions import student_t_quantile
-from perfkit.stats.rate_curve import RateCurve, refit_crossing
+from perfkit.stats.exceedances import RateTimes, cluster_length_s
+from perfkit.stats.rate_curve import Spread
+from perfkit.units import NS_PER_S
 
 _Numbers = npt.NDArray[np.float64]
-REPLICATES = 400
+_Booleans = npt.NDArray[np.bool_]
+DRAWS = 2000
 CONFIDENCE = 0.9
 """The confidence of the two-sided interval, whose lower end is a one-sided 95 % limit."""
+FEWEST_CLUSTERS = 2.0
+_NORMAL_REACH = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+NEAR = (0.8, 1.15)
+"""The rates, as shares of the capacity, whose clusters count."""
+_POPULATION, _ROUNDS, _MOST_ROUNDS, _ENOUGH, _T_DEGREES = 5000, 6, 12, 400.0, 5
+_POWER_CENTRE, _POWER_SD = 0.5, 1.0  # of the logarithm: from M/D/1 (about 0.8) to four servers (about 4) within one and a half
+_BELOW_SD, _ABOVE_SD = 0.02, 0.03  # how far the saturation may lie below the throughput answered, and above that under overload
+_ROOM_CENTRE, _ROOM_SD, _LEAST_ROOM = math.log(0.3), 1.0, 0.02  # saturation ÷ highest throughput - 1, without an overload
+
+
+class Bound(NamedTuple):
+    """A rate that the capacity does not exceed, with its relative standard error."""
+
+    per_s: float
+    error: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,74 +45,174 @@ class Capacity:
     high_per_s: float
     replicates: int
     is_cut: bool = False
-    """Whether the lowest rate with overload or too many errors limits it, below where the curve meets the limit."""
+    """Whether a rate with overload or too many errors limits it, below where the curve meets the limit."""
+    clusters: float = math.inf
+    """The number of independent clusters of slow requests near the capacity: fewer than `FEWEST_CLUSTERS` show no capacity. Infinite if a bound
+    decides, not the percentile."""
+    measured_s: float = 0.0
+    """How long rates near the capacity were measured."""
+    needed_s: float = 0.0
+    """How long they must be measured in all for `FEWEST_CLUSTERS`."""
     draws_per_s: tuple[float, ...] = dataclasses.field(default=(), repr=False, metadata={"is_stored": False})
-    """The bootstrap's replicates of the capacity, ascending: its distribution, of which the interval's ends are quantiles."""
+    """Draws from the distribution of the capacity, ascending: the interval's ends are quantiles of them."""
 
 
-class BatchedTimes:
-    """The times at one rate in batches, all repetitions together, for resampling."""
+class _Curves(NamedTuple):
+    """q(λ) = base + rise·u^power/(1 - u), u = λ/saturation; an array of each, one element per curve."""
 
-    def __init__(self, batches: Sequence[BucketCounts]) -> None:
-        filled = BucketCounts.merged(batches).indices
-        self._counts = np.zeros((len(batches), filled.size))
-        for row, batch in enumerate(batches):
-            self._counts[row, np.searchsorted(filled, batch.indices)] = batch.counts
-        self._highs_ns = bucket_bounds_ns(filled)[1].astype(np.float64)
+    base_ns: _Numbers
+    rise_ns: _Numbers
+    saturation_per_s: _Numbers
+    power: _Numbers
 
-    def resampled_percentile_ns(self, quantile: float, random: np.random.Generator) -> float | None:
-        """The percentile of as many batches, drawn with replacement; None if they are empty."""
-        number = self._counts.shape[0]
-        weights = np.bincount(random.integers(0, number, number), minlength=number) if number else np.zeros(0)
-        cumulated = np.cumsum(weights @ self._counts)
-        if not cumulated.size or not cumulated[-1]:
-            return None
-        rank = max(math.floor(quantile * cumulated[-1] + 0.5), 1)
-        return float(self._highs_ns[np.searchsorted(cumulated, rank)])
+    @classmethod
+    def of(cls, parameters: _Numbers) -> "_Curves":
+        return cls(*np.exp(parameters).T)
+
+    def ln_value(self, rate_per_s: float) -> _Numbers:
+        """The logarithm of q; infinite at and above saturation."""
+        load = rate_per_s / self.saturation_per_s
+        load_below = np.minimum(load, 1 - 1e-12)
+        return np.where(load < 1, np.log(self.base_ns + self.rise_ns * load_below**self.power / (1 - load_below)), np.inf)
+
+    def crossing(self, limit_ns: float) -> _Numbers:
+        """The load at which each curve meets the limit; 0 if it is above it everywhere."""
+        low, high = np.zeros_like(self.power), np.ones_like(self.power)
+        for _ in range(40):
+            middle = (low + high) / 2
+            is_above = self.base_ns + self.rise_ns * middle**self.power / (1 - middle) > limit_ns
+            low, high = np.where(is_above, low, middle), np.where(is_above, middle, high)
+        return low
+
+    def sensitivity(self, load: _Numbers, limit_ns: float) -> _Numbers:
+        """1 + d ln q/d ln λ where a curve meets the limit."""
+        load = np.clip(load, 1e-6, 0.999)
+        return 1 + self.rise_ns * load**self.power / (1 - load) * (self.power + load / (1 - load)) / limit_ns
+
+
+class _Evidence(NamedTuple):
+    times: Sequence[RateTimes]
+    tail: float
+    highest_throughput_per_s: float
+    saturation_per_s: float | None
 
 
 def capacity_under_limit(
-    curve: RateCurve,
-    rates_per_s: Sequence[float],
-    values_ns: Sequence[float],
-    times: Sequence[BatchedTimes | None],
+    times: Sequence[RateTimes],
     quantile: float,
     limit_ns: float,
+    spread: Spread,
     random: np.random.Generator,
     *,
-    ceiling_per_s: float = math.inf,
-    replicates: int = REPLICATES,
+    highest_throughput_per_s: float,
+    saturation_per_s: float | None = None,
+    bounds: Sequence[Bound] = (),
 ) -> Capacity:
-    """The rate at which the curve through the measured percentiles meets the limit, with an interval by the bootstrap.
+    """The rate at which the percentile meets the limit, with its distribution.
 
-    Each replicate resamples the batches at every rate, which reproduces the variation of the queue (a rate without batches, None,
-    varies by the spread within runs instead). It refits the curve, and shifts the server's speed by the uncertainty of the mean over
-    restarts, s_run·t/√R: a bootstrap of few restarts would understate it. A server slower by ε has a capacity lower by
-    ε·(1+S)/S, S = d ln q/d ln λ. `ceiling_per_s` is a rate that fails for another reason: the capacity is at most that, and
-    lower by ε for a server slower by ε.
+    The percentile is q(λ) = base + rise·u^k/(1 - u), u = λ/saturation: exact for every percentile of M/M/1 with k = 1, and for others with
+    the exponent as in H. Sakasegawa's approximation of the wait (Annals of the Institute of Statistical Mathematics 29, 1977). Each curve
+    is judged by the requests above it at every rate. Their expected share is 1 - `quantile` whatever the length of the window, while a
+    percentile of a short window of a busy queue is more often too low than too high. The number of clusters that they form counts as a
+    Poisson number: its deviance is that of the share, for the number of clusters that the windows hold (`perfkit.stats.exceedances`). Rates
+    at which the target fell behind or was not steady are lower bounds of q. The server's saturation is at least the `highest_throughput_per_s`,
+    and at most `saturation_per_s`, the throughput under overload, if that is known. The curves are weighted by the likelihood and by weak prior
+    knowledge of k and of the saturation, and drawn by population Monte Carlo (O. Cappé et al., *Journal of Computational and Graphical
+    Statistics* 13, 2004).
 
-    Sources: B. Efron & R. J. Tibshirani, *An Introduction to the Bootstrap* (1993), chapters 8 and 13; H. R. Künsch (1989) for
-    blocks. Assumptions: batches longer than the correlation of the queue, and a curve of the fitted form.
+    To the capacity of each curve the speed of the server is added, uncertain by s_run·t/√R, the uncertainty of the mean over restarts: a
+    server slower by ε has a capacity lower by ε·(1+S)/S, S = d ln q/d ln λ. `bounds` are rates that fail for another reason.
+
+    Simulated in reports/plan-simulation.md. Assumptions: Poisson arrivals or smoother ones, and windows that begin soon after an idle queue
+    or in steady state. Raises ValueError without times.
     """
-    rate, value = np.asarray(rates_per_s, dtype=np.float64), np.asarray(values_ns, dtype=np.float64)
-    estimate = curve.crossing(limit_ns)
-    if not estimate:
-        return Capacity(0.0, 0.0, 0.0, 0)
-    spread, replicated = curve.spread, []
-    sensitivities = np.array([curve.sensitivity(one) for one in rate])
-    shifts = _shuffled_t_quantiles(random, replicates, spread.run_degrees) * spread.run_sd / math.sqrt(spread.runs)
-    for shift in shifts:
-        resampled = value * np.exp(random.normal(0.0, spread.within_sd, rate.size) * sensitivities)
-        for index, batched in enumerate(times):
-            if batched is not None and (percentile_ns := batched.resampled_percentile_ns(quantile, random)):
-                resampled[index] = percentile_ns
-        crossing = refit_crossing(curve, rate, resampled, limit_ns)
-        sensitivity = curve.sensitivity(min(max(crossing, 0.1 * estimate), curve.saturation_per_s * 0.999))
-        replicated.append(min(crossing * math.exp(-shift * sensitivity / max(sensitivity - 1, 0.1)), ceiling_per_s * math.exp(-shift)))
-    low, high = (float(one) for one in np.quantile(replicated, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
-    cut = min(estimate, ceiling_per_s)
-    draws = tuple(sorted(float(one) for one in replicated))
-    return Capacity(cut, min(low, cut), min(max(high, cut), ceiling_per_s), replicates, is_cut=estimate > ceiling_per_s, draws_per_s=draws)
+    if not any(one.count for one in times):
+        raise ValueError("a capacity needs measured times")
+    found = _Evidence([one for one in times if one.count], 1 - quantile, highest_throughput_per_s, saturation_per_s)
+    curves = _Curves.of(_draw_parameters(found, random))
+    load = curves.crossing(limit_ns)
+    sensitivity = curves.sensitivity(load, limit_ns)
+    shifts = _shuffled_t_quantiles(random, DRAWS, spread.run_degrees) * spread.run_sd / math.sqrt(spread.runs)
+    unbounded = load * curves.saturation_per_s * np.exp(-shifts * sensitivity / np.maximum(sensitivity - 1, 0.1))
+    draws, most = unbounded, math.inf
+    for bound in bounds:
+        draws = np.minimum(draws, bound.per_s * np.exp(bound.error * random.standard_normal(DRAWS) - shifts))
+        most = min(most, bound.per_s * math.exp(_NORMAL_REACH * bound.error))
+    middle = float(np.median(unbounded))
+    cut = min([middle, *(bound.per_s for bound in bounds)])
+    is_bounded = float(np.quantile(unbounded, (1 - CONFIDENCE) / 2)) > cut  # then the percentile does not decide
+    low, high = (float(one) for one in np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
+    return Capacity(
+        cut, min(low, cut), min(max(high, cut), most), DRAWS, is_cut=middle > cut,
+        **({} if is_bounded else _cluster_facts(found, cut, limit_ns)), draws_per_s=tuple(np.sort(draws).tolist()),
+    )  # fmt: skip
+
+
+def _cluster_facts(found: _Evidence, capacity_per_s: float, limit_ns: float) -> dict[str, float]:
+    near = [one for one in found.times if not one.is_lower_bound and NEAR[0] * capacity_per_s <= one.rate_per_s <= NEAR[1] * capacity_per_s]
+    idle = np.array([1 - capacity_per_s / (found.saturation_per_s or max(found.highest_throughput_per_s, 1.1 * capacity_per_s))])
+    limit_s = np.array([limit_ns / NS_PER_S])
+    length_s = float(cluster_length_s(limit_s, found.tail, idle)[0])
+    measured_s = sum(one.length_s for one in near)
+    return {
+        "clusters": found.tail * measured_s / length_s, "measured_s": measured_s, "needed_s": FEWEST_CLUSTERS * length_s / found.tail,
+    }  # fmt: skip
+
+
+def _draw_parameters(found: _Evidence, random: np.random.Generator) -> _Numbers:
+    """Draws of (ln base, ln rise, ln saturation, ln power): each round's proposals follow the weighted draws of the one before."""
+    percentiles = np.log([one.percentile_s(found.tail) * NS_PER_S for one in found.times if not one.is_lower_bound])
+    lowest, highest, throughput = float(percentiles.min()), float(percentiles.max()), math.log(found.highest_throughput_per_s)
+    lower = np.array([lowest - 3, lowest - 12, throughput + math.log(0.9), math.log(0.3)])
+    upper = np.array([lowest + 1, highest + 3, throughput + math.log(20), math.log(10)])
+    centre, covariance = np.array([lowest - 0.3, lowest - 0.3, throughput + 0.1, 0.0]), np.diag([0.25, 1.0, 0.02, 0.25])
+    size = centre.size
+    for number in range(_MOST_ROUNDS):
+        normal = random.standard_normal((_POPULATION, size))
+        stretched = normal * np.sqrt(_T_DEGREES / random.chisquare(_T_DEGREES, _POPULATION))[:, None]
+        parameters = centre + stretched @ np.linalg.cholesky(covariance + 1e-9 * np.eye(size)).T
+        proposed = -(_T_DEGREES + size) / 2 * np.log1p((stretched**2).sum(axis=1) / _T_DEGREES)
+        is_inside = ((parameters >= lower) & (parameters <= upper)).all(axis=1)
+        logs = np.where(is_inside, _log_prior(parameters, found), -np.inf) - proposed
+        logs[is_inside] += _log_likelihood(parameters[is_inside], found)
+        weights = np.exp((logs - logs.max()) / max(3 - number, 1))  # flattened in the first rounds, which may be far off
+        weights /= weights.sum()
+        effective = 1 / float(weights @ weights)
+        if number + 1 >= _ROUNDS and effective >= _ENOUGH:
+            break
+        centre = weights @ parameters
+        deviations = parameters - centre
+        covariance = 1.3 * (deviations * weights[:, None]).T @ deviations + 1e-6 * np.eye(size)
+    places = np.searchsorted(np.cumsum(weights), (np.arange(DRAWS) + random.random()) / DRAWS)
+    return random.permutation(parameters[np.minimum(places, _POPULATION - 1)])
+
+
+def _log_prior(parameters: _Numbers, found: _Evidence) -> _Numbers:
+    saturation, power = parameters[:, 2], parameters[:, 3]
+    highest = math.log(found.highest_throughput_per_s)
+    logs = -0.5 * ((power - _POWER_CENTRE) / _POWER_SD) ** 2 - 0.5 * (np.maximum(highest - saturation, 0) / _BELOW_SD) ** 2
+    if found.saturation_per_s is not None:
+        return np.asarray(logs - 0.5 * (np.maximum(saturation - math.log(found.saturation_per_s), 0) / _ABOVE_SD) ** 2)
+    room = np.log(np.maximum(np.expm1(saturation - highest), _LEAST_ROOM))
+    return np.asarray(logs - 0.5 * ((room - _ROOM_CENTRE) / _ROOM_SD) ** 2)
+
+
+def _log_likelihood(parameters: _Numbers, found: _Evidence) -> _Numbers:
+    curves = _Curves.of(parameters)
+    total = np.zeros(len(parameters))
+    full_per_s = found.saturation_per_s or np.maximum(curves.saturation_per_s, found.highest_throughput_per_s)
+    for one in found.times:
+        ln_times = curves.ln_value(one.rate_per_s)
+        # the measured percentile bounds the length: a curve far above it would otherwise make all windows too short to contradict it
+        percentile_s = np.minimum(np.exp(np.minimum(ln_times, 60)) / NS_PER_S, one.percentile_s(found.tail))
+        cluster_s = one.cluster_length_s(percentile_s, found.tail, np.asarray(1 - one.rate_per_s / full_per_s))
+        reached = one.reached_share(cluster_s, found.tail)
+        clusters = reached * found.tail * one.length_s / cluster_s
+        ratio = one.count_above(ln_times) / (reached * found.tail * one.count)
+        deviance = np.where(ratio > 0, ratio * np.log(np.maximum(ratio, 1e-12)) - ratio + 1, 1.0)
+        is_evidence = np.isfinite(ln_times) & ((ratio > 1) if one.is_lower_bound else True)
+        total -= np.where(is_evidence, clusters * deviance, 0.0)
+    return total
 
 
 def _shuffled_t_quantiles(random: np.random.Generator, number: int, degrees: float) -> _Numbers:

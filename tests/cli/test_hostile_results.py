@@ -135,7 +135,7 @@ def test_reports_show_hostile_texts_without_executing_them(place, capsys):
 
 
 def test_plans_show_hostile_texts_without_executing_them(place, capsys):
-    folder = Writer(place)((20, 40, 60, 80, 110), seconds=10, overloaded_from=100)
+    folder = Writer(place)((20, 40, 60, 80, 110), overloaded_from=100)
     (folder / "checksums.sha256").unlink()
     made = json.loads((folder / "result.json").read_text())
     for point in (*made["points"], *made["summary"]):

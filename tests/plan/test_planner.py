@@ -158,7 +158,7 @@ def test_invalid_outputs_do_not_count_as_goodput(source):
     (right,), (wrong,) = gather_evidence([source]), changed_points(source, with_invalid_outputs)
     (at_20, *_), (less_at_20, *_) = (plan_capacity([one], inputs()).chosen.points for one in (right, wrong))
     assert at_20.goodput_per_s is not None
-    assert less_at_20.goodput_per_s == pytest.approx(at_20.goodput_per_s - 100 / 20)
+    assert less_at_20.goodput_per_s == pytest.approx(at_20.goodput_per_s - 100 / 400)
 
 
 def test_a_falling_demand_exhausts_nothing(mm1_evidence):
@@ -209,11 +209,11 @@ def test_too_few_peaks_refuse_the_forecast_and_not_the_plan(mm1_evidence):
 
 
 def test_gpu_energy_is_reported_in_total_and_above_idle(source):
-    """200 W of two GPUs for 20 s, by their counters, at 50/s: 4 J an inference, 3.2 J above 40 W."""
+    """200 W of two GPUs for 400 s, by their counters, at 50/s: 4 J an inference, 3.2 J above 40 W."""
     gpus = (
-        GpuFigures("a", "H", "nvml", utilization_mean=0.5, energy_j=1500.0, power_mean_w=1.0),
-        GpuFigures("b", "H", "nvml", utilization_mean=0.7, energy_j=2500.0, power_mean_w=1.0),
-        GpuFigures("c", "H", "nvml", utilization_mean=1.0, energy_j=4500.0, used_by_server=False),
+        GpuFigures("a", "H", "nvml", utilization_mean=0.5, energy_j=30_000.0, power_mean_w=1.0),
+        GpuFigures("b", "H", "nvml", utilization_mean=0.7, energy_j=50_000.0, power_mean_w=1.0),
+        GpuFigures("c", "H", "nvml", utilization_mean=1.0, energy_j=90_000.0, used_by_server=False),
     )
     evidence = changed_points(source, lambda _: {"gpus": gpus})
     plan = plan_capacity(evidence, inputs(idle_power_w=40.0))
@@ -242,11 +242,16 @@ def test_a_result_without_its_log_can_be_planned_with_a_note(write):
 def test_a_single_start_of_the_server_has_a_note(source):
     plan = plan_capacity(gather_evidence([source]), inputs())
     assert plan.chosen.notes[0].startswith("The server was started once")
-    assert any("fewer independent samples than it needs" in note for note in plan.chosen.notes)
+
+
+def test_a_percentile_with_few_independent_samples_has_a_note(source):
+    """A p99 needs 662 independent samples."""
+    evidence = changed_points(source, lambda point: {"effective_samples": {"p99": 600.0 if point.load.level == 70 else 10_000.0}})
+    assert any("p99 has fewer independent samples than it needs at 70.0/s" in note for note in planned_from(evidence).chosen.notes)
 
 
 def test_an_error_rate_above_its_limit_misses_the_slo(write):
-    folder = write((20, 35, 50, 60, 70), rejected=100)
+    folder = write((20, 35, 50, 60, 70), rejected=2000)
     with pytest.raises(InconclusiveError, match="never met"):
         planned([folder], inputs(slo=parse_slo(["p99<10s,error_rate<1%"])))
 

@@ -29,7 +29,7 @@ def evidence(tmp_path_factory):
     write, number = Writer(tmp_path_factory.mktemp("ranked")), itertools.count()
     settings = (("a", 0.0, RATES), ("b", 0.0, RATES), ("slow", 0.6, (10, 20, 30, 40, 45, 70)))
     named = [
-        f"{name}={write(rates, restart=slower + shift, seconds=20, seed=next(number), overloaded_from=min(100, rates[-1]))}"
+        f"{name}={write(rates, restart=slower + shift, seconds=200, seed=next(number), overloaded_from=min(100, rates[-1]))}"
         for name, slower, rates in settings
         for shift in (0.01, -0.01)
     ]
@@ -163,5 +163,5 @@ def test_the_front_has_the_interval_of_the_time_and_of_the_cost(plan):
 
 @pytest.mark.parametrize(("demand", "is_noted"), [(2e7, True), (800_000.0, True), (50_000.0, False)])
 def test_a_number_that_no_one_means_has_a_note(evidence, demand, is_noted):
-    notes = dict(plan_notes(planned(evidence[:1], demand_per_s=demand)))["Notes"]
+    notes = dict(plan_notes(planned(evidence[:1], demand_per_s=demand))).get("Notes", ())
     assert any("check the unit of --demand" in sentence for sentence in notes) is is_noted

@@ -6,63 +6,109 @@ import numpy as np
 import pytest
 
 from perfkit.stats.buckets import BucketCounts
-from perfkit.stats.rate_curve import Repetition, fit_rate_curve
-from perfkit.stats.slo_capacity import BatchedTimes, capacity_under_limit
+from perfkit.stats.exceedances import RateTimes, Window
+from perfkit.stats.rate_curve import Spread
+from perfkit.stats.slo_capacity import FEWEST_CLUSTERS, Bound, capacity_under_limit
 
-LIMIT_NS, UNIT_NS = 20e7, 1e7
-TRUTH = 1 - math.log(100) / 20  # p99 = ln(100)/(1-ρ) = 20 service times
-RATES = (0.3, 0.5, 0.6, 0.7, 0.75, 0.82)
-
-
-def searched(random, noise=0.1, runs=2):
-    """Measured p99s with 10 % noise, as a curve and its capacity."""
-    seen = [
-        Repetition(rate, UNIT_NS * math.log(100) / (1 - rate) * math.exp(random.normal(0, noise)), run)
-        for run in range(runs)
-        for rate in RATES
-    ]
-    values = [math.exp(sum(math.log(one.value) for one in seen if one.rate_per_s == rate) / runs) for rate in RATES]
-    return fit_rate_curve(RATES, values, seen), values
+UNIT_NS = 1e7  # the mean service time, 10 ms
+LIMIT_NS = 20 * UNIT_NS
+TRUTH = 100 * (1 - math.log(100) / 20)  # p99 = ln(100)/(1-ρ) = 20 service times: 77.0/s
+RATES = (30, 50, 60, 70, 75, 82)
+KNOWN_SPEED = Spread(0.0, 10, 3, 0.02, 10)
 
 
-def test_the_interval_holds_the_truth_and_the_lower_limit_is_below_it():
-    """80 plans at 10 % noise, with 90 % intervals and 95 % lower limits. False alarms, for other seeds: fewer than 66 intervals hold the
-    truth with a chance of 1 %, and more than 10 lower limits are above it with one of 0.2 %."""  # fmt: skip
+@pytest.fixture
+def measure(queue):
+    """Measures M/M/1 with a service time of 10 ms at each rate, in steady state."""
+
+    def at_rates(random, seconds, rates=RATES):
+        return [one_rate(random, rate, seconds) for rate in rates]
+
+    def one_rate(random, rate, seconds):
+        times_ns = np.rint(queue(random, rate / 100, int(rate * seconds), warm_up=5_000) * UNIT_NS)
+        return RateTimes(rate, [BucketCounts.of(part) for part in np.array_split(times_ns, 40)], [Window(seconds, 60.0)])
+
+    return at_rates
+
+
+def capacity(random, times, spread=KNOWN_SPEED, limit_ns=LIMIT_NS, **options):
+    return capacity_under_limit(times, 0.99, limit_ns, spread, random, **{"highest_throughput_per_s": 82.0, **options})
+
+
+def test_the_lower_limit_is_below_the_truth_and_the_interval_holds_it(measure):
+    """25 capacities from windows of 200 s, with 95 % lower limits and 90 % intervals. False alarms, for other seeds: more than 5 lower limits
+    above the truth have a chance of 0.1 %, and fewer than 17 intervals that hold it one of 0.2 %."""  # fmt: skip
     random = np.random.default_rng(21)
-    found = []
-    for _ in range(80):
-        curve, values = searched(random)
-        found.append(capacity_under_limit(curve, RATES, values, [None] * len(RATES), 0.99, LIMIT_NS, random, replicates=40))
-    assert sum(one.low_per_s <= TRUTH <= one.high_per_s for one in found) >= 0.82 * 80
-    assert sum(one.low_per_s > TRUTH for one in found) <= 10
-    assert abs(np.mean([one.per_s for one in found]) / TRUTH - 1) < 0.02
+    found = [capacity(random, measure(random, 200.0), saturation_per_s=100.0) for _ in range(25)]
+    assert sum(one.low_per_s > TRUTH for one in found) <= 5
+    assert sum(one.low_per_s <= TRUTH <= one.high_per_s for one in found) >= 17
+    assert np.mean([one.per_s for one in found]) == pytest.approx(TRUTH, rel=0.03)
 
 
-def test_batches_are_resampled(queue):
-    random, seen, batches, values = np.random.default_rng(3), [], [], []
-    for rate in RATES:
-        times = np.rint(queue(random, rate, 30_000, warm_up=5_000) * UNIT_NS).astype(np.int64)
-        parts = [BucketCounts.of(part) for part in np.array_split(times, 20)]
-        batches.append(BatchedTimes(parts))
-        values.append(float(np.quantile(times, 0.99)))
-        seen.append(Repetition(rate, values[-1], 0))
-    curve = fit_rate_curve(RATES, values, seen)
-    found = capacity_under_limit(curve, RATES, values, batches, 0.99, LIMIT_NS, random, replicates=100)
-    assert found.low_per_s < TRUTH < found.high_per_s
-    assert found.low_per_s < found.per_s < found.high_per_s
-    drawn = [batches[3].resampled_percentile_ns(0.99, random) or 0.0 for _ in range(200)]
-    assert 0.7 * values[3] < min(drawn) < values[3] < max(drawn) < 1.4 * values[3]
-
-    assert BatchedTimes([]).resampled_percentile_ns(0.99, np.random.default_rng(0)) is None
+def test_short_windows_hold_too_few_clusters_and_more_of_them_are_asked_for(measure):
+    """At the capacity, a load of 0.77, the p99 of M/M/1 is above the limit in clusters of 4ρ/(1 - ρ)² = 58 requests: 75 s for each."""
+    random = np.random.default_rng(4)
+    short, long = (capacity(random, measure(random, seconds), saturation_per_s=100.0) for seconds in (20.0, 2000.0))
+    assert short.clusters < FEWEST_CLUSTERS < long.clusters
+    assert long.measured_s == 6000.0  # at 70, 75 and 82/s
+    assert long.needed_s == pytest.approx(FEWEST_CLUSTERS * 75, rel=0.2)
+    assert long.per_s == pytest.approx(TRUTH, rel=0.03)
 
 
-def test_a_rate_that_fails_limits_the_capacity_and_a_limit_below_the_whole_curve_leaves_none():
+def test_a_throughput_under_overload_bounds_the_capacity_beyond_the_measured_rates(measure):
+    """Rates up to 60/s alone hardly tell the capacity, 95.4/s for a limit of 1 s; a server that answers 100/s under overload does."""
+    random = np.random.default_rng(3)
+    times = measure(random, 300.0, (20, 30, 40, 50, 60))
+    options = {"limit_ns": 100 * UNIT_NS, "highest_throughput_per_s": 60.0}
+    guessed = capacity(random, times, **options)
+    options["highest_throughput_per_s"] = 100.0
+    known = capacity(random, times, saturation_per_s=100.0, bounds=[Bound(100.0, 0.01)], **options)
+    assert guessed.high_per_s > 108
+    assert known.high_per_s < 103
+    assert known.low_per_s < 95.4 < known.high_per_s
+
+
+def test_times_of_a_target_that_fell_behind_count_as_lower_bounds(measure):
+    """The same windows at 75/s and 82/s, of which the upper misses the limit: as lower bounds they bound the capacity from above alone."""
+    random = np.random.default_rng(8)
+    steady = measure(random, 400.0)
+    behind = RateTimes(82, steady[-1]._batches, steady[-1].windows, is_lower_bound=True)
+    both, above = capacity(random, steady), capacity(random, [*steady[:-1], behind])
+    assert above.high_per_s < 82
+    assert above.low_per_s <= both.low_per_s
+
+
+def test_a_rate_that_fails_limits_the_capacity_and_the_percentile_no_longer_decides(measure):
     random = np.random.default_rng(5)
-    curve, values = searched(random, noise=0.001)
-    found = capacity_under_limit(curve, RATES, values, [None] * 6, 0.99, LIMIT_NS, random, ceiling_per_s=0.7, replicates=200)
-    assert found.is_cut
-    assert (found.per_s, found.high_per_s) == (0.7, 0.7)
-    # two restarts of the same speed, weighed with 3 % that count as two: t of 3 degrees of freedom, whose 95 % point is 2.353
-    assert found.low_per_s == pytest.approx(0.7 * math.exp(-2.353 * 0.03 * math.sqrt(2 / 3) / math.sqrt(2)), rel=0.01)
+    spread = Spread(0.03, 3, 2, 0.02, 10)
+    found = capacity(random, measure(random, 200.0), spread, bounds=[Bound(60.0)])
+    assert (found.is_cut, found.clusters) == (True, math.inf)
+    assert (found.per_s, found.high_per_s) == (60.0, 60.0)
+    # t of 3 degrees of freedom, whose 95 % point is 2.353
+    assert found.low_per_s == pytest.approx(60.0 * math.exp(-2.353 * 0.03 / math.sqrt(2)), rel=0.01)
 
-    assert capacity_under_limit(curve, RATES, values, [None] * 6, 0.99, 1.0, random, replicates=20).per_s == 0
+
+def test_the_speed_of_restarts_widens_the_interval(measure):
+    """A server slower by ε has a capacity lower by ε·(1+S)/S; of M/M/1, S = ρ/(1 - ρ), so 1.3 ε at 77 %."""
+    random = np.random.default_rng(6)
+    times = measure(random, 2000.0)
+    known, uncertain = (capacity(random, times, spread) for spread in (KNOWN_SPEED, Spread(0.05, 4, 1, 0.02, 10)))
+    wide = math.log(uncertain.high_per_s / uncertain.low_per_s)
+    assert wide == pytest.approx(2 * 2.132 * 0.05 * 1.3, rel=0.15)  # t of 4 degrees of freedom
+    assert math.log(known.high_per_s / known.low_per_s) < wide / 3
+
+
+def test_the_draws_hold_the_interval_and_follow_the_seed(measure):
+    times = measure(np.random.default_rng(7), 200.0)
+    one, same, other = (capacity(np.random.default_rng(seed), times) for seed in (1, 1, 2))
+    assert one == same
+    assert one.per_s == pytest.approx(other.per_s, rel=0.01)
+    assert list(one.draws_per_s) == sorted(one.draws_per_s)
+    assert np.quantile(one.draws_per_s, [0.05, 0.95]).tolist() == pytest.approx([one.low_per_s, one.high_per_s])
+
+
+def test_a_limit_below_all_times_leaves_no_capacity_and_no_times_raise(measure):
+    random = np.random.default_rng(9)
+    assert capacity(random, measure(random, 100.0), limit_ns=1.0).per_s == 0
+    with pytest.raises(ValueError, match="needs measured times"):
+        capacity(random, [RateTimes(30, [], [Window(10.0, 1.0)])])

@@ -1,0 +1,177 @@
+"""The capacity of one configuration under the SLO from all its evidence, or why the measurements cannot show one."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from perfkit.plan.evidence import KEPT_UP, Evidence, OpenPoint
+from perfkit.plan.model import RatePoint
+from perfkit.plan.rate_points import FittedCurve, figure_ns, points_by_rate
+from perfkit.result.distribution import QUANTILES
+from perfkit.stats.buckets import BucketCounts
+from perfkit.stats.exceedances import RateTimes, Window
+from perfkit.stats.rate_curve import FEWEST_RATES
+from perfkit.stats.slo_capacity import FEWEST_CLUSTERS, NEAR, Bound, Capacity, capacity_under_limit
+from perfkit.units import format_duration_ns, format_rate_per_s
+
+_FALLS_BELOW = 0.98  # a throughput under overload below this share of what was answered before is not the saturation
+_LOWEST_SHARE = 0.75  # of the estimate: a lower limit further below is no basis for a plan
+_INTERPOLATED = 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CapacityEstimate:
+    """The capacity and the percentile that decides it, or why there is none."""
+
+    percentile: str = ""
+    capacity: Capacity | None = None
+    refusal: str = ""
+
+
+def estimate_capacity(
+    evidence: Evidence,
+    points: Sequence[RatePoint],
+    limits: Mapping[str, int],
+    fitted: Mapping[str, FittedCurve],
+    random: np.random.Generator,
+) -> CapacityEstimate:
+    """The capacity under the limit that gives the lowest one; a refusal says what to measure."""
+    if refusal := _refusal(points, limits, fitted):
+        return CapacityEstimate(refusal=refusal)
+    times, saturation_per_s, bounds = _rate_times(evidence), _saturation_per_s(points), _bounds(points, limits)
+    throughput_per_s = saturation_per_s or max(point.throughput_per_s for point in points if point.state != "not valid")
+    capacities = {
+        name: capacity_under_limit(
+            times, QUANTILES[name], limit_ns, fitted[name].curve.spread, random,
+            highest_throughput_per_s=throughput_per_s, saturation_per_s=saturation_per_s, bounds=bounds,
+        )
+        for name, limit_ns in limits.items()
+    }  # fmt: skip
+    decisive = min(capacities, key=lambda name: capacities[name].low_per_s)
+    capacity = capacities[decisive]
+    if refusal := _imprecision(decisive, capacity):
+        return CapacityEstimate(decisive, refusal=refusal)
+    return CapacityEstimate(decisive, capacity)
+
+
+def _refusal(points: Sequence[RatePoint], limits: Mapping[str, int], fitted: Mapping[str, FittedCurve]) -> str:
+    """Why these points give no capacity, as a sentence; empty if they do."""
+    if not points:
+        return "There are only closed loops, which have no arrival rate: measure it with load: {open: {rate: […]}}."
+    judged = [point for point in points if point.meets_slo is not None]
+    listed = ", ".join(format_rate_per_s(point.rate_per_s) for point in points)
+    if len(points) == 1:
+        return f"Only one rate was measured, {listed}, and one point gives no capacity: measure at least {FEWEST_RATES} rates, some of which miss the SLO."
+    if not any(point.state != "not valid" for point in points):
+        return f"No measurement is valid ({listed}): the load generator was the bottleneck, or late; see the warnings of the results."
+    if judged and not any(point.meets_slo for point in judged):
+        lowest = judged[0]
+        return f"The SLO is never met, not even at the lowest rate, {format_rate_per_s(lowest.rate_per_s)} ({_figures(lowest, limits)}): measure lower rates, or relax the SLO."
+    if judged and all(point.meets_slo for point in judged):
+        return _never_missed(judged[-1], points, limits)
+    for name in limits:
+        if name not in fitted:
+            known = sum(point.state == KEPT_UP and name in point.percentiles_ns for point in points)
+            return f"{name.replace('_', '.')} is known at only {known} rates at which the target kept up, and {FEWEST_RATES} are needed ({listed}): measure more rates below saturation, and longer."
+    return ""
+
+
+def _never_missed(highest: RatePoint, points: Sequence[RatePoint], limits: Mapping[str, int]) -> str:
+    met = f"{format_rate_per_s(highest.rate_per_s)} ({_figures(highest, limits)})"
+    above = [point for point in points if point.rate_per_s > highest.rate_per_s]
+    if not above:
+        return f"The SLO is never missed, not even at the highest rate, {met}: the capacity lies above the measured rates; measure higher ones."
+    undecided = ", ".join(f"{format_rate_per_s(point.rate_per_s)} ({point.state})" for point in above)
+    return f"The SLO is met up to {met}, and the measurements at the rates above cannot tell whether it is missed there: {undecided}. Measure them again, or higher ones."
+
+
+def _figures(point: RatePoint, limits: Mapping[str, int]) -> str:
+    shown = [
+        f"{name.replace('_', '.')} {format_duration_ns(point.percentiles_ns[name])}" for name in limits if name in point.percentiles_ns
+    ]
+    return ", ".join([*shown, point.state] if point.state != KEPT_UP else shown) or "too few samples"
+
+
+def _imprecision(percentile: str, capacity: Capacity) -> str:
+    """Why the capacity is too uncertain to plan with, as a sentence that says what to measure; empty if it is not."""
+    name, near_per_s = percentile.replace("_", "."), [format_rate_per_s(share * capacity.per_s) for share in NEAR]
+    rates = f"rates from {near_per_s[0]} to {near_per_s[1]} at which the target keeps up"
+    if capacity.clusters < FEWEST_CLUSTERS:
+        return (
+            f"The windows are too short for {name}: slow requests come in clusters, one whenever the queue fills, and the "
+            f"{_duration(capacity.measured_s)} measured near the capacity, about {format_rate_per_s(capacity.per_s)}, hold about "
+            f"{capacity.clusters:.1f} clusters above the limit, where a plan needs {FEWEST_CLUSTERS:g}. Measure {_duration(capacity.needed_s)} in all at {rates}."
+        )
+    share = capacity.low_per_s / capacity.per_s if capacity.per_s else 0.0
+    if share < _LOWEST_SHARE:
+        longer = (math.log(share) / math.log(_LOWEST_SHARE)) ** 2 if share > 0 else math.inf
+        amount = f"about {math.ceil(longer)} times as long" if longer <= 100 else "far longer"
+        interval = f"{format_rate_per_s(capacity.low_per_s)} to {format_rate_per_s(capacity.high_per_s)}"
+        return f"The capacity is too uncertain to plan with, {interval}: measure {amount} as now ({_duration(capacity.measured_s)}) at {rates}, and more restarts."
+    return ""
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+
+
+def _rate_times(evidence: Evidence) -> list[RateTimes]:
+    """The times at each rate with a valid measurement. Repetitions in another state than most at their rate are chance, and count as well."""
+    rates = []
+    for rate, (state, points) in points_by_rate(evidence).items():
+        valid = [point for point in points if point.state != "not valid"]
+        if valid:
+            batches = [batch for point in valid for batch in point.batches or _batches_without_log(point)]
+            windows = [Window(point.measured.duration_s, point.measured.warmup_s) for point in valid]
+            rates.append(RateTimes(rate, batches, windows, is_lower_bound=state != KEPT_UP))
+    return rates
+
+
+def _batches_without_log(point: OpenPoint) -> list[BucketCounts]:
+    """One batch of times that have the result's percentiles, interpolated in between; none without times."""
+    times = point.measured.times
+    if not times.count:
+        return []
+    known = {0.0: float(times.min), 1.0: float(times.max)}
+    known |= {QUANTILES[name]: value for name in QUANTILES if (value := figure_ns(point, name))}
+    shares = sorted(known)
+    number = min(times.count, _INTERPOLATED)
+    values_ns = np.interp((np.arange(number) + 0.5) / number, shares, np.maximum.accumulate([known[share] for share in shares]))
+    return [BucketCounts.of(np.repeat(values_ns, math.ceil(times.count / number)))]
+
+
+def _kept_up_per_s(points: Sequence[RatePoint]) -> float:
+    return max((min(point.rate_per_s, point.throughput_per_s) for point in points if point.state == KEPT_UP), default=0.0)
+
+
+def _saturation_per_s(points: Sequence[RatePoint]) -> float | None:
+    """The lowest throughput under overload; None without overload, and if it is lower than what was answered at rates kept up with."""
+    lowest = min((point.throughput_per_s for point in points if point.state == "overloaded"), default=None)
+    return lowest if lowest is not None and lowest >= _FALLS_BELOW * _kept_up_per_s(points) else None
+
+
+def _bounds(points: Sequence[RatePoint], limits: Mapping[str, int]) -> list[Bound]:
+    """Upper bounds of the capacity: rates with overload or a drift that missed, at most the throughput there, and rates with too many errors.
+
+    The throughput's error is that of the number of answers, whose variance is at most about twice the number. A target whose throughput falls
+    under overload is bounded by the highest rate at which it kept up.
+    """
+    bounds = []
+    for point in points:
+        if point.state in ("overloaded", "not steady") and point.meets_slo is False:
+            answered = min(point.rate_per_s, point.throughput_per_s)
+            kept_up_per_s = _kept_up_per_s(points) if point.state == "overloaded" else 0.0
+            bounds.append(Bound(kept_up_per_s) if answered < _FALLS_BELOW * kept_up_per_s else Bound(answered, _relative_error(point)))
+        elif point.state == KEPT_UP and _fails_by_errors(point, limits):
+            bounds.append(Bound(point.rate_per_s))
+    return bounds
+
+
+def _relative_error(point: RatePoint) -> float:
+    return math.sqrt(2 / max(point.samples, 1))
+
+
+def _fails_by_errors(point: RatePoint, limits: Mapping[str, int]) -> bool:
+    return point.meets_slo is False and all(point.percentiles_ns.get(name, math.inf) <= limit for name, limit in limits.items())
