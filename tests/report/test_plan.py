@@ -95,8 +95,9 @@ def test_csv_json_and_page_agree(plan, folder):
                 elif value is not None:
                     assert row[key] == str(value)
         for text in itertools.chain(*table.texts[:3]):
-            value, _, interval = text.replace("<", "&lt;").replace("'", "&#39;").partition(" (")
-            assert text in page or f'{value}<br><span class="muted">({interval}' in page or f"{value} ({interval}" in page
+            escaped = text.replace("<", "&lt;").replace(">", "&gt;").replace("'", "&#39;")
+            value, _, interval = escaped.partition(" (")
+            assert escaped in page or f'{value}<br><span class="muted">({interval}' in page or f"{value} ({interval}" in page
     assert ",knee,16,,," in (folder / "tables" / "laws.csv").read_text()
 
 
