@@ -170,7 +170,7 @@ def report(plan_text: str, percentiles: list[HeldOutPercentile], without_plan: l
     """The report's lines, with the plan at the end."""
     p99s = [percentile for percentile in percentiles if percentile.percentile == "p99"]
     counts = [f"{sum(one.is_inside for one in group)} of {len(group)}" for group in (percentiles, p99s)]
-    plan_section = plan_text.replace("\n## ", "\n### ").replace("# Capacity plan", "## The plan", 1)
+    plan_section = "## The plan\n" + plan_text.partition("\n")[2].replace("\n## ", "\n### ")  # the title names model and date
     return [
         "# A capacity plan for DenseNet-121, and its predictions compared with a later measurement",
         "",

@@ -111,5 +111,6 @@ def add_plan(proof: Proof, results: list[pathlib.Path], out: pathlib.Path) -> No
     if ended.returncode:
         raise RuntimeError(f"perfkit plan ended with exit code {ended.returncode}: {ended.stderr.strip()[-800:]}")
     proof.raw["plan"] = json.loads((out / "plan.json").read_text(encoding="utf-8"))
-    text = (out / "plan.md").read_text(encoding="utf-8").replace("\n## ", "\n### ").replace("# Capacity plan", "## The plan", 1)
+    _, _, body = (out / "plan.md").read_text(encoding="utf-8").partition("\n")  # the title names model and date
+    text = "## The plan\n" + body.replace("\n## ", "\n### ")
     proof.add(*text.strip().splitlines())
