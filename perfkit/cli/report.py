@@ -19,16 +19,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(options: argparse.Namespace) -> ExitCode:
+    from perfkit.errors import UsageError
     from perfkit.report.run import write_reports
     from perfkit.report.sweep import write_sweep_report
     from perfkit.result.sweep import SWEEP_FILE, result_folders
 
+    is_sweep = {path: (path / SWEEP_FILE).is_file() for path in options.results}
+    if options.rank_by or options.where:
+        for path in (path for path in options.results if not is_sweep[path]):
+            raise UsageError(f"{path}: --rank-by and --where rank the cases of a sweep, and this is not the folder of one")
     for path in options.results:
         written = []
         if not options.table_only:
             for folder in result_folders(path):
                 written += write_reports(folder)
-        if (path / SWEEP_FILE).is_file():
+        if is_sweep[path]:
             written += write_sweep_report(path, rank_by=options.rank_by, where=options.where)
         if not options.quiet:
             note_unverified([path])

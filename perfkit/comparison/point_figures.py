@@ -38,7 +38,7 @@ def figures_of_point(pooled: Point, repetitions: Sequence[Point]) -> dict[str, E
 def figures_of_search(result: Result) -> dict[str, Estimate]:
     """The capacity in inferences per second, and the memory of a GPU; empty if the search found no capacity."""
     search = result.search
-    if search is None or not search.capacity_per_s:
+    if search is None or search.capacity_per_s is None or search.capacity_per_s <= 0:
         return {}
     batch = _batch(result.points[0]) if result.points else 1.0
     quantile = statistics.NormalDist().inv_cdf

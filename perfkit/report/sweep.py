@@ -9,7 +9,7 @@ from typing import Any
 from perfkit.comparison.point_figures import FIGURES
 from perfkit.comparison.sweep_ranking import SweepRanking, rank_sweep
 from perfkit.errors import ResultError, UsageError
-from perfkit.report.page import Bullets, Figure, Item, Page, sections_of, write_files
+from perfkit.report.page import Block, Bullets, Figure, Item, Page, Paragraph, sections_of, write_files
 from perfkit.report.render import render_text
 from perfkit.report.sweep_ranking import CAPTION, TITLE, ranking_figure, ranking_sentences, ranking_table
 from perfkit.report.table import Cell, Column, Mark, Table, attribute
@@ -63,7 +63,9 @@ def write_sweep_report(folder: pathlib.Path, rank_by: str | None = None, where: 
     sweep = read_sweep(folder)
     results = _read_results(folder, sweep)
     ranking = _ranking(folder, sweep, results, rank_by, where)
-    ranked = (Bullets.of(list(ranking_sentences(ranking))), ranking_table(ranking)) if ranking else ()
+    ranked: tuple[Block, ...] = (Bullets.of(list(ranking_sentences(ranking))), ranking_table(ranking)) if ranking else ()
+    if not ranking and (by := rank_by or sweep.rank.by):
+        ranked = (Paragraph(_not_ranked(by)),)
     plots = render_svgs(lambda: [("ranking", ranking_figure(ranking) if ranking else None)])
     figures = tuple(Figure("Throughput against p99", CAPTION, svg) for svg in plots.values())
     cases = (_cases_table(sweep, results),)
@@ -99,6 +101,12 @@ def print_sweep(folder: pathlib.Path, sweep: SweepDocument) -> None:
         write_styled(sys.stdout, f"{render_text(ranking_table(ranking))}\n")
         for text in ranking_sentences(ranking):
             sys.stdout.write(f"{sentence(text)}\n")
+    elif sweep.rank.by:
+        sys.stdout.write(f"{sentence(_not_ranked(sweep.rank.by))}\n")
+
+
+def _not_ranked(by: str) -> str:
+    return f"The cases are not ranked by {by}: fewer than two have a valid load point, or a search, with this figure."
 
 
 def _title(sweep: SweepDocument, results: _Results) -> str:

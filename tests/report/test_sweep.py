@@ -4,6 +4,7 @@ import csv
 
 import pytest
 
+from perfkit.cli.main import main
 from perfkit.comparison.sweep_ranking import RankedCase, SweepRanking
 from perfkit.errors import ResultError, UsageError
 from perfkit.report.render import render_text
@@ -133,3 +134,21 @@ def test_many_ties_are_listed_in_one_sentence():
         "2.5 times as long."
     )
     assert sentences[4:] == ["Also indistinguishable from it: threads=4; threads=5; threads=6."]
+
+
+def test_a_figure_that_no_case_has_is_said(ranked_folder, capsys):
+    write_sweep_report(ranked_folder, "capacity")
+    sentence = "The cases are not ranked by capacity: fewer than two have a valid load point, or a search, with this figure."
+    assert sentence in (ranked_folder / "report.md").read_text()
+    assert not (ranked_folder / "ranking.csv").exists()
+    file = ranked_folder / "sweep.json"
+    file.write_text(file.read_text().replace('"by": null', '"by": "capacity"'))
+    print_sweep(ranked_folder, read_sweep(ranked_folder))
+    assert capsys.readouterr().out.endswith(f"\n{sentence}\n")
+
+
+def test_only_a_sweep_can_be_ranked_again(ranked_folder, capsys):
+    case = ranked_folder / "threads=1"
+    assert main(["report", str(case), "--rank-by", "p99"]) == 2
+    assert f"{case}: --rank-by and --where rank the cases of a sweep, and this is not the folder of one" in capsys.readouterr().err
+    assert not (case / "report.html").exists()
