@@ -86,8 +86,7 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
 
     Without `by`, searches are ranked by their capacity, single rates by p99, and all else by throughput. The constraints are `where`
     and the SLO of each scenario. One case is better than another if the 95 % interval of the ratio of their figures excludes 1: Welch's
-    where both have repetitions, otherwise from both figures' own intervals (MOVER). Raises ValueError for an unknown figure,
-    and for the SLO of a stored scenario that cannot be read.
+    where both have repetitions, otherwise from both figures' own intervals (MOVER). Raises ValueError for an unknown figure.
     """
     by = by or _default_figure([result for _, result in results])
     if by not in FIGURES:
@@ -158,10 +157,16 @@ def _candidates(values: Mapping[str, Any], result: Result, by: str, where: Seque
 
 
 def slo_constraints(scenario: Mapping[str, Any]) -> list[Constraint]:
-    """The limits of a stored scenario's SLO as constraints; raises ValueError for limits that no run stores."""
+    """The limits of a stored scenario's SLO as constraints; of one that no run stores nothing can be told."""
     slo = scenario.get("slo")
-    limits = slo.items() if isinstance(slo, Mapping) else ()
-    return [parse_constraint(f"{name}<{limit}", FIGURES) for name, limit in limits]
+    return [_slo_constraint(str(name), limit) for name, limit in (slo.items() if isinstance(slo, Mapping) else ())]
+
+
+def _slo_constraint(name: str, limit: object) -> Constraint:
+    try:
+        return parse_constraint(f"{name}<{limit}", FIGURES)
+    except ValueError:
+        return Constraint("slo", math.nan, is_maximum=True, text=f"slo.{name}")
 
 
 def _judge(constraint: Constraint, point: Point, figures: Mapping[str, Estimate]) -> Judgement:

@@ -109,6 +109,12 @@ def test_an_overloaded_load_point_violates_every_limit_on_times():
     assert threads_and_ranks(ranking) == [(2, 1), (1, None)]
 
 
+def test_an_slo_that_no_run_stores_cannot_be_told():
+    hostile = ranked(case(1, closed(4, 300, 301, 299), slo={"p99": "soon", "<b>": 3}), case(2, closed(4, 100, 101, 99), slo="fast"))
+    assert threads_and_ranks(hostile) == [(2, 1), (1, None)]
+    assert hostile.rows[1].judgements == (("slo.p99", "cannot be told"), ("slo.<b>", "cannot be told"))
+
+
 def test_invalid_load_points_are_not_ranked():
     assert ranked(case(1, closed(4, 300, 301, 299, valid=False))) is None
 
