@@ -110,7 +110,9 @@ def parse_constraints(texts: Sequence[str]) -> tuple[Constraint, ...]:
     constraints = []
     for text in [part for option in texts for part in option.split(",")]:
         try:
-            constraints.append(parse_constraint(text, ("gpu_memory", "price", "energy", "replicas", "capacity", *PERCENTILE_NAMES)))
+            constraints.append(
+                parse_constraint(text, ("gpu_memory", "price", "energy", "replicas", "capacity", "error_rate", *PERCENTILE_NAMES))
+            )
         except ValueError as error:
             raise UsageError(f"--constraint {text!r}: {error}") from None
     return tuple(dict.fromkeys(constraints))

@@ -156,7 +156,7 @@ class RankedConfiguration:
     judgements: tuple[tuple[str, Judgement], ...]
     """Each constraint and its judgement."""
     figures: Mapping[str, Estimate]
-    """`capacity` in inferences per second, `replicas`, `price` an hour, percentiles at the planned rate, `gpu_memory` in bytes, `energy` in joules."""
+    """`capacity` in inferences per second, `replicas`, `price` an hour, percentiles at the planned rate, `error_rate`, `gpu_memory` in bytes, `energy` in joules."""
     first_is_cheaper: float | None
     """The probability that the first configuration costs less; None for the first itself."""
     times_as_much: float | None

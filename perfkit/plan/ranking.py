@@ -14,7 +14,7 @@ from perfkit.stats.capacity import count_replicas
 from perfkit.stats.constraints import judge_all, worst_of
 from perfkit.stats.distributions import student_t_quantile
 from perfkit.stats.ranking import CERTAIN, Z_CERTAIN, probability_below, shared_ranks, times_as_much
-from perfkit.stats.ratio_interval import Estimate
+from perfkit.stats.ratio_interval import Estimate, share_interval
 from perfkit.stats.slo_capacity import CONFIDENCE
 
 _ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
@@ -101,6 +101,8 @@ def _candidate(one: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, *
         if name != "mean" and rate_per_s < curve.saturation_per_s:
             expected = curve.predict(rate_per_s)
             figures[name] = Estimate(expected.value, expected.low, expected.high)
+    if (errors := _error_rate(evidence, capacity.per_s)) is not None:
+        figures["error_rate"] = errors
     if (memory_bytes := _gpu_memory_bytes(evidence)) is not None:
         figures["gpu_memory"] = Estimate(memory_bytes, memory_bytes, memory_bytes)
     if one.energy is not None:
@@ -108,6 +110,14 @@ def _candidate(one: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, *
         ends = (None, None) if reach is None else (one.energy.gross_j * math.exp(-reach), one.energy.gross_j * math.exp(reach))
         figures["energy"] = Estimate(one.energy.gross_j, *ends)
     return _Candidate(one, tuple(price * count for count in needed), figures)
+
+
+def _error_rate(evidence: Evidence, capacity_per_s: float) -> Estimate | None:
+    """The share of failed requests at the rates up to the capacity at which the target kept up, with its 90 % interval."""
+    measured = [point.measured.requests for point in evidence.open_points if point.state == KEPT_UP and point.rate_per_s <= capacity_per_s]
+    scheduled = sum(requests.scheduled for requests in measured)
+    failed = scheduled - sum(requests.ok for requests in measured)
+    return share_interval(failed, scheduled, CONFIDENCE) if scheduled else None
 
 
 def _gpu_memory_bytes(evidence: Evidence) -> float | None:

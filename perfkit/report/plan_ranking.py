@@ -114,6 +114,7 @@ def ranking_table(plan: CapacityPlan) -> Table:
     figures: tuple[tuple[str, str, str, Kind], ...] = (
         ("capacity", "inferences_per_s", "capacity of a replica", "rate_per_s"), ("replicas", "replicas", "replicas", "number"),
         ("price", "cost_per_hour", f"cost per hour{currency}", "cost"), (percentile, f"{percentile}_ns", f"{shown} at the planned rate", "duration_ns"),
+        ("error_rate", "error_rate", "errors", "error_rate"),
         ("gpu_memory", "gpu_memory_bytes", "memory of a GPU", "bytes"), ("energy", "energy_j", "energy per inference", "energy_j"),
     )  # fmt: skip
     columns = (

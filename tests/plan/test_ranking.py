@@ -141,6 +141,22 @@ def test_a_constraint_within_the_interval_cannot_be_told(plan, evidence):
         assert {one.name: one.verdict for one in constrained.ranking}[first.name] == verdict
 
 
+def test_the_errors_are_those_of_the_rates_up_to_the_capacity(plan, evidence):
+    """The 300 requests that fail in each window at 110/s are not counted; at the other rates none of some thousands fails."""
+    changed = [dataclasses.replace(one, open_points=tuple(map(_failing_above_100, one.open_points))) for one in evidence]
+    for one in ranked_again(plan, changed, "error_rate<0.1%").ranking:
+        errors = one.figures["error_rate"]
+        assert (errors.value, errors.low, one.verdict) == (0.0, 0.0, "holds")
+        assert 0.0 < errors.high < 0.001
+
+
+def _failing_above_100(point):
+    requests = point.measured.requests
+    failed = 300 if point.rate_per_s > 100 else 0
+    changed = requests.model_copy(update={"ok": requests.ok - failed, "rejected": failed})
+    return dataclasses.replace(point, measured=point.measured.model_copy(update={"requests": changed}))
+
+
 def test_what_was_not_measured_cannot_be_told(plan, evidence):
     plan = ranked_again(plan, evidence, "gpu_memory<40GiB")
     assert {one.verdict for one in plan.ranking} == {"cannot be told"}
