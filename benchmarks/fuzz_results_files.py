@@ -108,16 +108,18 @@ def _search() -> dict[str, Any]:
     probe = {
         "rate_per_s": 480.0,
         "stage": "bracket",
-        "margins": {"p99": -0.5},
+        "limits": {"p99": {"beyond": 30, "count": 5000, "allowed_share": 0.01, "dispersion": 4.0}},
         "met": True,
         "overloaded": False,
         "valid": True,
         "took_s": 11.0,
     }
-    line = {"limit": "p99", "centre_per_s": 480.0, "intercept": 0.1, "slope": 1.0, "power": 0.5, "points": 5}
+    curve = {
+        "limit": "p99", "centre_per_s": 480.0, "floor": 0.0, "intercept": -4.6, "slope": 9.0, "points": 6, "effective_beyond": 40.0, "dispersion": 4.0,
+    }  # fmt: skip
     made["search"] = {
         "slo": {"p99": "10ms"}, "capacity_per_s": 500.0, "low_per_s": 480.0, "high_per_s": 520.0, "confidence": 0.9, "precision": 0.05,
-        "stopped_because": "precision", "reason": "The capacity is 500/s.", "confirmation": "passed", "line": line, "probes": [probe] * 3,
+        "stopped_because": "precision", "reason": "The capacity is 500/s.", "confirmation": "passed", "curve": curve, "probes": [probe] * 3,
     }  # fmt: skip
     return made
 

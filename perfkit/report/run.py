@@ -41,8 +41,8 @@ _PLOTS = {
     "search": (
         "The search for the capacity",
         (
-            "Each mark is a probe: the measured figure as a multiple of its limit, against the arrival rate. A triangle at the top lies above the plot. "
-            "The capacity is where the fitted line crosses 1. The hollow mark is the probe that confirms the interval's lower end."
+            "Each mark is a probe: the share of its requests that were beyond the limit that decides, against the arrival rate. The capacity is where "
+            "the fitted curve reaches the share that the SLO allows. The hollow mark is the probe that confirms the interval's lower end."
         ),
     ),
     "load": (

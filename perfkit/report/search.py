@@ -1,21 +1,20 @@
-"""A capacity search: its probes as a table, and as a picture with the fitted line, the interval and the SLO."""
+"""A capacity search: its probes as a table, and as a picture with the fitted curve, the interval and the SLO."""
 
 import math
 from typing import TYPE_CHECKING
 
 from perfkit.report.table import Cell, Column, Kind, Table
-from perfkit.result.model import FittedLine, Point, Result, Search, SearchProbe
+from perfkit.result.model import FittedCurve, Point, Result, Search, SearchProbe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_HIGHEST_RATIO = 8.0  # measured ÷ limit; what lies above is drawn there
-_LINE_FROM, _LINE_TO = 0.72, 1.14  # of the capacity
-_LARGEST_LOGARITHM = 20.0
+_LEAST_BEYOND = 0.5  # a probe without requests beyond the limit is drawn where half a request would be
+_CURVE_FROM, _CURVE_TO = 0.72, 1.14  # of the capacity
 
 
 def probes_table(result: Result) -> Table:
-    """The probes in order, with each limited figure and its multiple of the limit."""
+    """The probes in order, with each limited figure and the share of requests beyond its limit."""
     search = result.search
     assert search is not None
     limited: list[tuple[str, Kind]] = [(name, "error_rate" if name == "error_rate" else "duration_ns") for name in search.slo]
@@ -36,7 +35,7 @@ def probes_table(result: Result) -> Table:
         )
         for number, (probe, point) in enumerate(pairs, 1)
     )  # fmt: skip
-    note = "The probes in order; the number in brackets is the percentile as a multiple of its limit."
+    note = "The probes in order; in brackets the share of requests that were slower than the percentile's limit."
     return Table("probes", "Probes", columns, rows, note, tuple("" if probe.valid else "invalid" for probe, _ in pairs))
 
 
@@ -44,9 +43,10 @@ def _limited(column: Column, probe: SearchProbe, point: Point) -> Cell:
     if column.key == "error_rate":
         return Cell(point.error_rate)
     value_ns = getattr(point.times, column.key) if point.times.count else None
-    if value_ns is None or column.key not in probe.margins:
+    counted = probe.limits.get(column.key)
+    if value_ns is None or counted is None or not counted.count:
         return Cell(value_ns)
-    return Cell(value_ns, f"{column.cell(value_ns).text} ({math.exp(probe.margins[column.key]):.2f}×)")
+    return Cell(value_ns, f"{column.cell(value_ns).text} ({counted.beyond / counted.count:.2%})")
 
 
 def _outcome(probe: SearchProbe) -> str:
@@ -56,10 +56,10 @@ def _outcome(probe: SearchProbe) -> str:
 
 
 def search_figure(search: Search) -> "Figure":
-    """Measured ÷ limit against the rate, both logarithmic; what lies above the panel stands at its top."""
+    """The share of requests beyond the decisive limit against the rate, logarithmic, with the share that the SLO allows."""
     import numpy as np
     from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter, PercentFormatter
 
     from perfkit.report.plots import BLUE, GREEN, INK, MUTED, NUMBERS, VERMILLION, WIDTH_IN
 
@@ -69,47 +69,46 @@ def search_figure(search: Search) -> "Figure":
     }  # fmt: skip
     figure = Figure(figsize=(WIDTH_IN, 3.8), layout="constrained")
     panel = figure.subplots()
-    labelled, top = set[str](), 2.0
+    name, labelled = _limit(search), set[str]()
     for probe in search.probes:
+        if name not in probe.limits:
+            continue
         outcome = _outcome(probe)
         marker, colour, label = markers[outcome]
         face = colour if probe.stage != "confirm" else "white"
-        ratio = min(_ratio(search, probe), _HIGHEST_RATIO)
         legend = None if outcome in labelled else label
-        panel.plot([probe.rate_per_s], [ratio], marker=marker, mfc=face, mec=colour, ls="", ms=6, label=legend, zorder=3)
+        panel.plot([probe.rate_per_s], [_share(probe, name)], marker=marker, mfc=face, mec=colour, ls="", ms=6, label=legend, zorder=3)
         labelled.add(outcome)
-        top = max(top, ratio)
-    panel.axhline(1.0, color=INK, lw=1.1, ls="--", label="the SLO's limit")
+    if allowed := next((probe.limits[name].allowed_share for probe in search.probes if name in probe.limits), None):
+        panel.axhline(allowed, color=INK, lw=1.1, ls="--", label="allowed by the SLO")
     if search.low_per_s is not None and search.high_per_s is not None:
-        name = f"{search.confidence:.0%} interval" if search.line else "between met and missed"
-        panel.axvspan(search.low_per_s, search.high_per_s, color=BLUE, alpha=0.15, lw=0, label=name)
-    if search.line is not None and search.capacity_per_s is not None:
-        rates = np.linspace(_LINE_FROM * search.capacity_per_s, _LINE_TO * search.capacity_per_s, 64)
-        ratios = [(rate, ratio) for rate in rates if (ratio := _fitted_ratio(search.line, float(rate))) <= _HIGHEST_RATIO]
-        panel.plot(*zip(*ratios, strict=True), color=BLUE, label="fitted line")
-    panel.set(xscale="log", yscale="log", xlabel="arrivals per second", ylabel=f"{_limit(search)} ÷ its limit")
-    panel.set_ylim(top=top * 1.15)
+        interval = f"{search.confidence:.0%} interval" if search.curve else "between met and missed"
+        panel.axvspan(search.low_per_s, search.high_per_s, color=BLUE, alpha=0.15, lw=0, label=interval)
+    if search.curve is not None and search.capacity_per_s is not None:
+        rates = np.linspace(_CURVE_FROM * search.capacity_per_s, _CURVE_TO * search.capacity_per_s, 64)
+        panel.plot(rates, [_fitted_share(search.curve, float(rate)) for rate in rates], color=BLUE, label="fitted curve")
+    what = "failed requests" if name == "error_rate" else f"requests above the limit of {name.replace('_', '.')}"
+    panel.set(xscale="log", yscale="log", xlabel="arrivals per second", ylabel=what)
+    panel.set_ylim(top=1.3)
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_major_formatter(NUMBERS)
+    panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.set_major_formatter(NUMBERS)
         axis.set_minor_formatter(NullFormatter())
     figure.legend(loc="outside right upper")
     return figure
 
 
 def _limit(search: Search) -> str:
-    """The name of the limit that the figure shows."""
-    name = search.line.limit if search.line is not None else next(iter(search.slo)) if len(search.slo) == 1 else "the worst figure"
-    return name.replace("_", " " if name == "error_rate" else ".")
+    """The name of the limit that the figure shows: the one that decides, or the first."""
+    return search.curve.limit if search.curve is not None else next(iter(search.slo))
 
 
-def _ratio(search: Search, probe: SearchProbe) -> float:
-    if search.line is not None and search.line.limit in probe.margins:
-        return math.exp(min(probe.margins[search.line.limit], _LARGEST_LOGARITHM))
-    return math.exp(min(max(probe.margins.values()), _LARGEST_LOGARITHM)) if probe.margins else math.inf
+def _share(probe: SearchProbe, name: str) -> float:
+    counted = probe.limits[name]
+    return max(counted.beyond, _LEAST_BEYOND) / max(counted.count, 1)
 
 
-def _fitted_ratio(line: FittedLine, rate_per_s: float) -> float:
-    """Measured ÷ limit on the fitted line; see `FittedLine` for its equation."""
-    remainder = 1 - line.power * (line.intercept + line.slope * (rate_per_s / line.centre_per_s - 1))
-    return float(remainder ** (-1 / line.power)) if remainder > 0 else math.inf
+def _fitted_share(curve: FittedCurve, rate_per_s: float) -> float:
+    """The share on the fitted curve; see `FittedCurve` for its equation."""
+    return float(min(curve.floor + math.exp(min(curve.intercept + curve.slope * (rate_per_s / curve.centre_per_s - 1), 0.0)), 1.0))

@@ -243,12 +243,13 @@ def _search_problems(search: Search) -> Iterator[_Problem]:
         if not 0 <= getattr(search, name) <= 1:
             yield name, f"{getattr(search, name)} is no share"
     for number, probe in enumerate(search.probes):
-        if any(abs(margin) > 100 for margin in probe.margins.values()):
-            yield f"probes.{number}.margins", "a measured figure is not e^100 times its limit"
+        for name, one in probe.limits.items():
+            if not (0 <= one.beyond <= one.count and 0 <= one.allowed_share <= 1):
+                yield f"probes.{number}.limits.{name}", f"{one.beyond} of {one.count} requests is no share"
     if not set(search.slo) <= {*QUANTILES, "error_rate"}:
         yield "slo", f"expected limits on percentiles or error_rate, found {', '.join(search.slo)[:100]}"
-    if search.line is not None and not (0 < search.line.centre_per_s <= HIGHEST_RATE_PER_S and search.line.power):
-        yield "line", "its centre is no rate, or its power is zero"
+    if (curve := search.curve) is not None and not (0 < curve.centre_per_s <= HIGHEST_RATE_PER_S and 0 <= curve.floor <= 1):
+        yield "curve", "its centre is no rate, or its floor is no share"
 
 
 def _range_problems(key: str, values: Mapping[Any, Any] | Sequence[Any]) -> Iterator[_Problem]:

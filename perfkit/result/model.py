@@ -265,16 +265,31 @@ class Point(Part):
         return "service time" if self.response_time_ns is None else "response time"
 
 
-class FittedLine(Part):
-    """The line that a search fitted: (1 - (limit ÷ measured)^power) ÷ power = intercept + slope · (rate ÷ centre - 1)."""
+class FittedCurve(Part):
+    """The curve that a search fitted: share beyond the limit = floor + exp(intercept + slope · (rate ÷ centre - 1))."""
 
     limit: str
     """The name of the SLO's limit, such as `p99`."""
     centre_per_s: float
+    floor: float
     intercept: float
     slope: float
-    power: float
     points: int
+    effective_beyond: float
+    """The number of independent requests beyond the limit that would carry as much information."""
+    dispersion: float
+    """At the capacity: the variance of a probe's count beyond the limit divided by its mean."""
+
+
+class ProbeLimit(Part):
+    """The requests of a probe that were beyond one limit of the SLO: slower than a percentile's limit, or failed."""
+
+    beyond: int
+    count: int
+    allowed_share: float
+    """The share that may be beyond the limit, such as 0.01 for a p99."""
+    dispersion: float
+    """The variance of `beyond` divided by its mean, from the parts of the window; 1 for independent requests."""
 
 
 class SearchProbe(Part):
@@ -282,8 +297,7 @@ class SearchProbe(Part):
 
     rate_per_s: float
     stage: Literal["bracket", "bisect", "refine", "confirm"]
-    margins: dict[str, float]
-    """ln(measured ÷ limit) by limit; above 0, the limit is missed."""
+    limits: dict[str, ProbeLimit]
     met: bool
     overloaded: bool
     valid: bool
@@ -298,10 +312,13 @@ class Search(Part):
     low_per_s: float | None
     high_per_s: float | None
     confidence: float
-    """The confidence of the interval if a line was fitted; otherwise the interval lies between a rate that met the SLO and one that missed it."""
+    """The confidence of the interval if a curve was fitted; otherwise the interval lies between a rate that met the SLO and one that missed it."""
     precision: float
+    budget_s: float | None = None
+    """The time that the search might take; None without a limit."""
     stopped_because: Literal[
-        "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "max_probes", "budget", "interrupted"
+        "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
+        "interrupted",
     ]  # fmt: skip
     reason: str
     """The result in one sentence."""
@@ -309,7 +326,11 @@ class Search(Part):
     """The result of a new probe at the lower limit."""
     missed_below_per_s: float | None = None
     """A rate far below the capacity that misses the SLO as well."""
-    line: FittedLine | None = None
+    needed_s: float | None = None
+    """If the search was too short: the time that it would take in all."""
+    drifted_at_per_s: tuple[float, ...] = ()
+    """The rates of the probes during which the target's times rose or fell."""
+    curve: FittedCurve | None = None
     probes: tuple[SearchProbe, ...] = ()
 
 

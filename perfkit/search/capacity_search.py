@@ -5,20 +5,20 @@ import math
 from perfkit.load.load_plan import LoadPoint, plan_probe
 from perfkit.recorder.window import Window
 from perfkit.result.distribution import QUANTILES
-from perfkit.result.model import FittedLine, Point, Search, SearchProbe
+from perfkit.result.model import FittedCurve, Point, ProbeLimit, Search, SearchProbe
 from perfkit.scenario.file import LoadedScenario
-from perfkit.scenario.load import SearchLoadSpec, SearchOptions
+from perfkit.scenario.load import SearchLoadSpec
+from perfkit.search.crossing import LimitCount
 from perfkit.search.decision import NextProbe, Probe, SearchSettings, Stop, decide, estimate
-from perfkit.search.root_fit import POWER
-from perfkit.stats.percentile_interval import percentile_intervals
-from perfkit.stats.sample_size import is_limit_shown_met, minimum_samples
-from perfkit.units import NS_PER_S, format_rate_per_s
+from perfkit.stats.overload import judge_overload
+from perfkit.stats.percentile_interval import dispersion_above
+from perfkit.stats.sample_size import is_limit_shown_met
+from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _START_SHARE = 0.5
 _OVERLOAD_CODES = {"overloaded", "hopeless"}
 _EXPECTED_ABOVE_PERCENTILE = 2
-# a confirming probe has this multiple of the samples that the percentile needs, and at most this multiple of the others' length
-_CONFIRM_SAMPLES_FACTOR, _CONFIRM_LENGTH_FACTOR = 3, 4
+_DEFAULT_BUDGET_S = 3600.0
 
 
 class CapacitySearch:
@@ -29,15 +29,16 @@ class CapacitySearch:
         assert isinstance(scenario.load, SearchLoadSpec)
         assert scenario.objective is not None
         self._scenario, self._search, self._slo = scenario, scenario.load.search, scenario.objective
-        self._settings = _settings(self._search, start_per_s=1.0)
+        assert scenario.window_ns is not None
+        self._usual_ns = scenario.window_ns
+        self._settings = self._make_settings(start_per_s=1.0)
         self._probes: list[Probe] = []
-        self._needed_samples: dict[float, int] = {}
         self._step: NextProbe | Stop | None = None
 
     def next_point(self, probe_time_ns: int) -> LoadPoint | None:
         """See `LoadPointSource.next_point`."""
         if not self._probes:
-            self._settings = _settings(self._search, _START_SHARE * NS_PER_S / max(probe_time_ns, 1))
+            self._settings = self._make_settings(_START_SHARE * NS_PER_S / max(probe_time_ns, 1))
         self._step = decide(self._probes, self._settings, self._probe_length_s)
         if isinstance(self._step, Stop):
             return None
@@ -58,25 +59,25 @@ class CapacitySearch:
         """See `LoadPointSource.record`."""
         assert isinstance(self._step, NextProbe)
         codes = {warning.code for warning in point.warnings}
-        times, intervals = window.times["response_time"], percentile_intervals(window.batches, self._quantiles)
-        margins, has_enough_samples = dict[str, float](), True
+        is_overloaded = bool(_OVERLOAD_CODES & codes)
+        limits, has_enough_samples = dict[str, LimitCount](), True
+        times, scheduled = window.times["response_time"], point.requests.scheduled
         for name, limit_ns in self._slo.percentiles_ns.items():
-            quantile, interval = QUANTILES[name], intervals.get(QUANTILES[name])
             if times.count:
-                margins[name] = math.log(max(min(times.values_at([quantile])[0], times.max_ns), 1) / limit_ns)
-                time = interval.autocorrelation_time if interval else 1.0
-                has_enough_samples &= is_limit_shown_met(quantile, times.count, times.count_above(limit_ns), time)
-        if self._slo.error_rate is not None and (scheduled := point.requests.scheduled):
-            failed, allowed = scheduled - point.requests.ok, math.floor(self._slo.error_rate * scheduled)
-            margins["error_rate"] = math.log((failed + 0.5) / (allowed + 1))
-            has_enough_samples &= is_limit_shown_met(1 - self._slo.error_rate, scheduled, failed)
-        self._needed_samples[self._step.rate_per_s] = max((interval.needed_samples for interval in intervals.values()), default=0)
+                quantile = QUANTILES[name]
+                above, dispersion = times.count_above(limit_ns), dispersion_above(window.batches, limit_ns)
+                limits[name] = LimitCount(above, times.count, 1 - quantile, dispersion)
+                has_enough_samples &= is_limit_shown_met(quantile, times.count, above, dispersion)
+        if (allowed := self._slo.error_rate) is not None and scheduled:
+            limits["error_rate"] = LimitCount(scheduled - point.requests.ok, scheduled, allowed)
+            has_enough_samples &= is_limit_shown_met(1 - allowed, scheduled, scheduled - point.requests.ok)
         self._probes.append(
             Probe(
                 rate_per_s=self._step.rate_per_s,
                 stage=self._step.stage,
-                margins=margins if len(margins) == len(self._slo.model_fields_set) else {},
-                is_overloaded=bool(_OVERLOAD_CODES & codes),
+                limits=limits if len(limits) == len(self._slo.model_fields_set) else {},
+                is_overloaded=is_overloaded,
+                ceiling_per_s=self._ceiling_per_s(window, self._step.rate_per_s) if is_overloaded else math.inf,
                 is_valid=point.valid,
                 is_steady="not_steady" not in codes,
                 has_enough_samples=has_enough_samples,
@@ -95,15 +96,17 @@ class CapacitySearch:
         search = Search(
             slo={name: str(limit) for name, limit in self._slo.model_dump(mode="json", by_alias=True, exclude_none=True).items()},
             capacity_per_s=current.capacity_per_s, low_per_s=current.low_per_s, high_per_s=current.high_per_s,
-            confidence=self._settings.confidence, precision=self._settings.precision,
+            confidence=self._settings.confidence, precision=self._settings.precision, budget_s=self._settings.budget_s,
             stopped_because=stop.reason, reason="", confirmation=stop.confirmation, missed_below_per_s=stop.missed_below_per_s,
-            line=None if fit is None else FittedLine(
-                limit=current.limit or "", centre_per_s=fit.centre_per_s, intercept=fit.intercept, slope=fit.slope, power=POWER, points=fit.points
+            needed_s=stop.needed_s, drifted_at_per_s=tuple(probe.rate_per_s for probe in self._probes if not probe.is_steady),
+            curve=None if fit is None else FittedCurve(
+                limit=current.limit or "", centre_per_s=fit.centre_per_s, floor=fit.floor, intercept=fit.intercept, slope=fit.slope,
+                points=fit.points, effective_beyond=fit.effective_beyond, dispersion=fit.dispersion,
             ),
             probes=tuple(
                 SearchProbe(
-                    rate_per_s=probe.rate_per_s, stage=probe.stage, margins=dict(probe.margins), met=probe.is_met,
-                    overloaded=probe.is_overloaded, valid=probe.is_valid, took_s=probe.took_s,
+                    rate_per_s=probe.rate_per_s, stage=probe.stage, limits={name: _probe_limit(one) for name, one in probe.limits.items()},
+                    met=probe.is_met, overloaded=probe.is_overloaded, valid=probe.is_valid, took_s=probe.took_s,
                 )
                 for probe in self._probes
             ),
@@ -118,28 +121,32 @@ class CapacitySearch:
         return (self._scenario.warmup_ns + self._window_ns(step)) / NS_PER_S
 
     def _window_ns(self, step: NextProbe) -> int:
-        """Long enough for two expected requests above the percentile, and for a confirming probe to have enough samples."""
-        default_ns = self._scenario.window_ns
-        assert default_ns is not None
+        """Long enough for the requests that the probe needs, and for two expected requests above the percentile."""
         highest = max(self._quantiles, default=0.0)
-        needed_ns = round(_EXPECTED_ABOVE_PERCENTILE / (1 - highest) / step.rate_per_s * NS_PER_S) if highest else 0
-        window_ns = max(default_ns, needed_ns)
-        if step.stage != "confirm":
-            return window_ns
-        nearest = min(self._needed_samples, key=lambda rate: abs(math.log(rate / step.rate_per_s)))
-        samples = _CONFIRM_SAMPLES_FACTOR * max(self._needed_samples[nearest], minimum_samples(highest) if highest else 0)
-        return min(max(window_ns, round(samples / step.rate_per_s * NS_PER_S)), _CONFIRM_LENGTH_FACTOR * window_ns)
+        requests = max(step.requests, _EXPECTED_ABOVE_PERCENTILE / (1 - highest) if highest else 0.0)
+        return max(self._usual_ns, round(requests / step.rate_per_s * NS_PER_S))
+
+    def _ceiling_per_s(self, window: Window, rate_per_s: float) -> float:
+        """The rate that an overloaded target answered, plus what chance adds to it."""
+        offered = window.series.offered()
+        overload = judge_overload(offered.scheduled, offered.answered, dispersion=1 + (self._search.burstiness or 1.0) ** 2)
+        return rate_per_s * min((overload.answered + overload.allowed) / max(overload.scheduled, 1), 1.0)
+
+    def _make_settings(self, start_per_s: float) -> SearchSettings:
+        search = self._search
+        usual_s = (self._scenario.warmup_ns + self._usual_ns) / NS_PER_S
+        return SearchSettings(
+            start_per_s=search.start_rate_per_s or start_per_s,
+            min_rate_per_s=search.min_rate_per_s or 0.0,
+            max_rate_per_s=search.max_rate_per_s or math.inf,
+            precision=search.precision,
+            max_probes=search.max_probes,
+            budget_s=max(_DEFAULT_BUDGET_S, search.max_probes * usual_s) if search.budget_ns is None else search.budget_ns / NS_PER_S,
+        )
 
 
-def _settings(search: SearchOptions, start_per_s: float) -> SearchSettings:
-    return SearchSettings(
-        start_per_s=search.start_rate_per_s or start_per_s,
-        min_rate_per_s=search.min_rate_per_s or 0.0,
-        max_rate_per_s=search.max_rate_per_s or math.inf,
-        precision=search.precision,
-        max_probes=search.max_probes,
-        budget_s=math.inf if search.budget_ns is None else search.budget_ns / NS_PER_S,
-    )
+def _probe_limit(counted: LimitCount) -> ProbeLimit:
+    return ProbeLimit(beyond=counted.beyond, count=counted.count, allowed_share=counted.allowed_share, dispersion=counted.dispersion)
 
 
 def explain_search(search: Search) -> str:
@@ -153,10 +160,10 @@ def explain_search(search: Search) -> str:
     interval = f"a {search.confidence:.0%} interval from {low or 'an unknown lower end'} to {high or 'an unknown upper end'}"
     fitted = f"The capacity at {slo} is {capacity}, with {interval}."
     bracket = f"The capacity at {slo} lies between {low}, which meets it, and {high}, which misses it"
-    current = fitted if search.line else f"{bracket}."
+    current = fitted if search.curve else f"{bracket}."
     if capacity is None:
         current = f"The capacity at {slo} is not known yet."
-    elif search.line is None and high is None:
+    elif search.curve is None and high is None:
         current = f"The SLO, {slo}, is met at {capacity}; no rate is known yet that misses it."
     confirmed = {
         None: " No probe confirmed its lower end: max_probes or the budget left none for it.",
@@ -179,6 +186,7 @@ def explain_search(search: Search) -> str:
         "never_met": f"The SLO, {slo}, is missed at every rate that was probed, down to {high}.",
         "never_missed": f"The SLO, {slo}, is met up to max_rate, {capacity}: the capacity is at least that.",
         "generator": f"The load generator made probes invalid, as their warnings say; {f'the SLO is met up to {capacity}' if capacity else 'nothing is known about the target'}.",
+        "too_short": f"{current} {_describe_missing_time(search)}",
         "max_probes": f"{current} The search reached max_probes, {len(search.probes)}, before {purpose}.",
         "budget": f"{current} The search used up its budget before {purpose}.",
         "interrupted": f"{current} The search was interrupted.",
@@ -186,4 +194,18 @@ def explain_search(search: Search) -> str:
     if search.missed_below_per_s is not None:
         rate = format_rate_per_s(search.missed_below_per_s)
         text += f" The SLO is missed at {rate}, too, and perhaps below: the target is slower at such low rates."
+    if drifted := [rate for rate in search.drifted_at_per_s if search.capacity_per_s is not None and rate <= search.capacity_per_s]:
+        listed = ", ".join(format_rate_per_s(rate) for rate in dict.fromkeys(drifted))
+        text += f" The times drifted during the probes at {listed}, below the capacity: the target became slower or faster meanwhile."
     return text
+
+
+def _describe_missing_time(search: Search) -> str:
+    """Why the search was too short, and the time that it would take."""
+    needed_s, budget_s = search.needed_s or 0.0, search.budget_s or 0.0
+    needed, given = (format_duration_ns(round(seconds * NS_PER_S)) for seconds in (needed_s, budget_s))
+    return (
+        f"The probes are too short for ±{search.precision:.0%}: near the capacity slow requests come in groups, so that few of them are "
+        f"independent. The search would take about {needed}, and its budget is {given}: raise load.search.budget, accept a wider "
+        "load.search.precision, or limit a lower percentile."
+    )

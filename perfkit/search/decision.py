@@ -1,8 +1,9 @@
-"""The decisions of the capacity search: which rate to probe next, and when and why to stop.
+"""The decisions of the capacity search: which rate to probe next and for how long, and when and why to stop.
 
 `decide` is a pure function of the probes so far. The search brackets the capacity by factors of two, bisects the bracket twice
 (geometrically), and then probes at 0.94, 1.03, 0.97 and 1.06 times the estimate, which is fitted again after each probe, until its
-interval is narrow enough. A last probe confirms that the interval's lower end meets the SLO.
+interval is narrow enough. These probes grow until they hold enough requests beyond the limit that are independent of each other. A
+last probe confirms that the interval's lower end meets the SLO.
 """
 
 import dataclasses
@@ -10,35 +11,54 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from perfkit.search.root_fit import RootFit, fit_root
+from perfkit.search.crossing import HIGHEST_SHARE, CountAt, Crossing, LimitCount, fit_crossing
+from perfkit.search.dispersion import dispersion_of
+from perfkit.stats.sample_size import minimum_samples
 
 Stage: TypeAlias = Literal["bracket", "bisect", "refine", "confirm"]
 Confirmation: TypeAlias = Literal["passed", "not_steady", "too_few_samples", "missed"]
 StopReason: TypeAlias = Literal[
-    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "max_probes", "budget", "interrupted"
-]
+    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
+    "interrupted",
+]  # fmt: skip
 
 _BRACKET_FACTOR = 2.0
-_NEAR_FACTORS, _FAR_FACTORS = (0.94, 1.03, 0.97, 1.06), (0.7, 1.3, 0.85, 1.15)
+_PLACES = (-1.0, 0.5, -0.5, 1.0)  # of refining probes around the estimate, as shares of their reach
+_FIRST_REACH, _FAR_REACH, _SHORTEST_REACH, _LONGEST_REACH = 0.06, 0.3, 0.02, 0.12
+_REACHED_LOGARITHM = 0.8
 _BISECTIONS, _NARROW_RATIO = 2, 1.14
 _MIN_FITTED_POINTS = 6
 _NEAR_PROBES = 4  # if no line fits after this many refining probes, check for a cliff and probe further away
-_CLIFF_MARGIN_STEP = math.log(2)
+_CLIFF_MARGIN_STEP = math.log(10)
 _FLOOR_RATIO = 2.0**-10  # lowest probed rate ÷ first rate, if the scenario sets no min_rate
 _FLAT_MARGIN = 0.05
 _MAX_MISSED_CONFIRMATIONS = 3
+# a confirming probe has this multiple of the samples that the percentile needs, and at most this multiple of the longest other probe
+_CONFIRM_SAMPLES_FACTOR, _CONFIRM_LENGTH_FACTOR = 3, 4
 _MAX_INVALID_IN_A_ROW, _TRIES_PER_RATE = 5, 2
+_FEWEST_BEYOND = 30.0  # independent requests beyond the limit, over all fitted probes
+_LONG_ENOUGH = 0.8  # a fit that needs slightly longer probes than the last ones is good enough
+_GROWTH, _GROWTH_WITHOUT_FIT = 8.0, 4.0
+_LARGEST_MISFIT = 4.0  # the dispersion around the curve ÷ that within windows
+_FEWEST_OF_FASTEST = 20
+_COMPARABLE = 4  # probes of at least the longest length divided by this are compared with each other
+_HOPELESS_FACTOR = 1.5
+_LATER_T = 1.8
+_PROBES_AHEAD = 4  # the rest of the search is divided among this many probes
+_FEWEST_TO_TELL = 4.0  # independent requests beyond the limit, before the time that a search needs can be told
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe; `margins` holds ln(measured ÷ limit) for each limit of the SLO, by name."""
+    """One probe; `limits` holds the requests beyond each limit of the SLO, by name, and nothing if one of them is unknown."""
 
     rate_per_s: float
     stage: Stage
-    margins: Mapping[str, float]
+    limits: Mapping[str, LimitCount]
     is_overloaded: bool = False
-    """The backlog grew during the probe, so the SLO is missed whatever the margins are."""
+    """The backlog grew during the probe, so the SLO is missed whatever the counts are."""
+    ceiling_per_s: float = math.inf
+    """If it was overloaded: the throughput that the target answered, plus its error; the capacity is at most that."""
     is_valid: bool = True
     """False if the load generator was the bottleneck: then nothing is known about the target at that rate."""
     is_steady: bool = True
@@ -50,14 +70,28 @@ class Probe:
     @property
     def margin(self) -> float:
         """The largest margin; above 0 the SLO is missed."""
-        if self.is_overloaded or not self.margins:
+        if self.is_overloaded or not self.limits:
             return math.inf
-        return max(self.margins.values())
+        return max(counted.margin for counted in self.limits.values())
 
     @property
     def is_met(self) -> bool:
         """Whether the probe is valid and met the SLO."""
         return self.is_valid and self.margin <= 0
+
+    @property
+    def is_out_of_reach(self) -> bool:
+        """Whether even the fastest requests were beyond a limit, though the target kept up."""
+        return (
+            self.is_valid
+            and not self.is_overloaded
+            and any(one.count >= _FEWEST_OF_FASTEST and one.beyond == one.count for one in self.limits.values())
+        )
+
+    @property
+    def count(self) -> int:
+        """The number of requests that the limits were judged by."""
+        return max((one.count for one in self.limits.values()), default=0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,10 +113,11 @@ class SearchSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NextProbe:
-    """The rate to probe next, with fresh arrivals; a probe to confirm needs more samples."""
+    """The rate to probe next, with fresh arrivals, and for at least how many requests; a probe to confirm needs more samples."""
 
     rate_per_s: float
     stage: Stage
+    requests: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,7 +127,7 @@ class Estimate:
     capacity_per_s: float | None
     low_per_s: float | None
     high_per_s: float | None
-    fit: RootFit | None = None
+    fit: Crossing | None = None
     limit: str | None = None
     """The limit that is missed first, if a line was fitted to it."""
 
@@ -106,6 +141,8 @@ class Stop:
     confirmation: Confirmation | None = None
     missed_below_per_s: float | None = None
     """A rate far below the capacity at which the SLO is missed, too; the capacity holds for the rates above it."""
+    needed_s: float | None = None
+    """If it was too short: about the time that the whole search would take, as far as its probes can tell."""
 
 
 def decide(
@@ -123,16 +160,30 @@ def decide(
     if not probes:
         return NextProbe(settings.clipped(settings.start_per_s), "bracket")
     step = _next_step(probes, settings)
-    if isinstance(step, NextProbe):
-        spent_s, needed_s = sum(probe.took_s for probe in probes), probe_length_s(step) if probe_length_s else probes[-1].took_s
-        if len(probes) >= settings.max_probes or spent_s + needed_s > settings.budget_s:
-            current = estimate(probes, settings)
-            if current.fit is not None and _is_precise(current.fit, settings) and _last_confirmation(probes) != "missed":
-                return _stop("precision", current, probes)  # only the confirming probe is left out
-            if not any(probe.is_valid for probe in probes):
-                return _stop("generator", current, probes)
-            return _stop("max_probes" if len(probes) >= settings.max_probes else "budget", current, probes)
-    return step
+    if isinstance(step, Stop):
+        return step
+    spent_s, needed_s = sum(probe.took_s for probe in probes), probe_length_s(step) if probe_length_s else probes[-1].took_s
+    left_s = settings.budget_s - spent_s
+    current = estimate(probes, settings)
+    fit = current.fit
+    further_s = 0.0 if fit is None or step.stage != "refine" else _missing_requests(fit, probes, settings) / fit.rate_per_s
+    has_room = len(probes) < settings.max_probes and needed_s <= left_s
+    if has_room and further_s <= _HOPELESS_FACTOR * left_s:
+        return step
+    if _is_precise(current.fit, probes, settings) and _last_confirmation(probes) != "missed":
+        return _stop("precision", current, probes)  # only the confirming probe is left out
+    if not any(probe.is_valid for probe in probes):
+        return _stop("generator", current, probes)
+    if len(probes) >= settings.max_probes:
+        return _stop("max_probes", current, probes)
+    if step.requests and step.stage != "confirm":
+        dispersion = _dispersion(probes) if fit is None else fit.dispersion
+        fewest_s = _FEWEST_BEYOND * dispersion / _allowed_share(probes) / step.rate_per_s
+        confirm_s = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes), dispersion) / step.rate_per_s
+        return dataclasses.replace(
+            _stop("too_short", current, probes), needed_s=max(spent_s + max(further_s, needed_s), fewest_s) + confirm_s
+        )
+    return _stop("budget", current, probes)
 
 
 def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
@@ -141,7 +192,7 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
         return _stop("generator", estimate(probes, settings), probes)
     last = probes[-1]
     if not last.is_valid and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES_PER_RATE:  # it may pass
-        return NextProbe(last.rate_per_s, last.stage)
+        return NextProbe(last.rate_per_s, last.stage, last.count if last.stage in ("refine", "confirm") else 0)
     low, high = _bracket([probe for probe in probes if probe.stage in ("bracket", "bisect")])
     if low is None or high is None:
         return _widen(probes, settings, low)
@@ -151,17 +202,80 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
     if not any(probe.is_valid and not probe.is_met for probe in probes):  # only the generator's limit bounds the bracket
         return _stop("generator", current, probes) if high / low <= _NARROW_RATIO else NextProbe(math.sqrt(low * high), "bisect")
     fit = current.fit
-    if fit is not None and _is_precise(fit, settings):
+    if _is_precise(fit, probes, settings):
         return _confirm("precision", current, probes, settings)
     is_bounded = fit is not None and fit.is_bounded
-    if refined >= _NEAR_PROBES and not is_bounded:
+    if refined >= _NEAR_PROBES and not is_bounded and _is_long(probes):
         if cliff := _cliff(probes):
             return _bisect_cliff(*cliff, probes, settings)
         if refined >= 2 * _NEAR_PROBES and fit is None:
             return _stop("non_monotone", _contradictory_range(probes), probes)
-    centre = math.sqrt(low * high) if fit is None else min(max(fit.root_per_s, 0.9 * low), 1.1 * high)
-    factors = _NEAR_FACTORS if is_bounded or refined < _NEAR_PROBES else _FAR_FACTORS
-    return NextProbe(settings.clipped(centre * factors[refined % len(factors)]), "refine")
+    centre = math.sqrt(low * high) if fit is None else min(max(fit.rate_per_s, 0.9 * low), 1.1 * high)
+    is_near = is_bounded or refined < _NEAR_PROBES or not _is_long(probes)
+    reach = _FAR_REACH if not is_near else _FIRST_REACH if fit is None or not is_bounded else _reach(fit)
+    rate_per_s = centre * (1 + reach * _PLACES[refined % len(_PLACES)])
+    return NextProbe(settings.clipped(rate_per_s), "refine", _next_requests(fit, refined, probes, settings))
+
+
+def _reach(fit: Crossing) -> float:
+    """How far from the estimate to probe: where the share beyond the limit is about twice the allowed share, or half of it."""
+    return min(max(_REACHED_LOGARITHM / _relative_slope(fit), _SHORTEST_REACH), _LONGEST_REACH)
+
+
+def _relative_slope(fit: Crossing) -> float:
+    """The slope of ln(share beyond the limit) against the rate as a share of the crossing."""
+    return fit.slope * fit.rate_per_s / fit.centre_per_s
+
+
+def _next_requests(fit: Crossing | None, refined: int, probes: Sequence[Probe], settings: SearchSettings) -> int:
+    """The requests of the next refining probe: as many as the fit says that it needs, without growing too fast."""
+    longest, least = _longest(probes), minimum_samples(1 - _allowed_share(probes))
+    if fit is None or not fit.is_bounded:
+        return max(least, round(_GROWTH_WITHOUT_FIT * longest) if refined and not _is_long(probes) else longest)
+    share = round(_missing_requests(fit, probes, settings) / max(min(settings.max_probes - len(probes) - 1, _PROBES_AHEAD), 1))
+    return max(least, min(max(_needed_requests(fit, probes), longest, share), round(_GROWTH * longest)))
+
+
+def _is_long(probes: Sequence[Probe]) -> bool:
+    """Whether the longest probe holds the samples that the percentile needs."""
+    return _longest(probes) >= minimum_samples(1 - _allowed_share(probes), _dispersion(probes))
+
+
+def _dispersion(probes: Sequence[Probe]) -> float:
+    """The dispersion of the counts of the longer probes, without a fit: the largest of all limits."""
+    longest, limits = _longest(probes), dict[str, list[CountAt]]()
+    for probe in probes:
+        for name, one in probe.limits.items():
+            is_comparable = probe.is_valid and not probe.is_overloaded and one.count * _COMPARABLE >= longest
+            if is_comparable and one.beyond <= HIGHEST_SHARE * one.count:
+                limits.setdefault(name, []).append(CountAt(probe.rate_per_s, one))
+    return max(map(dispersion_of, limits.values()), default=1.0)
+
+
+def _longest(probes: Sequence[Probe]) -> int:
+    return max((probe.count for probe in probes if probe.is_valid and not probe.is_overloaded), default=0)
+
+
+def _allowed_share(probes: Sequence[Probe]) -> float:
+    return min((one.allowed_share for probe in probes for one in probe.limits.values() if one.allowed_share > 0), default=1.0)
+
+
+def _needed_requests(fit: Crossing, probes: Sequence[Probe]) -> int:
+    """The requests that one refining probe needs at the dispersion of the fitted counts."""
+    # a curve of another form than the fitted one raises the dispersion between long probes, and longer ones would not help
+    return minimum_samples(1 - _allowed_share(probes), min(fit.dispersion, _LARGEST_MISFIT * fit.window_dispersion))
+
+
+def _missing_requests(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings) -> float:
+    """The requests that the search still needs for its precision, as far as the fit can tell; 0 if it cannot."""
+    if not fit.is_bounded or fit.points < _MIN_FITTED_POINTS or fit.effective_beyond < _FEWEST_TO_TELL:
+        return 0.0
+    half_width = fit.half_width * min(_LATER_T / fit.t, 1.0)  # with more probes, Student's t falls as well
+    # a wide interval is mostly the slope's doubt, which falls faster: later probes lie on both sides of the crossing
+    least = _LATER_T / (_relative_slope(fit) * math.sqrt(fit.effective_beyond))
+    half_width = min(half_width, max(least, math.sqrt(2) * settings.precision))
+    factor = max(_FEWEST_BEYOND / fit.effective_beyond, (half_width / settings.precision) ** 2)
+    return max(factor - 1, 0.0) * fit.effective_beyond * fit.dispersion / _allowed_share(probes)
 
 
 def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None) -> NextProbe | Stop:
@@ -171,6 +285,12 @@ def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None)
             return _stop("never_missed", Estimate(low, low, None), probes)
         return NextProbe(settings.clipped(low * _BRACKET_FACTOR), "bracket")
     ascending = sorted((probe for probe in probes if probe.is_valid), key=lambda probe: probe.rate_per_s)
+    # at two rates: the target keeps up with twice the lower one, so requests are slow there without a queue
+    if sum(probe.is_out_of_reach for probe in probes) > 1:
+        return _stop("never_met", Estimate(None, None, ascending[0].rate_per_s), probes)
+    # batches may fill faster at a higher rate
+    if probes[-1].is_out_of_reach and not ascending[-1].is_overloaded and max(rates) < settings.max_rate_per_s:
+        return NextProbe(settings.clipped(max(rates) * _BRACKET_FACTOR), "bracket")
     floor = settings.min_rate_per_s or settings.start_per_s * _FLOOR_RATIO
     # if times do not fall with the rate, lower rates are no better: a server may wait for batches to fill
     is_flat = len(ascending) > 1 and math.isfinite(ascending[1].margin) and ascending[0].margin > ascending[1].margin - _FLAT_MARGIN
@@ -195,6 +315,13 @@ def _cliff(probes: Sequence[Probe]) -> tuple[float, float] | None:
 def _bisect_cliff(low: float, high: float, probes: Sequence[Probe], settings: SearchSettings) -> NextProbe | Stop:
     if high / low > (1 + settings.precision) / (1 - settings.precision):
         return NextProbe(math.sqrt(low * high), "bisect")
+    # a cluster of slow requests in a short window looks like a cliff: both sides need windows that would hold several
+    sides = {rate: [probe for probe in probes if probe.rate_per_s == rate and probe.is_valid] for rate in (low, high)}
+    dispersion = max((one.dispersion for probe in sides[high] for one in probe.limits.values()), default=1.0)
+    needed = minimum_samples(1 - _allowed_share(probes), dispersion)
+    for rate, measured in sides.items():
+        if not any(probe.is_overloaded for probe in measured) and sum(probe.count for probe in measured) < needed:
+            return NextProbe(rate, "bisect", needed)
     return _confirm("cliff", Estimate(low, low, high), probes, settings)
 
 
@@ -207,26 +334,36 @@ def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], set
         return _stop(reason, current, probes)
     if sum(not probe.is_met for probe in confirming) >= _MAX_MISSED_CONFIRMATIONS:
         return _stop("not_confirmed", current, probes)
-    return NextProbe(rate_per_s, "confirm")
+    dispersion = max((one.dispersion for probe in probes[-_NEAR_PROBES:] for one in probe.limits.values()), default=1.0)
+    if current.fit is not None:
+        dispersion = current.fit.dispersion
+    needed = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes), dispersion)
+    return NextProbe(rate_per_s, "confirm", min(needed, _CONFIRM_LENGTH_FACTOR * max(_longest(probes), 1)))
 
 
 def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
-    """The lowest crossing of all limits; if no line fits, the range between rates that meet and miss the SLO."""
+    """The lowest crossing of all limits, at most what an overloaded target answered; if no curve fits, between rates that meet and miss the SLO."""
     # a probe that confirmed the interval stays out of the fit, as independent evidence
-    usable = [probe for probe in probes if not (probe.stage == "confirm" and probe.is_met)]
-    fitted = [probe for probe in usable if probe.is_valid and not probe.is_overloaded]
-    low, high = _bracket([probe for probe in usable if probe.stage in ("bracket", "bisect")])
+    usable = [probe for probe in probes if probe.is_valid and not (probe.stage == "confirm" and probe.is_met)]
+    low, high = _bracket([probe for probe in probes if probe.stage in ("bracket", "bisect")])
+    ceiling_per_s = min((probe.ceiling_per_s for probe in usable if probe.is_overloaded), default=math.inf)
     if low is not None and high is not None:
-        crossings: list[tuple[float, str, RootFit]] = []
-        for name in dict.fromkeys(name for probe in fitted for name in probe.margins):
-            rates, margins = zip(*((probe.rate_per_s, probe.margins[name]) for probe in fitted if name in probe.margins), strict=True)
-            if (fit := fit_root(rates, margins, math.sqrt(low * high), settings.confidence)) is not None:
-                crossings.append((fit.root_per_s, name, fit))
-        root_per_s, name, fit = min(crossings, default=(math.inf, "", None))
-        if fit is not None and low / _BRACKET_FACTOR <= root_per_s <= high * _BRACKET_FACTOR:
-            upper = fit.high_per_s if math.isfinite(fit.high_per_s) else None
-            return Estimate(root_per_s, fit.low_per_s or None, upper, fit, name)
-    low, high = _bracket(usable)
+        crossings: list[tuple[float, str, Crossing]] = []
+        for name in dict.fromkeys(name for probe in usable for name in probe.limits):
+            counts = [
+                CountAt(probe.rate_per_s, probe.limits[name], is_lower_bound=probe.is_overloaded or not (probe.is_steady or probe.is_met))
+                for probe in usable
+                if name in probe.limits and probe.limits[name].allowed_share > 0
+            ]
+            if (fit := fit_crossing(counts, math.sqrt(low * high), settings.confidence)) is not None:
+                crossings.append((fit.rate_per_s, name, fit))
+        rate_per_s, name, fit = min(crossings, default=(math.inf, "", None))
+        if fit is not None and low / _BRACKET_FACTOR <= rate_per_s <= high * _BRACKET_FACTOR:
+            if fit.low_per_s < ceiling_per_s < fit.high_per_s:
+                rate_per_s = min(rate_per_s, ceiling_per_s)
+                fit = dataclasses.replace(fit, rate_per_s=rate_per_s, high_per_s=ceiling_per_s)
+            return Estimate(rate_per_s, fit.low_per_s or None, fit.high_per_s if math.isfinite(fit.high_per_s) else None, fit, name)
+    low, high = _bracket([probe for probe in probes if not (probe.stage == "confirm" and probe.is_met)])
     return Estimate(low, low, high)
 
 
@@ -246,8 +383,14 @@ def _contradictory_range(probes: Sequence[Probe]) -> Estimate:
     return Estimate(low, low, _bracket(probes)[1])
 
 
-def _is_precise(fit: RootFit, settings: SearchSettings) -> bool:
-    return fit.points >= _MIN_FITTED_POINTS and fit.is_within(settings.precision)
+def _is_precise(fit: Crossing | None, probes: Sequence[Probe], settings: SearchSettings) -> bool:
+    return (
+        fit is not None
+        and fit.points >= _MIN_FITTED_POINTS
+        and fit.half_width <= settings.precision
+        and fit.effective_beyond >= _FEWEST_BEYOND
+        and _longest(probes) >= _LONG_ENOUGH * _needed_requests(fit, probes)
+    )
 
 
 def _stop(reason: StopReason, current: Estimate, probes: Sequence[Probe]) -> Stop:

@@ -79,6 +79,23 @@ def percentile_intervals(
     }
 
 
+def dispersion_above(intervals: Sequence[BucketCounts], limit_ns: int) -> float:
+    """The variance of the number of values above a limit, divided by that number; 1 for independent values, and for none above.
+
+    `intervals` are those of `percentile_intervals`, and are merged into batches in the same way. The variance is that of the share
+    above, as measured between the batches, times the square of the number of values; see `variance_of_share`.
+    """
+    total_above = sum(interval.count_above(limit_ns) for interval in intervals)
+    if len(intervals) < _FEWEST_BATCHES or not total_above:
+        return 1.0
+    parts = _merge(intervals)
+    sizes = np.array([part.count for part in parts])
+    above = np.array([part.count_above(limit_ns) for part in parts])
+    starts = _uncorrelated_batches(above, sizes)
+    variance = variance_of_share(np.add.reduceat(above, starts), np.add.reduceat(sizes, starts))
+    return variance * float(sizes.sum()) ** 2 / total_above
+
+
 class _Buckets:
     """The buckets that are not empty, ascending: their indices, cumulative counts and bounds."""
 

@@ -18,8 +18,8 @@ from tests.stored_results import changed, document, point, write, write_log
 
 SEARCH = {
     "slo": {"p99": "10ms"}, "capacity_per_s": 500.0, "low_per_s": 480.0, "high_per_s": 520.0, "confidence": 0.9, "precision": 0.05,
-    "stopped_because": "precision", "reason": "Found.", "line": None,
-    "probes": [{"rate_per_s": 480.0, "stage": "bracket", "margins": {"p99": -0.5}, "met": True, "overloaded": False, "valid": True, "took_s": 1.0}],
+    "stopped_because": "precision", "reason": "Found.", "curve": None,
+    "probes": [{"rate_per_s": 480.0, "stage": "bracket", "limits": {"p99": {"beyond": 5, "count": 1000, "allowed_share": 0.01, "dispersion": 2.0}}, "met": True, "overloaded": False, "valid": True, "took_s": 1.0}],
 }  # fmt: skip
 SERVER = {
     "requests": 4, "failed": 0, "success_ns": 1.5e6, "queue_ns": 5e5, "compute_input_ns": 1e5, "compute_infer_ns": 8e5, "compute_output_ns": 1e5,
@@ -72,7 +72,7 @@ def refusal(tmp_path, made):
         ("scenario.workload.batch_size", "x", "scenario.workload.batch_size: expected a whole number"),
         ("environment.gpus", {"a": 1}, "environment.gpus: expected a list of mappings"),
         ("search.capacity_per_s", 700.0, "search.high_per_s: 520 is below capacity_per_s, 700"),
-        ("search.probes.0.margins", {"p99": 1e5}, "search.probes.0.margins: "),
+        ("search.probes.0.limits.p99.beyond", 1001, "search.probes.0.limits.p99: 1001 of 1000"),
         ("search.slo", {"x": "1"}, "search.slo: expected limits on percentiles or error_rate, found x"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from perfkit.measurement.load_points import describe_load
 from perfkit.measurement.point_measurement import PointMeasurement
 from perfkit.measurement.summary import point
 from perfkit.recorder.window import cut
-from perfkit.result.model import Connections, FittedLine, Generator, Search
+from perfkit.result.model import Connections, FittedCurve, Generator, Search
 from perfkit.scenario.file import read_scenario
 from perfkit.search.capacity_search import CapacitySearch, explain_search
 from perfkit.target.address import Address
@@ -83,22 +83,34 @@ def searched(tmp_path):
 
 def test_the_search_finds_the_capacity_of_a_declared_queue(searched):
     # M/D/1 of 5 ms at a load of 0.8: p99 is 11.356 times 5 ms
-    found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, max_probes=12)
+    found, recorded = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, precision="20%", max_probes=8)
     assert found.capacity_per_s == pytest.approx(160, rel=0.15)
     assert found.low_per_s < found.capacity_per_s < found.high_per_s
     assert found.slo == {"p99": "56780us"}
-    assert found.line.limit == "p99"
-    assert len(found.probes) == len(recorded) <= 12
+    assert found.curve.limit == "p99"
+    assert len(found.probes) == len(recorded) <= 8
     assert "The capacity at p99 of 56780us" in found.reason
     seeds = [one.recording.series.scheduled.tolist() for one in recorded]
     assert all(seeds.count(one) == 1 for one in seeds)  # arrivals of its own for each
 
 
-def test_an_unsettled_confirming_probe_is_reported(searched):
-    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, seconds=20, max_probes=30, warned_of=["not_steady"])
-    assert found.probes[-1].stage == "confirm"
-    assert found.confirmation == "not_steady"
-    assert "met the SLO, but its times had not settled" in found.reason
+def test_unsettled_probes_are_named(searched):
+    found, _ = searched(
+        lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, precision="20%", max_probes=5, warned_of=["not_steady"]
+    )
+    assert found.drifted_at_per_s == tuple(probe.rate_per_s for probe in found.probes)
+    found = found.model_copy(update={"stopped_because": "precision", "confirmation": "not_steady", "capacity_per_s": 120.0})
+    reason = explain_search(found)
+    assert "met the SLO, but its times had not settled" in reason
+    assert "The times drifted during the probes at 100/s" in reason
+
+
+def test_a_search_that_was_too_short_says_how_long_it_would_take(searched):
+    found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "56780us"}, start_rate=100, budget="90s")
+    assert found.stopped_because == "too_short"
+    assert found.needed_s > found.budget_s == 90.0
+    assert "The search would take about " in found.reason
+    assert "its budget is 90.0 s: raise load.search.budget" in found.reason
 
 
 def test_an_overloaded_probe_ends_early_and_its_requests_are_awaited(searched):
@@ -113,11 +125,15 @@ def test_an_overloaded_probe_ends_early_and_its_requests_are_awaited(searched):
 
 def test_the_error_rate_can_be_the_limit_that_decides(searched):
     found, _ = searched(
-        lambda clock: Queue(clock, 0, fails_above_per_s=200), slo={"p99": "50ms", "error_rate": "1%"}, start_rate=110, max_probes=8
+        lambda clock: Queue(clock, 0, fails_above_per_s=200),
+        slo={"p99": "50ms", "error_rate": "1%"},
+        start_rate=110,
+        precision="20%",
+        max_probes=9,
     )
-    # 1 % more than 200/s may fail; some eight probes tell about where
-    assert 165 < found.low_per_s < 230
-    assert found.high_per_s is None or found.high_per_s > 195
+    # 1 % more than 200/s may fail; some nine probes tell about where
+    assert 165 < found.capacity_per_s < 230
+    assert 195 < found.high_per_s < 260
 
 
 def test_low_rates_get_windows_long_enough_for_the_percentile(searched):
@@ -128,7 +144,7 @@ def test_low_rates_get_windows_long_enough_for_the_percentile(searched):
 
 def test_a_bracket_without_a_fit_is_not_called_a_90_per_cent_interval(searched):
     found, _ = searched(lambda clock: Queue(clock, 5 * MS), slo={"p99": "50ms"}, start_rate=130, max_probes=3)
-    assert (found.stopped_because, found.line) == ("max_probes", None)
+    assert (found.stopped_because, found.curve) == ("max_probes", None)
     low, high = format_rate_per_s(found.low_per_s), format_rate_per_s(found.high_per_s)
     assert found.reason == (
         f"The capacity at p99 of 50ms lies between {low}, which meets it, and {high}, which misses it. "
@@ -156,7 +172,9 @@ def test_a_search_without_room_after_a_missed_confirmation_says_that_the_estimat
     search = Search(
         slo={"p99": "50ms"}, capacity_per_s=80.0, low_per_s=78.0, high_per_s=82.0, confidence=0.9, precision=0.05,
         stopped_because=stopped_because, reason="", confirmation="missed",
-        line=FittedLine(limit="p99", centre_per_s=80.0, intercept=0.0, slope=1.0, power=2 / 3, points=6),
+        curve=FittedCurve(
+            limit="p99", centre_per_s=80.0, floor=0.0, intercept=-4.6, slope=9.0, points=6, effective_beyond=40.0, dispersion=5.0
+        ),
     )  # fmt: skip
     assert explain_search(search) == (
         "The capacity at p99 of 50ms is 80.0/s, with a 90% interval from 78.0/s to 82.0/s. "

@@ -1,0 +1,200 @@
+"""The crossing of the share beyond a limit with the allowed share, and its interval, against closed forms and an independent optimiser."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from perfkit.search.crossing import CountAt, LimitCount, fit_crossing
+
+# M/M/1 with a service rate of 100/s: P[time > LIMIT_S] = exp(-(100 - rate)·LIMIT_S), which is 0.01 at 80/s
+SATURATION, CAPACITY, ALLOWED = 100.0, 80.0, 0.01
+LIMIT_S = math.log(1 / ALLOWED) / (SATURATION - CAPACITY)
+NEAR = [75.0, 77.0, 78.5, 80.0, 81.5, 83.0, 85.0]
+MISFIT = 0.005  # how much the form of the curve may move an end of the interval, as documented
+
+
+def share_at(rate, floor=0.0):
+    return floor + (1 - floor / ALLOWED) * math.exp(-(SATURATION - rate) * LIMIT_S)
+
+
+def exact(rates, count=10**9, floor=0.0, **fields):
+    """Counts without noise: their rounding is below 1e-7 of them."""
+    return [CountAt(rate, LimitCount(round(count * share_at(rate, floor)), count, ALLOWED, **fields)) for rate in rates]
+
+
+def noisy(random, rates, count=20_000, dispersion=1):
+    """Poisson counts; with a dispersion, clusters of that many requests."""
+    return [
+        CountAt(rate, LimitCount(dispersion * int(random.poisson(count * share_at(rate) / dispersion)), count, ALLOWED, float(dispersion)))
+        for rate in rates
+    ]
+
+
+@pytest.mark.parametrize("centre", [60.0, 80.0, 95.0])
+def test_the_exact_shares_of_m_m_1_give_its_capacity_and_slope_from_any_centre(centre):
+    found = fit_crossing(exact(NEAR), centre, 0.9)
+    assert found.rate_per_s == pytest.approx(CAPACITY, rel=1e-6)
+    assert found.slope / found.centre_per_s == pytest.approx(LIMIT_S, rel=1e-6)
+    assert (found.low_per_s, found.high_per_s) == (pytest.approx(80 * (1 - MISFIT), rel=1e-3), pytest.approx(80 * (1 + MISFIT), rel=1e-3))
+    for rate in (75.0, 85.0):
+        at = found.intercept + found.slope * (rate / found.centre_per_s - 1)
+        assert found.floor + math.exp(at) == pytest.approx(share_at(rate), rel=1e-5)
+
+
+def independent_fit(counts, confidence):
+    """The line ln(share) = a + b·rate of greatest Poisson likelihood: its crossing, b, and the profile interval by Student's t.
+
+    Variances are Pearson's χ² between the probes, to which the variance 1 within windows adds two degrees of freedom, at least 1.
+    """
+    rates, beyond, number = (
+        np.array(one, float) for one in zip(*((c.rate_per_s, c.counted.beyond, c.counted.count) for c in counts), strict=True)
+    )
+
+    def means(root, slope):
+        return number * ALLOWED * np.exp(slope * (rates - root))
+
+    def loss(root, slope):
+        return -stats.poisson.logpmf(beyond, means(root, slope)).sum()
+
+    def scaled_loss(parameters):
+        return loss(parameters[0] * 80, parameters[1])
+
+    first, slope = optimize.fmin(scaled_loss, [1.0, 0.2], xtol=1e-9, ftol=1e-10, disp=False)
+    root, least = first * 80, loss(first * 80, slope)
+    expected = means(root, slope)
+    pearson = ((beyond - expected) ** 2 / expected).sum()
+    degrees = len(rates)  # less two for the line, and two for the variance within windows
+    scale = max((pearson + 2) / degrees, 1.0)
+    rise = scale * stats.t.ppf((1 + confidence) / 2, degrees) ** 2
+
+    def excess(other):
+        return 2 * (optimize.minimize_scalar(lambda b: loss(other, b), bracket=(slope / 2, slope)).fun - least) - rise
+
+    return root, slope, optimize.brentq(excess, root - 20, root), optimize.brentq(excess, root, root + 20), scale
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_fit_agrees_with_an_independent_optimiser_of_the_poisson_likelihood(seed):
+    random = np.random.default_rng(seed)
+    rates = random.uniform(77, 83, 8)
+    counts = noisy(random, rates)
+    if seed >= 3:  # scatter between the probes: some counts a third larger
+        counts = [
+            dataclasses.replace(one, counted=dataclasses.replace(one.counted, beyond=round(one.counted.beyond * factor)))
+            for one, factor in zip(counts, random.choice([1.0, 1.35], 8), strict=True)
+        ]
+    found = fit_crossing(counts, 78.0, 0.9)
+    root, slope, low, high, scale = independent_fit(counts, 0.9)
+    assert found.points == 8
+    assert (scale > 1.5) == (seed >= 3)
+    assert found.rate_per_s == pytest.approx(root, rel=1e-5)
+    assert found.slope / found.centre_per_s == pytest.approx(slope, rel=1e-4)
+    assert found.low_per_s == pytest.approx(low * (1 - MISFIT), rel=1e-4)
+    assert found.high_per_s == pytest.approx(high * (1 + MISFIT), rel=1e-4)
+    assert found.dispersion == pytest.approx(scale, rel=1e-3)
+
+
+@pytest.mark.parametrize("dispersion", [1, 8])
+def test_the_interval_covers_the_capacity_at_its_confidence_without_being_much_too_wide(dispersion):
+    random, number, count = np.random.default_rng(7), 200, 2_000 * dispersion
+    found = [fit_crossing(noisy(random, NEAR, count, dispersion), CAPACITY, 0.9) for _ in range(number)]
+    intervals = [(one.low_per_s / (1 - MISFIT), one.high_per_s / (1 + MISFIT)) for one in found]  # without the allowance for the form
+    # 166 would be missed by one run in 650 if the coverage were exactly 90 %, P[Bin(200, 0.9) <= 166]; the seed is fixed, so never by chance
+    assert sum(low <= CAPACITY <= high for low, high in intervals) > 166
+    # Fisher's information of the true curve gives the least standard error of the crossing; Student's t and a dispersion of at least 1 add some
+    rates, weights = np.array(NEAR), np.array([count * share_at(rate) / dispersion for rate in NEAR])
+    mean = np.average(rates, weights=weights)
+    error = math.sqrt(1 / weights.sum() + (CAPACITY - mean) ** 2 / (weights * (rates - mean) ** 2).sum()) / LIMIT_S
+    half_widths = [(high - low) / 2 for low, high in intervals]
+    assert 1.645 < np.median(half_widths) / error < 1.5 * 1.645
+
+
+def test_requests_that_exceed_the_limit_together_widen_the_interval_by_the_root_of_their_number():
+    single, clustered = (fit_crossing(exact(NEAR, 100_000, dispersion=dispersion), CAPACITY, 0.9) for dispersion in (1.0, 25.0))
+    assert clustered.rate_per_s == pytest.approx(single.rate_per_s, rel=1e-9)
+    width, narrow = (one.high_per_s / (1 + MISFIT) - one.low_per_s / (1 - MISFIT) for one in (clustered, single))
+    assert width / narrow == pytest.approx(5, rel=0.05)
+    assert clustered.effective_beyond == pytest.approx(single.effective_beyond / 25)
+    assert clustered.dispersion == pytest.approx(25, rel=0.01)
+
+
+def test_scatter_between_the_probes_counts_where_their_windows_show_none():
+    counts = exact(NEAR, 100_000)
+    scattered = [
+        dataclasses.replace(one, counted=dataclasses.replace(one.counted, beyond=round(one.counted.beyond * factor)))
+        for one, factor in zip(counts, (1.2, 0.8, 0.8, 1.2, 1.2, 0.8, 1.0), strict=True)
+    ]
+    assert fit_crossing(scattered, CAPACITY, 0.9).half_width > 2 * fit_crossing(counts, CAPACITY, 0.9).half_width
+
+
+def lower_bound(rate, share, count=10_000):
+    return CountAt(rate, LimitCount(round(share * count), count, ALLOWED), is_lower_bound=True)
+
+
+def test_a_lower_bound_below_the_curve_has_no_influence_and_one_above_has():
+    counts = exact(NEAR, 10_000)
+    alone = fit_crossing(counts, CAPACITY, 0.9)
+    below = fit_crossing([*counts, lower_bound(84.0, 0.3 * share_at(84.0))], CAPACITY, 0.9)
+    for field in ("rate_per_s", "slope", "low_per_s", "points", "effective_beyond"):
+        assert getattr(below, field) == pytest.approx(getattr(alone, field), rel=1e-6), field
+    above = fit_crossing([*counts, lower_bound(84.0, 2 * share_at(84.0))], CAPACITY, 0.9)
+    assert above.rate_per_s < alone.rate_per_s
+    assert above.points == alone.points + 1
+
+
+def test_a_lower_bound_just_below_the_curve_lowers_the_upper_end_alone():
+    # the best curve satisfies it, but the curves of higher capacities, which lie below it, do not
+    counts = exact([76.0, 78.0, 80.0, 82.0], 2_000)
+    alone = fit_crossing(counts, CAPACITY, 0.9)
+    bounded = fit_crossing([*counts, lower_bound(82.0, 0.99 * share_at(82.0), 20_000)], CAPACITY, 0.9)
+    assert bounded.rate_per_s == pytest.approx(alone.rate_per_s, rel=1e-6)
+    assert bounded.low_per_s == pytest.approx(alone.low_per_s, rel=1e-6)
+    assert bounded.high_per_s < alone.high_per_s - 0.1
+
+
+def test_slow_requests_at_low_rates_are_a_floor_under_the_curve():
+    floor, rates = 0.004, [10.0, 20.0, 40.0, *NEAR]
+    found = fit_crossing(exact(rates, floor=floor), CAPACITY, 0.9)
+    # the curve crosses where share_at does: floor + (1 - floor ÷ 0.01)·0.01 = 0.01
+    assert found.floor == pytest.approx(floor, rel=1e-3)
+    assert found.rate_per_s == pytest.approx(CAPACITY, rel=1e-4)
+    assert found.slope / found.centre_per_s == pytest.approx(LIMIT_S, rel=1e-3)
+    assert fit_crossing(exact(NEAR, floor=floor), CAPACITY, 0.9).floor == 0  # unknown without probes far below
+
+
+def test_probes_far_from_the_crossing_do_not_bend_the_curve():
+    far = [CountAt(rate, LimitCount(beyond, 10**6, ALLOWED)) for rate, beyond in ((30.0, 0), (97.0, 900_000), (300.0, 999_999))]
+    found = fit_crossing([*exact(NEAR), *far], CAPACITY, 0.9)
+    assert (found.rate_per_s, found.points) == (pytest.approx(CAPACITY, rel=1e-6), len(NEAR))
+
+
+def counts_of(*rates_and_beyond, count=1_000):
+    return [CountAt(rate, LimitCount(beyond, count, ALLOWED)) for rate, beyond in rates_and_beyond]
+
+
+def test_without_a_rising_curve_there_is_no_fit():
+    assert fit_crossing(counts_of((76.0, 30), (80.0, 20), (84.0, 10)), CAPACITY, 0.9) is None  # falling
+    assert fit_crossing(counts_of((80.0, 10), (80.0, 12), (80.0, 14), (80.0, 16)), CAPACITY, 0.9) is None  # one rate
+    assert fit_crossing(counts_of((78.0, 8), (82.0, 16)), CAPACITY, 0.9) is None  # two probes
+    assert fit_crossing(counts_of((76.0, 0), (80.0, 0), (84.0, 0)), CAPACITY, 0.9) is None  # nothing beyond the limit
+    assert fit_crossing([lower_bound(rate, 0.02) for rate in (78.0, 80.0, 82.0, 84.0)], CAPACITY, 0.9) is None
+    assert fit_crossing([], CAPACITY, 0.9) is None
+
+
+def test_counts_that_a_level_line_could_explain_leave_the_interval_open():
+    found = fit_crossing(counts_of((76.0, 8), (78.0, 11), (80.0, 9), (82.0, 12), (84.0, 11)), CAPACITY, 0.9)
+    assert (found.low_per_s, found.high_per_s, found.is_bounded) == (0, math.inf, False)
+
+
+def test_probes_far_below_the_crossing_leave_the_interval_open_above_alone():
+    found = fit_crossing(counts_of((66.0, 0), (70.0, 1), (74.0, 1), (77.0, 3)), 70.0, 0.9)
+    assert found.low_per_s > 74
+    assert found.high_per_s == math.inf
+
+
+@pytest.mark.parametrize(("beyond", "count", "ratio"), [(10, 1_000, 1.0), (0, 1_000, 0.5 / 10.5), (20, 1_000, 20.5 / 10.5), (0, 0, 1.0)])
+def test_the_margin_is_the_logarithm_of_the_share_over_the_allowed_share(beyond, count, ratio):
+    assert LimitCount(beyond, count, ALLOWED).margin == pytest.approx(math.log(ratio), abs=1e-12)
