@@ -121,6 +121,15 @@ def test_requests_that_exceed_the_limit_together_widen_the_interval_by_the_root_
     assert clustered.dispersion == pytest.approx(25, rel=0.01)
 
 
+def test_the_dispersion_at_the_crossing_follows_from_one_that_rises_with_the_rate():
+    # groups of 10 at the capacity, and of more above: e to the 10 times as many at twice the rate
+    counts = [
+        dataclasses.replace(one, counted=dataclasses.replace(one.counted, dispersion=10 * math.exp(10 * (one.rate_per_s / CAPACITY - 1))))
+        for one in exact([*NEAR, 84.0, 84.5], 1_000_000)
+    ]
+    assert fit_crossing(counts, CAPACITY, 0.9).window_dispersion == pytest.approx(10, rel=1e-3)
+
+
 def test_scatter_between_the_probes_counts_where_their_windows_show_none():
     counts = exact(NEAR, 100_000)
     scattered = [
