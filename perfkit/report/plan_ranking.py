@@ -130,7 +130,7 @@ def ranking_table(plan: CapacityPlan) -> Table:
     )
     note = (
         f"Rank: one plus the number of configurations that {'cost less' if plan.compares_costs else 'need fewer replicas'} with a probability of at least 95 %; equal ranks "
-        "cannot be told apart. The probability is that over independent draws from the distributions of both capacities (the bootstrap of their intervals). "
+        "cannot be told apart. The probability is that over independent draws from the distributions of both capacities (those behind their intervals). "
         f"Intervals are 90 %; replicas{' and cost' if plan.compares_costs else ''} are planned with the lower limit of the capacity, so their interval lies below. Capacity is in inferences per second."
     )
     return Table.of("ranking", "Ranking", columns, plan.ranking, note).without_empty_columns("rank")
