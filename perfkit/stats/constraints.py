@@ -20,7 +20,7 @@ Judgement = Literal["holds", "cannot be told", "violated"]
 PERCENTILE_NAMES = ("p50", "p90", "p95", "p99", "p99_9", "p99_99")
 _CONSTRAINT = re.compile(r"\s*(?P<metric>[A-Za-z][\w.]*)\s*(?P<sign><=?|>=?)\s*(?P<limit>[^<>=]+?)\s*")
 _ENERGY = re.compile(r"(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<unit>mJ|J|kJ)")
-_PRICE = re.compile(r"(?P<before>[^\d\s.,/-]*)\s*(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*(?P<after>[^\d\s/]*)\s*/\s*(?:h|hour)")
+_PRICE = re.compile(r"(?P<amount>\d+(?:\.\d+)?|\.\d+)\s*/\s*(?:h|hour)")
 _COUNT = re.compile(r"\d{1,9}")
 _JOULES = {"mJ": 1e-3, "J": 1.0, "kJ": 1e3}
 
@@ -92,7 +92,7 @@ def _parse_energy_j(text: str) -> float:
 def _parse_price(text: str) -> float:
     match = _PRICE.fullmatch(text)
     if not match:
-        raise ValueError(f"expected the price of all replicas per hour, such as 20/h, found {text!r}")
+        raise ValueError(f"expected the price of all replicas per hour, such as 20/h, in the currency of --price, found {text!r}")
     return float(match["amount"])
 
 
