@@ -1,0 +1,202 @@
+"""One capacity search on a simulated queue: the queue, its true p99 at the capacity, the probes, and the search itself."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from benchmarks.simulated_queues import (
+    Floats,
+    batched_response_times,
+    gamma_arrivals,
+    mg1_quantile,
+    mmc_tail,
+    response_times,
+    service_times,
+)
+from perfkit.search.crossing import LimitCount
+from perfkit.search.decision import NextProbe, Probe, SearchSettings, Stop, decide
+from perfkit.stats.overload import judge_overload
+from perfkit.stats.percentile_interval import _uncorrelated_batches
+from perfkit.stats.sample_size import is_limit_shown_met
+
+QUANTILE, CAPACITY_PER_S, BUDGET_S, MAX_PROBES = 0.99, 500.0, 3600.0, 16
+WARM_UP, BATCHES, INTERVALS = 0.1, 25, 200
+LARGEST_BATCH, BATCH_TIME, ROW_TIME = 8, 1.0, 0.125
+"""The batching server: a batch of n takes 1 + n/8."""
+_LEFT_OUT = 20_000  # requests at the start of a long run
+_KEPT = 0.05  # the share of its times that a part of a long run returns: the p99 lies well within
+
+
+@dataclasses.dataclass(frozen=True)
+class Queue:
+    """A queue whose capacity is known by declaration: the SLO is the p99 that it has at this load. The unit of time is the mean service time."""
+
+    service_cv: float
+    arrivals_cv: float
+    servers: int
+    load: float
+    """The capacity, as a share of the rate at which the servers are always busy."""
+    is_batching: bool = False
+
+    @property
+    def capacity(self) -> float:
+        """The capacity in requests per mean service time."""
+        return self.load * (LARGEST_BATCH / (BATCH_TIME + ROW_TIME * LARGEST_BATCH) if self.is_batching else self.servers)
+
+    @property
+    def key(self) -> str:
+        """The name in files."""
+        kind = "batching" if self.is_batching else f"servers {self.servers}"
+        return f"service cv {self.service_cv:g}, arrivals cv {self.arrivals_cv:g}, {kind}, load {self.load:g}"
+
+    def times(self, arrivals: Floats, rng: np.random.Generator) -> Floats:
+        """The response time of each arrival."""
+        if self.is_batching:
+            return batched_response_times(arrivals, LARGEST_BATCH, BATCH_TIME, ROW_TIME)
+        return response_times(arrivals, service_times(self.service_cv, arrivals.size, rng), self.servers)
+
+    def exact_p99(self) -> float | None:
+        """The p99 at the capacity by a closed form; None if there is none."""
+        if self.is_batching:
+            return None
+        if self.service_cv == 1 and self.arrivals_cv == 1:
+            return _root(lambda time: 1 - QUANTILE - mmc_tail(self.servers, self.load, time), 0.0, 1e4)
+        if self.service_cv == 1 and self.servers == 1:
+            # GI/M/1: response times are exponential with the rate 1 - σ, where σ is the root of σ = A*(1 - σ), the transform of the gaps
+            # (D. Gross et al., *Fundamentals of Queueing Theory*, section 5.3.1)
+            shape = self.arrivals_cv**-2
+            sigma = _root(lambda share: share - (1 + (1 - share) / (shape * self.load)) ** -shape, 1e-9, 1 - 1e-9)
+            return -math.log(1 - QUANTILE) / (1 - sigma)
+        if self.arrivals_cv == 1 and self.servers == 1:
+            return mg1_quantile(QUANTILE, self.load, functools.partial(service_survival, self.service_cv))
+        return None
+
+
+def service_survival(cv: float, times: Floats) -> Floats:
+    """P[service time > t] of `service_times`."""
+    if cv == 0:
+        return np.where(times < 1, 1.0, 0.0)
+    if cv <= 1:
+        return np.asarray(special.gammaincc(cv**-2, times * cv**-2), dtype=np.float64)
+    variance = math.log1p(cv**2)
+    return np.asarray(special.ndtr(-(np.log(np.maximum(times, 1e-300)) + variance / 2) / math.sqrt(variance)), dtype=np.float64)
+
+
+def _root(rising: Callable[[float], float], low: float, high: float) -> float:
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
+    return low
+
+
+def longest_times(queue: Queue, requests: int, seed: int) -> tuple[Floats, int]:
+    """One part of a long run at the capacity: its longest times, ascending, and the number of all its times."""
+    rng = np.random.default_rng([seed, 77])
+    arrivals = gamma_arrivals(queue.capacity, requests / queue.capacity, queue.arrivals_cv, rng)
+    times = queue.times(arrivals, rng)[_LEFT_OUT:]
+    return np.sort(np.partition(times, times.size - int(_KEPT * times.size))[-int(_KEPT * times.size) :]), times.size
+
+
+def pooled_p99(parts: list[tuple[Floats, int]]) -> tuple[float, float]:
+    """The p99 of a long run's parts, and the standard error of the share above it, as a share of 1 %."""
+    longest, count = np.sort(np.concatenate([times for times, _ in parts])), sum(size for _, size in parts)
+    p99 = float(longest[-int((1 - QUANTILE) * count)])
+    shares = [(times > p99).sum() / size for times, size in parts]
+    return p99, float(np.std(shares, ddof=1) / math.sqrt(len(parts)) / (1 - QUANTILE))
+
+
+class SearchResult(NamedTuple):
+    """The result of one search; rates are shares of the true capacity."""
+
+    capacity: float
+    low: float
+    """0 if there is no lower end."""
+    high: float
+    """Infinite if there is no upper end."""
+    probes: int
+    reason: str
+    confirmation: str
+    took_s: float
+    """At 500 requests per second."""
+    needed_s: float
+    """If it was too short: the time that the search said it needs; otherwise 0."""
+
+
+def measure(queue: Queue, p99: float, step: NextProbe, length_s: float, rng: np.random.Generator) -> Probe:
+    """One probe: a window after a warm-up of 10 % of it, judged by perfkit's own code as `CapacitySearch` does."""
+    scale = queue.capacity / CAPACITY_PER_S  # seconds of the search to mean service times
+    rate, window = step.rate_per_s * scale, length_s / (1 + WARM_UP) / scale
+    warm_up = WARM_UP * window
+    arrivals = gamma_arrivals(rate, warm_up + window, queue.arrivals_cv, rng)
+    times = queue.times(arrivals, rng)
+    first = int(np.searchsorted(arrivals, warm_up))
+    is_above, instants = times[first:] > p99, arrivals[first:] - warm_up
+    count, beyond = is_above.size, int(is_above.sum())
+    if not count:
+        return Probe(step.rate_per_s, step.stage, {}, took_s=length_s)
+    batch = np.minimum((instants * (BATCHES / window)).astype(np.int64), BATCHES - 1)
+    dispersion = _dispersion(np.bincount(batch[is_above], minlength=BATCHES), np.bincount(batch, minlength=BATCHES))
+    scheduled = _per_interval(instants, window)
+    answered = _per_interval(arrivals + times - warm_up, window)
+    overload = judge_overload(scheduled, answered, 1 + queue.arrivals_cv**2)
+    ceiling_per_s = step.rate_per_s * min((overload.answered + overload.allowed) / max(overload.scheduled, 1), 1.0)
+    return Probe(
+        rate_per_s=step.rate_per_s,
+        stage=step.stage,
+        limits={"p99": LimitCount(beyond, count, 1 - QUANTILE, dispersion)},
+        is_overloaded=overload.is_overloaded,
+        ceiling_per_s=ceiling_per_s if overload.is_overloaded else math.inf,
+        has_enough_samples=is_limit_shown_met(QUANTILE, count, beyond, dispersion),
+        took_s=length_s,
+    )
+
+
+def _per_interval(instants: Floats, window: float) -> npt.NDArray[np.int64]:
+    inside = instants[(instants >= 0) & (instants < window)]
+    return np.bincount((inside * (INTERVALS / window)).astype(np.int64), minlength=INTERVALS + 1)[:INTERVALS]
+
+
+def _dispersion(above: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> float:
+    """As `perfkit.stats.percentile_interval.dispersion_above`, from counts instead of buckets."""
+    total = int(above.sum())
+    if not total:
+        return 1.0
+    starts = _uncorrelated_batches(above, counts)
+    above, counts = np.add.reduceat(above, starts), np.add.reduceat(counts, starts)
+    excess = above - total / counts.sum() * counts
+    return above.size / (above.size - 1) * float(excess @ excess) / total
+
+
+def search(
+    queue: Queue, p99: float, requests: int, seed: int, on_probe: Callable[[list[Probe], SearchSettings], None] | None = None
+) -> SearchResult:
+    """One search from a first rate between 1/16 of the capacity and all of it, with `requests` in a probe of the usual length.
+
+    `on_probe` sees the probes after each one.
+    """
+    rng = np.random.default_rng([seed, requests, *queue.key.encode()])
+    settings = SearchSettings(start_per_s=CAPACITY_PER_S * 2 ** -rng.uniform(0, 4), max_probes=MAX_PROBES, budget_s=BUDGET_S)
+
+    def length_s(step: NextProbe) -> float:
+        needed = max(step.requests, 2 / (1 - QUANTILE)) / step.rate_per_s
+        return (1 + WARM_UP) * max(requests / CAPACITY_PER_S, needed)
+
+    probes: list[Probe] = []
+    step: NextProbe | Stop = decide(probes, settings, length_s)
+    while isinstance(step, NextProbe):
+        probes.append(measure(queue, p99, step, length_s(step), rng))
+        if on_probe:
+            on_probe(probes, settings)
+        step = decide(probes, settings, length_s)
+    found = step.estimate
+    capacity, low, high = (
+        rate / CAPACITY_PER_S for rate in (found.capacity_per_s or 0.0, found.low_per_s or 0.0, found.high_per_s or math.inf)
+    )
+    took_s = sum(probe.took_s for probe in probes)
+    return SearchResult(capacity, low, high, len(probes), step.reason, step.confirmation or "none", took_s, step.needed_s or 0.0)
