@@ -1,7 +1,7 @@
 """How a capacity plan was measured: the subjects of its page that show capacities, rates, closed loops and queueing models."""
 
+from perfkit.report.plan_front import front_table
 from perfkit.report.plan_plots import gpu_figure, held_out_figure, latency_throughput_figure, rate_figure, throughput_figure
-from perfkit.report.plan_ranking import front_table
 from perfkit.report.plan_subject import PlanPlot, PlanSubject
 from perfkit.report.plan_tables import (
     configurations_table,

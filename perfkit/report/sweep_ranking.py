@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from perfkit.comparison.sweep_ranking import HIGHER_IS_BETTER, MOST_RANKED, RankedCase, SweepRanking
 from perfkit.report.table import Column, Kind, Table, interval_columns
 from perfkit.result.sweep import shown_value
+from perfkit.stats.constraints import judgements_text
 from perfkit.stats.ranking import Z_POWER
 from perfkit.stats.ratio_interval import Estimate
 
@@ -118,7 +119,7 @@ def ranking_table(ranking: SweepRanking) -> Table:
             for name in shown
             for column in interval_columns(*_FIGURES.get(name, (f"{name}_ns", name, "duration_ns")), functools.partial(_figure, name))
         ),
-        Column("constraints", "constraints", "prose", _constraints_text),
+        Column("constraints", "constraints", "prose", lambda one: judgements_text(one.judgements)),
     )
     table = Table.of("ranking", TITLE, columns, ranking.rows, _note(ranking)).without_empty_columns("rank")
     return table if len(ranking.rows) <= _MOST_SHOWN else dataclasses.replace(table, shown_rows=(0, _MOST_SHOWN))
@@ -149,15 +150,6 @@ def _swept_value(key: str, one: RankedCase) -> str:
 
 def _figure(name: str, one: RankedCase) -> Estimate | None:
     return one.figures.get(name)
-
-
-def _constraints_text(one: RankedCase) -> str | None:
-    if not one.judgements:
-        return None
-    if one.verdict == "holds":
-        return "all hold"
-    texts = [(verdict, ", ".join(text for text, each in one.judgements if each == verdict)) for verdict in ("violated", "cannot be told")]
-    return "; ".join(f"{verdict}: {text}" for verdict, text in texts if text)
 
 
 def ranking_figure(ranking: SweepRanking) -> "PlotFigure | None":

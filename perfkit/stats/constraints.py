@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from perfkit.stats.ratio_interval import Estimate
@@ -59,6 +59,14 @@ def worst_of(judgements: tuple[Judgement, ...]) -> Judgement:
         if judgement in judgements:
             return judgement
     return "holds"
+
+
+def judgements_text(judgements: Sequence[tuple[str, Judgement]]) -> str | None:
+    """What is to be known of named constraints: `all hold`, or which are violated or cannot be told; None without any."""
+    if not judgements:
+        return None
+    named = [(bad, ", ".join(text for text, judgement in judgements if judgement == bad)) for bad in ("violated", "cannot be told")]
+    return "; ".join(f"{bad}: {texts}" for bad, texts in named if texts) or "all hold"
 
 
 def parse_constraint(text: str, metrics: tuple[str, ...]) -> Constraint:

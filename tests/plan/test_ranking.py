@@ -14,7 +14,8 @@ from perfkit.plan.planner import plan_capacity
 from perfkit.plan.price import parse_prices
 from perfkit.plan.ranking import rank_configurations
 from perfkit.report.plan import headline, plan_notes
-from perfkit.report.plan_ranking import front_figure, ranking_table
+from perfkit.report.plan_front import front_figure
+from perfkit.report.plan_ranking import ranking_table
 from perfkit.stats.capacity import Energy
 from perfkit.telemetry.figures import GpuFigures
 from tests.queue_results import Writer
