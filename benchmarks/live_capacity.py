@@ -66,6 +66,8 @@ def read_search(exit_code: int, result: Mapping[str, Any] | None, stderr: str, t
     note = (
         f"{search['stopped_because']}, {len(search['probes'])} probes ({invalid} invalid), confirmation {search['confirmation'] or 'none'}"
     )
+    if search.get("needed_s"):
+        note += f", would take {search['needed_s']:.0f} s"
     return SearchOutcome(search["capacity_per_s"], search["low_per_s"], search["high_per_s"], exit_code, took_s, note)
 
 

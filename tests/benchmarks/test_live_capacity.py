@@ -1,6 +1,7 @@
 """Live capacity checks without servers: the true capacities, and when later measurements contradict a search."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,11 +87,13 @@ def test_an_interval_that_is_open_above_shows_no_limit_to_be_met():
 
 def test_a_search_without_a_result_says_why():
     assert read_search(6, None, "loading\nperfkit: not ready\n", 1.0).note == "perfkit: not ready"
-    document = {"search": {"capacity_per_s": 10.0, "low_per_s": 9.0, "high_per_s": None, "stopped_because": "max_probes", "confirmation": None,
+    document: dict[str, Any] = {"search": {"capacity_per_s": 10.0, "low_per_s": 9.0, "high_per_s": None, "stopped_because": "max_probes", "confirmation": None,
                            "probes": [{"valid": True}, {"valid": False}]}}  # fmt: skip
     found = read_search(3, document, "", 1.0)
     assert found[:4] == (10.0, 9.0, None, 3)
     assert found.note == "max_probes, 2 probes (1 invalid), confirmation none"
+    document["search"] |= {"stopped_because": "too_short", "needed_s": 1234.4}
+    assert read_search(3, document, "", 1.0).note == "too_short, 2 probes (1 invalid), confirmation none, would take 1234 s"
 
 
 def test_densenet_s_scenarios_are_valid():
