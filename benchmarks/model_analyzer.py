@@ -12,6 +12,7 @@ Intervals are 95 %. It takes about 20 minutes; on a busy machine, put `chrt -f 1
 copy apart from its original (in up to one of ten runs by chance), or if a program fails.
 """
 
+import os
 import pathlib
 import shutil
 import sys
@@ -157,6 +158,8 @@ NOT_SAID = (
     "",
     "- which configurations to try: Model Analyzer writes them (instances, batch sizes, queue delays), searches among them and restarts",
     "  Triton for each; perfkit measures those that it is given;",
+    "- how likely it is that any rank is due to chance: each pair is compared at 95 %, so one of twenty pairs of copies is ranked apart, and with",
+    "  more configurations such a pair is likelier; nor does an interval cover what differs from one start of the server to the next;",
     "- how much of the CPU's memory the server uses, which Model Analyzer reads from the server's process;",
     "- which combination of configurations is best for several models on one server: it measures a mix, but does not search.",
     "",
@@ -200,13 +203,14 @@ def main() -> int:
         return 1
     ranks = {name_of(one): one.rank for one in ranking.rows}
     is_tied = all(ranks.get(copy) == ranks.get(original) for copy, original in COPIES.items())
+    priority = "" if os.sched_getscheduler(0) == os.SCHED_OTHER else " All programs ran at real-time priority."
     durations = ", ".join(f"{one.took_s:.0f} s" for one in rounds)
     lines = [
         f"# Model Analyzer and perfkit on the same Triton {version}",
         "",
-        f"{machine} Model Analyzer {analyzer_version(program)} ran as it is, without a GPU ({durations}); `perfkit run` took {took_s:.0f} s and ended with",
+        f"{machine}{priority} Model Analyzer {analyzer_version(program)} ran as it is, without a GPU ({durations}); `perfkit run` took {took_s:.0f} s and ended with",
         f"exit code {run.exit_code}. The model waits for 8 ms and 1 ms for each request of a batch on average (coefficient of variation 0.3).",
-        f"The objective is throughput at p99 < {LIMIT_MS} ms, in closed loops of {', '.join(map(str, CONCURRENCIES))}.",
+        f"The objective is throughput at p99 < {LIMIT_MS} ms, in closed loops of {', '.join(map(str, CONCURRENCIES))}. In brackets: perfkit's 95 % intervals.",
         "",
         "## Rankings",
         "",
