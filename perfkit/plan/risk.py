@@ -15,7 +15,7 @@ from perfkit.stats.capacity import ReplicaCount
 from perfkit.stats.fleet_cost import HOURS_PER_YEAR
 from perfkit.stats.fleet_risk import Demand, ReplicaCapacity, expected_over_failures, holding_probability, safe_demand_per_s
 from perfkit.stats.load_splitting import Balancing, Splitting
-from perfkit.stats.rate_curve import RateCurve
+from perfkit.stats.rate_curve import RateCurve, Spread
 from perfkit.stats.slo_capacity import Capacity
 
 SAFE = 0.9
@@ -82,7 +82,7 @@ def fleet_risk(
     """The risk of a planned configuration, whose `curve` is that of the percentile that decides."""
     risk = inputs.risk
     demand, splitting = Demand.within(inputs.demand_per_s, risk.demand_uncertainty), risk.splitting
-    replica = replica_capacity(capacity, curve, batch_size)
+    replica = replica_capacity(capacity, curve.spread, batch_size)
 
     @functools.cache
     def holding(replicas: int, level: float = 1.0) -> float:
@@ -114,15 +114,10 @@ def fleet_risk(
     )
 
 
-def replica_capacity(capacity: Capacity, curve: RateCurve, batch_size: int = 1) -> ReplicaCapacity:
-    """The distribution of a replica's capacity, in inferences per second.
-
-    A server slower by ε has a capacity lower by ε·(1 + S)/S, S = d ln q/d ln λ (see `perfkit.stats.slo_capacity`), so the standard
-    deviation between starts is multiplied by that.
-    """
-    sensitivity = curve.sensitivity(min(capacity.per_s, 0.999 * curve.saturation_per_s))
+def replica_capacity(capacity: Capacity, spread: Spread, batch_size: int = 1) -> ReplicaCapacity:
+    """The distribution of a replica's capacity, in inferences per second, from that of the mean and from the spread between starts."""
     draws = tuple(batch_size * draw for draw in capacity.draws_per_s)
-    return ReplicaCapacity(draws, curve.spread.run_sd * sensitivity / max(sensitivity - 1, 0.1), curve.spread.run_degrees)
+    return ReplicaCapacity(draws, spread.run_sd * capacity.speed_elasticity, spread.run_degrees)
 
 
 def demand_levels(inputs: PlanInputs) -> dict[float, float]:

@@ -53,6 +53,8 @@ class Capacity:
     """How long rates near the capacity were measured."""
     needed_s: float = 0.0
     """How long they must be measured in all for `FEWEST_CLUSTERS`."""
+    speed_elasticity: float = 1.0
+    """The percentage by which the capacity grows if the server becomes one percent faster."""
     draws_per_s: tuple[float, ...] = dataclasses.field(default=(), repr=False, metadata={"is_stored": False})
     """Draws from the distribution of the capacity, ascending: the interval's ends are quantiles of them."""
 
@@ -132,8 +134,9 @@ def capacity_under_limit(
     curves = _Curves.of(_draw_parameters(found, random))
     load = curves.crossing(limit_ns)
     sensitivity = curves.sensitivity(load, limit_ns)
+    elasticity = sensitivity / np.maximum(sensitivity - 1, 0.1)
     shifts = _shuffled_t_quantiles(random, DRAWS, spread.run_degrees) * spread.run_sd / math.sqrt(spread.runs)
-    unbounded = load * curves.saturation_per_s * np.exp(-shifts * sensitivity / np.maximum(sensitivity - 1, 0.1))
+    unbounded = load * curves.saturation_per_s * np.exp(-shifts * elasticity)
     draws, most = unbounded, math.inf
     for bound in bounds:
         draws = np.minimum(draws, bound.per_s * np.exp(bound.error * random.standard_normal(DRAWS) - shifts))
@@ -144,7 +147,7 @@ def capacity_under_limit(
     low, high = (float(one) for one in np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]))
     return Capacity(
         cut, min(low, cut), min(max(high, cut), most), DRAWS, is_cut=middle > cut,
-        **({} if is_bounded else _cluster_facts(found, cut, limit_ns)), draws_per_s=tuple(np.sort(draws).tolist()),
+        **({} if is_bounded else _cluster_facts(found, cut, limit_ns)), speed_elasticity=float(np.median(elasticity)), draws_per_s=tuple(np.sort(draws).tolist()),
     )  # fmt: skip
 
 

@@ -149,14 +149,14 @@ def test_a_skew_needs_more_replicas(evidence):
     assert skewed.risk.safe_demand_per_s / skewed.risk.replicas < even.risk.safe_demand_per_s / even.risk.replicas
 
 
-def test_a_server_slower_by_one_percent_has_the_capacity_of_the_slower_queue():
-    """M/M/1 with a limit on the p99: capacity = 100 - ln(100)/limit, and 100/1.01 - ln(100)/limit if it is one percent slower."""
+def test_the_variation_between_starts_is_multiplied_by_what_a_slower_server_loses(plan):
+    """M/M/1 with a limit on the p99: capacity = v·100 - ln(100)/limit at the speed v."""
     capacity = 100 - LN_100 / 0.3
-    slower = 100 / 1.01 - LN_100 / 0.3
-    replica = replica_capacity(capacity_of(capacity), MM1_P99)
-    assert replica.restart_sd / 0.03 == pytest.approx(math.log(capacity / slower) / math.log(1.01), rel=0.01)
-    assert replica.draws_per_s == (capacity,)
-    assert replica_capacity(capacity_of(capacity), MM1_P99, batch_size=8).draws_per_s == (8 * capacity,)
+    elasticity = plan.chosen.capacity.speed_elasticity
+    assert elasticity == pytest.approx(100 / capacity, rel=0.1)
+    replica = replica_capacity(plan.chosen.capacity, MM1_P99.spread, batch_size=8)
+    assert (replica.restart_sd, replica.restart_degrees) == (0.03 * elasticity, 4)
+    assert replica.draws_per_s == tuple(8 * draw for draw in plan.chosen.capacity.draws_per_s)
 
 
 def test_large_fleets_have_few_rows_with_the_planned_number_and_its_neighbours():
