@@ -50,7 +50,7 @@ def plan_configuration(evidence: Evidence, inputs: PlanInputs, random: np.random
     autoscaler_per_s = None if capacity is None else (1 - inputs.headroom) * capacity.low_per_s
     predictions, unpredicted = _predictions(curves, inputs.rates_per_s)
     closed = closed_loop_points(evidence)
-    validations, queues = validate_models(evidence, points, capacity)
+    validations, queues = validate_models(evidence, points, capacity, random)
     concurrency = None
     if autoscaler_per_s and "mean" in curves:
         concurrency = target_concurrency(autoscaler_per_s, curves["mean"].value(autoscaler_per_s) / NS_PER_S)

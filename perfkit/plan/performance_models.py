@@ -1,13 +1,18 @@
 """Performance models: the scalability law of closed loops, and queueing models, used only if they predict held-out measurements."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.model import RatePoint, WhatIf
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import ClosedPoint
-from perfkit.stats.queueing import BatchQueue, MgcQueue, fit_batch_queue, fit_mgc
+from perfkit.stats.exceedances import cluster_length_s
+from perfkit.stats.queueing import BatchFamily, BatchQueue, MgcFamily, MgcQueue
 from perfkit.stats.slo_capacity import Capacity
 from perfkit.stats.usl import UslFit, UslRefusal, fit_usl
 from perfkit.stats.validation import HeldOut, Validation, judge_model, split_points
@@ -15,6 +20,8 @@ from perfkit.units import NS_PER_S
 
 _MAXIMUM_SERVERS, _SERVICE_QUANTILES = 8, 40
 _FASTER, _SLOWER = 0.8, 1.25
+_DRAWS, _THROUGHPUT_MARGIN = 200, 0.05
+_STEADY_BELOW = 0.98  # of the saturation; windows nearer to it are too short for a steady state
 MGC, BATCH = "M/G/c after Allen and Cunneen", "batch service after Inoue"
 
 
@@ -36,7 +43,7 @@ def fit_scalability(points: Sequence[ClosedPoint]) -> UslFit | UslRefusal | None
 
 
 def validate_models(
-    evidence: Evidence, points: Sequence[RatePoint], capacity: Capacity | None
+    evidence: Evidence, points: Sequence[RatePoint], capacity: Capacity | None, random: np.random.Generator
 ) -> tuple[tuple[Validation, ...], tuple[MgcQueue | BatchQueue, ...]]:
     """Fit both queueing models to the lower rates, and validate them on the others; returns the verdicts and the accepted models.
 
@@ -45,24 +52,102 @@ def validate_models(
     kept_up = [point for point in points if point.state == KEPT_UP and point.mean_ns]
     if capacity is None or not kept_up:
         return (), ()
-    rates = [point.rate_per_s for point in kept_up]
-    split = split_points(rates, capacity.per_s)
+    split = split_points([point.rate_per_s for point in kept_up], capacity.per_s)
     if split.sentence:
-        return tuple(_rejected(model, f"it cannot be validated. {split.sentence}") for model in (MGC, BATCH)), ()
-    low_rates, low_means = [rates[index] for index in split.fitted], [(kept_up[index].mean_ns or 0) / NS_PER_S for index in split.fitted]
-    held_out = [kept_up[index] for index in split.held_out]
+        return tuple(_rejected(f"{model} cannot be validated. {split.sentence}") for model in (MGC, BATCH)), ()
+    fitted, held_out = ([kept_up[index] for index in indices] for indices in (split.fitted, split.held_out))
+    throughputs = _throughputs(points)
     judged = list[tuple[Validation, MgcQueue | BatchQueue | None]]()
+    rates = [point.rate_per_s for point in fitted]
     if service_times := _service_times_s(evidence, kept_up[0]):
-        try:
-            queue = fit_mgc(low_rates, low_means, service_times, _MAXIMUM_SERVERS)
-        except ValueError as error:
-            judged.append((_rejected(MGC, f"{error}."), None))
-        else:
-            judged.append((_validate_mgc(queue, held_out), queue))
-    batches = fit_batch_queue(low_rates, low_means)
-    judged.append((_validate_batch(batches, held_out), batches))
+        judged.append(_judge(MGC, lambda: MgcFamily(rates, service_times, _MAXIMUM_SERVERS, throughputs), fitted, held_out, random))
+    fastest_s = min(point.mean_ns or 0 for point in fitted) / NS_PER_S
+    judged.append(_judge(BATCH, lambda: BatchFamily(rates, fastest_s, throughputs), fitted, held_out, random))
     accepted = tuple(model for validation, model in judged if validation.is_accepted and model is not None)
     return tuple(validation for validation, _ in judged), accepted
+
+
+def _throughputs(points: Sequence[RatePoint]) -> tuple[float, float]:
+    """The range of the target's saturation: at least what it answered, and at most what it answered under overload, and 5 % for chance."""
+    answered = max(point.throughput_per_s for point in points if point.state == KEPT_UP)
+    overloaded = [point.throughput_per_s for point in points if point.state == "overloaded"]
+    most = max(min(overloaded), answered) if overloaded else math.inf
+    return (1 - _THROUGHPUT_MARGIN) * answered, (1 + _THROUGHPUT_MARGIN) * most
+
+
+def _judge(
+    model: str,
+    family_of: Callable[[], MgcFamily | BatchFamily],
+    fitted: Sequence[RatePoint],
+    held_out: Sequence[RatePoint],
+    random: np.random.Generator,
+) -> tuple[Validation, MgcQueue | BatchQueue | None]:
+    try:
+        family = family_of()
+    except ValueError as error:
+        return _rejected(f"{model}: {error}."), None
+    means_s = np.array([(point.mean_ns or 0) / NS_PER_S for point in fitted])
+    queue = family.best(means_s)
+    held_out = [point for point in held_out if point.rate_per_s < _STEADY_BELOW * queue.saturation]
+    errors = _errors("mean", held_out, queue.mean_response_time)
+    if isinstance(queue, MgcQueue):
+        p99_errors = _errors("p99", held_out, lambda rate: queue.response_time(0.99, rate))
+        if not p99_errors:
+            return _rejected(f"{model} cannot be validated without a p99 at the held-out points."), None
+        errors += p99_errors
+        described = f"{model}, c = {queue.servers}, C_s² = {queue.service_scv:.2f}"
+    else:
+        described = f"{model}, {queue.per_request * 1e3:.3g} ms per request + {queue.fixed * 1e3:.3g} ms"
+    noise = _noise(family, queue, fitted, held_out, errors, random)
+    return judge_model(described, errors, noise), queue
+
+
+def _noise(
+    family: MgcFamily | BatchFamily, queue: MgcQueue | BatchQueue, fitted: Sequence[RatePoint], held_out: Sequence[RatePoint],
+    errors: Sequence[HeldOut], random: np.random.Generator,
+) -> npt.NDArray[np.float64]:  # fmt: skip
+    """Draws of ln(predicted ÷ measured) if the queue is right: it is fitted again to means that vary by chance, and what was held out varies as well.
+
+    A mean and a p99 of one window vary together. A queue that saturates below a held-out rate counts as ten times too slow.
+    """
+    means_s = np.array([queue.mean_response_time(point.rate_per_s) for point in fitted])
+    fit_sd = np.array([_relative_sd("mean", point, fitted[0], queue) for point in fitted])
+    by_rate = {point.rate_per_s: point for point in held_out}
+    sd = np.array([_relative_sd(one.figure, by_rate[one.rate_per_s], fitted[0], queue) for one in errors])
+    columns = {rate: place for place, rate in enumerate(by_rate)}
+    chance = random.standard_normal((_DRAWS, len(columns)))[:, [columns[one.rate_per_s] for one in errors]] * sd
+    expected = np.array([one.predicted / NS_PER_S for one in errors])
+    known = dict[MgcQueue | BatchQueue, npt.NDArray[np.float64]]()
+    shifts = []
+    for varied in means_s * np.exp(random.standard_normal((_DRAWS, means_s.size)) * fit_sd):
+        other = family.best(varied)
+        if other not in known:
+            known[other] = np.log([_predicted_s(other, one) for one in errors] / expected)
+        shifts.append(known[other])
+    return np.asarray(np.array(shifts) - chance, dtype=np.float64)
+
+
+def _predicted_s(queue: MgcQueue | BatchQueue, one: HeldOut) -> float:
+    if one.rate_per_s >= queue.saturation:
+        return 10 * one.predicted / NS_PER_S
+    if one.figure == "p99" and isinstance(queue, MgcQueue):
+        return queue.response_time(0.99, one.rate_per_s)
+    return queue.mean_response_time(one.rate_per_s)
+
+
+def _relative_sd(figure: str, point: RatePoint, lowest: RatePoint, queue: MgcQueue | BatchQueue) -> float:
+    """The standard deviation of a mean or a p99 by chance, as a share.
+
+    In the Brownian motion of `cluster_length_s` the mean wait has the variance W²·τ/T, τ the length of a cluster and T that of the windows; the
+    share above the p99 has the variance p·τ/T, and ln q changes by 1/ln(1/p) times the change of the logarithm of that share.
+    """
+    mean_ns, p99_ns, seconds = point.mean_ns or 0.0, point.percentiles_ns.get("p99"), point.samples / point.rate_per_s
+    percentile_s = (p99_ns or mean_ns * math.log(100)) / NS_PER_S
+    cluster_s = float(cluster_length_s(np.array([percentile_s]), 0.01, np.array([1 - point.rate_per_s / queue.saturation]))[0])
+    if figure == "p99":
+        return math.sqrt(cluster_s / (0.01 * seconds)) / math.log(100)
+    waiting = max(1 - (lowest.mean_ns or 0.0) / mean_ns, 0.0) if mean_ns else 0.0
+    return math.sqrt(1 / point.samples + waiting**2 * cluster_s / seconds)
 
 
 def what_if(queue: MgcQueue | BatchQueue, limits_ns: Mapping[str, int], operating_per_s: float | None) -> tuple[WhatIf, ...]:
@@ -90,7 +175,7 @@ def _other_batches(queue: BatchQueue, operating_per_s: float | None) -> tuple[Wh
     def row(change: str, changed: BatchQueue) -> WhatIf:
         mean_ns = None
         if operating_per_s is not None and operating_per_s < changed.saturation:
-            mean_ns = changed.mean_response_time_bound(operating_per_s) * NS_PER_S
+            mean_ns = changed.mean_response_time(operating_per_s) * NS_PER_S
         return WhatIf(BATCH, change, changed.saturation, None, mean_ns, None)
 
     return (
@@ -112,25 +197,8 @@ def _service_times_s(evidence: Evidence, lowest: RatePoint) -> tuple[float, ...]
     return tuple(value / NS_PER_S for value in times.values_at([(index + 0.5) / _SERVICE_QUANTILES for index in range(_SERVICE_QUANTILES)]))
 
 
-def _rejected(model: str, why: str) -> Validation:
-    return Validation(model, (), is_accepted=False, sentence=f"Model rejected: {why}")
-
-
-def _validate_mgc(queue: MgcQueue, held_out: Sequence[RatePoint]) -> Validation:
-    if max(point.rate_per_s for point in held_out) >= queue.saturation:
-        return _rejected(MGC, f"{MGC} saturates at {queue.saturation:,.4g}/s, below rates at which the target kept up.")
-    errors = _errors("mean", held_out, queue.mean_response_time)
-    p99_errors = _errors("p99", held_out, lambda rate: queue.response_time(0.99, rate))
-    if not p99_errors:
-        return _rejected(MGC, f"{MGC} cannot be validated without a p99 at the held-out points.")
-    return judge_model(f"{MGC}, c = {queue.servers}, C_s² = {queue.service_scv:.2f}", [*errors, *p99_errors])
-
-
-def _validate_batch(queue: BatchQueue, held_out: Sequence[RatePoint]) -> Validation:
-    if max(point.rate_per_s for point in held_out) >= queue.saturation:
-        return _rejected(BATCH, f"{BATCH} saturates at {queue.saturation:,.4g}/s, below rates at which the target kept up.")
-    described = f"{BATCH}, {queue.per_request * 1e3:.3g} ms per request + {queue.fixed * 1e3:.3g} ms"
-    return judge_model(described, _errors("mean", held_out, queue.mean_response_time_bound))
+def _rejected(why: str) -> Validation:
+    return Validation(why.partition(" cannot")[0], (), is_accepted=False, sentence=f"Model rejected: {why}")
 
 
 def _errors(figure: str, held_out: Sequence[RatePoint], predict: Callable[[float], float]) -> list[HeldOut]:

@@ -9,6 +9,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
+
+_Numbers = npt.NDArray[np.float64]
 
 
 def erlang_c(servers: int, offered: float) -> float:
@@ -114,7 +117,7 @@ class BatchQueue:
         """The rate above which batches grow without end, 1/α."""
         return 1 / self.per_request
 
-    def mean_response_time_bound(self, rate: float) -> float:
+    def mean_response_time(self, rate: float) -> float:
         """A tight upper bound of E[R]: min(φ₀, φ₁).
 
         Source: Y. Inoue, "Queueing analysis of GPU-based inference servers with dynamic batching: a closed-form
@@ -127,49 +130,77 @@ class BatchQueue:
             raise ValueError(
                 f"a batching server with {self.per_request:g} per request saturates at {self.saturation:g}, found a rate of {rate:g}"
             )
-        alpha, tau = self.per_request, self.fixed
-        first = 3 * tau / (2 * (1 - load)) + alpha * (load + 2) / (2 * (1 - load * load))
-        other = (alpha + tau) / (2 * (1 - load)) * (1 + 2 * rate * tau + (1 - rate * tau) / (1 + load))
-        return min(first, other)
+        return float(_mean_response_time_bound(np.array([self.per_request]), np.array([self.fixed]), np.array([rate]))[0])
 
 
-def fit_mgc(rates: Sequence[float], mean_response_times: Sequence[float], service_times: Sequence[float], maximum_servers: int) -> MgcQueue:
-    """Fits the number of servers and a factor of the service times to mean response times.
+Saturations = tuple[float, float]
+"""The lowest and the highest saturation that a fitted queue may have."""
+_ANY: Saturations = (0.0, math.inf)
 
-    The distribution of `service_times` is as measured without queueing. Least squares of ln E[R] over a fine grid of factors, for each
-    number of servers up to `maximum_servers`. Raises ValueError without rates, and if every such queue saturates below them.
+
+class MgcFamily:
+    """The M/G/c queues with one to `maximum_servers` servers, and service times distributed as measured, times a factor.
+
+    Without queueing the shape of the distribution is as measured. Only queues that saturate above all `rates` and within `saturations` belong to
+    it: mean response times at low rates hardly depend on the number of servers, but the throughput of a busy server tells it.
     """
-    if not rates:
-        raise ValueError("a queueing model needs at least one rate")
-    shape = np.asarray(service_times, dtype=np.float64)
-    best: tuple[float, MgcQueue] | None = None
-    for servers in range(1, maximum_servers + 1):
-        for factor in np.geomspace(0.5, 2.0, 121):
-            queue = MgcQueue(servers, tuple(float(time) for time in shape * factor))
-            if max(rates) >= queue.saturation:
-                continue
-            misses = [math.log(queue.mean_response_time(rate) / time) ** 2 for rate, time in zip(rates, mean_response_times, strict=True)]
-            if best is None or sum(misses) < best[0]:
-                best = sum(misses), queue
-    if best is None:
-        raise ValueError(f"the measured rates saturate every queue of up to {maximum_servers} servers")
-    return best[1]
+
+    def __init__(
+        self, rates: Sequence[float], service_times: Sequence[float], maximum_servers: int, saturations: Saturations = _ANY
+    ) -> None:
+        if not rates:
+            raise ValueError("a queueing model needs at least one rate")
+        shape = np.asarray(service_times, dtype=np.float64)
+        mean, scv = float(shape.mean()), float(shape.var() / shape.mean() ** 2)
+        lowest = max(saturations[0], max(rates) * (1 + 1e-12))
+        self._shape = shape
+        self._members, rows = list[tuple[int, float]](), []
+        for servers in range(1, maximum_servers + 1):
+            for factor in np.geomspace(0.5, 2.0, 121).tolist():
+                service = mean * factor
+                if lowest <= servers / service <= saturations[1]:
+                    self._members.append((servers, factor))
+                    waits = [erlang_c(servers, rate * service) * service / (servers - rate * service) for rate in rates]
+                    rows.append([math.log(service + wait * (1 + scv) / 2) for wait in waits])
+        if not rows:
+            between = (
+                f" between {saturations[0]:,.4g}/s and {saturations[1]:,.4g}/s" if saturations != _ANY else " above the measured rates"
+            )
+            raise ValueError(f"no queue of up to {maximum_servers} servers saturates{between}")
+        self._ln_means = np.array(rows)
+
+    def best(self, mean_response_times: npt.ArrayLike) -> MgcQueue:
+        """The queue with the least squares of ln E[R]."""
+        misses = ((self._ln_means - np.log(np.asarray(mean_response_times, dtype=np.float64))) ** 2).sum(axis=1)
+        servers, factor = self._members[int(misses.argmin())]
+        return MgcQueue(servers, tuple((self._shape * factor).tolist()))
 
 
-def fit_batch_queue(rates: Sequence[float], mean_response_times: Sequence[float]) -> BatchQueue:
-    """Fits α and τ₀ to mean response times, by least squares of ln E[R] on a grid.
+class BatchFamily:
+    """The batch-serving queues, on a grid of α and τ₀ around measured mean response times, that saturate within `saturations`."""
 
-    Raises ValueError without rates.
-    """
-    if not rates:
-        raise ValueError("a queueing model needs at least one rate")
-    fastest, highest = min(mean_response_times), max(rates)
-    best = (math.inf, BatchQueue(fastest, 0.0))
-    for alpha in np.geomspace(0.01, 0.995, 80) / highest:
-        for fixed in np.concatenate([[0.0], np.geomspace(0.02, 1.2, 60) * fastest]):
-            queue = BatchQueue(float(alpha), float(fixed))
-            misses = [
-                math.log(queue.mean_response_time_bound(rate) / time) ** 2 for rate, time in zip(rates, mean_response_times, strict=True)
-            ]
-            best = min(best, (sum(misses), queue), key=lambda one: one[0])
-    return best[1]
+    def __init__(self, rates: Sequence[float], fastest: float, saturations: Saturations = _ANY) -> None:
+        if not rates:
+            raise ValueError("a queueing model needs at least one rate")
+        alphas = np.geomspace(0.01, 0.995, 80) / max(rates)
+        alphas = alphas[(1 / alphas >= saturations[0]) & (1 / alphas <= saturations[1])]
+        if not alphas.size:
+            raise ValueError(f"no batching server saturates between {saturations[0]:,.4g}/s and {saturations[1]:,.4g}/s")
+        fixed = np.concatenate([[0.0], np.geomspace(0.02, 1.2, 60) * fastest])
+        self._alphas, self._fixed = (grid.ravel() for grid in np.meshgrid(alphas, fixed, indexing="ij"))
+        self._ln_means = np.log(
+            np.column_stack([_mean_response_time_bound(self._alphas, self._fixed, np.full(self._alphas.size, rate)) for rate in rates])
+        )
+
+    def best(self, mean_response_times: npt.ArrayLike) -> BatchQueue:
+        """The queue with the least squares of ln E[R]."""
+        misses = ((self._ln_means - np.log(np.asarray(mean_response_times, dtype=np.float64))) ** 2).sum(axis=1)
+        place = int(misses.argmin())
+        return BatchQueue(float(self._alphas[place]), float(self._fixed[place]))
+
+
+def _mean_response_time_bound(alpha: _Numbers, tau: _Numbers, rate: _Numbers) -> _Numbers:
+    load = rate * alpha
+    first = 3 * tau / (2 * (1 - load)) + alpha * (load + 2) / (2 * (1 - load * load))
+    other = (alpha + tau) / (2 * (1 - load)) * (1 + 2 * rate * tau + (1 - rate * tau) / (1 + load))
+    return np.minimum(first, other)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.stats.queueing import BatchQueue, MgcQueue, erlang_c, fit_batch_queue, fit_mgc
+from perfkit.stats.queueing import BatchFamily, BatchQueue, MgcFamily, MgcQueue, erlang_c
 
 NUMBER, WARM_UP = 200_000, 5_000
 
@@ -98,31 +98,44 @@ def test_mgc_is_close_to_a_simulation(load, noise, scv):
 def test_the_bound_of_batch_service_is_tight(rate, mean):
     """α = 1, τ₀ = 2: known means, a simulation of 195,000 requests, and the bound 0 to 6 % above."""
     simulated = simulate_batches(np.random.default_rng(2), 1.0, 2.0, rate).mean()
-    bound = BatchQueue(1.0, 2.0).mean_response_time_bound(rate)
+    bound = BatchQueue(1.0, 2.0).mean_response_time(rate)
     assert simulated == pytest.approx(mean, rel=0.03)
     assert 0.99 * mean <= bound <= 1.06 * mean
 
 
 def test_rates_that_saturate_batch_service_are_refused():
     with pytest.raises(ValueError, match=r"saturates at 0\.5"):
-        BatchQueue(2.0, 1.0).mean_response_time_bound(0.5)
+        BatchQueue(2.0, 1.0).mean_response_time(0.5)
 
 
 def test_fitting_gives_back_the_queue_of_the_means():
     truth = MgcQueue(3, tuple(0.01 * -math.log1p(-(k + 0.5) / 40) for k in range(40)))
     rates = [60.0, 120.0, 180.0, 240.0]
-    found = fit_mgc(rates, [truth.mean_response_time(rate) for rate in rates], [2 * time for time in truth.service_times], 8)
+    found = MgcFamily(rates, [2 * time for time in truth.service_times], 8).best([truth.mean_response_time(rate) for rate in rates])
     assert found.servers == 3
     assert found.mean_service_time == pytest.approx(truth.mean_service_time, rel=0.02)
 
 
+def test_a_measured_saturation_tells_the_number_of_servers_that_low_rates_do_not():
+    """Means at loads up to 0.3, of which the highest is 5 % too long, fit three servers; the saturation of 400/s fits four."""
+    truth = MgcQueue(4, tuple(0.01 * -math.log1p(-(k + 0.5) / 40) for k in range(40)))
+    rates = [40.0, 80.0, 120.0]
+    varied = [truth.mean_response_time(rate) * factor for rate, factor in zip(rates, (1.0, 1.01, 1.05), strict=True)]
+    saturation = truth.saturation
+    assert MgcFamily(rates, truth.service_times, 8).best(varied).servers == 3
+    assert MgcFamily(rates, truth.service_times, 8, (0.95 * saturation, 1.05 * saturation)).best(varied).servers == 4
+    with pytest.raises(ValueError, match=r"no queue of up to 1 servers saturates between 383.3/s and 423.7/s"):
+        MgcFamily(rates, truth.service_times, 1, (0.95 * saturation, 1.05 * saturation))
+
+
 def test_fitting_gives_back_the_batch_queue_of_the_means():
     truth, rates = BatchQueue(0.004, 0.03), [20.0, 80.0, 150.0, 200.0]
-    found = fit_batch_queue(rates, [truth.mean_response_time_bound(rate) for rate in rates])
+    means = [truth.mean_response_time(rate) for rate in rates]
+    found = BatchFamily(rates, min(means)).best(means)
     assert (found.per_request, found.fixed) == pytest.approx((0.004, 0.03), rel=0.1)
 
 
-@pytest.mark.parametrize("fit", [lambda: fit_mgc([], [], [1.0], 1), lambda: fit_batch_queue([], [])])
+@pytest.mark.parametrize("fit", [lambda: MgcFamily([], [1.0], 1), lambda: BatchFamily([], 1.0)])
 def test_fitting_needs_rates(fit):
     with pytest.raises(ValueError, match="at least one rate"):
         fit()

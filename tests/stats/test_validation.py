@@ -1,5 +1,7 @@
 """Models on trial: which points are held out, and who is rejected."""
 
+import numpy as np
+
 from perfkit.stats.validation import HeldOut, judge_model, split_points
 
 
@@ -21,16 +23,41 @@ def held(figure, *errors):
     return [HeldOut(float(place), figure, 100.0, 100.0 * (1 + error)) for place, error in enumerate(errors)]
 
 
-def test_a_model_within_both_limits_is_accepted():
-    verdict = judge_model("it", [*held("mean", 0.05, -0.10), *held("p99", -0.15, 0.02)])
-    assert verdict.is_accepted
-    figures = "mean off by up to 10% (allowed 10%), p99 off by up to 15% (allowed 15%)"
-    assert verdict.sentence == f"Model accepted: it, {figures} on points it was not fitted to."
+def chance(errors, sd, seed=1):
+    return np.random.default_rng(seed).normal(0.0, sd, (4000, len(errors)))
 
 
-def test_a_model_beyond_either_limit_or_without_points_is_rejected():
-    assert not judge_model("it", held("mean", 0.11)).is_accepted
-    assert not judge_model("it", [*held("mean", 0.0), *held("p99", -0.16)]).is_accepted
-    assert judge_model("it", held("mean", 0.11)).sentence.startswith("Model rejected: it, mean off by up to 11%")
+def test_without_noise_a_model_within_both_limits_is_accepted_and_one_beyond_either_rejected():
+    within = [*held("mean", 0.05, -0.09), *held("p99", -0.12, 0.02)]
+    assert judge_model("it", within, 0 * chance(within, 1)).is_accepted
+    for beyond in ([*held("mean", 0.11)], [*held("mean", 0.0), *held("p99", -0.16)]):
+        verdict = judge_model("it", beyond, 0 * chance(beyond, 1))
+        assert not verdict.is_accepted
+        assert verdict.sentence.startswith("Model rejected: it, mean off by")
 
-    assert judge_model("it", []).sentence == "Model rejected: it has no held-out points."
+
+def test_a_right_model_is_rejected_in_at_most_five_percent_and_a_wrong_one_nearly_always():
+    """500 right models, whose errors are chance of 10 %, and 500 that are off by 80 % at one of five points. More than 38 right ones
+    rejected (of 25 at most expected), and fewer than 450 wrong ones, have a chance below 1 %."""  # fmt: skip
+    random, right, wrong = np.random.default_rng(5), 0, 0
+    for _ in range(500):
+        noise = np.exp(random.normal(0, 0.1, 5)) - 1
+        right += not judge_model("it", held("mean", *noise), chance(noise, 0.1)[:400]).is_accepted
+        noise[2] = 1.8 * (1 + noise[2]) - 1
+        wrong += not judge_model("it", held("mean", *noise), chance(noise, 0.1)[:400]).is_accepted
+    assert right <= 38
+    assert wrong >= 450
+
+
+def test_what_the_data_could_not_tell_is_said():
+    """One error with a noise of 1 %: the largest deviation that chance explains is 1.96 %, and a power of 95 % takes 1.64 % more."""
+    errors = held("mean", 0.02)
+    sentence = judge_model("it", errors, chance(errors, 0.01)).sentence
+    assert sentence == (
+        "Model accepted: it, mean off by 2% at 0/s (allowed 12%) on points it was not fitted to; the data could not tell errors below 14% of a mean."
+    )
+    assert judge_model("it", errors, chance(errors, 0.3)).sentence.startswith("Model not rejected: it, ")
+
+
+def test_a_model_without_points_is_rejected():
+    assert judge_model("it", [], np.zeros((10, 0))).sentence == "Model rejected: it has no held-out points."
