@@ -1,6 +1,6 @@
 """Which of two servers costs less, by plans of simulated measurements: how often the ranking says so, and how often it is wrong.
 
-    python -m benchmarks.plan_ranking [--plans 200] [--out reports/plan-ranking.md]
+    python -m benchmarks.plan_ranking [--plans 150] [--out reports/plan-ranking.md]
 
 Each plan is of one queue, M/M/1 with service times of 10 ms, measured as the documentation proposes: eight rates of 60 s, with three
 starts of the server, whose speed varies by 2 % (standard deviation). Any two plans are compared as two configurations of a fleet for
@@ -83,7 +83,7 @@ def _share(verdicts: npt.NDArray[np.bool_]) -> tuple[float, float]:
 def main() -> int:
     """Runs the simulation; returns the exit code."""
     parser = option_parser(__doc__, out=pathlib.Path("reports/plan-ranking.md"))
-    parser.add_argument("--plans", type=int, default=200)
+    parser.add_argument("--plans", type=int, default=150)
     options = parser.parse_args()
     costs = [simulate(seed) for seed in range(options.plans)]
     planned = [one for one in costs if one]
