@@ -1,6 +1,6 @@
 """The simulation of an autoscaled fleet compared with the same hour on live servers, compressed to four minutes.
 
-    python -m benchmarks.autoscaling_live [--hours 3] [--seconds 60] [--realtime] [--out reports/autoscaling-live.md]
+    python -m benchmarks.autoscaling_live [--hours 3] [--seconds 60] [--realtime] [--results DIR] [--out reports/autoscaling-live.md]
 
 1. Measure: `perfkit run` on one bundled server (model `synthetic`, one server of 30 ms, exponential), open loops and a closed one.
 2. Plan: `perfkit.plan` gives the capacity under p95 < 200 ms, the autoscaler's target, and the law of the service times.
@@ -11,7 +11,7 @@
    compared with the interval.
 
 All durations of the autoscaler and the windows are a fifteenth of their defaults: an hour is 240 s, a cold start of 150 s is 10 s (the process is
-ready earlier, the rest stands for loading a model), a window of a minute is 4 s. Service times and rates are not compressed. It takes 10 minutes,
+ready earlier, the rest stands for loading a model), a window of a minute is 4 s. Service times and rates are not compressed. It takes 12 minutes,
 and 5 for each hour. Rates are low, so that two cores suffice; on cores that other jobs load, `--realtime` keeps them out.
 The exit code is 1 if an hour lies outside the interval.
 """
@@ -93,28 +93,28 @@ class LiveHour(NamedTuple):
     latest_send_ms: float
 
 
-def measure(declaration: str, seconds: float, *, realtime: bool) -> ServerModel:
-    """The capacity and the service law of one replica, as a plan finds them."""
-    base: dict[str, Any] = {
-        "workload": {"inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}},
-        "measure": {"warmup": "2s", "duration": f"{seconds:g}s", "repetitions": 1},
-    }
-    loads = ({"open": {"rate": list(RATES), "arrivals": "poisson"}}, {"closed": {"concurrency": 1}})
-    prefix = REALTIME if realtime else ()
-    with (
-        tempfile.TemporaryDirectory() as name,
-        running_server("--model=synthetic", f"--synthetic={declaration}", realtime=realtime) as server,
-    ):
-        folders = [pathlib.Path(name, f"result{number}") for number in range(len(loads))]
-        for load, folder in zip(loads, folders, strict=True):
-            run = run_perfkit({**base, "target": {"url": server.url(), "model": "synthetic"}, "load": load}, out=folder, prefix=prefix)
+def measure(declaration: str, seconds: float, results: pathlib.Path, *, realtime: bool) -> None:
+    """Measures one replica, with open loops and a closed one; two results."""
+    base: dict[str, Any] = {"workload": {"inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}}}
+    measured = {"warmup": "2s", "duration": f"{seconds:g}s"}
+    open_loops = {"load": {"open": {"rate": list(RATES), "arrivals": "poisson"}}, "measure": {**measured, "repetitions": 1}}
+    closed_loop = {"load": {"closed": {"concurrency": 1}}, "measure": {**measured, "repetitions": 3}}
+    results.mkdir(parents=True, exist_ok=True)
+    with running_server("--model=synthetic", f"--synthetic={declaration}", realtime=realtime) as server:
+        for name, scenario in (("open", open_loops), ("closed", closed_loop)):
+            target = {"url": server.url(), "model": "synthetic"}
+            run = run_perfkit({**base, "target": target, **scenario}, out=results / name, prefix=REALTIME if realtime else ())
             if run.result is None:
                 raise RuntimeError(f"perfkit run ended with exit code {run.exit_code}: {run.stderr[-1000:]}")
-        (evidence,) = gather_evidence(read_sources([str(folder) for folder in folders]))
-        inputs = PlanInputs(parse_slo([f"p95<{LIMIT.limit_s * 1e3:g}ms"]), (max(DEMAND_PER_S),), headroom=HEADROOM)
-        chosen = plan_capacity([evidence], inputs).chosen
-        assert chosen.capacity is not None
-        laws, _, refusal = service_laws(chosen, evidence, (LIMIT,), (1 - HEADROOM) * chosen.capacity.low_per_s, np.random.default_rng(1))
+
+
+def plan_replica(results: pathlib.Path) -> ServerModel:
+    """The capacity and the service law of one replica, as a plan finds them."""
+    (evidence,) = gather_evidence(read_sources([str(results / name) for name in ("open", "closed")]))
+    inputs = PlanInputs(parse_slo([f"p95<{LIMIT.limit_s * 1e3:g}ms"]), (max(DEMAND_PER_S),), headroom=HEADROOM)
+    chosen = plan_capacity([evidence], inputs).chosen
+    assert chosen.capacity is not None
+    laws, _, refusal = service_laws(chosen, evidence, (LIMIT,), (1 - HEADROOM) * chosen.capacity.low_per_s, np.random.default_rng(1))
     if not laws:
         raise RuntimeError(refusal)
     # the measured shape, at each of some equally likely capacities
@@ -332,11 +332,16 @@ def main() -> int:
     parser = option_parser(__doc__, out=ROOT / "reports" / "autoscaling-live.md")
     parser.add_argument("--hours", type=int, default=3, help="live hours (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=60, help="window of each rate of the measurement (default %(default)s)")
+    parser.add_argument("--results", type=pathlib.Path, metavar="DIR", help="keep the measurement there, or take the one that is there")
     parser.add_argument("--realtime", action="store_true", help="run servers and clients at real-time priority")
     options = parser.parse_args()
     machine = describe_machine()
     declaration = f"service=exponential:{SERVICE_MS}ms,servers=1,lead={measure_lead_us(3, realtime=options.realtime)}us"
-    server = measure(declaration, options.seconds, realtime=options.realtime)
+    with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name:
+        results = options.results or pathlib.Path(name)
+        if not (results / "closed" / "result.json").exists():
+            measure(declaration, options.seconds, results, realtime=options.realtime)
+        server = plan_replica(results)
     scaler = scaler_of(server)
     exponential = ServiceLaw(1, -SERVICE_MS / 1e3 * np.log1p(-(np.arange(5000) + 0.5) / 5000))
     hours = [
