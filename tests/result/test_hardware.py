@@ -15,15 +15,17 @@ def of(environment, gpus=()):
 
 def test_the_gpus_that_the_target_uses_are_counted():
     gpus = [{**H100, "uuid": "a"}, {**H100, "uuid": "b", "used_by_server": True}, {**H100, "uuid": "c", "used_by_server": False}]
-    assert of(ENVIRONMENT, gpus) == "2 × H100 80GB HBM3"
-    assert of(ENVIRONMENT, [{**H100, "uuid": "a"}, {"name": "Tesla T4", "source": "nvml", "uuid": "b"}]) == "1 × H100 80GB HBM3, 1 × T4"
+    cuda = changed(ENVIRONMENT, "target.bundled_server.device", "cuda")
+    assert of(cuda, gpus) == "2 × H100 80GB HBM3"
+    assert of(ENVIRONMENT, gpus) == "1 CPU (A)", "the server ran on the CPU"
+    assert of(cuda, [{**H100, "uuid": "a"}, {"name": "Tesla T4", "source": "nvml", "uuid": "b"}]) == "1 × H100 80GB HBM3, 1 × T4"
 
 
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "1 × Intel Xeon CPU"),
-        ("AMD EPYC 7763 64-Core Processor", "1 × AMD EPYC 7763 CPU"),
+        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "1 CPU (Intel Xeon)"),
+        ("AMD EPYC 7763 64-Core Processor", "1 CPU (AMD EPYC 7763)"),
     ],
 )
 def test_without_gpus_the_cpus_of_the_bundled_server_are_named(model, expected):
@@ -31,7 +33,14 @@ def test_without_gpus_the_cpus_of_the_bundled_server_are_named(model, expected):
 
 
 def test_a_server_on_this_machine_has_all_its_cpus_and_one_elsewhere_is_unknown():
-    external = changed(ENVIRONMENT, "target.bundled_server", None)
-    assert of(external) == "8 × A CPU"
+    external = changed(changed(ENVIRONMENT, "target.bundled_server", None), "gpus", [])
+    assert of(external) == "8 CPUs (A)"
     assert of(changed(external, "target.protocols.http.path", "network")) == ""
     assert of({}) == ""
+    assert of(changed(changed(ENVIRONMENT, "gpus", 5), "target.bundled_server.cpus", 5)) == "8 CPUs (A)"
+
+
+def test_a_machine_with_gpus_that_were_not_sampled_says_no_more_than_is_known():
+    cuda = changed(changed(ENVIRONMENT, "target.bundled_server.device", "cuda"), "gpus", [{"name": "NVIDIA L4"}, {"name": "NVIDIA L4"}])
+    assert of(cuda) == "1 × L4", "the bundled server uses one"
+    assert of(changed(ENVIRONMENT, "target.bundled_server", None)) == "", "another server may have used them or not"
