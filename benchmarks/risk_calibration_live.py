@@ -1,0 +1,110 @@
+"""The live part of `benchmarks.risk_calibration`: plans from runs against the bundled server's model `synthetic`.
+
+Every plan comes from three starts of the server with one slot and exponential times of 8 ms on average, a mean that varies between
+starts by the declared standard deviation; each start is measured at six Poisson rates. The SLO is a limit on the p95, which these short
+windows carry. The capacity of a start with mean m is 1/m - ln(20)/limit, by the closed form of M/M/1. The plan calls a rate 90 % safe
+for a new start, whose mean is drawn, too. The time that the front end and the kernel add is measured first; `lead` compensates for it.
+With ten at once it takes about 13 minutes, and needs a machine that does nothing else, or `--realtime`.
+"""
+
+import concurrent.futures
+import math
+import pathlib
+import tempfile
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.live_queue import measure_lead_us
+from benchmarks.processes import REALTIME, run_perfkit, running_server
+from benchmarks.report import describe_machine, table_head, table_row, yes_no
+from perfkit.errors import PerfkitError
+from perfkit.plan.evidence import gather_evidence, read_sources
+from perfkit.plan.inputs import PlanInputs
+from perfkit.plan.planner import plan_capacity
+from perfkit.plan.risk import replica_capacity
+from perfkit.stats.distributions import binomial_limits
+from perfkit.stats.fleet_risk import Demand, safe_demand_per_s
+from perfkit.stats.load_splitting import Splitting
+from perfkit.stats.slo import SloLimits
+from perfkit.units import NS_PER_S
+
+MEAN_S, QUANTILE, CAPACITY_SHARE = 0.008, 0.95, 0.8
+LIMIT_S = -math.log(1 - QUANTILE) * MEAN_S / (1 - CAPACITY_SHARE)
+"""The p95 at 80 % of the saturation rate, and so the capacity of a start with the declared mean."""
+SHARES = (0.3, 0.5, 0.65, 0.78, 0.88, 1.1)
+"""The measured rates ÷ the saturation rate."""
+WINDOW_S, STARTS, RESTART_SD, SAFE = 9.0, 3, 0.03, 0.9
+
+
+class LivePlan(NamedTuple):
+    """A plan's verdict, and the truth: capacities in requests per second; 0 where the plan was refused."""
+
+    capacity_per_s: float
+    safe_per_s: float
+    true_per_s: float
+    sentence: str
+
+
+def true_capacity_per_s(mean_s: float) -> float:
+    """The rate at which the p95 of M/M/1 meets the limit."""
+    return 1 / mean_s + math.log(1 - QUANTILE) / LIMIT_S
+
+
+def plan_live(seed: int, number: int, lead_us: int, folder: pathlib.Path, *, realtime: bool) -> LivePlan:
+    """Starts a server three times, measures and plans; then draws the mean of a new start."""
+    rng = np.random.default_rng([seed, number, 7])
+    means_s = (MEAN_S * np.exp(rng.normal(0.0, RESTART_SD, STARTS + 1))).tolist()
+    for start, mean_s in enumerate(means_s[:STARTS]):
+        law = f"service=exponential:{1e6 * mean_s:.1f}us,servers=1,lead={lead_us}us,seed={1000 * number + start}"
+        with running_server("--model=synthetic", f"--synthetic={law}", "--max-connections=20000", realtime=realtime) as server:
+            scenario = {
+                "target": {"url": server.url(), "model": "synthetic"},
+                "workload": {"seed": 100 * number + start, "inputs": {"INPUT0": {"generate": "ones", "shape": [4]}}},
+                "load": {"open": {"rate": [round(share / MEAN_S, 1) for share in SHARES], "arrivals": "poisson"}},
+                "measure": {"warmup": "500ms", "duration": f"{WINDOW_S:g}s", "repetitions": 1},
+            }
+            run_perfkit(scenario, out=folder / f"{number}-{start}", prefix=REALTIME if realtime else ())
+    inputs = PlanInputs(SloLimits({QUANTILE: round(LIMIT_S * NS_PER_S)}, None), (10 / MEAN_S,))
+    true_per_s = true_capacity_per_s(means_s[STARTS])
+    try:
+        plan = plan_capacity(gather_evidence(read_sources([str(folder / f"{number}-{start}") for start in range(STARTS)])), inputs)
+    except PerfkitError as error:
+        return LivePlan(0.0, 0.0, true_per_s, str(error))
+    chosen = plan.chosen
+    assert chosen.capacity is not None
+    replica = replica_capacity(chosen.capacity, chosen.curves[chosen.slo_percentile].spread)
+    return LivePlan(chosen.capacity.per_s, safe_demand_per_s(replica, Demand(1.0), Splitting(), 1, SAFE), true_per_s, "")
+
+
+def calibrate_live(plans: int, seed: int, at_once: int, *, realtime: bool) -> tuple[list[str], bool]:
+    """The report's lines, and whether the exact interval of the share that keeps the SLO holds 90 %."""
+    machine, lead_us = describe_machine(), measure_lead_us(3, realtime=realtime)
+    lines = [
+        "# Calibration of a plan's risk on live servers", "",
+        (
+            f"{machine} `service=exponential:{1e3 * MEAN_S:g}ms,servers=1,lead={lead_us}us`; limit {1e3 * LIMIT_S:.1f} ms on the p95, which gives a capacity of "
+            f"{true_capacity_per_s(MEAN_S):.0f}/s at the declared mean; {STARTS} starts a plan, {len(SHARES)} rates of {WINDOW_S:g} s each; starts vary by {RESTART_SD:.0%}; "
+            f"{at_once} plans at once{', at real-time priority' if realtime else ''}."
+        ), "",
+        *table_head(">plan", ">capacity, by the plan", f">called {SAFE:.0%} safe", ">true capacity of a new start", "kept", ""),
+    ]  # fmt: skip
+    print("\n".join(lines), flush=True)
+    made = list[LivePlan]()
+    with tempfile.TemporaryDirectory(prefix="perfkit-risk-") as name, concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        for number, one in enumerate(
+            pool.map(lambda number: plan_live(seed, number, lead_us, pathlib.Path(name), realtime=realtime), range(plans))
+        ):
+            figures = (f"{figure:.1f}/s" for figure in (one.capacity_per_s, one.safe_per_s, one.true_per_s))
+            lines.append(table_row(number, *figures, "–" if one.sentence else yes_no(one.safe_per_s <= one.true_per_s), one.sentence[:150]))
+            print(lines[-1], flush=True)
+            made += [] if one.sentence else [one]
+    kept = sum(one.safe_per_s <= one.true_per_s for one in made)
+    low, high = binomial_limits(kept, len(made))
+    lines += [
+        "", (
+            f"{kept} of {len(made)} rates called {SAFE:.0%} safe keep the SLO ({plans - len(made)} plans refused); the exact 95 % interval (Clopper and Pearson) is "
+            f"{low:.1%} to {high:.1%}, which must hold {SAFE:.0%}."
+        ),
+    ]  # fmt: skip
+    return lines, low <= SAFE <= high
