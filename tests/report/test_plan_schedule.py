@@ -23,7 +23,7 @@ PROFILE = parse_profile("time,demand_per_s\n00:00,20\n09:30,80\n20:00,20\n", "da
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     """A plan whose shares of missed time are set, so that the texts are known."""
-    result = Writer(tmp_path_factory.mktemp("day"))((20, 35, 50, 60, 70, 110), seconds=40, overloaded_from=100)
+    result = Writer(tmp_path_factory.mktemp("day"))((20, 35, 50, 60, 70, 75, 80, 110), seconds=120, overloaded_from=100)
     purchase = Purchase(30_000, 3 * 8760, 0.25, 700.0)
     day = DayInputs(PROFILE, cold_start_s=90.0, reserved_per_hour=1.6, spot=Spot(0.9, 0.05), purchase=purchase)
     inputs = PlanInputs(parse_slo(["p99<300ms"]), (80.0,), prices={"": Price(2.5, "$")}, day=day)
