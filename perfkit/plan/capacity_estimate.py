@@ -102,7 +102,7 @@ def _imprecision(percentile: str, capacity: Capacity) -> str:
         return (
             f"The windows are too short for {name}: slow requests come in clusters, one whenever the queue fills, and the "
             f"{_duration(capacity.measured_s)} measured near the capacity, about {format_rate_per_s(capacity.per_s)}, hold about "
-            f"{capacity.clusters:.1f} clusters above the limit, where a plan needs {FEWEST_CLUSTERS:g}. Measure {_duration(capacity.needed_s)} in all at {rates}."
+            f"{math.floor(10 * capacity.clusters) / 10:.1f} clusters above the limit, where a plan needs {FEWEST_CLUSTERS:g}. Measure {_duration(capacity.needed_s)} in all at {rates}."
         )
     share = capacity.low_per_s / capacity.per_s if capacity.per_s else 0.0
     if share < _LOWEST_SHARE:
@@ -114,7 +114,7 @@ def _imprecision(percentile: str, capacity: Capacity) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+    return f"{math.ceil(seconds):.0f} s" if seconds < 600 else f"{math.ceil(seconds / 60):.0f} min"
 
 
 def _rate_times(evidence: Evidence) -> list[RateTimes]:

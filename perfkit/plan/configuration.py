@@ -178,11 +178,12 @@ def _notes(
         yield "The server was started once: the variation between restarts is assumed (3 %), not measured. Give results of several starts."
     if few := [point for point in points if decisive in point.few_samples and point.state == KEPT_UP]:
         rates = ", ".join(format_rate_per_s(point.rate_per_s) for point in few)
-        yield f"{decisive.replace('_', '.')} has fewer independent samples than it needs at {rates}: the capacity may be overestimated; measure longer."
+        yield f"{decisive.replace('_', '.')} has fewer independent samples than it needs at {rates}: the curves are uncertain there, and the capacity's interval is wider; measure longer."
     for state in ("not valid", "not steady"):
         rates = ", ".join(format_rate_per_s(point.rate_per_s) for point in points if point.state == state)
         if rates:
-            yield f"At {rates} the measurement was {state}: it is left out of the curves."
+            also = "; where the limit was missed, it bounds the capacity from above" if state == "not steady" else ""
+            yield f"At {rates} the measurement was {state}: it is left out of the curves{also}."
     if capacity is not None and capacity.is_cut:
         yield f"The capacity is limited to {format_rate_per_s(capacity.per_s)}, the target's throughput under overload or the rate at which its errors miss the SLO."
     met = [point.rate_per_s for point in points if point.meets_slo]
@@ -190,4 +191,4 @@ def _notes(
     if met and missed and min(missed) < max(met):
         yield f"The SLO is missed at {format_rate_per_s(min(missed))} and met at {format_rate_per_s(max(met))}: the measurements scatter, or the times do not rise with the rate everywhere."
     if decisive in fitted and not any(fitted[decisive].batches):
-        yield "There is no latency.hlog beside the result: the intervals rest on the scatter of the repetitions alone."
+        yield "There is no latency.hlog beside the result: the percentiles of each repetition stand for its times, and the intervals are wider."

@@ -43,7 +43,7 @@ def test_plans_from_windows_of_a_few_seconds_are_refused():
 
 def test_a_case_that_was_done_is_read_and_not_simulated_again(tmp_path):
     done = [{"refusal": "", "low_": 1.01, "": 1.05, "high_": 1.1, "off": [0, 2], "accepted": {"M/G/c": True, "batch service": False}}]
-    (tmp_path / "M_M_4-1_4-p99-1.json").write_text(json.dumps(done))
+    (tmp_path / "M_M_4-1_4-p99.jsonl").write_text(json.dumps(done[0]) + "\n")
     case = Case("M/M/4", "1/4", "p99", simulate_case(MM4, "1/4", "p99", 1, tmp_path))
     assert case.plans == done
     assert (case.above, case.within_one(0), case.within_one(1), case.is_met) == (1.0, 1.0, 0.0, False)
