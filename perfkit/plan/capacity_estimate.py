@@ -17,6 +17,7 @@ from perfkit.stats.slo_capacity import FEWEST_CLUSTERS, NEAR, Bound, Capacity, c
 from perfkit.units import format_duration_ns, format_rate_per_s
 
 _FALLS_BELOW = 0.98  # a throughput under overload below this share of what was answered before is not the saturation
+_BEYOND_CHANCE = 3.0  # standard errors
 _LOWEST_SHARE = 0.75  # of the estimate: a lower limit further below is no basis for a plan
 _INTERPOLATED = 1000
 
@@ -147,9 +148,15 @@ def _kept_up_per_s(points: Sequence[RatePoint]) -> float:
 
 
 def _saturation_per_s(points: Sequence[RatePoint]) -> float | None:
-    """The lowest throughput under overload; None without overload, and if it is lower than what was answered at rates kept up with."""
-    lowest = min((point.throughput_per_s for point in points if point.state == "overloaded"), default=None)
+    """The lowest throughput of a target that fell behind; None if it never did, and if it is lower than what was answered at rates kept up with."""
+    lowest = min((point.throughput_per_s for point in points if _fell_behind(point)), default=None)
     return lowest if lowest is not None and lowest >= _FALLS_BELOW * _kept_up_per_s(points) else None
+
+
+def _fell_behind(point: RatePoint) -> bool:
+    """Whether the target was overloaded, or not steady while it answered less than was sent, beyond chance."""
+    most_per_s = point.throughput_per_s * (1 + _BEYOND_CHANCE * _relative_error(point))
+    return point.state == "overloaded" or (point.state == "not steady" and most_per_s < _FALLS_BELOW * point.rate_per_s)
 
 
 def _bounds(points: Sequence[RatePoint], limits: Mapping[str, int]) -> list[Bound]:
