@@ -57,6 +57,8 @@ DEMAND_PER_S = (8, 8, 36, 36, 12, 12, 8, 8, 40, 40, 20, 8)
 SERVICE_MS, LIMIT = 30, Limit(0.95, 0.2)
 RATES = (4, 7, 10, 12, 14, 17, 20, 24)
 SIMULATED_HOURS, DRAWN_CAPACITIES, HEADROOM, MOST_REPLICAS = 200, 20, 0.3, 6
+REALTIME_NOTE = "Servers and clients ran at real-time priority."
+EARLIER_NOTE = "The replica was measured in an earlier run, whose results were kept."
 DEMAND = PeriodicSteps(Steps.of([(index * HOUR_S / len(DEMAND_PER_S), rate) for index, rate in enumerate(DEMAND_PER_S)]), HOUR_S)
 
 
@@ -339,7 +341,8 @@ def main() -> int:
     declaration = f"service=exponential:{SERVICE_MS}ms,servers=1,lead={measure_lead_us(3, realtime=options.realtime)}us"
     with tempfile.TemporaryDirectory(prefix="perfkit-benchmark-") as name:
         results = options.results or pathlib.Path(name)
-        if not (results / "closed" / "result.json").exists():
+        is_earlier = (results / "closed" / "result.json").exists()
+        if not is_earlier:
             measure(declaration, options.seconds, results, realtime=options.realtime)
         server = plan_replica(results)
     scaler = scaler_of(server)
@@ -351,7 +354,7 @@ def main() -> int:
     os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     predicted = Predictions(*(predict(laws, scaler) for laws in ([server.law], server.possible_laws, [exponential])))
     lines, are_inside = page(server, scaler, predicted, hours)
-    lines = [*lines, "", f"{machine} {'Servers and clients ran at real-time priority.' if options.realtime else ''}".rstrip()]
+    lines = [*lines, "", " ".join([machine, *([REALTIME_NOTE] if options.realtime else []), *([EARLIER_NOTE] if is_earlier else [])])]
     print("\n".join(lines))
     write_report(options.out, lines)
     return 0 if are_inside else 1
