@@ -14,6 +14,7 @@ _NEAR_LOGARITHM, _SHORTEST_REACH, _LONGEST_REACH = 1.6, 0.03, 0.25
 _FEWEST_POINTS, _FEWEST_NEAR, _ROUNDS = 3, 4, 8
 _MISFIT = 0.005  # of the crossing: how much the form of the curve may move it
 _HIGHEST_FLOOR = 0.8  # of the allowed share
+_FLOOR_ERRORS, _FLOOR_STEPS = 2.0, 4
 _LOWEST_CHANGE, _HIGHEST_CHANGE = -0.8, 1.0  # the interval is open beyond these shares of the crossing
 _FIRST_STEP, _STEP_FACTOR, _HALVINGS = 0.004, 1.7, 12
 _LEAST_SLOPE, _FIRST_SLOPE = 0.2, 5.0
@@ -101,7 +102,8 @@ def fit_crossing(counts: Sequence[CountAt], centre_per_s: float, confidence: flo
     level is at least theirs, and rises with Pearson's χ² between the probes. The interval holds the rates at which the curve
     through the allowed share has a deviance of at most the least one plus t² of Student's distribution. Its degrees of freedom count
     probes by their length, (Σn)²/Σn² - 2, and two for the dispersion within windows. A count that is a lower bound takes part
-    only in curves that lie below it.
+    only in curves that lie below it. The floor is a third parameter, within what the counts at low rates allow: the curve is the best of
+    five floors, and the interval holds the rates that any of them makes possible.
     """
     unbounded = None
     for lowest, highest in _RANGES:
@@ -189,6 +191,8 @@ class _Curve:
     intercept: float
     slope: float
     dispersion_at: Callable[[float], float]
+    others: tuple["_Curve", ...] = ()
+    """The curves with all floors that are possible."""
 
     @property
     def level(self) -> float:
@@ -214,28 +218,52 @@ def _curve_within(counts: Sequence[CountAt], centre: float, lowest: float, highe
             if lowest <= one.rate_per_s / centre <= highest and one.counted.beyond <= HIGHEST_SHARE * one.counted.count
         ]
         below = [one for one in counts if one.rate_per_s < _RANGES[0][0] * centre]
-        found = _fit(near, _floor(below), centre, fewest)
+        found = _fit(near, _floors(below), centre, fewest)
         if found is None or abs(found.crossing / centre - 1) < 1e-3:
             return found
         centre = found.crossing
     return found
 
 
-def _floor(below: Sequence[CountAt]) -> float:
-    """The share beyond the limit at low rates, less its standard error.
+def _floors(below: Sequence[CountAt]) -> tuple[float, ...]:
+    """The possible shares beyond the limit at low rates, ascending, from the counts there; 0 alone without such counts.
+
+    They reach from one standard error below the measured share to two above it: a short window at a low rate tells little.
 
     It is the lowest of those from the nearest rates down to any other: at the lowest rates a server may be slower again, because it waits
     for batches to fill.
     """
-    shares, beyond, count = list[float](), 0, 0
+    if not below:
+        return (0.0,)
+    ranges, beyond, count = list[tuple[float, float]](), 0, 0
     for one in sorted(below, key=lambda one: -one.rate_per_s):
         beyond, count = beyond + one.counted.beyond, count + one.counted.count
         if count:
-            shares.append(max(beyond - math.sqrt(beyond), 0.0) / count)
-    return min([*shares, _HIGHEST_FLOOR * below[0].counted.allowed_share]) if shares else 0.0
+            ranges.append((max(beyond - math.sqrt(beyond), 0.0) / count, (beyond + _FLOOR_ERRORS * math.sqrt(beyond + 1)) / count))
+    lowest, highest = min((low for low, _ in ranges), default=0.0), min((high for _, high in ranges), default=math.inf)
+    lowest, highest = (min(share, _HIGHEST_FLOOR * below[0].counted.allowed_share) for share in (lowest, highest))
+    return tuple(lowest + (highest - lowest) * step / _FLOOR_STEPS for step in range(_FLOOR_STEPS + 1))
 
 
-def _fit(probes: Sequence[CountAt], floor: float, centre: float, fewest: int) -> _Curve | None:
+def _fit(probes: Sequence[CountAt], floors: Sequence[float], centre: float, fewest: int) -> _Curve | None:
+    """The curve with the floor that fits best."""
+    curves = [curve for floor in floors if (curve := _fit_above(floor, probes, centre, fewest)) is not None]
+    if not curves:
+        return None
+    weights = curves[0].points.points  # one dispersion for all, so that their deviances can be compared
+    others = []
+    for curve in curves:
+        points = _Points(weights, curve.points.floor)
+        line = _straight_line(points)
+        if line is not None and line[1] > 0:
+            others.append(
+                dataclasses.replace(curve, points=points, intercept=line[0], slope=line[1], dispersion_at=curves[0].dispersion_at)
+            )
+    best = min(others, key=lambda curve: curve.points.deviance(curve.intercept, curve.slope), default=curves[0])
+    return dataclasses.replace(best, others=tuple(others))
+
+
+def _fit_above(floor: float, probes: Sequence[CountAt], centre: float, fewest: int) -> _Curve | None:
     if not probes:
         return None
     curve: _Curve | None = None
@@ -324,7 +352,10 @@ def _with_interval(curve: _Curve, confidence: float) -> Crossing:
     long = sum(counts) ** 2 / sum(count * count for count in counts)
     t = student_t_quantile((1 + confidence) / 2, max(math.floor(long) - 2, 0) + _WINDOW_DEGREES)
     allowed = sum(term.deviance for term in terms) + scale * t * t
-    low, high = (_furthest(curve, allowed, sign) for sign in (-1, 1))
+    possible = [other for other in curve.others if other.points.deviance(other.intercept, other.slope) <= allowed] or [curve]
+    lows, highs = ([_furthest(other, allowed, sign) for other in possible] for sign in (-1, 1))
+    low = None if None in lows else min(end for end in lows if end is not None)
+    high = None if None in highs else max(end for end in highs if end is not None)
     return Crossing(
         rate_per_s=curve.crossing,
         low_per_s=0.0 if low is None else curve.centre * (1 + low) * (1 - _MISFIT),

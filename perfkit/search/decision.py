@@ -27,6 +27,9 @@ _PLACES = (-1.0, 0.5, -0.5, 1.0)  # of refining probes around the estimate, as s
 _FIRST_REACH, _FAR_REACH, _SHORTEST_REACH, _LONGEST_REACH = 0.06, 0.3, 0.02, 0.12
 _REACHED_LOGARITHM = 0.8
 _BISECTIONS, _NARROW_RATIO = 2, 1.14
+_BISECTION_SAMPLES_FACTOR = 4  # of the samples that the percentile needs
+_MUCH_LONGER, _SAME_RATE = 4, 1.05  # a probe of so many times the requests, at up to so many times the rate, can contradict another
+_LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
 _MIN_FITTED_POINTS = 6
 _NEAR_PROBES = 4  # if no line fits after this many refining probes, check for a cliff and probe further away
 _CLIFF_MARGIN_STEP = math.log(10)
@@ -176,7 +179,7 @@ def decide(
         return _stop("generator", current, probes)
     if len(probes) >= settings.max_probes:
         return _stop("max_probes", current, probes)
-    if step.requests and step.stage != "confirm":
+    if step.stage == "refine" or (step.stage == "bisect" and any(probe.stage == "refine" for probe in probes)):
         dispersion = _dispersion(probes) if fit is None else fit.dispersion
         fewest_s = _FEWEST_BEYOND * dispersion / _allowed_share(probes) / step.rate_per_s
         confirm_s = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes), dispersion) / step.rate_per_s
@@ -193,12 +196,16 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
     last = probes[-1]
     if not last.is_valid and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES_PER_RATE:  # it may pass
         return NextProbe(last.rate_per_s, last.stage, last.count if last.stage in ("refine", "confirm") else 0)
-    low, high = _bracket([probe for probe in probes if probe.stage in ("bracket", "bisect")])
+    low, high = _searched_range(probes)
     if low is None or high is None:
         return _widen(probes, settings, low)
     current, refined = estimate(probes, settings), sum(probe.stage == "refine" for probe in probes)
-    if not refined and high / low > _NARROW_RATIO and sum(probe.stage == "bisect" for probe in probes) < _BISECTIONS:
-        return NextProbe(math.sqrt(low * high), "bisect")
+    if high / low > _NARROW_RATIO:
+        least = _BISECTION_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes))
+        if not refined and sum(probe.stage == "bisect" for probe in probes) < _BISECTIONS:
+            return NextProbe(math.sqrt(low * high), "bisect", least)
+        if refined and current.fit is None and len(_standing(probes)) < len(probes):
+            return NextProbe(math.sqrt(low * high), "bisect", max(least, _longest(probes)))
     if not any(probe.is_valid and not probe.is_met for probe in probes):  # only the generator's limit bounds the bracket
         return _stop("generator", current, probes) if high / low <= _NARROW_RATIO else NextProbe(math.sqrt(low * high), "bisect")
     fit = current.fit
@@ -233,6 +240,11 @@ def _next_requests(fit: Crossing | None, refined: int, probes: Sequence[Probe], 
     if fit is None or not fit.is_bounded:
         return max(least, round(_GROWTH_WITHOUT_FIT * longest) if refined and not _is_long(probes) else longest)
     share = round(_missing_requests(fit, probes, settings) / max(min(settings.max_probes - len(probes) - 1, _PROBES_AHEAD), 1))
+    probes_left = settings.max_probes - len(probes)
+    if probes_left <= _LAST_PROBES and math.isfinite(settings.budget_s):  # rather use the budget than end at max_probes
+        left_s = settings.budget_s - sum(probe.took_s for probe in probes)
+        affordable = _SPENT_AT_THE_END * max(left_s, 0.0) * fit.rate_per_s / max(probes_left, 1)
+        share = max(share, round(min(affordable, _GROWTH_AT_THE_END * longest)))
     return max(least, min(max(_needed_requests(fit, probes), longest, share), round(_GROWTH * longest)))
 
 
@@ -345,7 +357,7 @@ def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
     """The lowest crossing of all limits, at most what an overloaded target answered; if no curve fits, between rates that meet and miss the SLO."""
     # a probe that confirmed the interval stays out of the fit, as independent evidence
     usable = [probe for probe in probes if probe.is_valid and not (probe.stage == "confirm" and probe.is_met)]
-    low, high = _bracket([probe for probe in probes if probe.stage in ("bracket", "bisect")])
+    low, high = _searched_range(probes)
     ceiling_per_s = min((probe.ceiling_per_s for probe in usable if probe.is_overloaded), default=math.inf)
     if low is not None and high is not None:
         crossings: list[tuple[float, str, Crossing]] = []
@@ -374,6 +386,24 @@ def _bracket(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
     met = {probe.rate_per_s for probe in probes if probe.is_met} - not_met
     low = max(met, default=None)
     return low, min((rate for rate in not_met if low is not None and rate > low), default=None)
+
+
+def _searched_range(probes: Sequence[Probe]) -> tuple[float | None, float | None]:
+    """The bracket of the probes that stand; those of refining only count where they contradicted one that was to bracket the capacity."""
+    bracketing, standing = [probe for probe in probes if probe.stage in ("bracket", "bisect")], _standing(probes)
+    if all(probe in standing for probe in bracketing):
+        return _bracket(bracketing)
+    return _bracket([probe for probe in standing if not (probe.stage == "confirm" and probe.is_met)])
+
+
+def _standing(probes: Sequence[Probe]) -> list[Probe]:
+    """The probes without those that met the SLO in a short window, before a queue had formed, and are contradicted by a much longer one."""
+    missed = [probe for probe in probes if probe.is_valid and not probe.is_met]
+
+    def is_contradicted(one: Probe) -> bool:
+        return any(other.rate_per_s <= _SAME_RATE * one.rate_per_s and other.count >= _MUCH_LONGER * one.count for other in missed)
+
+    return [probe for probe in probes if not (probe.is_met and is_contradicted(probe))]
 
 
 def _contradictory_range(probes: Sequence[Probe]) -> Estimate:
