@@ -178,13 +178,25 @@ def _crossing(shares: Floats, logs: Floats) -> float:
 
 
 def agrees(outcome: SearchOutcome, points: Sequence[HeldOut], later: HeldOutCapacity) -> bool:
-    """Whether the search agrees with the later runs, as far as the intervals of both tell (95 %)."""
-    assert outcome.capacity_per_s is not None
-    if points[0].low > 1 or points[-1].high < 1:
+    """Whether the search agrees with the later runs, as far as the intervals of both tell (95 %); an open end contradicts nothing."""
+    capacity = outcome.capacity_per_s
+    assert capacity is not None
+    low, high = outcome.low_per_s or 0.0, outcome.high_per_s or math.inf
+    if (points[0].low > 1 and low > points[0].share * capacity) or (points[-1].high < 1 and high < points[-1].share * capacity):
         return False
-    low, high = outcome.low_per_s or outcome.capacity_per_s, outcome.high_per_s or outcome.capacity_per_s
-    errors = math.log(high / low) / (2 * Z_90), math.log(later.high / later.low) / (2 * Z_90)
+    end = high if later.share > 1 else low
+    if not 0 < end < math.inf:
+        return True
+    errors = math.log(end / capacity) / Z_90, math.log(later.high / later.low) / (2 * Z_90)
     return abs(math.log(later.share)) <= Z_95 * math.hypot(*errors)
+
+
+def shown_later(later: HeldOutCapacity, capacity_per_s: float) -> tuple[str, str]:
+    """The later runs' capacity and its interval as text; beyond the rates of these runs, only on which side."""
+    if not SHARES[0] <= later.share <= SHARES[-1]:
+        side, share = ("above", SHARES[-1]) if later.share > 1 else ("below", SHARES[0])
+        return f"{side} {share * capacity_per_s:.4g}/s", "–"
+    return f"{later.share * capacity_per_s:.4g}/s", f"{later.low * capacity_per_s:.4g} to {later.high * capacity_per_s:.4g}"
 
 
 @contextlib.contextmanager
@@ -261,8 +273,7 @@ def densenet_lines(checks: Sequence[DenseNetCheck], *, realtime: bool) -> list[s
         capacity = "–" if one.outcome.capacity_per_s is None else f"{one.outcome.capacity_per_s:.4g}/s"
         later, later_interval, verdict = "–", "–", "–"
         if one.later is not None and one.outcome.capacity_per_s is not None:
-            shown = [f"{share * one.outcome.capacity_per_s:.4g}" for share in one.later]
-            later, later_interval = f"{shown[0]}/s", f"{shown[1]} to {shown[2]}"
+            later, later_interval = shown_later(one.later, one.outcome.capacity_per_s)
             verdict = yes_no(agrees(one.outcome, one.points, one.later))
         searches.append(
             table_row(

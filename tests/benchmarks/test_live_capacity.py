@@ -16,6 +16,7 @@ from benchmarks.live_capacity import (
     is_right,
     read_held_out,
     read_search,
+    shown_later,
 )
 from benchmarks.simulated_queues import poisson_arrivals, response_times, service_times
 from perfkit.scenario.model import Scenario
@@ -100,3 +101,11 @@ def test_densenet_s_scenarios_are_valid():
     search = {"search": {"slo": {"p90": "180.5ms"}, "precision": "8%", "budget": "15m"}}
     for load in (search, {"open": {"rate": [9.0, 10.0]}}):
         assert Scenario.model_validate(densenet_scenario("http://127.0.0.1:1", 1, load, 30)).workload.seed == 1
+
+
+def test_an_open_end_of_the_search_s_interval_contradicts_nothing():
+    points = held_out(0.6, 0.7, 0.8)
+    later = held_out_capacity(points)
+    assert agrees(outcome(10, 9.4, None, exit_code=3), points, later)
+    assert not agrees(outcome(10, 9.4, 10.6), points, later)
+    assert shown_later(later, 10) == ("above 11/s", "–")
