@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from perfkit.plan.evidence import KEPT_UP, Evidence
 from perfkit.plan.model import RatePoint, WhatIf
+from perfkit.plan.rate_points import figure_ns, points_by_rate
 from perfkit.result.distribution import QUANTILES
 from perfkit.stats.buckets import BucketCounts
 from perfkit.stats.capacity import ClosedPoint
@@ -18,9 +19,9 @@ from perfkit.stats.usl import UslFit, UslRefusal, fit_usl
 from perfkit.stats.validation import HeldOut, Validation, judge_model, split_points
 from perfkit.units import NS_PER_S
 
-_MAXIMUM_SERVERS, _SERVICE_QUANTILES = 8, 40
+_MAXIMUM_SERVERS, _FEWEST_SERVICE_TIMES, _SERVICE_VALUES, _PER_VALUE = 8, 40, 200, 20
 _FASTER, _SLOWER = 0.8, 1.25
-_DRAWS, _THROUGHPUT_MARGIN = 200, 0.05
+_DRAWS, _THROUGHPUT_MARGIN, _FEWEST_REPETITIONS = 200, 0.05, 3
 _STEADY_BELOW = 0.98  # of the saturation; windows nearer to it are too short for a steady state
 MGC, BATCH = "M/G/c after Allen and Cunneen", "batch service after Inoue"
 
@@ -56,13 +57,15 @@ def validate_models(
     if split.sentence:
         return tuple(_rejected(f"{model} cannot be validated. {split.sentence}") for model in (MGC, BATCH)), ()
     fitted, held_out = ([kept_up[index] for index in indices] for indices in (split.fitted, split.held_out))
-    throughputs = _throughputs(points)
+    throughputs, scatter = _throughputs(points), _scatter(evidence)
     judged = list[tuple[Validation, MgcQueue | BatchQueue | None]]()
     rates = [point.rate_per_s for point in fitted]
     if service_times := _service_times_s(evidence, kept_up[0]):
-        judged.append(_judge(MGC, lambda: MgcFamily(rates, service_times, _MAXIMUM_SERVERS, throughputs), fitted, held_out, random))
+        judged.append(
+            _judge(MGC, lambda: MgcFamily(rates, service_times, _MAXIMUM_SERVERS, throughputs), fitted, held_out, scatter, random)
+        )
     fastest_s = min(point.mean_ns or 0 for point in fitted) / NS_PER_S
-    judged.append(_judge(BATCH, lambda: BatchFamily(rates, fastest_s, throughputs), fitted, held_out, random))
+    judged.append(_judge(BATCH, lambda: BatchFamily(rates, fastest_s, throughputs), fitted, held_out, scatter, random))
     accepted = tuple(model for validation, model in judged if validation.is_accepted and model is not None)
     return tuple(validation for validation, _ in judged), accepted
 
@@ -80,6 +83,7 @@ def _judge(
     family_of: Callable[[], MgcFamily | BatchFamily],
     fitted: Sequence[RatePoint],
     held_out: Sequence[RatePoint],
+    scatter: Mapping[tuple[str, float], float],
     random: np.random.Generator,
 ) -> tuple[Validation, MgcQueue | BatchQueue | None]:
     try:
@@ -98,22 +102,26 @@ def _judge(
         described = f"{model}, c = {queue.servers}, C_s² = {queue.service_scv:.2f}"
     else:
         described = f"{model}, {queue.per_request * 1e3:.3g} ms per request + {queue.fixed * 1e3:.3g} ms"
-    noise = _noise(family, queue, fitted, held_out, errors, random)
+    noise = _noise(family, queue, fitted, held_out, errors, scatter, random)
     return judge_model(described, errors, noise), queue
 
 
 def _noise(
     family: MgcFamily | BatchFamily, queue: MgcQueue | BatchQueue, fitted: Sequence[RatePoint], held_out: Sequence[RatePoint],
-    errors: Sequence[HeldOut], random: np.random.Generator,
+    errors: Sequence[HeldOut], scatter: Mapping[tuple[str, float], float], random: np.random.Generator,
 ) -> npt.NDArray[np.float64]:  # fmt: skip
     """Draws of ln(predicted ÷ measured) if the queue is right: it is fitted again to means that vary by chance, and what was held out varies as well.
 
     A mean and a p99 of one window vary together. A queue that saturates below a held-out rate counts as ten times too slow.
     """
     means_s = np.array([queue.mean_response_time(point.rate_per_s) for point in fitted])
-    fit_sd = np.array([_relative_sd("mean", point, fitted[0], queue) for point in fitted])
+
+    def sd_of(figure: str, point: RatePoint) -> float:
+        return max(_relative_sd(figure, point, queue), scatter.get((figure, point.rate_per_s), 0.0))
+
+    fit_sd = np.array([sd_of("mean", point) for point in fitted])
     by_rate = {point.rate_per_s: point for point in held_out}
-    sd = np.array([_relative_sd(one.figure, by_rate[one.rate_per_s], fitted[0], queue) for one in errors])
+    sd = np.array([sd_of(one.figure, by_rate[one.rate_per_s]) for one in errors])
     columns = {rate: place for place, rate in enumerate(by_rate)}
     chance = random.standard_normal((_DRAWS, len(columns)))[:, [columns[one.rate_per_s] for one in errors]] * sd
     expected = np.array([one.predicted / NS_PER_S for one in errors])
@@ -135,7 +143,7 @@ def _predicted_s(queue: MgcQueue | BatchQueue, one: HeldOut) -> float:
     return queue.mean_response_time(one.rate_per_s)
 
 
-def _relative_sd(figure: str, point: RatePoint, lowest: RatePoint, queue: MgcQueue | BatchQueue) -> float:
+def _relative_sd(figure: str, point: RatePoint, queue: MgcQueue | BatchQueue) -> float:
     """The standard deviation of a mean or a p99 by chance, as a share.
 
     In the Brownian motion of `cluster_length_s` the mean wait has the variance W²·τ/T, τ the length of a cluster and T that of the windows; the
@@ -146,8 +154,23 @@ def _relative_sd(figure: str, point: RatePoint, lowest: RatePoint, queue: MgcQue
     cluster_s = float(cluster_length_s(np.array([percentile_s]), 0.01, np.array([1 - point.rate_per_s / queue.saturation]))[0])
     if figure == "p99":
         return math.sqrt(cluster_s / (0.01 * seconds)) / math.log(100)
-    waiting = max(1 - (lowest.mean_ns or 0.0) / mean_ns, 0.0) if mean_ns else 0.0
+    alone = queue.mean_response_time(0.0)
+    waiting = 1 - alone / queue.mean_response_time(point.rate_per_s)
     return math.sqrt(1 / point.samples + waiting**2 * cluster_s / seconds)
+
+
+def _scatter(evidence: Evidence) -> dict[tuple[str, float], float]:
+    """The standard error of the mean and the p99 at each rate, as a share, from the scatter between repetitions, where there are three or more.
+
+    It includes what restarts differ by, and what service times with a long tail vary by beyond a Brownian motion.
+    """
+    errors = {}
+    for rate, (_, points) in points_by_rate(evidence).items():
+        for figure in ("mean", "p99"):
+            logs = [math.log(value) for point in points if point.state == KEPT_UP and (value := figure_ns(point, figure))]
+            if len(logs) >= _FEWEST_REPETITIONS:
+                errors[figure, rate] = float(np.std(logs, ddof=1)) / math.sqrt(len(logs))
+    return errors
 
 
 def what_if(queue: MgcQueue | BatchQueue, limits_ns: Mapping[str, int], operating_per_s: float | None) -> tuple[WhatIf, ...]:
@@ -187,14 +210,19 @@ def _other_batches(queue: BatchQueue, operating_per_s: float | None) -> tuple[Wh
 
 
 def _service_times_s(evidence: Evidence, lowest: RatePoint) -> tuple[float, ...]:
-    """The distribution of the service times as equally likely values: at concurrency 1, otherwise at the lowest rate."""
+    """The distribution of the service times as equally likely values: at concurrency 1, otherwise at the lowest rate.
+
+    Each value is the mean of an equal share of the requests, since single quantiles would leave out the slowest requests, which make others wait.
+    """
     batches: Sequence[BucketCounts] = evidence.single_request_batches or [
         batch for point in evidence.open_points if point.rate_per_s == lowest.rate_per_s for batch in point.batches
     ]
     times = BucketCounts.merged(batches)
-    if times.count < _SERVICE_QUANTILES:
+    if times.count < _FEWEST_SERVICE_TIMES:
         return ()
-    return tuple(value / NS_PER_S for value in times.values_at([(index + 0.5) / _SERVICE_QUANTILES for index in range(_SERVICE_QUANTILES)]))
+    number = _SERVICE_VALUES * _PER_VALUE
+    values_ns = np.array(times.values_at([(index + 0.5) / number for index in range(number)]), dtype=np.float64)
+    return tuple((values_ns.reshape(_SERVICE_VALUES, _PER_VALUE).mean(axis=1) / NS_PER_S).tolist())
 
 
 def _rejected(why: str) -> Validation:

@@ -35,11 +35,11 @@ class Wait:
     chance: float
     mean: float
 
-    def share_longer(self, time: float) -> float:
-        """P[W > time] ≈ P_w exp(-P_w·time / W_q): exact for M/M/c, otherwise an exponential tail with the right mean."""
-        if time < 0 or not self.mean:
-            return 1.0 if time < 0 else 0.0
-        return self.chance * math.exp(-self.chance * time / self.mean)
+    def share_longer(self, times: _Numbers) -> float:
+        """The mean of P[W > t] over times, where P[W > t] ≈ P_w exp(-P_w·t / W_q): exact for M/M/c, else an exponential tail with the right mean."""
+        if not self.mean:
+            return float(np.mean(times < 0))
+        return float(np.mean(np.where(times < 0, 1.0, self.chance * np.exp(-self.chance * np.maximum(times, 0) / self.mean))))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,17 +82,14 @@ class MgcQueue:
 
     def response_time(self, quantile: float, rate: float) -> float:
         """A quantile, in (0, 1), of the response time R = W + S; W and S are independent, so P[R > t] is the mean of P[W > t-S] over S."""
-        wait = self.wait(rate)
+        wait, services = self.wait(rate), np.asarray(self.service_times)
         low, high = 0.0, max(self.service_times)
-        while self._share_longer(wait, high) > 1 - quantile:
+        while wait.share_longer(high - services) > 1 - quantile:
             low, high = high, 2 * high
         for _ in range(60):
             middle = (low + high) / 2
-            low, high = (middle, high) if self._share_longer(wait, middle) > 1 - quantile else (low, middle)
+            low, high = (middle, high) if wait.share_longer(middle - services) > 1 - quantile else (low, middle)
         return high
-
-    def _share_longer(self, wait: Wait, time: float) -> float:
-        return sum(wait.share_longer(time - service) for service in self.service_times) / len(self.service_times)
 
     def capacity(self, quantile: float, limit: float) -> float:
         """The highest rate at which the quantile of the response time is within the limit; 0 if there is none."""

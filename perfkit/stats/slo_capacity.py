@@ -24,7 +24,7 @@ _NORMAL_REACH = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 NEAR = (0.8, 1.15)
 """The rates, as shares of the capacity, whose clusters count."""
 _POPULATION, _ROUNDS, _MOST_ROUNDS, _ENOUGH, _T_DEGREES = 5000, 6, 12, 400.0, 5
-_POWER_CENTRE, _POWER_SD = 0.5, 1.0  # of the logarithm: from M/D/1 (about 0.8) to four servers (about 4) within one and a half
+_POWER_CENTRE, _POWER_SD = 0.8, 1.0  # of the logarithm: M/D/1 (about 0.8) and four servers (about 4) lie within one standard deviation
 _BELOW_SD, _ABOVE_SD = 0.02, 0.03  # how far the saturation may lie below the throughput answered, and above that under overload
 _ROOM_CENTRE, _ROOM_SD, _LEAST_ROOM = math.log(0.3), 1.0, 0.02  # saturation ÷ highest throughput - 1, without an overload
 

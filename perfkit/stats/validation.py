@@ -91,9 +91,9 @@ def judge_model(model: str, errors: Sequence[HeldOut], noise: npt.NDArray[np.flo
     for figure in dict.fromkeys(one.figure for one in errors):
         places = [place for place, one in enumerate(errors) if one.figure == figure]
         worst = places[int(np.argmax(excess[places]))]
-        shown.append(
-            f"{figure} off by {abs(errors[worst].error):.0%} at {errors[worst].rate_per_s:.4g}/s (allowed {_percent(math.expm1(margins[worst] + largest * sd[worst]))})"
-        )
+        reach = math.copysign(margins[worst] + largest * sd[worst], errors[worst].error)
+        allowed_here = f"{errors[worst].rate_per_s:.4g}/s (allowed {_percent(abs(math.expm1(reach)))})"
+        shown.append(f"{figure} off by {abs(errors[worst].error):.0%} at {allowed_here}")
         told.append((figure, float(detectable[places].min())))
     found = f"{model}, {', '.join(shown)} on points it was not fitted to"
     if is_rejected:
