@@ -66,3 +66,12 @@ def chi_square_quantiles(probabilities: npt.NDArray[np.float64], degrees_of_free
     from scipy.special import gammaincinv
 
     return np.asarray(2 * gammaincinv(degrees_of_freedom / 2, probabilities), dtype=np.float64)
+
+
+def f_tail(ratio: float, numerator_degrees: int, denominator_degrees: int) -> float:
+    """P[F > ratio] of Fisher's F; raises ValueError for less than one degree of freedom."""
+    from scipy.special import fdtrc
+
+    if min(numerator_degrees, denominator_degrees) < 1:
+        raise ValueError(f"Fisher's F needs at least one degree of freedom, found {numerator_degrees} and {denominator_degrees}")
+    return float(fdtrc(numerator_degrees, denominator_degrees, ratio))

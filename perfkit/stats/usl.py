@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.distributions import f_tail, student_t_quantile
 from perfkit.stats.least_squares import Minimum, minimise
 
 _Numbers = npt.NDArray[np.float64]
 FEWEST_POINTS, FEWEST_PAST_PEAK, FURTHEST = 8, 2, 1.5
 _PEAKS = np.geomspace(1 / 1024, 64, 513)  # × the largest concurrency: candidates for the peak, for its profile
+_MISFIT_ALLOWED, _MISFIT_SIGNIFICANCE = 0.05, 0.05
 _NEARBY = np.exp(np.linspace(-0.3, 0.3, 61))  # × the estimated peak: more candidates
 
 
@@ -99,6 +100,10 @@ def fit_usl(
     √((1-σ)/κ) is the set of peaks whose best fit the F test does not reject (a profile; D. M. Bates & D. G. Watts 1988, chapter 6).
     Assumptions: a closed loop without think time; independent noise of equal relative size, apart from the weights.
 
+    The law is rejected if the mean throughputs at the concurrencies lie further from it than 5 % (root mean square) and than the repetitions
+    scatter: the F test for lack of fit, at 5 % (N. R. Draper & H. Smith, *Applied Regression Analysis*, section 2.1). Without
+    repetitions the data cannot tell.
+
     The fit is refused for fewer than 8 points or 4 concurrencies, and if σ is significantly below 0, as with batching, where
     throughput grows faster than the requests in flight. The peak is refused if fewer than 2 points are past it, or its
     interval is open. Raises ValueError for values of 0 or less.
@@ -124,6 +129,10 @@ def fit_usl(
         # the best fit with σ or κ fixed at 0 that keeps both at 0 or above
         edges = [_fit(n, x, root, free) for free in ((True, False), (False, True), (False, False))]
         minimum = min((one for one in edges if min(one.parameters[1:]) >= 0), key=lambda one: one.sum_of_squares)
+    if (missed := _lack_of_fit(n, x, root, minimum)) > _MISFIT_ALLOWED:
+        return UslRefusal(
+            f"Model rejected: the universal scalability law misses the mean throughputs by {missed:.0%} (allowed {_MISFIT_ALLOWED:.0%}), beyond the scatter of the repetitions."
+        )
     rate, sigma, kappa = (float(value) for value in minimum.parameters)
     residual_sd = math.sqrt(minimum.sum_of_squares / degrees)
     low, high = minimum.parameters - t * spread, minimum.parameters + t * spread
@@ -139,6 +148,21 @@ def fit_usl(
         peak=peak,
         peak_sentence=sentence,
     )
+
+
+def _lack_of_fit(n: _Numbers, x: _Numbers, root: _Numbers, minimum: Minimum) -> float:
+    """The root mean square by which the law misses the means at the concurrencies, as a share; 0 if that may be the scatter of the repetitions."""
+    levels, places = np.unique(n, return_inverse=True)
+    within_degrees, beyond_degrees = n.size - levels.size, levels.size - 3
+    if min(within_degrees, beyond_degrees) < 1:
+        return 0.0
+    weights, logs = root * root, np.log(x)
+    means = np.bincount(places, weights * logs) / np.bincount(places, weights)
+    within = float(weights @ (logs - means[places]) ** 2)
+    beyond = max(minimum.sum_of_squares - within, 0.0)
+    if within and f_tail(beyond / beyond_degrees / (within / within_degrees), beyond_degrees, within_degrees) > _MISFIT_SIGNIFICANCE:
+        return 0.0
+    return math.sqrt(beyond / float(weights.sum()))
 
 
 def _fit(n: _Numbers, x: _Numbers, root: _Numbers, free: tuple[bool, bool]) -> Minimum:

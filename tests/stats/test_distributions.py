@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfkit.stats.distributions import binomial_cdf, student_t_quantile, student_t_tail
+from perfkit.stats.distributions import binomial_cdf, f_tail, student_t_quantile, student_t_tail
 
 # NIST/SEMATECH e-Handbook of Statistical Methods, table 1.3.6.7.2, upper critical values
 TABLE = {
@@ -60,3 +60,10 @@ def test_the_binomial_is_the_exact_sum(trials, probability, data):
     successes = data.draw(st.integers(0, trials))
     exact = sum(math.comb(trials, number) * probability**number * (1 - probability) ** (trials - number) for number in range(successes + 1))
     assert binomial_cdf(successes, trials, float(probability)) == pytest.approx(float(exact), rel=1e-9, abs=1e-14)
+
+
+@pytest.mark.parametrize(("ratio", "degrees", "tail"), [(4.9646, (1, 10), 0.05), (3.3258, (5, 10), 0.05), (5.6363, (5, 10), 0.01)])
+def test_the_tails_of_f_are_those_of_the_table(ratio, degrees, tail):
+    assert f_tail(ratio, *degrees) == pytest.approx(tail, rel=1e-3)
+    with pytest.raises(ValueError, match="at least one degree of freedom"):
+        f_tail(ratio, 0, 1)

@@ -142,3 +142,30 @@ def test_weights_draw_the_fit_to_the_points_with_less_noise():
 def test_invalid_values_are_refused(n, x):
     with pytest.raises(ValueError, match="pairs of values above zero"):
         fit_usl(n, x)
+
+
+def repeated(throughput, sd, seed, repetitions=4):
+    random, levels = np.random.default_rng(seed), [1, 2, 4, 8, 16, 32, 64]
+    n = [one for one in levels for _ in range(repetitions)]
+    return fit_usl(n, [throughput(one) * math.exp(random.normal(0, sd)) for one in n])
+
+
+def test_a_law_that_holds_is_rejected_in_at_most_five_percent_however_large_the_scatter():
+    """200 closed loops that follow the law, with a scatter of 15 %. More than 19 rejections, where 10 are expected at most, have a chance of 0.3 %."""
+    found = [repeated(lambda n: 100 * n / (1 + 0.05 * (n - 1) + 0.001 * n * (n - 1)), 0.15, seed) for seed in range(200)]
+    assert sum(isinstance(one, UslRefusal) and "Model rejected" in one.sentence for one in found) <= 19
+
+
+def test_a_throughput_that_breaks_off_is_no_universal_scalability_law():
+    """A server with eight slots serves n requests in flight at min(n, 8) times the rate of one, and a third less above 32."""
+
+    def throughput(n):
+        return 100.0 * min(n, 8) * (0.67 if n > 32 else 1.0)
+
+    assert "misses the mean throughputs by" in repeated(throughput, 0.02, 1).sentence
+    assert isinstance(repeated(throughput, 0.5, 1), UslFit)  # the scatter hides it
+
+
+def test_a_law_within_five_percent_is_not_rejected_for_being_inexact():
+    found = repeated(lambda n: 100 * n / (1 + 0.05 * (n - 1)) * (1.02 if n == 4 else 1.0), 0.0005, 1)
+    assert isinstance(found, UslFit)
