@@ -216,7 +216,7 @@ def simulate(plans: int, seed: int, seconds: float, requests: int) -> tuple[list
         "", "## What the rules of load balancers do", "",
         (
             "Replicas with one server at the rate at which random splitting just keeps a limit on the p99: the p99 of all requests and of the first replica's, divided by the limit. "
-            "Round robin and least in flight are at least as good as the plan counts them; least in flight also with replicas of different speed, at the sum of their capacities."
+            "Within the noise of the simulation, round robin and least in flight are at least as good as the plan counts them; least in flight also with replicas of different speed, at the sum of their capacities."
         ), "",
         *table_head("service", "splitting", ">replicas", ">p99, all requests", ">p99, first replica"), *splitting_rows(requests // 4),
     ]  # fmt: skip
