@@ -10,9 +10,10 @@ from perfkit.comparison.point_figures import FIGURES, figures_of_point, figures_
 from perfkit.result.model import OpenLoad, Point, Result
 from perfkit.stats.constraints import Constraint, Judgement, parse_constraint, worst_of
 from perfkit.stats.ranking import shared_ranks, times_as_much
-from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, ratio_of, ratio_of_means
+from perfkit.stats.ratio_interval import CONFIDENCE, Estimate, ratio_of, ratio_of_means, share_difference
 
 HIGHER_IS_BETTER = frozenset(("throughput", "goodput", "capacity"))
+_SHARES = frozenset(("error_rate",))  # compared by their difference, since they may be zero
 _Z = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _UNSTEADY = ("overloaded", "not_steady")
 _MOST_TIMES = 100
@@ -86,7 +87,8 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
 
     Without `by`, searches are ranked by their capacity, single rates by p99, and all else by throughput. The constraints are `where`
     and the SLO of each scenario. One case is better than another if the 95 % interval of the ratio of their figures excludes 1: Welch's
-    where both have repetitions, otherwise from both figures' own intervals (MOVER). Raises ValueError for an unknown figure.
+    where both have repetitions, otherwise from both figures' own intervals (MOVER). Error rates, which may be zero, are compared by
+    their difference. Raises ValueError for an unknown figure.
     """
     by = by or _default_figure([result for _, result in results])
     if by not in FIGURES:
@@ -94,7 +96,7 @@ def rank_sweep(results: Sequence[tuple[Mapping[str, Any], Result]], by: str | No
     groups: dict[tuple[int, str], list[_Candidate]] = {}
     for number, (values, result) in enumerate(results):
         for candidate in _candidates(values, result, by, where):
-            if by in candidate.figures and candidate.figures[by].value > 0:
+            if by in candidate.figures and (candidate.figures[by].value > 0 or by in _SHARES):
                 groups.setdefault((number, candidate.point.protocol), []).append(candidate)
     best = [_best(group, by) for group in groups.values()]
     if not best:
@@ -199,12 +201,18 @@ def _ratio(one: _Candidate, other: _Candidate, by: str) -> Estimate:
 def _is_better(one: _Candidate, other: _Candidate, by: str) -> bool:
     if _sort_value(one, by) >= _sort_value(other, by):
         return False
+    if by in _SHARES:
+        return (share_difference(other.figures[by], one.figures[by]).high or 0.0) < 0
     ratio = _ratio(one, other, by)
     return (ratio.low is not None and ratio.low > 1) if by in HIGHER_IS_BETTER else (ratio.high is not None and ratio.high < 1)
 
 
 def _times_as_much(first: _Candidate, other: _Candidate, by: str) -> float:
-    """How many times as much measuring tells the two apart, if the standard error of the ratio falls with the square root."""
+    """How many times as much measuring tells the two apart, if the standard error of the ratio or difference falls with the square root."""
+    if by in _SHARES:
+        difference = share_difference(first.figures[by], other.figures[by])
+        times = times_as_much(difference.value, (difference.value - (difference.low or 0.0)) / _Z, _Z)
+        return times if times <= _MOST_TIMES else math.inf
     ratio = _ratio(first, other, by)
     end = ratio.low if ratio.value > 1 else ratio.high
     if end is None or end <= 0:

@@ -169,3 +169,16 @@ def test_single_rates_are_ranked_by_p99():
     results = [({"server.threads": n}, result(points=[point(p99_ms=p99_ms, load=load)])) for n, p99_ms in ((1, 20.0), (2, 10.0))]
     ranking = rank_sweep(results, None, ())
     assert (ranking.by, threads_and_ranks(ranking)) == ("p99", [(2, 1), (1, 2)])
+
+
+def failing(concurrency, failed):
+    """A load point of 5,000 requests, some of which failed."""
+    requests = {**point()["requests"], "ok": 5000 - failed, "rejected": failed}
+    return closed(concurrency, 100.0, requests=requests, error_rate=failed / 5000)
+
+
+def test_a_case_without_errors_leads_a_ranking_by_errors():
+    """By Newcombe's intervals of the differences, 20 failures in 5,000 differ from one or none, and one does not differ from none."""
+    ranking = ranked(case(1, failing(4, 20)), case(2, failing(4, 0)), case(3, failing(4, 1)), by="error_rate")
+    assert threads_and_ranks(ranking) == [(2, 1), (3, 1), (1, 3)]
+    assert ranking.rows[1].times_as_much > 1
