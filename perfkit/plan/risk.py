@@ -69,7 +69,7 @@ class FleetRisk:
     busiest_time_ns: float | None
     """The same at the replica with the largest share; None if that is saturated."""
     cheapest_replicas: int | None
-    """The number in `rows` whose replicas and missed hours cost least together; None if a price is unknown."""
+    """The number, from the fewest to the most in `rows`, whose replicas and missed hours cost least together; None if a price is unknown."""
 
     def row(self, replicas: int) -> RiskRow | None:
         """The probabilities of a number of replicas; None if it is not in `rows`."""
@@ -94,7 +94,11 @@ def fleet_risk(
         return number if number < furthest else None
 
     hours = demand_levels(inputs)
-    rows = tuple(_row(holding, replicas, price_per_hour, inputs, hours) for replicas in _numbers(holding, fleet.replicas, inputs.zones))
+
+    def row_of(replicas: int) -> RiskRow:
+        return _row(holding, replicas, price_per_hour, inputs, hours)
+
+    rows = _with_cheapest([row_of(replicas) for replicas in _numbers(holding, fleet.replicas, inputs.zones)], row_of)
     rate, largest = fleet.rate_per_replica_per_s / batch_size, splitting.largest_share(fleet.replicas)
     busiest_ns = curve.value(rate * largest)
     return FleetRisk(
@@ -190,10 +194,30 @@ def _first(numbers: range, holds: Callable[[int], bool]) -> int:
     return low
 
 
+def _total_cost(row: RiskRow) -> float | None:
+    """Of the replicas and of the missed hours; None if a price is unknown."""
+    if row.fleet_cost_per_year is None or row.missed_cost_per_year is None:
+        return None
+    return row.fleet_cost_per_year + row.missed_cost_per_year
+
+
 def _cheapest(rows: Sequence[RiskRow]) -> int | None:
-    totals = [
-        (row.fleet_cost_per_year + row.missed_cost_per_year, row.replicas)
-        for row in rows
-        if row.fleet_cost_per_year is not None and row.missed_cost_per_year is not None
-    ]
+    totals = [(total, row.replicas) for row in rows if (total := _total_cost(row)) is not None]
     return min(totals)[1] if totals else None
+
+
+def _with_cheapest(rows: Sequence[RiskRow], row_of: Callable[[int], RiskRow]) -> tuple[RiskRow, ...]:
+    """The rows, and that of the number that costs least, which may lie between two of them: around the lowest row the cost is convex."""
+    place = next((place for place, row in enumerate(rows) if row.replicas == _cheapest(rows)), None)
+    if place is None:
+        return tuple(rows)
+    low, high = rows[max(place - 1, 0)].replicas, rows[min(place + 1, len(rows) - 1)].replicas
+    known = {row.replicas: row for row in rows}
+
+    def total(replicas: int) -> float:
+        if replicas not in known:
+            known[replicas] = row_of(replicas)
+        return _total_cost(known[replicas]) or 0.0
+
+    best = _first(range(low, high), lambda replicas: total(replicas) <= total(replicas + 1))
+    return tuple(sorted({*rows, known[best]}, key=lambda row: row.replicas))

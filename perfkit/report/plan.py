@@ -118,7 +118,7 @@ def _capacity_sentences(plan: CapacityPlan) -> tuple[str, str]:
     if chosen.batch_size > 1:
         demand, middle = demand.replace("/s", " inferences/s"), middle.replace("/s", f" requests/s of {chosen.batch_size} inferences each")
     return (
-        f"{replicas} of {chosen.name} serve {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",
+        f"{replicas} of {chosen.name} serve{'s' if fleet.replicas == 1 else ''} {demand} within {slo_text(inputs.slo)}, decided by {fleet.reason}{cost}.",
         (
             f"One replica serves {middle} (90 % interval {low} to {high}); the plan uses {low}. "
             f"Each replica receives {each}, which leaves {fleet.headroom:.0%} headroom."

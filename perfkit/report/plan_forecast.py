@@ -83,7 +83,8 @@ def _order(plan: CapacityPlan, exhaustion: Exhaustion) -> Iterator[str]:
 
 
 def _supply(plan: CapacityPlan, exhaustion: Exhaustion) -> str:
-    return f"{plan.exhaustion_replicas} replicas less headroom ({format_rate_per_s(exhaustion.capacity_per_s)})"
+    replicas = f"{plan.exhaustion_replicas:,} replica{'' if plan.exhaustion_replicas == 1 else 's'}"
+    return f"{replicas} less headroom ({format_rate_per_s(exhaustion.capacity_per_s)})"
 
 
 def _weeks(days: int) -> str:

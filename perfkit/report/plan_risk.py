@@ -35,12 +35,12 @@ def risk_answer(plan: CapacityPlan) -> Iterator[str]:
     planned, more = risk.row(risk.replicas), risk.row(risk.replicas + 1)
     assert planned is not None
     assert more is not None
-    demand = f"a peak demand of {format_rate_per_s(plan.inputs.demand_per_s)}, taken as exact,"
+    demand = f"a peak demand of {_rate(plan, plan.inputs.demand_per_s)}, taken as exact,"
     if plan.inputs.risk.demand_uncertainty:
-        low, high = format_rate_per_s(risk.demand_low_per_s), format_rate_per_s(risk.demand_high_per_s)
+        low, high = format_rate_per_s(risk.demand_low_per_s), _rate(plan, risk.demand_high_per_s)
         demand = f"a peak demand of {low} to {high} (90 % interval)"
     split = "as measured" if splitting.shares else _SPLIT[splitting.balancing]
-    others = "; ".join(f"{row.replicas}: {probability_text(row.all_up)}" for row in (risk.row(risk.replicas - 1), more) if row)
+    others = "; ".join(f"{row.replicas:,}: {probability_text(row.all_up)}" for row in (risk.row(risk.replicas - 1), more) if row)
     lost = [f"with one replica lost: {probability_text(planned.one_lost)}"]
     if planned.zone_lost is not None:
         lost.append(f"with the largest of {plan.inputs.zones} zones lost: {probability_text(planned.zone_lost)}")
@@ -49,17 +49,17 @@ def risk_answer(plan: CapacityPlan) -> Iterator[str]:
             f"with failures at an availability of {100 * (plan.inputs.risk.availability or 0):.4g} %: {probability_text(planned.with_failures)}"
         )
     yield (
-        f"At {demand} and with requests split {split}, {_replicas(risk.replicas)} keep the SLO with a probability of "
+        f"At {demand} and with requests split {split}, {_replicas(risk.replicas)} {_verb(risk.replicas, 'keep')} the SLO with a probability of "
         f"{probability_text(planned.all_up)}; {others}; {'; '.join(lost)}."
     )
     fewest = (
-        f"{_replicas(risk.fewest_all_up)} are the fewest that keep it with a probability of {100 * LIKELY:.0f} %"
+        f"{_replicas(risk.fewest_all_up)} {'is' if risk.fewest_all_up == 1 else 'are'} the fewest that keep it with a probability of {100 * LIKELY:.0f} %"
         if risk.fewest_all_up
         else ""
     )
     if fewest and risk.fewest_one_lost:
-        fewest += f", {risk.fewest_one_lost} with one lost"
-    safe = f"{_replicas(risk.replicas)} keep it with a probability of {100 * SAFE:.0f} % up to {format_rate_per_s(risk.safe_demand_per_s)}"
+        fewest += f", {risk.fewest_one_lost:,} with one lost"
+    safe = f"{_replicas(risk.replicas)} {_verb(risk.replicas, 'keep')} it with a probability of {100 * SAFE:.0f} % up to {_rate(plan, risk.safe_demand_per_s)}"
     yield f"{fewest or 'No number of replicas considered keeps it with a probability of 95 %'}; {safe}."
     if risk.largest_share > 1:
         percentile = plan.chosen.slo_percentile.replace("_", ".")
@@ -86,20 +86,29 @@ def _cost_sentences(plan: CapacityPlan) -> Iterator[str]:
     elif outage is None and price_per_hour is not None:
         pays = ""
         if saved_hours >= 0.05:
-            pays = f": it pays if such an hour costs more than {_amount(plan, price_per_hour * HOURS_PER_YEAR / saved_hours)}"
+            pays = f": it pays if such an hour costs more than {_expected(plan, price_per_hour * HOURS_PER_YEAR / saved_hours)}"
         yield f"{missed}; one more replica costs {_amount(plan, price_per_hour * HOURS_PER_YEAR)} a year and saves {_hours(saved_hours)} of them{pays}."
     elif outage is not None:
         costs = f"costs {_amount(plan, price_per_hour * HOURS_PER_YEAR)} a year and " if price_per_hour is not None else ""
         yield (
-            f"{missed}, which costs {_amount(plan, planned.missed_cost_per_year or 0.0)}; one more replica {costs}saves "
-            f"{_amount(plan, saved_hours * outage.per_hour)} of that."
+            f"{missed}, which costs {_expected(plan, planned.missed_cost_per_year or 0.0)}; one more replica {costs}saves "
+            f"{_expected(plan, saved_hours * outage.per_hour)} of that."
         )
     best = risk.row(risk.cheapest_replicas) if risk.cheapest_replicas is not None else None
     if best is not None and best.fleet_cost_per_year is not None and best.missed_cost_per_year is not None:
-        yield (
-            f"{_replicas(best.replicas)} cost least in all: {_amount(plan, best.fleet_cost_per_year)} a year, and "
-            f"{_amount(plan, best.missed_cost_per_year)} expected for the hours in which the SLO is missed."
+        costs = (
+            f"{_amount(plan, best.fleet_cost_per_year)} a year, and {_expected(plan, best.missed_cost_per_year)} expected for the hours in which the "
+            "SLO is missed"
         )
+        if best is risk.rows[-1]:
+            yield (
+                f"Each more replica costs less than it saves, up to {best.replicas:,}, the most considered: {costs}. Beyond, the probability of a missed SLO is "
+                "too small to be told."
+            )
+        elif best is risk.rows[0] and best.replicas > 1:
+            yield f"Each more replica costs more than it saves, from {best.replicas:,} on, the fewest considered: {costs}."
+        else:
+            yield f"{_replicas(best.replicas)} {_verb(best.replicas, 'cost')} least in all: {costs}."
 
 
 def risk_table(plan: CapacityPlan) -> Table:
@@ -118,7 +127,11 @@ def risk_table(plan: CapacityPlan) -> Table:
         known = ((key, getattr(row, key)) for key in _PROBABILITIES)
         probabilities = (None if value is None else Cell(value, probability_text(value)) for _, value in known)
         hours = Cell(row.missed_hours_per_year, _hours(row.missed_hours_per_year))
-        costs = (None if cost is None else Cell(cost, f"{cost:,.0f}") for cost in (row.fleet_cost_per_year, row.missed_cost_per_year))
+        fleet, missed = row.fleet_cost_per_year, row.missed_cost_per_year
+        costs = (
+            None if fleet is None else Cell(fleet, f"{fleet:,.0f}"),
+            None if missed is None else Cell(missed, _three_digits(missed)),
+        )
         rows.append((number, *probabilities, hours, *costs))
     note = (
         "The probability that every replica keeps the SLO at the peak demand. It contains the error of the measured capacity, which all replicas share, the variation between "
@@ -177,6 +190,20 @@ def _replicas(number: int | None) -> str:
     return f"{number:,} replica{'' if number == 1 else 's'}" if number else ""
 
 
+def _verb(number: int, verb: str) -> str:
+    return f"{verb}s" if number == 1 else verb
+
+
+def _rate(plan: CapacityPlan, inferences_per_s: float) -> str:
+    """A demand, which is in inferences, where requests hold several."""
+    text = format_rate_per_s(inferences_per_s)
+    return text.replace("/s", " inferences/s") if plan.chosen.batch_size > 1 else text
+
+
+def _three_digits(amount: float) -> str:
+    return f"{float(f'{amount:.3g}'):,.0f}"
+
+
 def _hours(hours: float) -> str:
     return f"{hours:,.0f} h" if hours >= 9.95 else f"{hours:.1f} h" if hours >= 0.05 else "less than 0.1 h"
 
@@ -187,9 +214,18 @@ def _currency(plan: CapacityPlan) -> str:
 
 def _amount(plan: CapacityPlan, amount: float) -> str:
     """A yearly amount in whole units of the plan's currency."""
+    return _with_currency(plan, f"{amount:,.0f}")
+
+
+def _expected(plan: CapacityPlan, amount: float) -> str:
+    """An expected amount, which is not known more precisely than to three digits."""
+    return _with_currency(plan, _three_digits(amount))
+
+
+def _with_currency(plan: CapacityPlan, amount: str) -> str:
     currency = _currency(plan)
     is_sign = len(currency) == 1
-    return f"{currency if is_sign else ''}{amount:,.0f}{f' {currency}' if currency and not is_sign else ''}"
+    return f"{currency if is_sign else ''}{amount}{f' {currency}' if currency and not is_sign else ''}"
 
 
 RISK = PlanSubject(

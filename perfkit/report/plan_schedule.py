@@ -27,7 +27,9 @@ def schedule_answer(plan: CapacityPlan) -> list[str]:
     if lowest := schedule.cheapest:
         always = f" ({lowest.reserved} at all times)" if lowest.reserved else ""
         cost = f"{money(lowest.cost_per_month, plan.chosen)} a month, {money(lowest.cost_per_year, plan.chosen)} a year"
-        sentences.append(f"The lowest cost over the day is {lowest.way}, {lowest.payment}{always}: {cost}.")
+        found = schedule.way(lowest.way).missed_time
+        missed = f"; the SLO is missed in {_share(found.value)} of the time" if found is not None and found.value else ""
+        sentences.append(f"The lowest cost over the day is {lowest.way}, {lowest.payment}{always}: {cost}{missed}.")
     if bought := next((offer for offer in schedule.offers if offer.payment == "bought"), None):
         rented = [offer for offer in schedule.offers if offer is not bought]
         phrases = [_break_even(offer) for offer in (rented[0], min(rented, key=lambda offer: offer.cost_per_year))]
@@ -43,8 +45,12 @@ def _phrase(plan: CapacityPlan, schedule: Schedule, way: FleetWay) -> str:
     if way.missed_time is None:
         return f"{way.name}, {replicas}{cost}"
     found = way.missed_time
-    share, low, high = (format_error_rate(value) if value else "0%" for value in (found.value, found.low, found.high))
+    share, low, high = (_share(value) for value in (found.value, found.low, found.high))
     return f"{way.name}, {replicas}{cost}, SLO missed in {share} of the time (90 % interval {low} to {high})"
+
+
+def _share(value: float) -> str:
+    return format_error_rate(value) if value else "0%"
 
 
 def _break_even(offer: Offer) -> str:

@@ -14,6 +14,7 @@ CONFIGURATION = Column("configuration", "configuration")
 RATE = Column("rate_per_s", "rate", "rate_per_s")
 HEADROOM = Column("headroom", "headroom", "share")
 REPLICAS = Column("replicas", "replicas", "count")
+_WHOLE_FROM = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,6 +59,6 @@ def cost_columns(plan: CapacityPlan) -> tuple[Column, Column]:
 
 
 def money(amount: float, one: ConfigurationPlan) -> str:
-    """An amount with the configuration's currency: `$2.50`, or `2.50 EUR`."""
+    """An amount with the configuration's currency: `$2.50`, `2.50 EUR`, or `$10,747`, without cents from 1,000 on."""
     is_sign = len(one.currency) == 1
-    return f"{one.currency if is_sign else ''}{amount:,.2f}{f' {one.currency}' if one.currency and not is_sign else ''}"
+    return f"{one.currency if is_sign else ''}{amount:,.{0 if amount >= _WHOLE_FROM else 2}f}{f' {one.currency}' if one.currency and not is_sign else ''}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-FIT_SHARE, FEWEST_ABOVE, MEAN_WITHIN, P99_WITHIN = 0.7, 3, 0.10, 0.15
+FIT_SHARE, FEWEST_ABOVE, FEWEST_BELOW, MEAN_WITHIN, P99_WITHIN = 0.7, 3, 3, 0.10, 0.15
 FALSE_REJECTIONS = 0.05
 _POWER, _TELLING = 0.95, 0.5
 _LEAST_SD = 1e-6
@@ -56,16 +56,14 @@ def split_points(rates_per_s: Sequence[float], capacity_per_s: float) -> Split:
     order = sorted(range(len(rates_per_s)), key=lambda place: rates_per_s[place])
     low = [place for place in order if rates_per_s[place] <= FIT_SHARE * capacity_per_s]
     above = [place for place in order if rates_per_s[place] > FIT_SHARE * capacity_per_s]
-    inside = [low[len(low) // 2]] if len(low) >= 3 else []
+    inside = [low[len(low) // 2]] if len(low) >= FEWEST_BELOW else []
     fitted = [place for place in low if place not in inside]
     missing = []
     if len(above) < FEWEST_ABOVE:
-        missing.append(
-            f"at least {FEWEST_ABOVE} rates above {FIT_SHARE:.0%} of the capacity at which the target kept up (found {len(above)})"
-        )
+        missing.append(f"at least {FEWEST_ABOVE} above {FIT_SHARE:.0%} of the capacity (found {len(above)})")
     if not inside:
-        missing.append(f"at least 3 below (found {len(low)})")
-    sentence = f"Validation needs {' and '.join(missing)}." if missing else ""
+        missing.append(f"at least {FEWEST_BELOW} up to {FIT_SHARE:.0%} of the capacity (found {len(low)})")
+    sentence = f"Validation needs rates at which the target kept up: {' and '.join(missing)}." if missing else ""
     return Split(tuple(fitted), tuple(sorted(inside + above)), sentence)
 
 

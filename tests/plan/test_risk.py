@@ -117,6 +117,20 @@ def test_the_hours_missed_and_their_cost_follow_from_the_probability():
     assert risk_of(inputs()).cheapest_replicas is None
 
 
+def test_the_number_that_costs_least_is_found_between_the_numbers_shown():
+    """Of a hundred thousand requests per second about 27 numbers are shown, some 20 apart: around the cheapest, each was tried."""
+    planned = inputs(100_000.0, outage_cost=Price(5000.0, "$"), demand_uncertainty=0.2)
+    risk = risk_of(planned, replicas=1800, price_per_hour=2.5)
+
+    def total(replicas):
+        row = risk_of(planned, replicas=replicas, price_per_hour=2.5).row(replicas)
+        return row.fleet_cost_per_year + row.missed_cost_per_year
+
+    best = risk.cheapest_replicas
+    assert risk.rows[0].replicas < best < risk.rows[-1].replicas
+    assert total(best) == min(total(number) for number in range(best - 3, best + 4))
+
+
 def test_the_hours_missed_follow_from_the_demand_profile():
     """Six hours a day at the peak of 1,000/s, six at 950/s, and twelve at 300/s, which are never missed."""
     profile = parse_profile("hour,demand_per_s\n0,300\n12,1000\n18,950\n", "day.csv")

@@ -70,10 +70,8 @@ def test_the_answer_gives_the_interval_of_the_demand_and_what_being_wrong_costs(
     assert sentences[0].startswith("At a peak demand of 833/s to 1,200/s (90 % interval) and with requests split at random, ")
     assert "with failures at an availability of 99 %: " in sentences[0]
     saved = planned.missed_cost_per_year - more.missed_cost_per_year
-    assert (
-        f"which costs ${planned.missed_cost_per_year:,.0f}; one more replica costs $21,900 a year and saves ${saved:,.0f} of that."
-        in sentences[2]
-    )
+    expected, saves = (f"${float(f'{cost:.3g}'):,.0f}" for cost in (planned.missed_cost_per_year, saved))
+    assert f"which costs {expected}; one more replica costs $21,900 a year and saves {saves} of that." in sentences[2]
     assert sentences[3].startswith(f"{best.replicas} replicas cost least in all: ${best.fleet_cost_per_year:,.0f} a year, and $")
 
 
@@ -83,7 +81,7 @@ def test_a_price_without_the_cost_of_an_hour_says_when_one_more_replica_pays(pla
     saved = planned.missed_hours_per_year - more.missed_hours_per_year
     sentence = list(risk_answer(plan))[2]
     assert " of 8,760 h a year at the peak demand; one more replica costs $21,900 a year and saves " in sentence
-    assert sentence.endswith(f"it pays if such an hour costs more than ${21_900 / saved:,.0f}.")
+    assert sentence.endswith(f"it pays if such an hour costs more than ${float(f'{21_900 / saved:.3g}'):,.0f}.")
 
 
 def test_a_skew_gives_the_time_of_the_busiest_replica(plan_of):
@@ -116,3 +114,40 @@ def test_the_figure_shows_the_probabilities_and_the_cost_of_a_year(costed, bare)
     total = np.asarray(lines_of(costs)["cost-both"].get_ydata())
     assert rows[int(total.argmin())].replicas == costed.risk.cheapest_replicas
     assert len(risk_figure(bare).axes) == 1
+
+
+def test_numbers_of_a_large_fleet_are_shown_with_the_digits_that_are_known(costed):
+    """A cost of $1,234,567 that is expected, not known, and the cost of 12,345 replicas."""
+    rows = tuple(dataclasses.replace(row, missed_cost_per_year=1_234_567.0) for row in costed.risk.rows)
+    large = dataclasses.replace(costed, risk=dataclasses.replace(costed.risk, rows=rows, fewest_one_lost=12_345))
+    sentences = list(risk_answer(large))
+    assert ", 12,345 with one lost;" in sentences[1]
+    assert "which costs $1,230,000; one more replica" in sentences[2]
+    assert all("1,230,000" in texts for texts in risk_table(large).texts)
+
+
+def test_a_cost_that_falls_up_to_the_last_number_considered_is_not_called_the_least(costed):
+    first, last = costed.risk.rows[0].replicas, costed.risk.rows[-1].replicas
+    sentences = [
+        list(risk_answer(dataclasses.replace(costed, risk=dataclasses.replace(costed.risk, cheapest_replicas=number))))[3]
+        for number in (first, last)
+    ]
+    assert sentences[0].startswith(f"Each more replica costs more than it saves, from {first} on, the fewest considered: $")
+    assert sentences[1].startswith(f"Each more replica costs less than it saves, up to {last}, the most considered: $")
+
+
+def test_one_replica_is_spoken_of_in_the_singular(costed):
+    rows = tuple(dataclasses.replace(row, replicas=number) for number, row in enumerate(costed.risk.rows[:3], 1))
+    one = dataclasses.replace(costed.risk, rows=rows, replicas=1, fewest_all_up=1, cheapest_replicas=1)
+    sentences = list(risk_answer(dataclasses.replace(costed, risk=one)))
+    assert ", 1 replica keeps the SLO with a probability of " in sentences[0]
+    assert sentences[1].startswith("1 replica is the fewest that keep it with a probability of 95 %")
+    assert sentences[3].startswith("1 replica costs least in all: ")
+
+
+def test_the_demand_of_batches_is_in_inferences(costed):
+    batches = tuple(dataclasses.replace(one, batch_size=8) for one in costed.configurations)
+    sentences = list(risk_answer(dataclasses.replace(costed, configurations=batches)))
+    assert sentences[0].startswith("At a peak demand of 833/s to 1,200 inferences/s (90 % interval)")
+    assert " up to " in sentences[1]
+    assert sentences[1].endswith(" inferences/s.")

@@ -40,7 +40,7 @@ def plan(tmp_path_factory):
 
 def amounts(plan, way, payment):
     (found,) = (offer for offer in plan.schedule.offers if (offer.way, offer.payment) == (way, payment))
-    return f"${found.cost_per_month:,.2f}", f"${found.cost_per_year:,.2f}"
+    return tuple(f"${cost:,.{0 if cost >= 1000 else 2}f}" for cost in (found.cost_per_month, found.cost_per_year))
 
 
 def test_the_answer_compares_the_ways_and_names_the_lowest_cost(plan):
@@ -53,7 +53,8 @@ def test_the_answer_compares_the_ways_and_names_the_lowest_cost(plan):
     month, year = amounts(plan, "autoscaled with spot", "spot above a base reserved")
     assert (
         lowest
-        == f"The lowest cost over the day is autoscaled with spot, spot above a base reserved (1 at all times): {month} a month, {year} a year."
+        == f"The lowest cost over the day is autoscaled with spot, spot above a base reserved (1 at all times): {month} a month, {year} a year; the SLO is "
+        "missed in 1.25% of the time."
     )
     assert buying.startswith(
         f"Buying costs {amounts(plan, 'fixed', 'bought')[0]} a month over its lifetime: it pays after 18 months against fixed, on demand"

@@ -15,7 +15,8 @@ def test_higher_points_and_one_inside_are_held_out_in_whatever_order():
 
 def test_too_few_points_are_named():
     assert split_points([10, 20, 80, 90], 100.0).sentence == (
-        "Validation needs at least 3 rates above 70% of the capacity at which the target kept up (found 2) and at least 3 below (found 2)."
+        "Validation needs rates at which the target kept up: at least 3 above 70% of the capacity (found 2) and at least 3 up to 70% of the "
+        "capacity (found 2)."
     )
 
 
