@@ -85,6 +85,8 @@ def _execute(options: argparse.Namespace) -> ExitCode:
         raise UsageError("--zones 1: no replica survives the loss of the only zone; give at least 2")
     if options.replicas == 0:
         raise UsageError("--replicas 0: give at least 1")
+    if options.replicas and not options.peaks:
+        raise UsageError("--replicas: the date on which they are exhausted comes from a forecast; add --peaks with daily peaks")
     if options.lead_time and not options.peaks:
         raise UsageError("--lead-time: the date of an order comes from a forecast; add --peaks with daily peaks")
     peaks = parse_peaks(_read(options.peaks, "--peaks"), str(options.peaks)) if options.peaks else ()

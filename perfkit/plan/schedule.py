@@ -35,6 +35,7 @@ FIXED, SCHEDULED, AUTOSCALED, SPOT = "fixed", "schedule by hour", "autoscaled", 
 _LAW_QUANTILES, _CHECK_REQUESTS, _WARM_UP_S = 1000, 200_000, 3600.0
 _QUARTERS_PER_HOUR, _LEAST_DEMAND = 4, 1e-9  # an hour without demand keeps the replicas that this share of the peak needs
 _AGREES_WITHIN, _LATER_AT_MOST = 0.25, 0.1
+_NEAR_CAPACITY = 0.8  # a fleet that aims above this share is too near to the capacity for some replicas to stand for all
 _NO_LAW, _NO_REQUESTS = ServiceLaw(1, np.zeros(1)), Sampling(FEWEST_PERIODS, 1, 1e12)
 """Without a law of service times, the replicas alone are simulated: hardly any request is drawn."""
 
@@ -219,6 +220,7 @@ def _hours(day: DayInputs, fixed: int, by_hour: Sequence[int], ways: Sequence[Fl
 def _notes(
     replica: SimulatedReplica, scaler: Autoscaler, chosen: ConfigurationPlan, simulated: FleetDay, sampling: Sampling
 ) -> Iterator[str]:
+    assert chosen.capacity is not None
     error = replica.percentile_ns / replica.fitted_ns - 1
     if abs(error) > _AGREES_WITHIN:
         name, rate = chosen.slo_percentile.replace("_", "."), format_rate_per_s(scaler.target_per_s)
@@ -226,6 +228,13 @@ def _notes(
         yield (
             f"The simulated replica has a {name} of {format_duration_ns(replica.percentile_ns)} at {rate}, and the measurements give "
             f"{format_duration_ns(replica.fitted_ns)}: they agree at the capacity alone, so the simulated time in which the SLO is missed may be {consequence}."
+        )
+    if not sampling.is_whole and scaler.target_per_s > _NEAR_CAPACITY * chosen.capacity.low_per_s:
+        simulated_part = "one replica" if sampling.replicas == 1 else f"{sampling.replicas} replicas"
+        yield (
+            f"The simulated time in which the SLO is missed is that of {simulated_part}, whose requests vary more from window to window than those of the whole "
+            "fleet. With so little headroom it is too high where the fleet seldom misses the SLO, and too low where it often does, by more than the "
+            "interval shows."
         )
     later_s = sampling.stretch * max(limit.limit_s for limit in simulated.limits)
     if sampling.stretch > 1 and later_s > _LATER_AT_MOST * simulated.window_s:

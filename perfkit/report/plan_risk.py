@@ -108,7 +108,8 @@ def _cost_sentences(plan: CapacityPlan) -> Iterator[str]:
         elif best is risk.rows[0] and best.replicas > 1:
             yield f"Each more replica costs more than it saves, from {best.replicas:,} on, the fewest considered: {costs}."
         else:
-            yield f"{_replicas(best.replicas)} {_verb(best.replicas, 'cost')} least in all: {costs}."
+            which = "Of fleets of a fixed size, " if plan.inputs.day is not None else ""
+            yield f"{which}{_replicas(best.replicas)} {_verb(best.replicas, 'cost')} least in all: {costs}."
 
 
 def risk_table(plan: CapacityPlan) -> Table:

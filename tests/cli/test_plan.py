@@ -123,6 +123,12 @@ def test_json_is_the_only_output_on_stdout(plan, tmp_path):
         (("--headroom", "0.3"), {}, 2, "--headroom '0.3': the unit is missing; write 30%"),
         (("--zones", "1"), {}, 2, "--zones 1: no replica survives the loss of the only zone"),
         (("--replicas", "0"), {}, 2, "--replicas 0"),
+        (
+            ("--replicas", "5"),
+            {},
+            2,
+            "--replicas: the date on which they are exhausted comes from a forecast; add --peaks with daily peaks",
+        ),
         (("--redundancy", "-1"), {}, 2, "expected a whole number"),
         (("--average-demand", "2000/s"), {}, 2, "--average-demand 2000/s: the average is above the peak demand, 1000/s"),
         (("--shares", "/nothing.csv"), {}, 2, "--shares /nothing.csv: cannot be read"),

@@ -108,6 +108,15 @@ def test_the_power_of_a_bought_fleet_is_the_measured_one_at_its_rate(chosen, wit
     assert measured.mean_power_w == pytest.approx(250 * chosen.fleet.replicas)
 
 
+def test_with_little_headroom_a_note_says_what_some_replicas_cannot_stand_for(chosen, evidence):
+    said = {}
+    for headroom in (0.1, 0.3):
+        inputs = PlanInputs(parse_slo(["p99<300ms"]), (DAY.peak_per_s,), headroom=headroom, day=DayInputs(DAY, cold_start_s=90.0))
+        notes = plan_schedule(chosen, evidence, inputs, requests_at_most=100_000).notes
+        said[headroom] = any("whose requests vary more from window to window" in note for note in notes)
+    assert said == {0.1: True, 0.3: False}
+
+
 def test_spot_replicas_cost_less_and_risk_more(chosen, evidence, schedule):
     found = offer(schedule, "autoscaled with spot", "spot above a base reserved")
     assert found.reserved == schedule.way("autoscaled").fewest
