@@ -24,6 +24,9 @@ def forecast_answer(plan: CapacityPlan) -> list[str]:
     if exhaustion.refusal:
         return [f"There is no date of exhaustion: {' '.join(_refusal(plan, exhaustion))}", *_order(plan, exhaustion)]
     supply = _supply(plan, exhaustion)
+    if (last_per_s := plan.inputs.peaks[-1][1]) > exhaustion.capacity_per_s:
+        sentence = f"Demand exceeds {supply} already: the last peak, on {plan.last_peak_date}, was {format_rate_per_s(last_per_s)}."
+        return [sentence, *_order(plan, exhaustion)]
     p10, p50, p90 = (_date(plan, exhaustion, days) for days in (exhaustion.p10_days, exhaustion.p50_days, exhaustion.p90_days))
     if exhaustion.p50_days is None:
         when = (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfkit.plan.model import CapacityPlan, ConfigurationPlan
-from perfkit.report.table import Column, Table
+from perfkit.report.table import Column, Table, format_cost
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as PlotFigure
@@ -14,7 +14,6 @@ CONFIGURATION = Column("configuration", "configuration")
 RATE = Column("rate_per_s", "rate", "rate_per_s")
 HEADROOM = Column("headroom", "headroom", "share")
 REPLICAS = Column("replicas", "replicas", "count")
-_WHOLE_FROM = 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,4 +60,4 @@ def cost_columns(plan: CapacityPlan) -> tuple[Column, Column]:
 def money(amount: float, one: ConfigurationPlan) -> str:
     """An amount with the configuration's currency: `$2.50`, `2.50 EUR`, or `$10,747`, without cents from 1,000 on."""
     is_sign = len(one.currency) == 1
-    return f"{one.currency if is_sign else ''}{amount:,.{0 if amount >= _WHOLE_FROM else 2}f}{f' {one.currency}' if one.currency and not is_sign else ''}"
+    return f"{one.currency if is_sign else ''}{format_cost(amount)}{f' {one.currency}' if one.currency and not is_sign else ''}"

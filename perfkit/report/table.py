@@ -19,11 +19,19 @@ Mark = Literal["", "invalid", "pass", "regressed", "inconclusive", "information"
 """The emphasis of a row, which the renderers show by colour or in italics."""
 
 
+_WHOLE_FROM = 1000
+
+
 def format_error_rate(value: float) -> str:
     """A share as a percentage; a small one is not rounded to zero."""
     if 0 < value < 0.0001:
         return "<0.01%"
     return f"{value:.2%}" if value else "0"
+
+
+def format_cost(value: float) -> str:
+    """An amount of money, without cents from 1,000 on: the figures that it follows from are not known so well."""
+    return f"{value:,.{0 if value >= _WHOLE_FROM else 2}f}"
 
 
 def _format_number(value: float) -> str:
@@ -43,7 +51,7 @@ _FORMATS: dict[Kind, Callable[[Any], str]] = {
     "signed_share": lambda value: f"{100 * value:+.1f}%",
     "power_w": lambda value: f"{value:,.4g} W",
     "energy_j": lambda value: f"{value:,.3g} J",
-    "cost": lambda value: f"{value:,.2f}",
+    "cost": format_cost,
     "count": lambda value: f"{value:,}",
     "bytes": format_bytes,
     "number": _format_number,

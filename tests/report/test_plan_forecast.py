@@ -40,6 +40,12 @@ def test_the_answer_gives_the_three_dates(base):
     assert open_ended.endswith("(P50; P10 2026-03-28, P90 later than 2026-04-30).")
 
 
+def test_a_capacity_below_the_last_peak_is_exceeded_already(base):
+    first, order = said(base, 90.0, lead_time_days=14)
+    assert first == "Demand exceeds 12 replicas less headroom (90.0/s) already: the last peak, on 2026-03-01, was 100/s."
+    assert order.startswith("Order more replicas now: ")
+
+
 def test_a_date_that_is_less_likely_than_not_is_given_as_a_probability(base):
     (sentence,) = said(base, 130.0, p50_days=None, p90_days=None)
     assert sentence == (
