@@ -229,12 +229,13 @@ def _notes(
             f"The simulated replica has a {name} of {format_duration_ns(replica.percentile_ns)} at {rate}, and the measurements give "
             f"{format_duration_ns(replica.fitted_ns)}: they agree at the capacity alone, so the simulated time in which the SLO is missed may be {consequence}."
         )
-    if not sampling.is_whole and scaler.target_per_s > _NEAR_CAPACITY * chosen.capacity.low_per_s:
+    is_near = not sampling.is_whole and scaler.target_per_s > _NEAR_CAPACITY * chosen.capacity.low_per_s
+    if is_near or sampling.stretch > 1:
         simulated_part = "one replica" if sampling.replicas == 1 else f"{sampling.replicas} replicas"
         yield (
             f"The simulated time in which the SLO is missed is that of {simulated_part}, whose requests vary more from window to window than those of the whole "
-            "fleet. With so little headroom it is too high where the fleet seldom misses the SLO, and too low where it often does, by more than the "
-            "interval shows."
+            f"fleet{', at this headroom' if is_near else ', as its times are stretched'}: it is too high where the fleet seldom "
+            "misses the SLO, and too low where it often does, by more than the interval shows."
         )
     later_s = sampling.stretch * max(limit.limit_s for limit in simulated.limits)
     if sampling.stretch > 1 and later_s > _LATER_AT_MOST * simulated.window_s:

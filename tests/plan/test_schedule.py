@@ -108,13 +108,20 @@ def test_the_power_of_a_bought_fleet_is_the_measured_one_at_its_rate(chosen, wit
     assert measured.mean_power_w == pytest.approx(250 * chosen.fleet.replicas)
 
 
-def test_with_little_headroom_a_note_says_what_some_replicas_cannot_stand_for(chosen, evidence):
-    said = {}
-    for headroom in (0.1, 0.3):
-        inputs = PlanInputs(parse_slo(["p99<300ms"]), (DAY.peak_per_s,), headroom=headroom, day=DayInputs(DAY, cold_start_s=90.0))
-        notes = plan_schedule(chosen, evidence, inputs, requests_at_most=100_000).notes
-        said[headroom] = any("whose requests vary more from window to window" in note for note in notes)
-    assert said == {0.1: True, 0.3: False}
+def test_a_note_says_where_some_replicas_cannot_stand_for_the_fleet(chosen, evidence):
+    def is_noted(demand_per_s, headroom, requests_at_most):
+        profile = parse_profile(f"hour,demand_per_s\n0,{demand_per_s}\n", "day.csv")
+        rules = {"headroom": headroom, "redundancy": 1}
+        inputs = PlanInputs(parse_slo(["p99<300ms"]), (profile.peak_per_s,), day=DayInputs(profile, cold_start_s=90.0), **rules)
+        schedule = plan_schedule(chosen, evidence, inputs, requests_at_most)
+        return (schedule.sampling.replicas, schedule.sampling.stretch > 1), any(
+            "whose requests vary more from window to window" in note for note in schedule.notes
+        )
+
+    assert is_noted(2, 0.1, 800_000) == ((None, False), False)  # every request is simulated
+    assert is_noted(20, 0.1, 1_300_000) == ((1, False), True)
+    assert is_noted(20, 0.3, 1_300_000) == ((1, False), False)
+    assert is_noted(20, 0.3, 100_000) == ((1, True), True)
 
 
 def test_spot_replicas_cost_less_and_risk_more(chosen, evidence, schedule):
@@ -128,7 +135,7 @@ def test_spot_replicas_cost_less_and_risk_more(chosen, evidence, schedule):
 def test_a_fleet_with_headroom_keeps_the_slo_and_the_autoscaler_misses_it_after_the_step(schedule):
     """The step from 50/s to 200/s at 8:00 overloads the replicas of the night until others have started."""
     assert (schedule.refusal, schedule.replica.servers) == ("", 1)
-    (note,) = schedule.notes  # of the few requests that this test simulates
+    _, note = schedule.notes  # of the few requests that this test simulates
     assert note.startswith(
         f"In the simulation of the day a backlog builds up and drains up to {0.3 * schedule.sampling.stretch:.3g} s later than in truth"
     )
