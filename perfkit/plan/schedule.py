@@ -234,8 +234,8 @@ def _notes(
         simulated_part = "one replica" if sampling.replicas == 1 else f"{sampling.replicas} replicas"
         yield (
             f"The simulated time in which the SLO is missed is that of {simulated_part}, whose requests vary more from window to window than those of the whole "
-            f"fleet{', at this headroom' if is_near else ', as its times are stretched'}: it is too high where the fleet seldom "
-            "misses the SLO, and too low where it often does, by more than the interval shows."
+            f"fleet. {'At this headroom' if is_near else 'With stretched times'} it is too high where the fleet seldom misses the SLO, and too low where it "
+            "often does, by more than the interval shows."
         )
     later_s = sampling.stretch * max(limit.limit_s for limit in simulated.limits)
     if sampling.stretch > 1 and later_s > _LATER_AT_MOST * simulated.window_s:
