@@ -9,10 +9,12 @@ from perfkit.stats.distributions import student_t_quantile
 
 HIGHEST_SHARE = 0.15
 """A probe with a larger share beyond the limit is too far from the crossing."""
-_RANGES = ((0.72, 1.2), (0.5, 1.5))  # of the crossing: further away, the curve is not straight enough
+LOWEST_NEAR = 0.72
+"""Probes below this share of the crossing tell how many requests are slow without a queue."""
+_RANGES = ((LOWEST_NEAR, 1.2), (0.5, 1.5))  # of the crossing: further away, the curve is not straight enough
 _NEAR_LOGARITHM, _SHORTEST_REACH, _LONGEST_REACH = 1.6, 0.03, 0.25
 _FEWEST_POINTS, _FEWEST_NEAR, _ROUNDS = 3, 4, 8
-_MISFIT = 0.005  # of the crossing: how much the form of the curve may move it
+_MISFIT = 0.01  # of the crossing: how much the form of the curve may move it
 _HIGHEST_FLOOR = 0.8  # of the allowed share
 _FLOOR_ERRORS, _FLOOR_STEPS = 2.0, 4
 _LOWEST_CHANGE, _HIGHEST_CHANGE = -0.8, 1.0  # the interval is open beyond these shares of the crossing
@@ -217,7 +219,7 @@ def _curve_within(counts: Sequence[CountAt], centre: float, lowest: float, highe
             for one in counts
             if lowest <= one.rate_per_s / centre <= highest and one.counted.beyond <= HIGHEST_SHARE * one.counted.count
         ]
-        below = [one for one in counts if one.rate_per_s < _RANGES[0][0] * centre]
+        below = [one for one in counts if one.rate_per_s < LOWEST_NEAR * centre]
         found = _fit(near, _floors(below), centre, fewest)
         if found is None or abs(found.crossing / centre - 1) < 1e-3:
             return found

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from perfkit.search.crossing import HIGHEST_SHARE, CountAt, Crossing, LimitCount, fit_crossing
+from perfkit.search.crossing import HIGHEST_SHARE, LOWEST_NEAR, CountAt, Crossing, LimitCount, fit_crossing
 from perfkit.search.dispersion import dispersion_of
 from perfkit.stats.sample_size import minimum_samples
 
@@ -33,6 +33,7 @@ _LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
 _MIN_FITTED_POINTS = 6
 _NEAR_PROBES = 4  # if no line fits after this many refining probes, check for a cliff and probe further away
 _CLIFF_MARGIN_STEP = math.log(10)
+_DOUBTFUL_MARGIN = math.log(5)
 _FLOOR_RATIO = 2.0**-10  # lowest probed rate ÷ first rate, if the scenario sets no min_rate
 _FLAT_MARGIN = 0.05
 _MAX_MISSED_CONFIRMATIONS = 3
@@ -43,6 +44,7 @@ _FEWEST_BEYOND = 30.0  # independent requests beyond the limit, over all fitted 
 _LONG_ENOUGH = 0.8  # a fit that needs slightly longer probes than the last ones is good enough
 _GROWTH, _GROWTH_WITHOUT_FIT = 8.0, 4.0
 _LARGEST_MISFIT = 4.0  # the dispersion around the curve ÷ that within windows
+_LOW_RATE = 0.6  # of the estimate
 _FEWEST_OF_FASTEST = 20
 _COMPARABLE = 4  # probes of at least the longest length divided by this are compared with each other
 _HOPELESS_FACTOR = 1.5
@@ -196,6 +198,9 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
     last = probes[-1]
     if not last.is_valid and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES_PER_RATE:  # it may pass
         return NextProbe(last.rate_per_s, last.stage, last.count if last.stage in ("refine", "confirm") else 0)
+    if _is_doubtful(last, probes):
+        return NextProbe(last.rate_per_s, last.stage, _MUCH_LONGER * minimum_samples(1 - _allowed_share(probes)))
+    probes = [probe for probe in probes if not _is_overruled(probe, probes)]
     low, high = _searched_range(probes)
     if low is None or high is None:
         return _widen(probes, settings, low)
@@ -218,10 +223,35 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
         if refined >= 2 * _NEAR_PROBES and fit is None:
             return _stop("non_monotone", _contradictory_range(probes), probes)
     centre = math.sqrt(low * high) if fit is None else min(max(fit.rate_per_s, 0.9 * low), 1.1 * high)
+    low_rate_per_s = settings.clipped(_LOW_RATE * centre)
+    if (
+        not refined
+        and low_rate_per_s < LOWEST_NEAR * centre
+        and not any(probe.is_valid and probe.rate_per_s < LOWEST_NEAR * centre for probe in probes)
+    ):  # the curve needs to know how many requests are slow without a queue
+        return NextProbe(low_rate_per_s, "bisect", _BISECTION_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes)))
     is_near = is_bounded or refined < _NEAR_PROBES or not _is_long(probes)
     reach = _FAR_REACH if not is_near else _FIRST_REACH if fit is None or not is_bounded else _reach(fit)
     rate_per_s = centre * (1 + reach * _PLACES[refined % len(_PLACES)])
     return NextProbe(settings.clipped(rate_per_s), "refine", _next_requests(fit, refined, probes, settings))
+
+
+def _is_doubtful(last: Probe, probes: Sequence[Probe]) -> bool:
+    """Whether a probe that brackets the capacity missed the SLO by a few requests of too few: chance does that far below the capacity, too."""
+    return (
+        last.stage == "bracket"
+        and last.is_valid
+        and 0 < last.margin < _DOUBTFUL_MARGIN
+        and last.count < minimum_samples(1 - _allowed_share(probes))
+        and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES_PER_RATE
+    )
+
+
+def _is_overruled(one: Probe, probes: Sequence[Probe]) -> bool:
+    """Whether a probe missed the SLO where a much longer one at the same rate met it."""
+    return not one.is_met and any(
+        other.is_met and other.rate_per_s == one.rate_per_s and other.count >= _MUCH_LONGER * one.count for other in probes
+    )
 
 
 def _reach(fit: Crossing) -> float:
