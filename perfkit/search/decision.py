@@ -33,7 +33,10 @@ _LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
 _MIN_FITTED_POINTS = 6
 _NEAR_PROBES = 4  # if no line fits after this many refining probes, check for a cliff and probe further away
 _CLIFF_MARGIN_STEP = math.log(10)
-_DOUBTFUL_MARGIN = math.log(5)
+_DOUBTFUL_MARGIN, _CLEAR_MARGIN = math.log(5), math.log(10)
+# a probe at the highest or lowest rate, on which the answer rests alone, has this multiple of the samples that the percentile needs
+_END_SAMPLES_FACTOR = 20
+ERROR_RATE = "error_rate"
 _FLOOR_RATIO = 2.0**-10  # lowest probed rate ÷ first rate, if the scenario sets no min_rate
 _FLAT_MARGIN = 0.05
 _MAX_MISSED_CONFIRMATIONS = 3
@@ -299,7 +302,9 @@ def _longest(probes: Sequence[Probe]) -> int:
 
 
 def _allowed_share(probes: Sequence[Probe]) -> float:
-    return min((one.allowed_share for probe in probes for one in probe.limits.values() if one.allowed_share > 0), default=1.0)
+    """The share beyond the limit of the highest percentile; of failures if there is no percentile: they do not come in a queue's groups."""
+    shares = {name: one.allowed_share for probe in probes for name, one in probe.limits.items() if one.allowed_share > 0}
+    return min((share for name, share in shares.items() if name != ERROR_RATE), default=shares.get(ERROR_RATE, 1.0))
 
 
 def _needed_requests(fit: Crossing, probes: Sequence[Probe]) -> int:
@@ -324,7 +329,7 @@ def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None)
     rates = [probe.rate_per_s for probe in probes]
     if low is not None:
         if low >= settings.max_rate_per_s:
-            return _stop("never_missed", Estimate(low, low, None), probes)
+            return _longer_at(low, probes) or _stop("never_missed", Estimate(low, low, None), probes)
         return NextProbe(settings.clipped(low * _BRACKET_FACTOR), "bracket")
     ascending = sorted((probe for probe in probes if probe.is_valid), key=lambda probe: probe.rate_per_s)
     # at two rates: the target keeps up with twice the lower one, so requests are slow there without a queue
@@ -342,7 +347,17 @@ def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None)
         return NextProbe(min(rates), "bracket")
     if math.isfinite(ascending[-1].margin) and max(rates) < settings.max_rate_per_s:
         return NextProbe(settings.clipped(max(rates) * _BRACKET_FACTOR), "bracket")
-    return _stop("never_met", Estimate(None, None, ascending[0].rate_per_s), probes)
+    return _longer_at(ascending[0].rate_per_s, probes) or _stop("never_met", Estimate(None, None, ascending[0].rate_per_s), probes)
+
+
+def _longer_at(rate_per_s: float, probes: Sequence[Probe]) -> NextProbe | None:
+    """A longer probe at an end of the allowed rates, on which the answer would rest alone; None if the probes there are enough."""
+    measured = [probe for probe in probes if probe.is_valid and probe.rate_per_s == rate_per_s]
+    longest, least = max(measured, key=lambda probe: probe.count), _END_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes))
+    is_clear = longest.has_enough_samples if longest.is_met else True
+    if longest.is_overloaded or longest.margin > _CLEAR_MARGIN or (longest.count >= least and is_clear):
+        return None
+    return NextProbe(rate_per_s, "bracket", max(least, _MUCH_LONGER * longest.count))
 
 
 def _cliff(probes: Sequence[Probe]) -> tuple[float, float] | None:

@@ -307,6 +307,32 @@ def test_an_slo_that_the_highest_rate_meets_is_never_missed():
     assert [probe.rate_per_s for probe in probes] == [10, 20, 40, 50]
 
 
+def test_an_answer_that_rests_on_one_rate_needs_many_samples_there():
+    at_top = Probe(50.0, "bracket", {"p99": LimitCount(0, 1_000, ALLOWED)}, has_enough_samples=True)
+    step = decide([at_top], SearchSettings(start_per_s=50.0, max_rate_per_s=50.0))
+    assert step == NextProbe(50.0, "bracket", 20 * 662)
+    unclear = Probe(50.0, "bracket", {"p99": LimitCount(90, 13_240, ALLOWED, 30.0)}, has_enough_samples=False)
+    step = decide([at_top, unclear], SearchSettings(start_per_s=50.0, max_rate_per_s=50.0))
+    assert step == NextProbe(50.0, "bracket", 4 * 13_240)
+    missed = Probe(10.0, "bracket", {"p99": LimitCount(50, 2_000, ALLOWED)})
+    step = decide([missed], SearchSettings(start_per_s=10.0, min_rate_per_s=10.0, max_rate_per_s=10.0))
+    assert step == NextProbe(10.0, "bracket", 20 * 662)
+
+
+def test_a_short_probe_that_misses_by_a_few_requests_is_repeated_and_overruled():
+    probes = [Probe(10.0, "bracket", {"p99": LimitCount(3, 200, ALLOWED)})]
+    settings = SearchSettings(start_per_s=10.0)
+    step = decide(probes, settings)
+    assert step == NextProbe(10.0, "bracket", 4 * 662)
+    probes.append(Probe(10.0, "bracket", {"p99": LimitCount(5, 2_648, ALLOWED)}))
+    assert decide(probes, settings) == NextProbe(20.0, "bracket")
+
+
+def test_a_search_that_began_near_the_capacity_measures_the_share_at_a_low_rate():
+    _, probes = run(queue, start=70.0)
+    assert min(probe.rate_per_s for probe in probes) < 0.72 * 80
+
+
 def test_a_highest_rate_that_the_generator_did_not_reach_is_not_called_met():
     stop, _ = run(queue, max_rate_per_s=50.0, outcome=lambda step, _: {"is_valid": step.rate_per_s < 50})
     assert (stop.reason, stop.estimate.high_per_s) == ("generator", 50)
