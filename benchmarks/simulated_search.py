@@ -20,7 +20,8 @@ from benchmarks.simulated_queues import (
     service_times,
 )
 from perfkit.search.crossing import LimitCount
-from perfkit.search.decision import NextProbe, Probe, SearchSettings, Stop, decide
+from perfkit.search.decision import decide
+from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentile_interval import _uncorrelated_batches
 from perfkit.stats.sample_size import is_limit_shown_met

@@ -32,14 +32,15 @@ from typing import NamedTuple
 from benchmarks import simulated_queues, simulated_search
 from benchmarks.report import describe_machine, option_parser, table_head, table_row, write_report, yes_no
 from benchmarks.simulated_search import BUDGET_S, CAPACITY_PER_S, Queue, SearchResult, longest_times, pooled_p99, search
-from perfkit.search import crossing, decision
+from perfkit.search import crossing, decision, dispersion, probe_length, probes
 from perfkit.stats import autocorrelation, distributions, overload, percentile_interval, sample_size
 from perfkit.stats.distributions import binomial_limits
 
 CHUNK, TARGET = 20, 0.85
 LONG_RUN_PARTS, PART_REQUESTS = 32, 2_000_000
 EXIT_0 = ("precision", "cliff", "never_missed")
-_CODE = (simulated_queues, simulated_search, crossing, decision, autocorrelation, distributions, overload, percentile_interval, sample_size)
+_SEARCH = (crossing, decision, dispersion, probe_length, probes)
+_CODE = (simulated_queues, simulated_search, *_SEARCH, autocorrelation, distributions, overload, percentile_interval, sample_size)
 _LENGTHS = (300, 1_000, 5_000, 30_000)
 
 QUEUES: Mapping[str, tuple[Queue, tuple[int, ...]]] = {

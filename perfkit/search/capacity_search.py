@@ -9,7 +9,8 @@ from perfkit.result.model import FittedCurve, Point, ProbeLimit, Search, SearchP
 from perfkit.scenario.file import LoadedScenario
 from perfkit.scenario.load import SearchLoadSpec
 from perfkit.search.crossing import LimitCount
-from perfkit.search.decision import NextProbe, Probe, SearchSettings, Stop, decide, estimate
+from perfkit.search.decision import decide, estimate
+from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
 from perfkit.stats.overload import judge_overload
 from perfkit.stats.percentile_interval import dispersion_above
 from perfkit.stats.sample_size import is_limit_shown_met

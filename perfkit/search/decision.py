@@ -1,26 +1,30 @@
 """The decisions of the capacity search: which rate to probe next and for how long, and when and why to stop.
 
 `decide` is a pure function of the probes so far. The search brackets the capacity by factors of two, bisects the bracket twice
-(geometrically), and then probes at 0.94, 1.03, 0.97 and 1.06 times the estimate, which is fitted again after each probe, until its
-interval is narrow enough. These probes grow until they hold enough requests beyond the limit that are independent of each other. A
+(geometrically), and then probes on both sides of the estimate, which is fitted again after each probe, until its interval is
+narrow enough. These probes grow until they hold enough requests beyond the limit that are independent of each other. A
 last probe confirms that the interval's lower end meets the SLO.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Sequence
 
-from perfkit.search.crossing import HIGHEST_SHARE, LOWEST_NEAR, CountAt, Crossing, LimitCount, fit_crossing
-from perfkit.search.dispersion import dispersion_of
+from perfkit.search.crossing import LOWEST_NEAR, CountAt, Crossing, fit_crossing
+from perfkit.search.probe_length import (
+    FEWEST_BEYOND,
+    MIN_FITTED_POINTS,
+    allowed_share,
+    dispersion_without_fit,
+    is_long,
+    longest_count,
+    missing_requests,
+    needed_requests,
+    next_requests,
+    relative_slope,
+)
+from perfkit.search.probes import Confirmation, Estimate, NextProbe, Probe, SearchSettings, Stop, StopReason
 from perfkit.stats.sample_size import minimum_samples
-
-Stage: TypeAlias = Literal["bracket", "bisect", "refine", "confirm"]
-Confirmation: TypeAlias = Literal["passed", "not_steady", "too_few_samples", "missed"]
-StopReason: TypeAlias = Literal[
-    "precision", "cliff", "non_monotone", "not_confirmed", "never_met", "never_missed", "generator", "too_short", "max_probes", "budget",
-    "interrupted",
-]  # fmt: skip
 
 _BRACKET_FACTOR = 2.0
 _PLACES = (-1.0, 0.5, -0.5, 1.0)  # of refining probes around the estimate, as shares of their reach
@@ -29,128 +33,20 @@ _REACHED_LOGARITHM = 0.8
 _BISECTIONS, _NARROW_RATIO = 2, 1.14
 _BISECTION_SAMPLES_FACTOR = 4  # of the samples that the percentile needs
 _MUCH_LONGER, _SAME_RATE = 4, 1.05  # a probe of so many times the requests, at up to so many times the rate, can contradict another
-_LAST_PROBES, _SPENT_AT_THE_END, _GROWTH_AT_THE_END = 4, 0.5, 3.0
-_MIN_FITTED_POINTS = 6
 _NEAR_PROBES = 4  # if no line fits after this many refining probes, check for a cliff and probe further away
 _CLIFF_MARGIN_STEP = math.log(10)
 _DOUBTFUL_MARGIN, _CLEAR_MARGIN = math.log(5), math.log(10)
 # a probe at the highest or lowest rate, on which the answer rests alone, has this multiple of the samples that the percentile needs
 _END_SAMPLES_FACTOR = 20
-ERROR_RATE = "error_rate"
 _FLOOR_RATIO = 2.0**-10  # lowest probed rate ÷ first rate, if the scenario sets no min_rate
 _FLAT_MARGIN = 0.05
 _MAX_MISSED_CONFIRMATIONS = 3
 # a confirming probe has this multiple of the samples that the percentile needs, and at most this multiple of the longest other probe
 _CONFIRM_SAMPLES_FACTOR, _CONFIRM_LENGTH_FACTOR = 3, 4
 _MAX_INVALID_IN_A_ROW, _TRIES_PER_RATE = 5, 2
-_FEWEST_BEYOND = 30.0  # independent requests beyond the limit, over all fitted probes
 _LONG_ENOUGH = 0.8  # a fit that needs slightly longer probes than the last ones is good enough
-_GROWTH, _GROWTH_WITHOUT_FIT = 8.0, 4.0
-_LARGEST_MISFIT = 4.0  # the dispersion around the curve ÷ that within windows
 _LOW_RATE = 0.6  # of the estimate
-_FEWEST_OF_FASTEST = 20
-_COMPARABLE = 4  # probes of at least the longest length divided by this are compared with each other
 _HOPELESS_FACTOR = 1.5
-_LATER_T = 1.8
-_PROBES_AHEAD = 4  # the rest of the search is divided among this many probes
-_FEWEST_TO_TELL = 4.0  # independent requests beyond the limit, before the time that a search needs can be told
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Probe:
-    """One probe; `limits` holds the requests beyond each limit of the SLO, by name, and nothing if one of them is unknown."""
-
-    rate_per_s: float
-    stage: Stage
-    limits: Mapping[str, LimitCount]
-    is_overloaded: bool = False
-    """The backlog grew during the probe, so the SLO is missed whatever the counts are."""
-    ceiling_per_s: float = math.inf
-    """If it was overloaded: the throughput that the target answered, plus its error; the capacity is at most that."""
-    is_valid: bool = True
-    """False if the load generator was the bottleneck: then nothing is known about the target at that rate."""
-    is_steady: bool = True
-    """False if the times still drifted: a longer window might give others."""
-    has_enough_samples: bool = False
-    """Whether the probe alone shows that the SLO is met; see `stats.sample_size.is_limit_shown_met`."""
-    took_s: float = 0.0
-
-    @property
-    def margin(self) -> float:
-        """The largest margin; above 0 the SLO is missed."""
-        if self.is_overloaded or not self.limits:
-            return math.inf
-        return max(counted.margin for counted in self.limits.values())
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the probe is valid and met the SLO."""
-        return self.is_valid and self.margin <= 0
-
-    @property
-    def is_out_of_reach(self) -> bool:
-        """Whether even the fastest requests were beyond a limit, though the target kept up."""
-        return (
-            self.is_valid
-            and not self.is_overloaded
-            and any(one.count >= _FEWEST_OF_FASTEST and one.beyond == one.count for one in self.limits.values())
-        )
-
-    @property
-    def count(self) -> int:
-        """The number of requests that the limits were judged by."""
-        return max((one.count for one in self.limits.values()), default=0)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """Where the search begins, and when it stops."""
-
-    start_per_s: float
-    min_rate_per_s: float = 0.0
-    max_rate_per_s: float = math.inf
-    precision: float = 0.05
-    max_probes: int = 16
-    budget_s: float = math.inf
-    confidence: float = 0.9
-
-    def clipped(self, rate_per_s: float) -> float:
-        """The rate, limited to the range that may be probed."""
-        return min(max(rate_per_s, self.min_rate_per_s), self.max_rate_per_s)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NextProbe:
-    """The rate to probe next, with fresh arrivals, and for at least how many requests; a probe to confirm needs more samples."""
-
-    rate_per_s: float
-    stage: Stage
-    requests: int = 0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Estimate:
-    """The capacity and its interval, as far as the probes determine them; None for the rest."""
-
-    capacity_per_s: float | None
-    low_per_s: float | None
-    high_per_s: float | None
-    fit: Crossing | None = None
-    limit: str | None = None
-    """The limit that is missed first, if a line was fitted to it."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stop:
-    """The end of the search: why, the estimate, and the outcome of the last confirming probe."""
-
-    reason: StopReason
-    estimate: Estimate
-    confirmation: Confirmation | None = None
-    missed_below_per_s: float | None = None
-    """A rate far below the capacity at which the SLO is missed, too; the capacity holds for the rates above it."""
-    needed_s: float | None = None
-    """If it was too short: about the time that the whole search would take, as far as its probes can tell."""
 
 
 def decide(
@@ -174,7 +70,7 @@ def decide(
     left_s = settings.budget_s - spent_s
     current = estimate(probes, settings)
     fit = current.fit
-    further_s = 0.0 if fit is None or step.stage != "refine" else _missing_requests(fit, probes, settings) / fit.rate_per_s
+    further_s = 0.0 if fit is None or step.stage != "refine" else missing_requests(fit, probes, settings) / fit.rate_per_s
     has_room = len(probes) < settings.max_probes and needed_s <= left_s
     if has_room and further_s <= _HOPELESS_FACTOR * left_s:
         return step
@@ -185,9 +81,9 @@ def decide(
     if len(probes) >= settings.max_probes:
         return _stop("max_probes", current, probes)
     if step.stage == "refine" or (step.stage == "bisect" and any(probe.stage == "refine" for probe in probes)):
-        dispersion = _dispersion(probes) if fit is None else fit.dispersion
-        fewest_s = _FEWEST_BEYOND * dispersion / _allowed_share(probes) / step.rate_per_s
-        confirm_s = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes), dispersion) / step.rate_per_s
+        dispersion = dispersion_without_fit(probes) if fit is None else fit.dispersion
+        fewest_s = FEWEST_BEYOND * dispersion / allowed_share(probes) / step.rate_per_s
+        confirm_s = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes), dispersion) / step.rate_per_s
         return dataclasses.replace(
             _stop("too_short", current, probes), needed_s=max(spent_s + max(further_s, needed_s), fewest_s) + confirm_s
         )
@@ -202,25 +98,25 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
     if not last.is_valid and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES_PER_RATE:  # it may pass
         return NextProbe(last.rate_per_s, last.stage, last.count if last.stage in ("refine", "confirm") else 0)
     if _is_doubtful(last, probes):
-        return NextProbe(last.rate_per_s, last.stage, _MUCH_LONGER * minimum_samples(1 - _allowed_share(probes)))
+        return NextProbe(last.rate_per_s, last.stage, _MUCH_LONGER * minimum_samples(1 - allowed_share(probes)))
     probes = [probe for probe in probes if not _is_overruled(probe, probes)]
     low, high = _searched_range(probes)
     if low is None or high is None:
         return _widen(probes, settings, low)
     current, refined = estimate(probes, settings), sum(probe.stage == "refine" for probe in probes)
     if high / low > _NARROW_RATIO:
-        least = _BISECTION_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes))
+        least = _BISECTION_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes))
         if not refined and sum(probe.stage == "bisect" for probe in probes) < _BISECTIONS:
             return NextProbe(math.sqrt(low * high), "bisect", least)
         if refined and current.fit is None and len(_standing(probes)) < len(probes):
-            return NextProbe(math.sqrt(low * high), "bisect", max(least, _longest(probes)))
+            return NextProbe(math.sqrt(low * high), "bisect", max(least, longest_count(probes)))
     if not any(probe.is_valid and not probe.is_met for probe in probes):  # only the generator's limit bounds the bracket
         return _stop("generator", current, probes) if high / low <= _NARROW_RATIO else NextProbe(math.sqrt(low * high), "bisect")
     fit = current.fit
     if _is_precise(fit, probes, settings):
         return _confirm("precision", current, probes, settings)
     is_bounded = fit is not None and fit.is_bounded
-    if refined >= _NEAR_PROBES and not is_bounded and _is_long(probes):
+    if refined >= _NEAR_PROBES and not is_bounded and is_long(probes):
         if cliff := _cliff(probes):
             return _bisect_cliff(*cliff, probes, settings)
         if refined >= 2 * _NEAR_PROBES and fit is None:
@@ -232,11 +128,11 @@ def _next_step(probes: Sequence[Probe], settings: SearchSettings) -> NextProbe |
         and low_rate_per_s < LOWEST_NEAR * centre
         and not any(probe.is_valid and probe.rate_per_s < LOWEST_NEAR * centre for probe in probes)
     ):  # the curve needs to know how many requests are slow without a queue
-        return NextProbe(low_rate_per_s, "bisect", _BISECTION_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes)))
-    is_near = is_bounded or refined < _NEAR_PROBES or not _is_long(probes)
+        return NextProbe(low_rate_per_s, "bisect", _BISECTION_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes)))
+    is_near = is_bounded or refined < _NEAR_PROBES or not is_long(probes)
     reach = _FAR_REACH if not is_near else _FIRST_REACH if fit is None or not is_bounded else _reach(fit)
     rate_per_s = centre * (1 + reach * _PLACES[refined % len(_PLACES)])
-    return NextProbe(settings.clipped(rate_per_s), "refine", _next_requests(fit, refined, probes, settings))
+    return NextProbe(settings.clipped(rate_per_s), "refine", next_requests(fit, refined, probes, settings))
 
 
 def _is_doubtful(last: Probe, probes: Sequence[Probe]) -> bool:
@@ -245,7 +141,7 @@ def _is_doubtful(last: Probe, probes: Sequence[Probe]) -> bool:
         last.stage == "bracket"
         and last.is_valid
         and 0 < last.margin < _DOUBTFUL_MARGIN
-        and last.count < minimum_samples(1 - _allowed_share(probes))
+        and last.count < minimum_samples(1 - allowed_share(probes))
         and sum(probe.rate_per_s == last.rate_per_s for probe in probes) < _TRIES_PER_RATE
     )
 
@@ -259,70 +155,7 @@ def _is_overruled(one: Probe, probes: Sequence[Probe]) -> bool:
 
 def _reach(fit: Crossing) -> float:
     """How far from the estimate to probe: where the share beyond the limit is about twice the allowed share, or half of it."""
-    return min(max(_REACHED_LOGARITHM / _relative_slope(fit), _SHORTEST_REACH), _LONGEST_REACH)
-
-
-def _relative_slope(fit: Crossing) -> float:
-    """The slope of ln(share beyond the limit) against the rate as a share of the crossing."""
-    return fit.slope * fit.rate_per_s / fit.centre_per_s
-
-
-def _next_requests(fit: Crossing | None, refined: int, probes: Sequence[Probe], settings: SearchSettings) -> int:
-    """The requests of the next refining probe: as many as the fit says that it needs, without growing too fast."""
-    longest, least = _longest(probes), minimum_samples(1 - _allowed_share(probes))
-    if fit is None or not fit.is_bounded:
-        return max(least, round(_GROWTH_WITHOUT_FIT * longest) if refined and not _is_long(probes) else longest)
-    share = round(_missing_requests(fit, probes, settings) / max(min(settings.max_probes - len(probes) - 1, _PROBES_AHEAD), 1))
-    probes_left = settings.max_probes - len(probes)
-    if probes_left <= _LAST_PROBES and math.isfinite(settings.budget_s):  # rather use the budget than end at max_probes
-        left_s = settings.budget_s - sum(probe.took_s for probe in probes)
-        affordable = _SPENT_AT_THE_END * max(left_s, 0.0) * fit.rate_per_s / max(probes_left, 1)
-        share = max(share, round(min(affordable, _GROWTH_AT_THE_END * longest)))
-    return max(least, min(max(_needed_requests(fit, probes), longest, share), round(_GROWTH * longest)))
-
-
-def _is_long(probes: Sequence[Probe]) -> bool:
-    """Whether the longest probe holds the samples that the percentile needs."""
-    return _longest(probes) >= minimum_samples(1 - _allowed_share(probes), _dispersion(probes))
-
-
-def _dispersion(probes: Sequence[Probe]) -> float:
-    """The dispersion of the counts of the longer probes, without a fit: the largest of all limits."""
-    longest, limits = _longest(probes), dict[str, list[CountAt]]()
-    for probe in probes:
-        for name, one in probe.limits.items():
-            is_comparable = probe.is_valid and not probe.is_overloaded and one.count * _COMPARABLE >= longest
-            if is_comparable and one.beyond <= HIGHEST_SHARE * one.count:
-                limits.setdefault(name, []).append(CountAt(probe.rate_per_s, one))
-    return max(map(dispersion_of, limits.values()), default=1.0)
-
-
-def _longest(probes: Sequence[Probe]) -> int:
-    return max((probe.count for probe in probes if probe.is_valid and not probe.is_overloaded), default=0)
-
-
-def _allowed_share(probes: Sequence[Probe]) -> float:
-    """The share beyond the limit of the highest percentile; of failures if there is no percentile: they do not come in a queue's groups."""
-    shares = {name: one.allowed_share for probe in probes for name, one in probe.limits.items() if one.allowed_share > 0}
-    return min((share for name, share in shares.items() if name != ERROR_RATE), default=shares.get(ERROR_RATE, 1.0))
-
-
-def _needed_requests(fit: Crossing, probes: Sequence[Probe]) -> int:
-    """The requests that one refining probe needs at the dispersion of the fitted counts."""
-    # a curve of another form than the fitted one raises the dispersion between long probes, and longer ones would not help
-    return minimum_samples(1 - _allowed_share(probes), min(fit.dispersion, _LARGEST_MISFIT * fit.window_dispersion))
-
-
-def _missing_requests(fit: Crossing, probes: Sequence[Probe], settings: SearchSettings) -> float:
-    """The requests that the search still needs for its precision, as far as the fit can tell; 0 if it cannot."""
-    if not fit.is_bounded or fit.points < _MIN_FITTED_POINTS or fit.effective_beyond < _FEWEST_TO_TELL:
-        return 0.0
-    half_width = fit.half_width * min(_LATER_T / fit.t, 1.0)  # with more probes, Student's t falls as well
-    # a wide interval is mostly the slope's doubt, which falls faster: later probes lie on both sides of the crossing
-    least = _LATER_T / (_relative_slope(fit) * math.sqrt(fit.effective_beyond))
-    half_width = min(half_width, max(least, math.sqrt(2) * settings.precision))
-    factor = max(_FEWEST_BEYOND / fit.effective_beyond, (half_width / settings.precision) ** 2)
-    return max(factor - 1, 0.0) * fit.effective_beyond * fit.dispersion / _allowed_share(probes)
+    return min(max(_REACHED_LOGARITHM / relative_slope(fit), _SHORTEST_REACH), _LONGEST_REACH)
 
 
 def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None) -> NextProbe | Stop:
@@ -353,7 +186,7 @@ def _widen(probes: Sequence[Probe], settings: SearchSettings, low: float | None)
 def _longer_at(rate_per_s: float, probes: Sequence[Probe]) -> NextProbe | None:
     """A longer probe at an end of the allowed rates, on which the answer would rest alone; None if the probes there are enough."""
     measured = [probe for probe in probes if probe.is_valid and probe.rate_per_s == rate_per_s]
-    longest, least = max(measured, key=lambda probe: probe.count), _END_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes))
+    longest, least = max(measured, key=lambda probe: probe.count), _END_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes))
     is_clear = longest.has_enough_samples if longest.is_met else True
     if longest.is_overloaded or longest.margin > _CLEAR_MARGIN or (longest.count >= least and is_clear):
         return None
@@ -375,7 +208,7 @@ def _bisect_cliff(low: float, high: float, probes: Sequence[Probe], settings: Se
     # a cluster of slow requests in a short window looks like a cliff: both sides need windows that would hold several
     sides = {rate: [probe for probe in probes if probe.rate_per_s == rate and probe.is_valid] for rate in (low, high)}
     dispersion = max((one.dispersion for probe in sides[high] for one in probe.limits.values()), default=1.0)
-    needed = minimum_samples(1 - _allowed_share(probes), dispersion)
+    needed = minimum_samples(1 - allowed_share(probes), dispersion)
     for rate, measured in sides.items():
         if not any(probe.is_overloaded for probe in measured) and sum(probe.count for probe in measured) < needed:
             return NextProbe(rate, "bisect", needed)
@@ -394,8 +227,8 @@ def _confirm(reason: StopReason, current: Estimate, probes: Sequence[Probe], set
     dispersion = max((one.dispersion for probe in probes[-_NEAR_PROBES:] for one in probe.limits.values()), default=1.0)
     if current.fit is not None:
         dispersion = current.fit.dispersion
-    needed = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - _allowed_share(probes), dispersion)
-    return NextProbe(rate_per_s, "confirm", min(needed, _CONFIRM_LENGTH_FACTOR * max(_longest(probes), 1)))
+    needed = _CONFIRM_SAMPLES_FACTOR * minimum_samples(1 - allowed_share(probes), dispersion)
+    return NextProbe(rate_per_s, "confirm", min(needed, _CONFIRM_LENGTH_FACTOR * max(longest_count(probes), 1)))
 
 
 def estimate(probes: Sequence[Probe], settings: SearchSettings) -> Estimate:
@@ -461,10 +294,10 @@ def _contradictory_range(probes: Sequence[Probe]) -> Estimate:
 def _is_precise(fit: Crossing | None, probes: Sequence[Probe], settings: SearchSettings) -> bool:
     return (
         fit is not None
-        and fit.points >= _MIN_FITTED_POINTS
+        and fit.points >= MIN_FITTED_POINTS
         and fit.half_width <= settings.precision
-        and fit.effective_beyond >= _FEWEST_BEYOND
-        and _longest(probes) >= _LONG_ENOUGH * _needed_requests(fit, probes)
+        and fit.effective_beyond >= FEWEST_BEYOND
+        and longest_count(probes) >= _LONG_ENOUGH * needed_requests(fit, probes)
     )
 
 

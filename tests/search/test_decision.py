@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from perfkit.search.crossing import LimitCount
-from perfkit.search.decision import NextProbe, Probe, SearchSettings, Stop, decide, estimate
+from perfkit.search.decision import decide, estimate
+from perfkit.search.probes import NextProbe, Probe, SearchSettings, Stop
 
 ALLOWED = 0.01
 USUAL = 50_000  # requests in a probe that the decision does not lengthen
