@@ -20,6 +20,7 @@ from perfkit.stats.slo_capacity import CONFIDENCE
 _ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 _Z_END = statistics.NormalDist().inv_cdf(_ENDS[1])
 _MOST_TIMES = 100
+_DECIDED = ("replicas", "price")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def rank_configurations(
         for one, source in zip(planned, evidence, strict=True)
         if not one.refusal
     ]
-    judged = [judge_all(inputs.constraints, candidate.figures) for candidate in candidates]
+    judged = [judge_all(inputs.constraints, _as_planned(candidate.figures)) for candidate in candidates]
     verdicts = [worst_of(judgements) for judgements in judged]
     ranked_verdict = next((verdict for verdict in ("holds", "cannot be told") if verdict in verdicts), None)
     ranked = [candidate for candidate, verdict in zip(candidates, verdicts, strict=True) if verdict == ranked_verdict]
@@ -110,6 +111,11 @@ def _candidate(one: ConfigurationPlan, evidence: Evidence, inputs: PlanInputs, *
         ends = (None, None) if reach is None else (one.energy.gross_j * math.exp(-reach), one.energy.gross_j * math.exp(reach))
         figures["energy"] = Estimate(one.energy.gross_j, *ends)
     return _Candidate(one, tuple(price * count for count in needed), figures)
+
+
+def _as_planned(figures: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """The figures without the intervals of what the plan itself decides: it buys the planned replicas at their price."""
+    return {name: Estimate(one.value, one.value, one.value) if name in _DECIDED else one for name, one in figures.items()}
 
 
 def _error_rate(evidence: Evidence, capacity_per_s: float) -> Estimate | None:

@@ -115,6 +115,15 @@ def test_the_replicas_interval_ends_at_the_planned_number(plan):
         assert replicas.low == pytest.approx(1000 / (0.7 * capacity.high), abs=1.5)
 
 
+def test_a_constraint_on_what_the_plan_decides_is_judged_by_the_planned_number(plan, evidence):
+    first = plan.ranking[0].figures["replicas"]
+    assert first.low < first.value
+    fewer = ranked_again(plan, evidence, f"replicas<={first.value - 1:.0f}", f"price<={2.5 * first.value:.2f}/h")
+    verdicts = {one.name: one.verdict for one in fewer.ranking}
+    assert verdicts[plan.ranking[0].name] == "violated"
+    assert "cannot be told" not in verdicts.values()
+
+
 def test_a_violated_constraint_takes_the_rank_away(plan, evidence):
     sizes = {"a": 50 * GIB, "b": 30 * GIB, "slow": 10 * GIB}
     gpus = with_gpus(evidence, lambda name: (GpuFigures("x", "H", "nvml", memory_used_max_bytes=sizes[name]),))
