@@ -7,7 +7,7 @@ SYNTHETIC = {"target": {"model": "synthetic"}, "workload": {"inputs": {"INPUT0":
 
 
 def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenario):
-    load = {"search": {"slo": {"p90": "1us", "error_rate": "5%"}, "start_rate": 40, "max_probes": 3}}
+    load = {"search": {"slo": {"p90": "1us", "error_rate": "5%"}, "start_rate": 80, "max_probes": 8}}
     server = {"synthetic": "service=constant:200ms,servers=100"}  # slow: no busy machine makes the generator late in comparison
     scenario = write_scenario(**SYNTHETIC, server=server, load=load, measure={"warmup": "100ms", "duration": "500ms"})
     finished = perfkit.measure(scenario, code=1)
@@ -15,7 +15,7 @@ def test_a_search_writes_its_probes_its_outcome_and_a_plot(perfkit, write_scenar
     assert search["stopped_because"] == ("generator" if finished.machine_was_busy() else "never_met")
     assert search["slo"] == {"p90": "1us", "error_rate": "5%"}
     assert [probe["rate_per_s"] for probe in search["probes"]] == [point["load"]["rate_per_s"] for point in points]
-    assert points[0]["load"] == {"kind": "open", "rate_per_s": 40.0, "arrivals": "poisson", "burstiness": None, "max_in_flight": None}
+    assert points[0]["load"] == {"kind": "open", "rate_per_s": 80.0, "arrivals": "poisson", "burstiness": None, "max_in_flight": None}
     assert set(search) >= {"capacity_per_s", "low_per_s", "high_per_s", "confidence", "stopped_because"}
     assert search["reason"] in finished.stdout
     assert perfkit.run("report", finished.folder).code == 0
