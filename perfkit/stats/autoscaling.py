@@ -1,4 +1,4 @@
-"""Replicas over time: the rule of a horizontal autoscaler, a schedule that is known ahead, and interruptions of spot replicas."""
+"""The number of replicas over time: by a horizontal autoscaler, by a fixed schedule, and with interruptions of spot replicas."""
 
 import dataclasses
 import math
@@ -10,8 +10,8 @@ import numpy.typing as npt
 from perfkit.stats.steps import PeriodicSteps, Steps
 
 SYNC_S, METRIC_WINDOW_S, SCALE_DOWN_DELAY_S, TOLERANCE = 15.0, 60.0, 300.0, 0.1
-"""The defaults of Kubernetes (synchronisation, stabilisation of a scale-down, tolerance) and Knative (stable window of the metric)."""
-_MOST_STARTED_AT_ONCE = 4  # or as many as are running, in a synchronisation period: Kubernetes' default policies of a scale-up
+"""Defaults of Kubernetes (sync period, scale-down stabilisation window, tolerance) and of Knative (metric window)."""
+_MOST_STARTED_AT_ONCE = 4  # replicas per sync period, or as many as are running if that is more: Kubernetes' default scale-up policies
 _ROUNDING = 1e-9
 
 
@@ -20,9 +20,9 @@ class Autoscaler:
     """The settings of a horizontal autoscaler; rates in requests per second."""
 
     target_per_s: float
-    """The rate per replica that it aims at: the target utilisation times the capacity."""
+    """The target rate per replica: the target utilisation times the capacity."""
     cold_start_s: float
-    """From the decision to start a replica until it takes requests."""
+    """The time from the decision to start a replica until it takes requests."""
     maximum: int
     minimum: int = 1
     scale_down_delay_s: float = SCALE_DOWN_DELAY_S
@@ -31,11 +31,11 @@ class Autoscaler:
     tolerance: float = TOLERANCE
 
     def clip(self, replicas: int) -> int:
-        """The number of replicas within the limits."""
+        """Clip a number of replicas to the range from `minimum` to `maximum`."""
         return min(max(replicas, self.minimum), self.maximum)
 
     def wanted(self, rate_per_s: float, running: int) -> int:
-        """The number of replicas for a rate: ⌈rate/target⌉, or as many as are running if they are within the tolerance of the target."""
+        """The desired number of replicas: ⌈rate/target⌉, or the running number while the rate per replica is within the tolerance."""
         if abs(rate_per_s / (self.target_per_s * running) - 1) <= self.tolerance + _ROUNDING:
             return self.clip(running)
         return self.clip(math.ceil(rate_per_s / self.target_per_s * (1 - _ROUNDING)))
@@ -46,19 +46,21 @@ class ReplicaCourse:
     """The number of replicas over time."""
 
     ready: Steps
-    """Those that take requests."""
+    """Replicas that take requests."""
     running: Steps
-    """Those that are paid for: ready ones, and those that are starting."""
+    """Replicas that are paid for: ready or starting."""
 
 
 def autoscale(counts: npt.NDArray[np.int64], settings: Autoscaler, initial: int) -> ReplicaCourse:
-    """The replicas that an autoscaler runs; `counts` are the arrivals in each synchronisation period, from instant 0.
+    """The replicas that an autoscaler runs; `counts` are the arrivals in each sync period, from instant 0.
 
-    At the end of each period it takes the mean rate over the metric's window and asks for ⌈rate / target⌉ replicas, unless those
-    that run are within the tolerance. It starts replicas at once; they are ready a cold start later. It stops replicas only
-    down to the highest number that it asked for within the scale-down delay: those that are starting first, and their requests in progress
-    are completed. Source: Kubernetes, "Horizontal Pod Autoscaling", section "Algorithm details" and "Stabilization window", for a metric
-    of type `AverageValue`; the window of the metric is Knative's. It counts arrivals, not completions, which an overload would hide.
+    At the end of each sync period, the desired number of replicas follows from the mean arrival rate over the metric window
+    (`Autoscaler.wanted`). Arrivals are counted because completions would hide an overload. New replicas are started at once, within
+    the scale-up policies, and are ready a cold start later. Replicas are stopped only down to the highest desired number within the
+    scale-down delay. Starting replicas are stopped first; a stopped replica completes its requests in progress.
+
+    Source: Kubernetes, "Horizontal Pod Autoscaling", sections "Algorithm details" and "Stabilization window", for a metric of type
+    `AverageValue`; the metric window is Knative's.
     """
     running, ready_changes, running_changes = initial, list[tuple[float, float]](), list[tuple[float, float]]()
     starting = deque[float]()
@@ -80,12 +82,8 @@ def autoscale(counts: npt.NDArray[np.int64], settings: Autoscaler, initial: int)
             starting.extend([ready_s] * (wanted - running))
             ready_changes.append((ready_s, wanted - running))
         elif wanted < running:
-            wanted = min(running, max(number for _, number in asked))
-            for _ in range(running - wanted):
-                if starting:
-                    ready_changes.append((starting.pop(), -1))
-                else:
-                    ready_changes.append((now_s, -1))
+            wanted = min(running, max(desired for _, desired in asked))
+            ready_changes += [(starting.pop() if starting else now_s, -1) for _ in range(running - wanted)]
         if wanted != running:
             running_changes.append((now_s, wanted - running))
             running = wanted
@@ -93,7 +91,7 @@ def autoscale(counts: npt.NDArray[np.int64], settings: Autoscaler, initial: int)
 
 
 def scheduled(replicas: PeriodicSteps, cold_start_s: float, end_s: float, start_s: float = 0.0) -> ReplicaCourse:
-    """Replicas by a schedule that is known ahead: each is started a cold start before it is needed, and stopped when it is not."""
+    """Replicas that follow a fixed schedule: each starts one cold start before it is needed, and stops when it no longer is."""
     ready = replicas.over(start_s, end_s)
     ahead = replicas.over(start_s, end_s + cold_start_s)
     edges = np.unique(np.concatenate((ready.starts_s, ahead.starts_s - cold_start_s)))
@@ -108,10 +106,10 @@ def scheduled(replicas: PeriodicSteps, cold_start_s: float, end_s: float, start_
 def interrupt(
     course: ReplicaCourse, base: int, interruptions_per_h: float, cold_start_s: float, end_s: float, random: np.random.Generator
 ) -> ReplicaCourse:
-    """The course with interruptions of the replicas above `base`, which are spot: each is lost at random, and replaced at once.
+    """The course with random interruptions of the spot replicas, those above `base`; each lost replica is replaced at once.
 
-    The replacement is ready a cold start later, so that one replica fewer is ready until then; notice given ahead is not used. What runs is
-    paid for as before, since the replacement is paid for from its start.
+    Interruptions are a Poisson process with this rate per spot replica. The replacement is ready a cold start later, and until then one
+    replica fewer is ready; advance notice is not used. The cost is unchanged, because the replacement is paid for from its start.
     """
     most = float(np.max(course.ready.values)) - base
     if most <= 0 or not interruptions_per_h:

@@ -1,7 +1,6 @@
-"""Back-testing of forecast models: each forecasts the later part of a history from its earlier part, from several origins.
+"""Back-testing of forecast models on a rolling origin: each forecasts the later part of a history from the earlier part.
 
-Source: evaluation on a rolling forecasting origin, R. J. Hyndman & G. Athanasopoulos, *Forecasting: Principles and Practice*, third
-edition, section 5.10.
+Source: R. J. Hyndman & G. Athanasopoulos, *Forecasting: Principles and Practice*, third edition, section 5.10.
 """
 
 import dataclasses
@@ -15,58 +14,63 @@ import numpy.typing as npt
 from perfkit.stats.forecast_models import MODELS, WEEK_DAYS, YEAR_DAYS, Numbers, Outlook, peak_history
 
 ORIGINS, FEWEST_KNOWN, NOMINAL_COVERAGE = 8, 10, 0.8
+"""The number of origins; the fewest peaks before an origin; the nominal coverage of the interval."""
 WIDENINGS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+"""The factors on the width of the interval that are tried, in this order."""
 UNSEEN_SEASON_WEIGHT = 2.0
-"""The prior weight of the seasonal model, the others having 1, while the history is shorter than two years."""
+"""The prior weight of the seasonal model while the history is shorter than two years. All other prior weights are 1."""
 OUTLIERS = 0.02
-"""The share of peaks that may come from anywhere within a factor of ten, so that a single outage does not decide between models."""
+"""The share of peaks that the log score takes for outliers, log-uniform within a factor of ten. So a single outage does not decide
+between models."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelScore:
-    """One model's forecasts of the later parts of the history, compared with what came."""
+    """The accuracy of one model's forecasts in the back-test."""
 
     error: float | None
-    """The mean absolute scaled error: of the median, in units of the mean absolute difference of days one week apart (R. J. Hyndman &
-    A. B. Koehler, 2006). Below 1 it is better than repeating the week before; None if no peak differs from that of the week before."""
+    """The mean absolute scaled error of the median forecast (R. J. Hyndman & A. B. Koehler, 2006). Its unit is the mean absolute
+    difference between peaks one week apart; None if that is 0."""
     coverage: float
-    """The share of the days on which the peak was within the model's own 80 % interval."""
+    """The share of days whose peak was within the model's own 80 % interval."""
     log_score: float
-    """The mean of the logarithm of the density that the model, with `OUTLIERS`, gave to ln peak."""
+    """The mean log predictive density of ln peak, with the share `OUTLIERS` of outliers."""
     weight: float
+    """The weight in the forecast; the weights of all models sum to 1."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BackTest:
-    """The comparison of all models on one history."""
+    """The back-test of all models on one history."""
 
     origins: int
-    """How many times the history was cut in two."""
+    """The number of forecast origins."""
     longest_days: int
-    """The furthest day ahead that was forecast."""
+    """The longest forecast, in days."""
     windows: float
-    """How many windows of the mean length fit into the tested part without overlapping: the independent evidence for the weights."""
+    """The number of independent test windows: the length of the tested part ÷ the mean length of a window."""
     models: Mapping[str, ModelScore]
     widening: float
-    """The factor on the distances from the models' common centre with which the 80 % interval contains 80 % of the tested days."""
+    """The factor by which distances from the models' common centre are multiplied to bring the 80 % interval to 80 % coverage."""
     coverage: float
-    """Of the weighted models' 80 % interval, after widening; below 0.8 only if the largest factor was not enough."""
+    """The coverage of the weighted models' 80 % interval after widening; below 0.8 only if the largest factor was not enough."""
     coverage_before_widening: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Window:
-    """The days after one origin: what came, and how each model saw it from there."""
+    """The test window after one origin: the observed peaks, and each model's forecast of them."""
 
     days: Numbers
     """Days after the origin."""
     logs: Numbers
-    """ln peak less the weekday pattern known at the origin."""
+    """ln peak without the weekday pattern estimated at the origin."""
     weekday: Numbers
+    """The weekday pattern on these days."""
     outlooks: Mapping[str, Outlook]
 
     def absolute_errors_per_s(self, name: str) -> Numbers:
-        """How far each peak was from the model's median."""
+        """The absolute error of a model's median forecast of each peak."""
         errors: Numbers = np.abs(np.exp(self.outlooks[name].centre + self.weekday) - np.exp(self.logs + self.weekday))
         return errors
 
@@ -74,13 +78,13 @@ class _Window:
 def back_test(days: Numbers, peaks_per_s: Numbers) -> BackTest:
     """Back-test all models on ascending days; needs more than `FEWEST_KNOWN` of them.
 
-    The origins lie between a quarter of the history and its last tenth. From each, the models forecast as many days as the history was
-    long there, if it goes on for so long; the plan's own forecast reaches as far as its history is long, too.
+    The origins lie between a quarter and nine tenths of the history. A window is as long as the history before its origin, or as long
+    as the data reach. The plan's own forecast also reaches as far ahead as its history is long.
 
-    Weights are pseudo-BMA weights (Y. Yao, A. Vehtari, D. Simpson & A. Gelman, "Using stacking to average Bayesian predictive
-    distributions", 2018) of the log scores out of sample, exp(windows × mean log score). Errors of neighbouring days and of overlapping
-    windows are correlated, so each separate window counts as one observation. Stacking, which maximises the score of the mixture, would
-    give all weight to one of two models that two or three windows cannot tell apart.
+    The weights are pseudo-BMA weights of the out-of-sample log scores: prior weight × exp(windows × mean log score) (Y. Yao,
+    A. Vehtari, D. Simpson & A. Gelman, "Using stacking to average Bayesian predictive distributions", 2018). Errors of neighbouring
+    days and of overlapping windows are correlated, so each independent window counts as one observation. Stacking, which maximises
+    the score of the mixture, is not used: with two or three windows it would give all weight to one of two similar models.
     """
     known = _numbers_known(days.size)
     windows = [_window(days, peaks_per_s, number) for number in known]
@@ -107,7 +111,7 @@ def back_test(days: Numbers, peaks_per_s: Numbers) -> BackTest:
 
 
 def _numbers_known(size: int) -> list[int]:
-    """How many peaks are known at each origin, ascending."""
+    """The number of peaks known at each origin, ascending."""
     first = max(FEWEST_KNOWN, size // 4)
     last = max(first, size - max(3, size // 10))
     return sorted({round(float(known)) for known in np.linspace(first, last, ORIGINS)})
@@ -137,7 +141,7 @@ def _log_density(outlook: Outlook, logs: Numbers) -> Numbers:
 
 
 def _coverage(windows: Sequence[_Window], weights: Mapping[str, float], widening: float) -> float:
-    """The share of the days within the 80 % interval of the weighted models, each window counting the same."""
+    """The coverage of the weighted models' 80 % interval; every window has the same weight."""
     from scipy.special import ndtr
 
     inside = []
@@ -155,7 +159,7 @@ def _coverage(windows: Sequence[_Window], weights: Mapping[str, float], widening
 
 
 def _weekly_difference_per_s(days: Numbers, peaks_per_s: Numbers) -> float:
-    """The mean absolute difference between a day's peak and that of a week before."""
+    """The mean absolute difference between peaks one week apart; 0 if no two days are."""
     _, late, early = np.intersect1d(days, days + WEEK_DAYS, return_indices=True)
     return float(np.abs(peaks_per_s[late] - peaks_per_s[early]).mean()) if late.size else 0.0
 

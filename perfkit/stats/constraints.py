@@ -1,4 +1,4 @@
-"""Constraints on the figures of a configuration, such as `gpu_memory<40GiB`: parsed from text, and judged by an interval."""
+"""Constraints on the figures of a configuration, such as `gpu_memory<40GiB`: parsing, and judgement by an interval."""
 
 import dataclasses
 import re
@@ -33,10 +33,10 @@ class Constraint:
     limit: float
     is_maximum: bool
     text: str
-    """As people read it: `gpu_memory < 40.0 GiB`."""
+    """The constraint as reports show it: `gpu_memory < 40.0 GiB`."""
 
     def judge(self, figure: Estimate | None) -> Judgement:
-        """Whether the constraint holds over the whole interval, or nowhere in it; a figure without an interval cannot be told."""
+        """`holds` if the whole interval meets the limit, `violated` if no part of it does, otherwise `cannot be told`."""
         if figure is None:
             return "cannot be told"
         best, worst = (figure.low, figure.high) if self.is_maximum else (figure.high, figure.low)
@@ -49,7 +49,7 @@ class Constraint:
 
 
 def judge_all(constraints: tuple[Constraint, ...], figures: Mapping[str, Estimate]) -> tuple[Judgement, ...]:
-    """The judgement of each constraint; a figure that is not there cannot be told."""
+    """The judgement of each constraint; `cannot be told` where the figure is missing."""
     return tuple(constraint.judge(figures.get(constraint.metric)) for constraint in constraints)
 
 
@@ -62,7 +62,7 @@ def worst_of(judgements: tuple[Judgement, ...]) -> Judgement:
 
 
 def judgements_text(judgements: Sequence[tuple[str, Judgement]]) -> str | None:
-    """What is to be known of named constraints: `all hold`, or which are violated or cannot be told; None without any."""
+    """A summary of named constraints: `all hold`, or those that are violated or cannot be told; None without constraints."""
     if not judgements:
         return None
     named = [(bad, ", ".join(text for text, judgement in judgements if judgement == bad)) for bad in ("violated", "cannot be told")]
@@ -72,7 +72,8 @@ def judgements_text(judgements: Sequence[tuple[str, Judgement]]) -> str | None:
 def parse_constraint(text: str, metrics: tuple[str, ...]) -> Constraint:
     """Parse `p99<50ms`, `gpu_memory<40GiB`, `price<20/h`, `energy<3J`, `replicas<=16`, `throughput>100/s`.
 
-    `metrics` are the figures that the caller knows. A limit itself is allowed, whichever sign is written. Raises ValueError.
+    `metrics` are the names of the known figures. A figure equal to its limit meets it: `<` means the same as `<=`. Raises ValueError for
+    other text and for unknown figures.
     """
     match = _CONSTRAINT.fullmatch(text)
     if not match:

@@ -1,4 +1,4 @@
-"""Student's t, the binomial, normal and χ² distributions, from SciPy, which is imported at the first call: it is slow to import."""
+"""Student's t, Fisher's F, and the binomial, normal and χ² distributions. SciPy is slow to import, so the first call imports it."""
 
 import functools
 import statistics
@@ -36,10 +36,11 @@ def binomial_cdf(successes: int, trials: int, probability: float) -> float:
     return float(betainc(trials - successes, successes + 1, 1 - probability)) if successes < trials else 1.0
 
 
-def binomial_limits(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+def binomial_limits(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
     """The exact two-sided confidence interval of a probability from independent trials; (0, 1) without trials.
 
     Source: C. J. Clopper & E. S. Pearson, Biometrika 26 (1934). Its coverage is at least the confidence, whatever the probability.
+    Numbers that are not whole are effective numbers of correlated trials; the interval is then approximate.
     """
     from scipy.special import betaincinv
 
@@ -54,15 +55,15 @@ def normal_quantile(probability: float) -> float:
     return statistics.NormalDist().inv_cdf(probability)
 
 
-def log_normal_cdf(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The logarithms of P[Z <= value] for a standard normal Z, accurate in both tails."""
+def normal_log_cdf(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The logarithm of P[Z <= value] of a standard normal Z for each value, accurate in both tails."""
     from scipy.special import log_ndtr
 
     return np.asarray(log_ndtr(values), dtype=np.float64)
 
 
 def chi_square_quantiles(probabilities: npt.NDArray[np.float64], degrees_of_freedom: float) -> npt.NDArray[np.float64]:
-    """The values that a χ² variable does not exceed with these probabilities."""
+    """The quantiles of the χ² distribution at these probabilities."""
     from scipy.special import gammaincinv
 
     return np.asarray(2 * gammaincinv(degrees_of_freedom / 2, probabilities), dtype=np.float64)

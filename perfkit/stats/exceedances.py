@@ -1,7 +1,7 @@
 """Requests above a limit at one arrival rate: their number, and the number of independent clusters that they form.
 
-A queue that fills makes many requests slow at once. The precision of a percentile therefore depends on how often the queue filled, not on
-the number of slow requests: each such cluster is one piece of evidence.
+A queue that fills makes many requests slow at once. These form one cluster, which counts as one independent observation. The precision of
+a percentile depends on the number of clusters, not on the number of slow requests.
 """
 
 import math
@@ -21,31 +21,34 @@ _FEWEST_BATCHES, _BATCH_CORRECTION, _CHANCE_CORRECTION = 5, 2.0, 2.0
 
 
 class Window(NamedTuple):
-    """One measured window, and the time from the start of the load to its start."""
+    """One measured window."""
 
     length_s: float
     warm_up_s: float
+    """The time from the start of the load to the start of the window."""
 
 
 def cluster_length_s(percentile_s: _Numbers, tail: float, idle_share: _Numbers) -> _Numbers:
-    """The time above a level, per exceedance cluster: a window of T seconds holds tail·T divided by it clusters.
+    """The length of an exceedance cluster, in seconds above the level: a window of T seconds holds tail·T/length clusters.
 
-    `percentile_s` is exceeded by the share `tail` of the requests, and 1 - `idle_share` is the load. It is the index of dispersion
-    of the time above the level, σ_f²/p. In heavy traffic the work in the queue is a reflected Brownian motion with drift -β and
-    variance σ². It is above x for the share exp(-ηx), η = 2β/σ², with the index 8/(σ²η²) for small shares, from the asymptotic variance
-    σ_f² = 4∫G²/(σ²π), G(y) = ∫₀^y (f - E f)π (W. Whitt, "Asymptotic formulas for Markov processes", Operations Research 40, 1992).
-    With β = the idle share and the exponential tail q = ln(1/p)/η this is 4·q/(ln(1/p)·(1 - ρ)). Simulated at loads of 0.7 to 0.9 it is
-    0.7 to 1.3 times the true index with one server (M/M/1, M/D/1, lognormal with a cv of 2), and 1.3 to 9 times with four servers or
-    batches, which errs towards fewer clusters.
+    The level is `percentile_s`, which the share `tail` of the requests exceeds. The load is ρ = 1 - `idle_share`.
+
+    The length is the index of dispersion of the time above the level: σ_f²/p, with p = `tail`. In heavy traffic the work in the queue is
+    a reflected Brownian motion with drift -β and variance σ², and exceeds x with probability exp(-ηx), η = 2β/σ². For small p the index
+    is 8/(σ²η²), from the asymptotic variance σ_f² = 4∫G²/(σ²π), G(y) = ∫₀^y (f - E f)π (W. Whitt, "Asymptotic formulas for Markov
+    processes", Operations Research 40, 1992). With β = 1 - ρ and η = ln(1/p)/q for the percentile q, this is 4·q/(ln(1/p)·(1 - ρ)).
+
+    In simulations at loads of 0.7 to 0.9 it is 0.7 to 1.3 times the true index for one server (M/M/1, M/D/1, lognormal with a cv of
+    2). For four servers and for batches it is 1.3 to 9 times the true index, so the number of clusters is underestimated.
     """
     return 4 * percentile_s / (math.log(1 / tail) * np.maximum(idle_share, _LEAST_IDLE))
 
 
 class RateTimes:
-    """The times measured at one rate, all repetitions together.
+    """The times measured at one rate, over all repetitions.
 
-    `batches` are consecutive parts of the windows. `is_lower_bound` marks a target that fell behind or was not steady: its times would
-    have grown further, so they are lower bounds of those of a steady state.
+    `batches` are consecutive parts of the windows. `is_lower_bound` marks a target that fell behind or was not steady. Its times would
+    have grown further, so they are lower bounds of the times in steady state.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class RateTimes:
         self._above = self.count - np.concatenate(([0], np.cumsum(pooled.counts)))
 
     def count_above(self, ln_times_ns: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The number of requests above each time, given as its logarithm; those in the time's own bucket count as above."""
+        """The number of requests above each time, given as ln ns; the time's own bucket is included."""
         counts: npt.NDArray[np.int64] = self._above[np.searchsorted(self._ln_highs, ln_times_ns)]
         return counts
 
@@ -71,10 +74,11 @@ class RateTimes:
         return math.exp(self._ln_highs[self._bucket_at(tail)]) / NS_PER_S
 
     def cluster_length_s(self, percentile_s: _Numbers, tail: float, idle_share: _Numbers) -> _Numbers:
-        """As the function of this name, but at most what the dispersion between the batches shows, and at least one request.
+        """The cluster length by the function of this name, limited by the measured dispersion; at least the time of one request.
 
-        Batches that are not far longer than a cluster show too little dispersion: it is raised by twice the cluster's length as a share
-        of the batch's. The dispersion of n clusters may be low by chance: it is raised by 2/√n.
+        The measured dispersion is that of the counts in the batches. It is raised twice. Batches that are not far longer than a cluster
+        show too little dispersion, so it is multiplied by 1 + 2·(cluster length ÷ batch length). The dispersion measured from n
+        clusters may be low by chance, so it is multiplied by 1 + 2/√n.
         """
         modelled = cluster_length_s(percentile_s, tail, idle_share)
         batch_s = self.length_s / max(len(self._batches), 1)
@@ -83,11 +87,12 @@ class RateTimes:
         shown = dispersion * by_chance * (1 + _BATCH_CORRECTION * modelled / batch_s) / self.rate_per_s
         return np.maximum(np.minimum(modelled, shown), 1 / self.rate_per_s)
 
-    def reached_share(self, cluster_s: _Numbers, tail: float) -> _Numbers:
-        """The expected share above a level as a part of that in steady state, for windows that begin soon after an idle queue.
+    def transient_correction(self, cluster_s: _Numbers, tail: float) -> _Numbers:
+        """The expected exceedance probability in these windows ÷ that in steady state; from 0.05 to 1.
 
-        From an idle start, ln(1/p)/4 clusters' lengths of time above the level are missing (the solution of Poisson's equation for the
-        same Brownian motion, at 0); a warm-up takes at most its own length of that.
+        A window that begins soon after an idle queue has fewer slow requests than steady state. It is as if the first ln(1/p)/4 cluster
+        lengths since the start of the load had none (the solution of Poisson's equation for the same Brownian motion, at 0). The
+        warm-up covers its own length of these.
         """
         missing_s = math.log(1 / tail) / 4 * cluster_s
         kept = [

@@ -1,4 +1,4 @@
-"""The probability that replicas together keep the SLO, from the distributions of their capacity and of the demand."""
+"""The probability that a fleet keeps the SLO, from the distributions of the replicas' capacity and of the demand."""
 
 import dataclasses
 import functools
@@ -8,32 +8,32 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.distributions import binomial_cdf, chi_square_quantiles, log_normal_cdf, normal_quantile
+from perfkit.stats.distributions import binomial_cdf, chi_square_quantiles, normal_log_cdf, normal_quantile
 from perfkit.stats.load_splitting import Splitting
 
 _Numbers = npt.NDArray[np.float64]
 _SCALES, _DEMANDS, _MARGINS, _GROUPS = 40, 41, 256, 16  # points of the numerical integrals
-_FAILURES, _REACH, _MARGIN = 48, 6, 12  # of the binomial: points, standard deviations, and more for small numbers
+_FAILURES, _REACH, _MARGIN = 48, 6, 12  # the binomial sum: most terms; half its range in standard deviations; further numbers above that
 _LEAST_PER_S = 1e-12
 DEMAND_CONFIDENCE = 0.9
-"""The probability with which the peak demand lies within its stated uncertainty."""
+"""The probability that the peak demand lies within its stated uncertainty."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaCapacity:
-    """The distribution of a replica's capacity: that of the mean over all starts of the server, times the factor of this start."""
+    """The distribution of a replica's capacity: the mean over all starts of the server, times a random factor for each start."""
 
     draws_per_s: tuple[float, ...]
-    """Equally likely values of the mean capacity, which all replicas share: the error of its estimate."""
+    """Equally likely values of the mean capacity, which all replicas share. They differ by its estimation error."""
     restart_sd: float
-    """The estimated standard deviation of ln capacity between starts; each replica has a factor of its own."""
+    """The estimated standard deviation of ln capacity between starts. Each replica has its own factor."""
     restart_degrees: float
-    """The degrees of freedom of that estimate."""
+    """The degrees of freedom of `restart_sd`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Demand:
-    """A lognormal peak demand: its median, and the standard deviation of its logarithm, 0 if it is exact."""
+    """A lognormal peak demand: its median, and the standard deviation of its logarithm (0: known exactly)."""
 
     per_s: float
     log_sd: float = 0.0
@@ -49,12 +49,15 @@ class Demand:
 
 
 def holding_probability(capacity: ReplicaCapacity, demand: Demand, splitting: Splitting, replicas: int) -> float:
-    """P[each of the replicas that are up keeps the SLO at the peak demand]; 0 without replicas.
+    """The probability that all of `replicas` running replicas keep the SLO at the peak demand; 0 without replicas.
 
-    The SLO is kept if no replica receives more than its capacity, Q·wᵢ/m ≤ C·exp(-εᵢ) for all i, so the requests of every
-    replica keep it; with `splitting.is_pooled`, if the demand is at most the sum of the capacities. C is common to the replicas, εᵢ is normal
-    with the estimated standard deviation, whose own error, common too, is that of s²·ν/χ²_ν; Q is lognormal. P is integrated numerically,
-    without random numbers. Assumptions: the error of the mean and that of the standard deviation are independent; starts are independent.
+    A replica keeps the SLO if its load is within its capacity: Q·wᵢ/m ≤ C·exp(-εᵢ). With `splitting.is_pooled` it is enough that the
+    demand is at most the sum of the capacities. Q is the lognormal demand, m the number of replicas, wᵢ the relative load of a replica.
+    The mean capacity C is common to all replicas. The εᵢ are independent and normal, with the variance s²·ν/χ²_ν, also common to all
+    replicas: s is the estimated standard deviation, ν its degrees of freedom.
+
+    The probability is integrated numerically, without random numbers. Assumption: the errors of the mean and of the standard deviation
+    are independent.
     """
     if replicas < 1:
         return 0.0
@@ -68,10 +71,10 @@ def holding_probability(capacity: ReplicaCapacity, demand: Demand, splitting: Sp
 
 
 def expected_over_failures(probability_of: Callable[[int], float], replicas: int, availability: float) -> float:
-    """The mean of a probability over the number of replicas that are up, which is binomial: each is up with this probability, independently."""
+    """The mean of a probability over the number of running replicas; each is up with probability `availability`, independently."""
     mean, sd = replicas * (1 - availability), math.sqrt(replicas * availability * (1 - availability))
     lowest, highest = max(0, math.floor(mean - _REACH * sd)), min(replicas, math.ceil(mean + _REACH * sd) + _MARGIN)
-    step = -(-(highest - lowest + 1) // _FAILURES)  # numbers that lie close together count as their middle one
+    step = -(-(highest - lowest + 1) // _FAILURES)  # neighbouring numbers are represented by their middle one
     total, before = 0.0, binomial_cdf(lowest - 1, replicas, 1 - availability) if lowest else 0.0
     for first in range(lowest, highest + 1, step):
         last = min(first + step - 1, highest)
@@ -82,7 +85,7 @@ def expected_over_failures(probability_of: Callable[[int], float], replicas: int
 
 
 def safe_demand_per_s(capacity: ReplicaCapacity, demand: Demand, splitting: Splitting, replicas: int, probability: float) -> float:
-    """The median of the demand at which the replicas keep the SLO with this probability, with the relative uncertainty of `demand`."""
+    """The median demand at which the replicas keep the SLO with this probability; it has the `log_sd` of `demand`. 0 if there is none."""
     from scipy.optimize import brentq
 
     def excess(log_demand: float) -> float:
@@ -99,23 +102,23 @@ def safe_demand_per_s(capacity: ReplicaCapacity, demand: Demand, splitting: Spli
 
 
 def _probability_within(margins: _Numbers, capacity: ReplicaCapacity, splitting: Splitting, replicas: int) -> _Numbers:
-    """P[the replicas fit] for each margin, ln(mean capacity of all ÷ demand)."""
+    """The probability that the SLO is kept, for each margin ln(m·C/Q)."""
     shares, counts = splitting.distinct_shares(replicas, _GROUPS)
     logs = np.log(shares)
     if not capacity.restart_sd:
         return np.asarray(margins >= logs.max() - 1e-12, dtype=np.float64)
     scales = capacity.restart_sd * _scale_factors(capacity.restart_degrees)
-    if splitting.is_pooled:  # the mean of the factors, which is nearly normal
-        log_fits = log_normal_cdf(margins / (scales[:, None] / math.sqrt(replicas)))
+    if splitting.is_pooled:  # the mean of the factors is nearly normal
+        log_fits = normal_log_cdf(margins / (scales[:, None] / math.sqrt(replicas)))
     else:
-        terms = (count * log_normal_cdf((margins - log) / scales[:, None]) for log, count in zip(logs, counts, strict=True))
+        terms = (count * normal_log_cdf((margins - log) / scales[:, None]) for log, count in zip(logs, counts, strict=True))
         log_fits = functools.reduce(np.add, terms)
     return np.asarray(np.exp(log_fits).mean(axis=0))
 
 
 @functools.cache
 def _scale_factors(degrees: float) -> _Numbers:
-    """Equally likely values of √(ν/χ²_ν), the true standard deviation ÷ its estimate."""
+    """Equally likely values of √(ν/χ²_ν), the ratio of the true standard deviation to its estimate."""
     factors: _Numbers = np.sqrt(degrees / chi_square_quantiles((np.arange(_SCALES) + 0.5) / _SCALES, degrees))
     return factors
 

@@ -1,4 +1,4 @@
-"""A fleet of replicas in virtual time: requests of a day, replicas that start and stop, and the windows in which the SLO is missed."""
+"""Simulation of a fleet over days or weeks: random arrivals, replicas that start and stop, and the windows that miss the SLO."""
 
 import dataclasses
 import itertools
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfkit.stats.autoscaling import ReplicaCourse
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.distributions import binomial_limits, student_t_quantile
 from perfkit.stats.replica_queue import Limit, ServiceLaw, response_times
 from perfkit.stats.steps import Floats, PeriodicSteps, Steps
 
@@ -19,19 +19,19 @@ _LEAST_STRETCH, _MOST_LENGTH_S = 1.5, 20 * 86_400.0
 _CONFIDENCE = 0.9
 
 Policy = Callable[[npt.NDArray[np.int64], np.random.Generator], ReplicaCourse]
-"""The replicas over time for the arrivals counted in each tick; both begin with the warm-up."""
+"""Gives the replicas over time from the number of arrivals in each tick; both begin with the warm-up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sampling:
-    """How much of the fleet is simulated."""
+    """The part of the fleet that is simulated."""
 
     periods: int
-    """Independent days, or weeks."""
+    """The number of independent days, or weeks."""
     replicas: int | None = None
-    """Simulated replicas, which stand for all of them; None: every replica."""
+    """The number of simulated replicas, which represent all of them; None: every replica."""
     stretch: float = 1.0
-    """Service times and limits are multiplied by this factor, and rates divided by it."""
+    """The factor on service times and limits; rates are divided by it, so that fewer requests are simulated."""
 
     @property
     def is_whole(self) -> bool:
@@ -41,15 +41,17 @@ class Sampling:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetDay:
-    """The demand and what it is judged by. Rates in requests per second."""
+    """The demand over a period, the service law of a replica, and the SLO."""
 
     demand_per_s: PeriodicSteps
     law: ServiceLaw
     limits: tuple[Limit, ...]
     window_s: float = 60.0
+    """The SLO is judged in each window of this length."""
     tick_s: float = 15.0
+    """The arrival rate is constant within a tick."""
     warm_up_s: float = 3600.0
-    """Simulated before the period, and not judged."""
+    """The time simulated before the period and not judged."""
 
     @property
     def length_s(self) -> float:
@@ -59,7 +61,7 @@ class FleetDay:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Interval:
-    """A share with its 90 % interval."""
+    """A share with its 90 % confidence interval."""
 
     value: float
     low: float
@@ -68,31 +70,33 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FleetOutcome:
-    """What the simulated periods show."""
+    """The result of the simulated periods."""
 
     missed_time: Interval
     """The share of windows in which the SLO is missed."""
     worst_period: float
-    """The largest such share of a simulated period; of a sampled fleet, which has one period, the same as the mean."""
-    best_period: float
+    """The largest share of missed windows in one period; the same as the mean for a sampled fleet, which has one period."""
     slow_requests: float
     """The share of requests slower than the limit of the highest percentile."""
     replica_hours: float
-    """Paid for, in a period."""
+    """The mean replica-hours paid for in a period."""
     fewest: int
+    """The fewest running replicas."""
     most: int
+    """The most running replicas, warm-up included."""
     ready: tuple[float, ...]
-    """The mean number of ready replicas in each window."""
+    """The number of ready replicas in the middle of each window, as a mean over the periods."""
     always_running_share: tuple[float, ...]
-    """For 1, 2, 3, … replicas, the share of time in which at least so many are running."""
+    """For 1, 2, 3, … replicas, the share of time in which at least that many are running."""
     sampling: Sampling
 
 
 def choose_sampling(day: FleetDay, replicas: float, requests_at_most: int = REQUESTS_AT_MOST) -> Sampling:
-    """As many whole periods as the number of requests allows, at least four; otherwise one period of some replicas, stretched if need be.
+    """The largest sample that the number of requests allows: at least four periods of all replicas, or one period of some.
 
-    With random splitting each replica receives Poisson arrivals of its own, so that some replicas stand for all. A stretched queue has the
-    same utilisation and the same share of slow requests; a backlog builds up and drains later by at most stretch times the limit.
+    Under random splitting, each replica receives independent Poisson arrivals, so some replicas represent all. If even one replica
+    receives too many requests, its queue is stretched. A stretched queue has the same utilisation and the same share of slow requests.
+    Its backlog builds up and drains later, by at most `stretch` times the limit.
     """
     requests = day.demand_per_s.mean * (day.length_s + day.warm_up_s)
     if requests * FEWEST_PERIODS <= requests_at_most:
@@ -105,10 +109,10 @@ def choose_sampling(day: FleetDay, replicas: float, requests_at_most: int = REQU
 
 
 def simulate_fleet(day: FleetDay, policy: Policy, sampling: Sampling, random: np.random.Generator) -> FleetOutcome:
-    """Simulates periods of a fleet whose requests go to a replica at random.
+    """Simulate periods of a fleet under random splitting.
 
-    Arrivals are Poisson with the rate of the profile, which changes in steps. A stopped replica completes its requests. A window misses
-    the SLO if more of the requests that arrive in it are slower than a limit than that limit allows; without requests it does not.
+    Arrivals are Poisson with the rate of the demand. A stopped replica completes its requests. A window misses the SLO if the share of
+    its arrivals slower than a limit is larger than the limit allows. A window without requests does not miss it.
     """
     periods = [_simulate_period(day, policy, sampling, one) for one in random.spawn(sampling.periods)]
     missed = [float(np.mean(period.missed)) for period in periods]
@@ -117,9 +121,8 @@ def simulate_fleet(day: FleetDay, policy: Policy, sampling: Sampling, random: np
     end_s = day.warm_up_s + day.length_s
     middles = day.warm_up_s + (np.arange(windows, dtype=np.float64) + 0.5) * day.window_s
     return FleetOutcome(
-        missed_time=share_interval(missed, windows),
+        missed_time=clustered_share_interval(missed, windows),
         worst_period=max(missed),
-        best_period=min(missed),
         slow_requests=sum(period.slow for period in periods) / max(sum(period.requests for period in periods), 1e-12),
         replica_hours=sum(period.course.running.integral(day.warm_up_s, end_s) for period in periods) / len(periods) / 3600,
         fewest=min(round(period.course.running.lowest(day.warm_up_s, end_s)) for period in periods),
@@ -133,15 +136,14 @@ def simulate_fleet(day: FleetDay, policy: Policy, sampling: Sampling, random: np
     )
 
 
-def share_interval(shares: Sequence[float], trials: int) -> Interval:
-    """The mean of the shares of several periods, each of `trials` windows, with its 90 % interval.
+def clustered_share_interval(shares: Sequence[float], trials: int) -> Interval:
+    """The mean share over periods of `trials` windows each, with its 90 % confidence interval.
 
-    Clopper and Pearson's interval with the effective number of trials: windows of a period are not independent, so the number is
-    divided by the variance between periods over that of independent windows, and by the squared ratio of Student's quantiles. Source: E. L.
-    Korn & B. I. Graubard, Survey Methodology 24 (1998). With one period the windows are taken as independent.
+    Windows of one period are correlated, so the interval is Clopper and Pearson's for the effective number of windows. That is the number
+    of windows divided by the design effect (the variance between periods ÷ that of independent windows), times the squared ratio of
+    Student's quantiles for windows and for periods. Source: E. L. Korn & B. I. Graubard, Survey Methodology 24 (1998). A single period
+    shows no design effect: its windows count as independent.
     """
-    from scipy.special import betaincinv
-
     number, mean = len(shares), sum(shares) / len(shares)
     effective, tail = float(number * trials), (1 - _CONFIDENCE) / 2
     if number > 1 and 0 < mean < 1:
@@ -149,10 +151,7 @@ def share_interval(shares: Sequence[float], trials: int) -> Interval:
         effective = min(effective, mean * (1 - mean) / between) if between else effective
         ratio = student_t_quantile(1 - tail, number * trials - 1) / student_t_quantile(1 - tail, number - 1)
         effective *= ratio**2
-    missed, met = mean * effective, (1 - mean) * effective
-    low = float(betaincinv(missed, met + 1, tail)) if missed else 0.0
-    high = float(betaincinv(missed + 1, met, 1 - tail)) if met else 1.0
-    return Interval(mean, low, high)
+    return Interval(mean, *binomial_limits(mean * effective, effective, _CONFIDENCE))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +173,7 @@ def _simulate_period(day: FleetDay, policy: Policy, sampling: Sampling, random: 
         counts = random.poisson(counts * np.searchsorted(lowest, ready) / ready / sampling.stretch)
     arrivals = np.sort(np.repeat(ticks, counts) + random.uniform(0, day.tick_s, int(np.sum(counts))))
     replica, weights = _split(arrivals, course.ready, lowest, random)
-    if lowest.size > 1:  # a replica's requests follow each other
+    if lowest.size > 1:  # response times are computed replica by replica
         order = np.argsort(replica, kind="stable")
         arrivals, replica, weights = arrivals[order], replica[order], weights[order]
     restarts = _restarts(arrivals, replica, lowest, course.ready)
@@ -184,7 +183,7 @@ def _simulate_period(day: FleetDay, policy: Policy, sampling: Sampling, random: 
 
 
 def _simulated_replicas(most: int, simulated: int | None) -> npt.NDArray[np.int64]:
-    """The replicas that are simulated, numbered from 0 in the order of starting; each stands for those up to the next one."""
+    """The simulated replicas, numbered from 0 in the order of starting; each represents itself and those before the next one."""
     if simulated is None or simulated >= most:
         return np.arange(most)
     return np.unique(np.floor(np.arange(simulated) * most / simulated).astype(np.int64))
@@ -193,9 +192,9 @@ def _simulated_replicas(most: int, simulated: int | None) -> npt.NDArray[np.int6
 def _split(
     arrivals: Floats, ready: Steps, lowest: npt.NDArray[np.int64], random: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The replica of each request, at random among the simulated ones that are ready, and the number of replicas that it stands for.
+    """The replica of each request, drawn from the simulated ones that are ready, and the number of replicas that it represents.
 
-    The replica that was started last is stopped first, so the ready ones are always the first so many.
+    The replica started last is stopped first, so `n` ready replicas are those numbered 0 to n - 1.
     """
     count = ready.at(arrivals)
     among = np.searchsorted(lowest, count)  # simulated replicas below the count
@@ -205,7 +204,7 @@ def _split(
 
 
 def _restarts(arrivals: Floats, replica: npt.NDArray[np.int64], lowest: npt.NDArray[np.int64], ready: Steps) -> npt.NDArray[np.int64]:
-    """The indices of the requests, ordered by replica, that are the first since their replica was started."""
+    """The indices, in requests ordered by replica, of the first request after each start of a replica."""
     first = np.flatnonzero(np.diff(replica, prepend=-1))
     found = [first]
     for begin, end in itertools.pairwise([*first.tolist(), replica.size]):

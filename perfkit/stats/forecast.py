@@ -1,4 +1,4 @@
-"""Forecast of demand from daily peaks: models weighted by back-testing, and when a capacity is exhausted."""
+"""Forecast of daily peak demand: models weighted by back-testing, and the day on which a capacity is exhausted."""
 
 import dataclasses
 import math
@@ -10,30 +10,31 @@ import numpy.typing as npt
 
 from perfkit.stats.autocorrelation import first_order_time
 from perfkit.stats.backtest import NOMINAL_COVERAGE, BackTest, back_test
-from perfkit.stats.forecast_models import MODELS, WEEK_DAYS, Fit, Numbers, PeakHistory, peak_history
+from perfkit.stats.distributions import normal_quantile
+from perfkit.stats.forecast_models import LARGEST_LOG, MODELS, WEEK_DAYS, Fit, Numbers, PeakHistory, peak_history
 
 FEWEST_DAYS, HORIZON_DAYS, PATHS = 14, 5 * 365, 400
-"""Peaks that a forecast needs; the furthest day that is ever forecast; simulated paths of each model."""
+"""The fewest peaks for a forecast; its longest reach in days; the number of simulated paths of each model."""
 RELEVANT_WEIGHT = 0.1
-"""Models with less weight are left out where the models are searched for disagreement."""
-_UNLIKELY, _LIKELY, _LARGEST_LOG = 0.1, 0.9, 600.0
-_Z_80 = 1.2816  # half of the 80 % interval of a normal distribution, in standard deviations
+"""Models with a smaller weight are left out of the check whether the models disagree."""
+_UNLIKELY, _LIKELY = 0.1, 0.9
+_Z_80 = normal_quantile(0.9)  # half the width of an 80 % interval, in standard deviations
 Refusal = Literal["", "few_days", "not_described", "models_disagree", "beyond_history"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelExhaustion:
-    """When a capacity is exhausted according to one model."""
+    """The exhaustion of a capacity as one model predicts it."""
 
     chance: float
     """The share of its paths that exceed the capacity within the reach."""
     p50_days: int | None
-    """None if at most half of its paths do."""
+    """The median over its paths; None if fewer than half of them exceed the capacity within the reach."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Exhaustion:
-    """Days from the last peak until a daily peak first exceeds a capacity; None where refused, and beyond the reach."""
+    """Days from the last peak until a daily peak first exceeds a capacity; None if refused or beyond the reach."""
 
     capacity_per_s: float
     history_days: int
@@ -42,40 +43,40 @@ class Exhaustion:
     refusal: Refusal
     """Why there is no date; empty if there is one.
 
-    `few_days`: fewer than 14 peaks. `not_described`: even the widest intervals did not hold in the back-test. `models_disagree`: one
+    `few_days`: fewer than 14 peaks. `not_described`: even the widest intervals covered too little in the back-test. `models_disagree`: one
     relevant model almost surely exceeds the capacity within the reach, and another almost surely does not. `beyond_history`: the
     probability of exceeding it within the reach is below 10 %."""
     p10_days: int | None = None
-    """One in ten simulated paths exceeds the capacity earlier."""
+    """The day by which one in ten simulated paths has exceeded the capacity."""
     p50_days: int | None = None
     p90_days: int | None = None
     more_days: int | None = None
-    """How much longer the history must be to give a date; None if it gives one, or if that cannot be told."""
+    """How many more days of history a date needs; None if there is a date, or if that is unknown."""
     models: Mapping[str, ModelExhaustion] = dataclasses.field(default_factory=dict)
     lead_time_days: int | None = None
-    """From an order to more replicas."""
+    """The time from an order until its replicas are in service."""
     order_by_days: int | None = None
-    """Days from the last peak to the last day for an order: P10 less the lead time, and negative if that day has passed."""
+    """Days from the last peak to the latest day for the order: P10 less the lead time; negative if that day has passed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forecast:
-    """Simulated continuations of daily peaks by several models, weighted by their back-test."""
+    """Simulated paths of future daily peaks from several models, weighted by their back-test."""
 
     days: int
-    """The length of the history, from its first to its last day."""
+    """The length of the history, from its first day to its last, both included."""
     reach_days: int
     level_per_s: float
-    """The weighted models' centre on the last day, an average day of the week."""
+    """The models' weighted central estimate of the peak on the last day of the history, without the weekday pattern."""
     growth_per_day: float
-    """Of that centre, between the last day and the reach."""
+    """The mean relative growth of that estimate per day, up to the reach."""
     back_test: BackTest
     fits: Mapping[str, Fit] = dataclasses.field(repr=False, compare=False, metadata={"is_stored": False})
     paths_per_s: Mapping[str, Numbers] = dataclasses.field(repr=False, compare=False, metadata={"is_stored": False})
-    """`PATHS` × days of each model, from the day after the last."""
+    """For each model, an array of `PATHS` × days; the first day is the one after the history."""
 
     def fan_per_s(self, quantiles: Sequence[float], days: int) -> list[Numbers]:
-        """Quantiles over the weighted paths, for each of the next `days` days."""
+        """Quantiles of the weighted paths on each of the next `days` days."""
         paths = np.concatenate([one[:, :days] for one in self.paths_per_s.values()])
         order = np.argsort(paths, axis=0)
         below = np.cumsum(self._path_weights()[order], axis=0)
@@ -83,7 +84,7 @@ class Forecast:
         return [np.take_along_axis(paths, np.take_along_axis(order, row, axis=0), axis=0)[0] for row in rows]
 
     def exhaustion(self, capacity_per_s: float, lead_time_days: int | None = None) -> Exhaustion:
-        """When a daily peak first exceeds a capacity: the 10 %, 50 % and 90 % quantiles over the weighted paths, or why not."""
+        """The day on which a daily peak first exceeds a capacity: quantiles of the weighted paths, or the reason for a refusal."""
         first_days = {name: _first_days(paths > capacity_per_s) for name, paths in self.paths_per_s.items()}
         all_days, weights = np.concatenate(list(first_days.values())), self._path_weights()
         p10_days, p50_days, p90_days = (_quantile(all_days, weights, share) for share in (0.1, 0.5, 0.9))
@@ -109,7 +110,7 @@ class Forecast:
         return np.repeat([self.back_test.models[name].weight / PATHS for name in self.paths_per_s], PATHS)
 
     def _days_to_separate(self, one: str, other: str) -> int | None:
-        """Days until a week's mean peak would contradict one of two models, at the 80 % intervals of both."""
+        """Days until the mean peak of a week can contradict one of two models, by their 80 % intervals; None if it never does."""
         ahead = np.arange(1.0, HORIZON_DAYS + 1)
         first, second = self.fits[one].outlook(ahead), self.fits[other].outlook(ahead)
         week_sd = max(first.noise_sd, second.noise_sd) / math.sqrt(WEEK_DAYS)
@@ -117,7 +118,7 @@ class Forecast:
         return int(separate.argmax()) + 1 if separate.any() else None
 
     def _days_to_reach(self, capacity_per_s: float) -> int | None:
-        """Days until the history is as long as the time that remains until exhaustion, by the weighted median of the models' centres."""
+        """Days until the history is as long as the remaining time to exhaustion (the models' weighted median); None if it never is."""
         ahead = np.arange(1.0, HORIZON_DAYS + 1)
         above = np.stack([fit.outlook(ahead).centre > math.log(capacity_per_s) for fit in self.fits.values()])
         weights = np.array([self.back_test.models[name].weight for name in self.fits])
@@ -128,15 +129,15 @@ class Forecast:
 def fit_forecast(
     days: Sequence[int] | npt.NDArray[np.int64], peaks_per_s: Sequence[float] | Numbers, random: np.random.Generator
 ) -> Forecast:
-    """Fits and back-tests all models, and simulates paths; `days` count from any day, may have gaps, and must not repeat.
+    """Fit and back-test all models, and simulate paths; `days` count from any day, may have gaps, and must not repeat.
 
-    The forecast is the mixture of the models with the weights of their back-test. A path is a draw of a model's level, plus its
-    residuals in blocks of at least a week, plus the weekday pattern. If fewer than 80 % of the back-tested days were within the
-    mixture's 80 % interval, the levels' distances from their common centre are widened by the factor with which 80 % were.
+    The forecast is a mixture of the models, with the weights of their back-test. A path is a draw of a model's level, plus its
+    residuals in blocks of at least a week, plus the weekday pattern. If the mixture's 80 % interval covered fewer than 80 % of the
+    back-tested days, the levels' distances from their common centre are multiplied by the factor that gives 80 % coverage.
 
-    It reaches as far ahead as the history is long: further ahead no back-test can say anything. Assumptions: one of the models, or
-    something between them, goes on to hold; no campaigns, no saturation. Raises ValueError for fewer than 14 days, repeated days and
-    peaks of 0 or less.
+    The forecast reaches as far ahead as the history is long, because no back-test reaches further. Assumptions: one of the models, or a
+    mixture of them, continues to hold; no campaigns, no saturation. Raises ValueError for fewer than 14 days, repeated days and peaks
+    of 0 or less.
     """
     day, peak = np.asarray(days, dtype=np.float64), np.asarray(peaks_per_s, dtype=np.float64)
     if day.size < FEWEST_DAYS:
@@ -159,7 +160,7 @@ def fit_forecast(
     paths = {}
     for name, level in levels.items():
         logs = level + _noise(fits[name].residuals, history, reach_days, random) + weekday
-        paths[name] = np.exp(np.minimum(logs, _LARGEST_LOG))
+        paths[name] = np.exp(np.minimum(logs, LARGEST_LOG))
     ends = np.array([0.0, float(reach_days)])
     start, end = _weighted(tested, {name: fit.outlook(ends).centre for name, fit in fits.items()})
     growth = math.expm1((float(end) - float(start)) / reach_days)
@@ -172,9 +173,9 @@ def _weighted(tested: BackTest, values: Mapping[str, Numbers]) -> Numbers:
 
 
 def _noise(residuals: Numbers, history: PeakHistory, days: int, random: np.random.Generator) -> Numbers:
-    """Residuals in blocks of twice their autocorrelation time, at least a week; `PATHS` × days.
+    """The noise of the paths, `PATHS` × days: residuals in blocks of twice their autocorrelation time, at least a week.
 
-    Each path draws from a resampled history of its own, since how far the highest peaks stand out is uncertain as well.
+    Each path draws from its own resampled history, because the distribution of the residuals is uncertain as well.
     """
     block = min(max(WEEK_DAYS, math.ceil(2 * first_order_time(residuals))), residuals.size // 2)
     resampled = random.integers(0, residuals.size - block + 1, (PATHS, math.ceil(residuals.size / block)))
@@ -191,7 +192,7 @@ def _first_days(is_above: npt.NDArray[np.bool_]) -> Numbers:
 
 
 def _quantile(days: Numbers, weights: Numbers, share: float) -> int | None:
-    """The smallest day by which at least this share of the weight has come; None if that is infinite."""
+    """The weighted quantile of first days; None if it is infinite."""
     order = np.argsort(days)
     below = np.cumsum(weights[order])
     day = float(days[order][int((below >= share * below[-1]).argmax())])

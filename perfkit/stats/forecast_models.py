@@ -1,7 +1,7 @@
-"""Models of daily peaks: exponential and linear growth, a yearly season, and shifts of the level.
+"""Models of daily peaks: exponential growth, linear growth, a yearly season, and level shifts.
 
-Every model works on logarithms of the peaks without their weekday pattern, counts days from the last day of the history (which is 0),
-and gives two things: the distribution of the peak on a future day, which back-testing scores, and simulated paths.
+Every model describes ln peak without the weekday pattern. Days count from the last day of the history, which is day 0. A model gives the
+predictive distribution on future days, which back-testing scores, and simulated paths.
 """
 
 import dataclasses
@@ -18,24 +18,26 @@ from perfkit.stats.autocorrelation import first_order_time
 Numbers = npt.NDArray[np.float64]
 WEEK_DAYS, WEEKDAYS_FROM, YEAR_DAYS = 7, 28, 365.25
 SEASON_SD, SECOND_HARMONIC_SD = 0.15, 0.05
-"""Of ln peak: how large a yearly season is taken to be before two years have shown it."""
+"""Prior standard deviations of the first and the second yearly harmonic of ln peak."""
 SHIFT_SD, SHIFTS_ASSUMED = 0.2, 0.5
-"""Of ln peak: how large an unseen shift of the level is, and how many are assumed to have been missed in a history."""
-_SHORTEST_LEVEL_DAYS, _LOWEST_SHARE, _LARGEST_LOG, _SMALLEST_VARIANCE = 7, 0.02, 600.0, 1e-24
+"""The size of a typical level shift, in ln peak, and the number of shifts assumed in addition to those found in a history."""
+LARGEST_LOG = 600.0
+"""The largest ln peak; larger ones are clipped, so that no exponential overflows."""
+_SHORTEST_LEVEL_DAYS, _LOWEST_SHARE, _SMALLEST_VARIANCE = 7, 0.02, 1e-24
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PeakHistory:
-    """Daily peaks on the scale on which they are modelled."""
+    """Daily peaks on the scale of the models."""
 
     days: Numbers
-    """Days from the last one, ascending, so all but the last are negative; gaps are allowed."""
+    """Days relative to the last one, ascending: all but the last are negative. Gaps are allowed."""
     logs: Numbers
     """ln peak without the weekday pattern."""
     weekday_logs: Numbers
-    """The weekday pattern: what is added to ln peak on a day `d` with d mod 7 = 0 … 6."""
+    """The weekday pattern: seven additions to ln peak; day d has number d mod 7."""
     noise_scale: float
-    """How much larger the noise of a new day is than the scatter of these, because the pattern was estimated from them."""
+    """The noise of a new day ÷ the scatter of these days; above 1, because the pattern was estimated from them."""
 
     @property
     def length_days(self) -> int:
@@ -48,10 +50,10 @@ class PeakHistory:
 
 
 def peak_history(days: Numbers, peaks_per_s: Numbers) -> PeakHistory:
-    """The history of ascending days; a weekday pattern is estimated from 28 days on.
+    """The history of ascending days; from 28 days on, a weekday pattern is estimated.
 
-    The pattern is the mean deviation of each weekday from the week around it, shrunk as far as it could be chance (the positive-part
-    estimator of James and Stein, 1961), so that a history without a pattern keeps none.
+    The pattern is the mean deviation of each weekday from the week around it. It is shrunk towards zero by the positive-part estimator of
+    James and Stein (1961), so that chance deviations largely disappear.
     """
     back, logs = days - days[-1], np.log(peaks_per_s)
     none = np.zeros(WEEK_DAYS)
@@ -79,26 +81,28 @@ def peak_history(days: Numbers, peaks_per_s: Numbers) -> PeakHistory:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outlook:
-    """The distribution of ln peak on some days, without the weekday pattern: a mixture of normal distributions.
+    """The predictive distribution of ln peak without the weekday pattern: a mixture of normal distributions for each day.
 
     The arrays have a row for each component and a column for each day.
     """
 
     shares: Numbers
+    """The weights of the components; they sum to 1 on each day."""
     centres: Numbers
     sds: Numbers
-    """Of the level; the noise of the day comes on top."""
+    """The standard deviations of the level, without the noise of the day."""
     noise_sd: float
+    """The standard deviation of the noise of a day."""
 
     @property
     def centre(self) -> Numbers:
-        """The mean of the components, which is close to the median."""
+        """The mean of the mixture, which is close to its median."""
         centre: Numbers = (self.shares * self.centres).sum(axis=0)
         return centre
 
     @property
     def sd(self) -> Numbers:
-        """Of the level, over all components."""
+        """The standard deviation of the level, over all components."""
         variance: Numbers = (self.shares * (self.sds**2 + (self.centres - self.centre) ** 2)).sum(axis=0)
         return np.sqrt(variance)
 
@@ -108,18 +112,18 @@ class Fit(Protocol):
 
     @property
     def residuals(self) -> Numbers:
-        """The scatter of ln peak around the model, in the order of the days."""
+        """The residuals of ln peak, in the order of the days."""
 
     def outlook(self, days: Numbers) -> Outlook:
-        """The distribution on these days."""
+        """The predictive distribution on these days."""
 
     def paths(self, days: Numbers, count: int, random: np.random.Generator) -> Numbers:
-        """Simulated courses of the level: ln peak without noise and weekday pattern, `count` × days."""
+        """Simulated levels, `count` × days: ln peak without noise and weekday pattern."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _CurveFit:
-    """A curve that is linear in its parameters, whose estimates are close to normal."""
+    """A curve that is linear in its parameters; their estimates are taken as normal."""
 
     residuals: Numbers
     estimate: Numbers
@@ -127,7 +131,7 @@ class _CurveFit:
     noise_sd: float
     basis: Callable[[Numbers], Numbers]
     to_log: Callable[[Numbers], Numbers]
-    """From the curve's values to ln peak."""
+    """Converts values of the curve to ln peak."""
 
     def outlook(self, days: Numbers) -> Outlook:
         design = self.basis(days)
@@ -137,7 +141,7 @@ class _CurveFit:
         return Outlook(np.ones((1, days.size)), self.to_log(centre)[None], ((high - low) / 2)[None], self.noise_sd)
 
     def paths(self, days: Numbers, count: int, random: np.random.Generator) -> Numbers:
-        variances, directions = np.linalg.eigh(self.covariance)  # unlike Cholesky's factor, also of a singular matrix
+        variances, directions = np.linalg.eigh(self.covariance)  # Cholesky's factor does not exist for a singular matrix
         factor = directions * np.sqrt(np.maximum(variances, 0.0))
         drawn = self.estimate + random.standard_normal((count, self.estimate.size)) @ factor.T
         return self.to_log(drawn @ self.basis(days).T)
@@ -146,8 +150,8 @@ class _CurveFit:
 def _solve(design: Numbers, values: Numbers, precision: Numbers, fitted: int) -> tuple[Numbers, Numbers, Numbers, float]:
     """Least squares with prior precisions of the parameters: estimate, covariance, residuals and their standard deviation.
 
-    The covariance is multiplied by the autocorrelation time of the residuals, and by what Student's t adds to the normal distribution's
-    variance.
+    The covariance counts only independent residuals: values ÷ autocorrelation time. It is multiplied by the variance of Student's t,
+    ν/(ν - 2).
     """
     gram, moments = design.T @ design, design.T @ values
     estimate: Numbers = np.linalg.lstsq(design, values, rcond=None)[0].astype(np.float64)
@@ -171,13 +175,13 @@ def _line(days: Numbers) -> Numbers:
 
 
 def fit_exponential(history: PeakHistory) -> Fit:
-    """Growth by the same share every day: ln peak = a + b·day."""
+    """Constant relative growth: ln peak = a + b·day."""
     estimate, covariance, residuals, sd = _solve(_line(history.days), history.logs, np.zeros(2), 2)
-    return _CurveFit(residuals, estimate, covariance, sd * history.noise_scale, _line, lambda logs: np.minimum(logs, _LARGEST_LOG))
+    return _CurveFit(residuals, estimate, covariance, sd * history.noise_scale, _line, lambda logs: np.minimum(logs, LARGEST_LOG))
 
 
 def fit_linear(history: PeakHistory) -> Fit:
-    """Growth by the same amount every day, with noise in proportion to the level: peak = a + b·day."""
+    """Constant absolute growth: peak = a + b·day, with noise in proportion to the level."""
     peaks, design = np.exp(history.logs), _line(history.days)
     lowest = _LOWEST_SHARE * float(peaks.mean())
     level = np.exp(design @ np.linalg.lstsq(design, history.logs, rcond=None)[0])
@@ -197,20 +201,20 @@ def _year(days: Numbers) -> Numbers:
 def fit_seasonal(history: PeakHistory) -> Fit:
     """Exponential growth with a yearly season of two harmonics.
 
-    Before two years have shown the season, its size is assumed: the harmonics have normal priors around zero, so that a short history
-    cannot mistake a rising season for growth with certainty. With two years and more the history decides.
+    The harmonics have normal priors around zero. In a short history growth and season cannot be separated, and the priors keep that
+    uncertainty. From about two years on, the history decides.
     """
     prior = np.array([0.0, 0.0, *[SEASON_SD**-2] * 2, *[SECOND_HARMONIC_SD**-2] * 2])
     estimate, covariance, residuals, sd = _solve(_year(history.days), history.logs, prior, 2)
-    return _CurveFit(residuals, estimate, covariance, sd * history.noise_scale, _year, lambda logs: np.minimum(logs, _LARGEST_LOG))
+    return _CurveFit(residuals, estimate, covariance, sd * history.noise_scale, _year, lambda logs: np.minimum(logs, LARGEST_LOG))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _LevelFit:
-    """A level that stays until it shifts; shifts come at random times, with normal sizes.
+    """A level that is constant between shifts, which have random times and normal sizes.
 
-    How often they come and how large they are is uncertain after few shifts: the number per day has a gamma distribution, and the sizes
-    have Student's t of the normal distribution's conjugate prior, which counts as one unseen shift.
+    After few shifts their rate and size are uncertain. The rate per day has a gamma distribution. The size has the Student's t that
+    follows from a conjugate prior, which counts as one further shift.
     """
 
     residuals: Numbers
@@ -218,12 +222,12 @@ class _LevelFit:
     level_sd: float
     noise_sd: float
     shifts: Numbers
-    """The sizes of those in the history, of ln peak."""
+    """The sizes of the shifts in the history, in ln peak."""
     length_days: int
 
     @property
     def _size(self) -> tuple[float, float]:
-        """The mean size and the mean square of the deviations from it."""
+        """The mean size of a shift, and the mean squared deviation from it."""
         number = self.shifts.size + 1
         mean = float(self.shifts.sum()) / number
         return mean, max((float(self.shifts @ self.shifts) + SHIFT_SD**2) / number - mean**2, 1e-12)
@@ -250,14 +254,14 @@ class _LevelFit:
         sizes = np.zeros((count, days.size))
         sizes[path, day] = number * means[path, 0] + np.sqrt(number * variances[path, 0]) * random.standard_normal(path.size)
         level = self.level + self.level_sd * random.standard_normal((count, 1))
-        return np.minimum(level + np.cumsum(sizes, axis=1), _LARGEST_LOG)
+        return np.minimum(level + np.cumsum(sizes, axis=1), LARGEST_LOG)
 
 
 def fit_level_shifts(history: PeakHistory) -> Fit:
-    """A constant level with shifts: found by binary segmentation, and continued as a compound Poisson process.
+    """A constant level with shifts, found by binary segmentation (L. Y. Vostrikova, 1981), and continued as a compound Poisson process.
 
-    Source: L. Y. Vostrikova (1981); a split must lower the sum of squares by 3·ln n times the variance, which is taken from the
-    differences of neighbouring days. A growing history appears as a staircase, whose shifts go on in the same direction.
+    A split must lower the sum of squares by 3·ln n times the variance, which is estimated from the differences of neighbouring days.
+    A growing history appears as a staircase, whose shifts continue in the same direction.
     """
     logs = history.logs
     starts = _level_starts(logs)

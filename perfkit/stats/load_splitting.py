@@ -1,18 +1,17 @@
-"""How a load balancer splits the demand over replicas, and what each replica receives."""
+"""Splitting of the demand over replicas by a load balancer, and the relative load of each replica."""
 
 import dataclasses
 import enum
-import math
 
 import numpy as np
 import numpy.typing as npt
 
 _Numbers = npt.NDArray[np.float64]
-_MOST_SHARES = 1000
+_MOST_SHARES = 1000  # larger fleets are represented by so many replicas
 
 
 class Balancing(enum.StrEnum):
-    """A rule by which a load balancer chooses the replica of a request."""
+    """The rule by which a load balancer chooses a replica for a request."""
 
     RANDOM = "random"
     ROUND_ROBIN = "round-robin"
@@ -21,22 +20,22 @@ class Balancing(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Splitting:
-    """A rule, or the measured shares of the replicas, from which a replica's load follows."""
+    """The relative loads of replicas, by a rule or as measured."""
 
     balancing: Balancing = Balancing.RANDOM
     shares: tuple[float, ...] = ()
-    """The measured load of each replica ÷ the mean over the replicas, in any order; empty: equal shares by the rule."""
+    """The measured relative loads, in any order: the load of each replica ÷ the mean over the replicas. Empty: equal loads by the rule."""
 
     @property
     def is_pooled(self) -> bool:
-        """Whether a slower replica receives less, so that the sum of the capacities counts, and not the slowest replica."""
+        """Whether slower replicas receive less, so that the sum of the capacities counts and not the slowest replica."""
         return self.balancing is Balancing.LEAST_IN_FLIGHT and not self.shares
 
     def shares_of(self, replicas: int) -> _Numbers:
-        """The load of each of these replicas ÷ their mean, descending; their mean is 1.
+        """The relative loads of this number of replicas, descending; their mean is 1.
 
-        Shares that were measured with another number of replicas are interpolated: the largest and the smallest stay, and the others
-        lie evenly between them in their order. Raises ValueError for less than one replica.
+        Loads measured on another number of replicas are interpolated between their ranks, and divided by their new mean. Raises
+        ValueError for less than one replica.
         """
         if replicas < 1:
             raise ValueError(f"a load is split over at least one replica, found {replicas}")
@@ -47,7 +46,7 @@ class Splitting:
         return shares / float(shares.mean())
 
     def distinct_shares(self, replicas: int, most: int) -> tuple[_Numbers, _Numbers]:
-        """The different shares, ascending, and how many replicas have each; of more than `most`, smaller neighbours count as their mean."""
+        """The distinct relative loads, ascending, and the number of replicas with each; beyond `most`, neighbours are averaged."""
         if not self.shares or replicas == 1:
             return np.ones(1), np.array([float(replicas)])
         represented = min(replicas, _MOST_SHARES)
@@ -60,12 +59,12 @@ class Splitting:
         return values, np.asarray(counts * (replicas / represented), dtype=np.float64)
 
     def largest_share(self, replicas: int) -> float:
-        """The load of the busiest of these replicas ÷ their mean."""
+        """The relative load of the busiest of this number of replicas."""
         return float(self.shares_of(min(replicas, _MOST_SHARES))[0]) if self.shares else 1.0
 
     @property
     def sentence(self) -> str:
-        """What the plan assumes, and what it does not count."""
+        """What the plan assumes about splitting, and what it leaves out."""
         if self.shares:
             largest, smallest = max(self.shares), min(self.shares)
             return (
@@ -92,8 +91,11 @@ _SENTENCES = {
 
 
 def normalised_shares(loads: npt.ArrayLike) -> tuple[float, ...]:
-    """Loads or counts of requests of the replicas, divided by their mean; raises ValueError without any, or unless all are above zero."""
+    """The relative loads of replicas: their loads, in any unit, divided by the mean.
+
+    Raises ValueError without loads, and for loads that are not finite and above zero.
+    """
     values = np.asarray(loads, dtype=np.float64)
-    if not values.size or not all(math.isfinite(one) and one > 0 for one in values.tolist()):
+    if not values.size or not (np.isfinite(values) & (values > 0)).all():
         raise ValueError("the shares of the replicas must be numbers above zero")
-    return tuple(float(one) for one in values / values.mean())
+    return tuple((values / values.mean()).tolist())

@@ -80,10 +80,10 @@ def percentile_intervals(
 
 
 def dispersion_above(intervals: Sequence[BucketCounts], limit_ns: int) -> float:
-    """The variance of the number of values above a limit, divided by that number; 1 for independent values, and for none above.
+    """The index of dispersion of the number of values above a limit: its variance ÷ the number; 1 for independent values, and for none.
 
-    `intervals` are those of `percentile_intervals`, and are merged into batches in the same way. The variance is that of the share
-    above, as measured between the batches, times the square of the number of values; see `variance_of_share`.
+    `intervals` are merged into batches as in `percentile_intervals`. The variance is that of the share above the limit between the batches
+    (`variance_of_share`), times the squared number of values. With too few batches it is taken as that of independent values.
     """
     total_above = sum(interval.count_above(limit_ns) for interval in intervals)
     if len(intervals) < _FEWEST_BATCHES or not total_above:

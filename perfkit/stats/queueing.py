@@ -131,15 +131,16 @@ class BatchQueue:
 
 
 Saturations = tuple[float, float]
-"""The lowest and the highest saturation that a fitted queue may have."""
+"""The range of the saturation of a fitted queue."""
 _ANY: Saturations = (0.0, math.inf)
 
 
 class MgcFamily:
-    """The M/G/c queues with one to `maximum_servers` servers, and service times distributed as measured, times a factor.
+    """Candidate M/G/c queues: one to `maximum_servers` servers, and the measured service times multiplied by factors from 0.5 to 2.
 
-    Without queueing the shape of the distribution is as measured. Only queues that saturate above all `rates` and within `saturations` belong to
-    it: mean response times at low rates hardly depend on the number of servers, but the throughput of a busy server tells it.
+    `service_times` are measured without queueing. All candidates saturate above all `rates` and within `saturations`. A measured
+    saturation shows the number of servers, on which mean response times at low rates hardly depend. Raises ValueError without rates or
+    candidates.
     """
 
     def __init__(
@@ -167,14 +168,16 @@ class MgcFamily:
         self._ln_means = np.array(rows)
 
     def best(self, mean_response_times: npt.ArrayLike) -> MgcQueue:
-        """The queue with the least squares of ln E[R]."""
-        misses = ((self._ln_means - np.log(np.asarray(mean_response_times, dtype=np.float64))) ** 2).sum(axis=1)
-        servers, factor = self._members[int(misses.argmin())]
+        """The candidate with the least squares of ln E[R]."""
+        servers, factor = self._members[_nearest(self._ln_means, mean_response_times)]
         return MgcQueue(servers, tuple((self._shape * factor).tolist()))
 
 
 class BatchFamily:
-    """The batch-serving queues, on a grid of α and τ₀ around measured mean response times, that saturate within `saturations`."""
+    """Candidate batch-serving queues: a grid of α and τ₀; all saturate above all `rates` and within `saturations`.
+
+    `fastest` is the lowest measured mean response time. Raises ValueError without rates or candidates.
+    """
 
     def __init__(self, rates: Sequence[float], fastest: float, saturations: Saturations = _ANY) -> None:
         if not rates:
@@ -190,10 +193,14 @@ class BatchFamily:
         )
 
     def best(self, mean_response_times: npt.ArrayLike) -> BatchQueue:
-        """The queue with the least squares of ln E[R]."""
-        misses = ((self._ln_means - np.log(np.asarray(mean_response_times, dtype=np.float64))) ** 2).sum(axis=1)
-        place = int(misses.argmin())
+        """The candidate with the least squares of ln E[R]."""
+        place = _nearest(self._ln_means, mean_response_times)
         return BatchQueue(float(self._alphas[place]), float(self._fixed[place]))
+
+
+def _nearest(ln_means: _Numbers, mean_response_times: npt.ArrayLike) -> int:
+    """The row of `ln_means` with the least squared distance from ln E[R]."""
+    return int(((ln_means - np.log(np.asarray(mean_response_times, dtype=np.float64))) ** 2).sum(axis=1).argmin())
 
 
 def _mean_response_time_bound(alpha: _Numbers, tau: _Numbers, rate: _Numbers) -> _Numbers:

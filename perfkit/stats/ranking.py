@@ -1,29 +1,30 @@
-"""Ranks that are shared where the data cannot tell two configurations apart."""
+"""Ranking of configurations, with ties where the data cannot tell them apart."""
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from perfkit.stats.distributions import normal_quantile
+
 CERTAIN = 0.95
-"""The probability from which on one configuration counts as better than another."""
+"""The lowest probability with which one configuration counts as better than another."""
 POWER = 0.8
-"""The probability with which as much measuring as is advised tells two configurations apart."""
-Z_CERTAIN, Z_POWER = statistics.NormalDist().inv_cdf(CERTAIN), statistics.NormalDist().inv_cdf(POWER)
+"""The statistical power of the advised amount of data: the probability that it tells two configurations apart."""
+Z_CERTAIN, Z_POWER = normal_quantile(CERTAIN), normal_quantile(POWER)
 
 
 def shared_ranks(number: int, is_better: Callable[[int, int], bool]) -> list[int]:
-    """One plus the number of configurations that are certainly better, for each of `number`; `is_better(a, b)`: a is better than b.
+    """The rank of each of `number` configurations: one plus the number of better ones; `is_better(a, b)`: a is better than b.
 
-    Configurations that nothing tells apart share a rank, and the first rank is always taken. The rule does not depend on the order,
-    although "cannot be told apart" is not transitive: b may be tied with a and c while a is better than c.
+    Rank 1 is always taken, and the ranks do not depend on the order of the configurations. "Cannot be told apart" is not transitive: where
+    a is better than c and b is tied with both, the ranks of a, b and c are 1, 1 and 2.
     """
     return [1 + sum(is_better(other, one) for other in range(number) if other != one) for one in range(number)]
 
 
 def probability_below(draws: Sequence[float], others: Sequence[float]) -> float:
-    """P(X < Y) + P(X = Y)/2 for independent X and Y, given by draws; raises ValueError without any.
+    """P(X < Y) + P(X = Y)/2 of independent X and Y, estimated from draws; raises ValueError without draws.
 
     Source: the statistic of H. B. Mann & D. R. Whitney, Ann. Math. Statist. 18 (1947), divided by the number of pairs.
     """
@@ -36,9 +37,9 @@ def probability_below(draws: Sequence[float], others: Sequence[float]) -> float:
 
 
 def times_as_much(gap: float, standard_error: float, z: float = Z_CERTAIN) -> float:
-    """How many times as much data tells a gap from zero with a probability of 80 %, at least 1; infinite for no gap.
+    """The factor on the amount of data with which a test tells a gap from zero with a power of 80 %; at least 1, infinite without a gap.
 
-    ((z + z₀.₈)·SE/gap)², for a gap that is as large as it seems and a standard error that falls with 1/√n; z is the quantile of the
-    test. Source: the sample size of a z test, as in J. M. Bland, *An Introduction to Medical Statistics*, chapter 18.
+    ((z + z₀.₈)·SE/gap)², where z is the critical value of the test. Assumptions: the true gap is the estimated one, and the standard
+    error falls with 1/√n. Source: the sample size of a z test, as in J. M. Bland, *An Introduction to Medical Statistics*, chapter 18.
     """
     return max(((z + Z_POWER) * standard_error / gap) ** 2, 1.0) if gap else math.inf

@@ -123,11 +123,11 @@ def fit_rate_curve(rates_per_s: Sequence[float], values: Sequence[float], repeti
     server's speed and from chance in its queue, and both scale with that factor. Pooled values are fitted because the percentile
     of a short window of a busy queue is more often too low than too high.
 
-    The variance between runs is that of their mean standardised residuals, less what the variance within runs contributes to it, with R-1
-    degrees of freedom, combined with an assumed
-    standard deviation of 3 % (`ASSUMED_RUN_SD`) with 2 degrees of freedom: s² = (2·0.03² + (R-1)·s_R²)/(2 + R-1), the scaled inverse
-    χ² rule. So a few similar restarts do not suggest that restarts never differ. The variance within runs is that of the residuals,
-    which includes the misfit of the curve. Raises ValueError for fewer than 4 rates, without repetitions, and for values of 0 or less.
+    The variance between runs, s_R², is that of their mean standardised residuals, with R-1 degrees of freedom, less what the variance
+    within runs contributes to it. It is combined with an assumed standard deviation of 3 % (`ASSUMED_RUN_SD`) with 2 degrees of freedom:
+    s² = (2·0.03² + (R-1)·s_R²)/(2 + R-1), the scaled inverse χ² rule. So a few similar restarts do not suggest that restarts never
+    differ. The variance within runs is that of the residuals, which includes the misfit of the curve. Raises ValueError for fewer than
+    4 rates, without repetitions, and for values of 0 or less.
     """
     rate, value = np.asarray(rates_per_s, dtype=np.float64), np.asarray(values, dtype=np.float64)
     if np.unique(rate).size < FEWEST_RATES:

@@ -1,4 +1,4 @@
-"""One replica as a queue in virtual time, with the measured distribution of service times."""
+"""Simulation of one replica as a queue with the measured distribution of service times."""
 
 import dataclasses
 import heapq
@@ -14,7 +14,7 @@ from perfkit.stats.steps import Floats
 from perfkit.units import NS_PER_S, format_duration_ns, format_rate_per_s
 
 _RESTART_S = 1e6
-"""Longer than any backlog: as a gap, it makes the next request find an empty queue."""
+"""A gap between arrivals that is longer than any backlog, so that the next request finds an empty queue."""
 _LEAST_FACTOR, _MOST_FACTOR = 0.5, 2.0
 _MOST_SERVERS = 64
 _CALIBRATION_REQUESTS, _CALIBRATION_STEPS = 200_000, 24
@@ -36,7 +36,7 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class ServiceLaw:
-    """First come, first served by a number of servers; each of the service times is equally likely."""
+    """A first-come-first-served queue: its number of servers, and its equally likely service times."""
 
     servers: int
     times_s: Floats
@@ -57,9 +57,9 @@ class ServiceLaw:
 
 
 def response_times(arrivals: Floats, served: Floats, servers: int, restarts: npt.NDArray[np.int64]) -> Floats:
-    """The response times of requests that are served first come, first served; at each index of `restarts` all servers are idle.
+    """The response times of requests served first come, first served; at each index in `restarts` all servers are idle.
 
-    For one server it is Lindley's recursion (D. V. Lindley 1952), in closed form: the wait is the cumulative sum of service - gap, less its
+    For one server this is Lindley's recursion (D. V. Lindley 1952) in closed form: the wait is the cumulative sum of service - gap, less its
     running minimum.
     """
     if not arrivals.size:
@@ -85,14 +85,14 @@ def response_times(arrivals: Floats, served: Floats, servers: int, restarts: npt
 def calibrated_law(
     times_s: Sequence[float], capacity_per_s: float, limits: Sequence[Limit], random: np.random.Generator, servers: int | None = None
 ) -> ServiceLaw:
-    """The measured service times, on the servers and with the factor at which the simulated replica has the measured capacity.
+    """The measured service times, multiplied by the factor that gives the simulated replica the measured capacity.
 
-    The number of servers is that of an accepted queueing model; without one it is that which needs the factor nearest to 1, by Allen and
-    Cunneen's approximation. The factor is found by bisection on a simulation with common random numbers, so that exactly the allowed share of
-    requests is slower than a limit at the capacity. Raises ValueError if the factor is outside 0.5 to 2: the replica is not such a queue.
+    `servers` is that of an accepted queueing model. Without one, the number of servers is that whose factor is nearest to 1 by Allen and
+    Cunneen's approximation. The factor is the largest with which the limits are met at the capacity, by bisection on a simulation with
+    common random numbers. Raises ValueError if the factor is outside 0.5 to 2: such a replica is not a queue with these service times.
     """
     times = np.asarray(times_s, dtype=np.float64)
-    servers = servers or _fewest_changes(times, capacity_per_s, limits)
+    servers = servers or _fitting_servers(times, capacity_per_s, limits)
     count = _CALIBRATION_REQUESTS
     arrivals = np.cumsum(random.exponential(1 / capacity_per_s, count))
     none = np.zeros(0, dtype=np.int64)
@@ -117,8 +117,8 @@ def calibrated_law(
     return law.stretched(low)
 
 
-def _fewest_changes(times: Floats, capacity_per_s: float, limits: Sequence[Limit]) -> int:
-    """The number of servers whose service times need the factor nearest to 1 for the capacity."""
+def _fitting_servers(times: Floats, capacity_per_s: float, limits: Sequence[Limit]) -> int:
+    """The number of servers with which the factor on the service times that gives the capacity is nearest to 1."""
     coarse = tuple(np.quantile(times, (np.arange(_LAW_QUANTILES) + 0.5) / _LAW_QUANTILES).tolist())
     mean_s, best = sum(coarse) / len(coarse), (math.inf, 1)
     for servers in range(1, _MOST_SERVERS + 1):

@@ -1,15 +1,14 @@
-"""Capacity: the highest arrival rate that meets a limit on a percentile, with its distribution."""
+"""Capacity: the highest arrival rate at which a percentile meets its limit, with the distribution of the estimate."""
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from perfkit.stats.distributions import student_t_quantile
+from perfkit.stats.distributions import normal_quantile, student_t_quantile
 from perfkit.stats.exceedances import RateTimes, cluster_length_s
 from perfkit.stats.rate_curve import Spread
 from perfkit.units import NS_PER_S
@@ -20,9 +19,10 @@ DRAWS = 2000
 CONFIDENCE = 0.9
 """The confidence of the two-sided interval, whose lower end is a one-sided 95 % limit."""
 FEWEST_CLUSTERS = 2.0
-_NORMAL_REACH = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+"""The fewest independent clusters of slow requests near the capacity that a plan needs."""
+_NORMAL_REACH = normal_quantile((1 + CONFIDENCE) / 2)
 NEAR = (0.8, 1.15)
-"""The rates, as shares of the capacity, whose clusters count."""
+"""The range of rates near the capacity, as shares of it."""
 _POPULATION, _ROUNDS, _MOST_ROUNDS, _ENOUGH, _T_DEGREES = 5000, 6, 12, 400.0, 5
 _POWER_CENTRE, _POWER_SD = 0.8, 1.0  # of the logarithm: M/D/1 (about 0.8) and four servers (about 4) lie within one standard deviation
 _BELOW_SD, _ABOVE_SD = 0.02, 0.03  # how far the saturation may lie below the throughput answered, and above that under overload
@@ -30,7 +30,7 @@ _ROOM_CENTRE, _ROOM_SD, _LEAST_ROOM = math.log(0.3), 1.0, 0.02  # saturation ÷ 
 
 
 class Bound(NamedTuple):
-    """A rate that the capacity does not exceed, with its relative standard error."""
+    """An upper bound of the capacity, with its relative standard error."""
 
     per_s: float
     error: float = 0.0
@@ -38,29 +38,29 @@ class Bound(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capacity:
-    """λ*, the highest rate that meets the SLO; plans use `low_per_s`, its 95 % lower limit."""
+    """The capacity λ*, the highest rate that meets the SLO, with its 90 % interval. Plans use `low_per_s`, a 95 % lower limit."""
 
     per_s: float
     low_per_s: float
     high_per_s: float
     replicates: int
     is_cut: bool = False
-    """Whether a rate with overload or too many errors limits it, below where the curve meets the limit."""
+    """Whether a bound (overload or too many errors) limits the capacity, below the rate at which the percentile meets its limit."""
     clusters: float = math.inf
-    """The number of independent clusters of slow requests near the capacity: fewer than `FEWEST_CLUSTERS` show no capacity. Infinite if a bound
-    decides, not the percentile."""
+    """The number of independent clusters of slow requests measured near the capacity; a plan needs `FEWEST_CLUSTERS`. Infinite if a
+    bound decides and not the percentile."""
     measured_s: float = 0.0
-    """How long rates near the capacity were measured."""
+    """The total length of the windows at rates near the capacity."""
     needed_s: float = 0.0
-    """How long they must be measured in all for `FEWEST_CLUSTERS`."""
+    """The total length that holds `FEWEST_CLUSTERS`."""
     speed_elasticity: float = 1.0
-    """The percentage by which the capacity grows if the server becomes one percent faster."""
+    """The growth of the capacity, in percent, if the server becomes one percent faster."""
     draws_per_s: tuple[float, ...] = dataclasses.field(default=(), repr=False, metadata={"is_stored": False})
-    """Draws from the distribution of the capacity, ascending: the interval's ends are quantiles of them."""
+    """Draws from the distribution of the capacity, ascending. The ends of the interval are their quantiles."""
 
 
 class _Curves(NamedTuple):
-    """q(λ) = base + rise·u^power/(1 - u), u = λ/saturation; an array of each, one element per curve."""
+    """Curves q(λ) = base + rise·u^power/(1 - u), u = λ/saturation: arrays with one element per curve."""
 
     base_ns: _Numbers
     rise_ns: _Numbers
@@ -78,7 +78,7 @@ class _Curves(NamedTuple):
         return np.where(load < 1, np.log(self.base_ns + self.rise_ns * load_below**self.power / (1 - load_below)), np.inf)
 
     def crossing(self, limit_ns: float) -> _Numbers:
-        """The load at which each curve meets the limit; 0 if it is above it everywhere."""
+        """The load u at which each curve meets the limit; 0 for a curve that is above the limit everywhere."""
         low, high = np.zeros_like(self.power), np.ones_like(self.power)
         for _ in range(40):
             middle = (low + high) / 2
@@ -87,7 +87,7 @@ class _Curves(NamedTuple):
         return low
 
     def sensitivity(self, load: _Numbers, limit_ns: float) -> _Numbers:
-        """1 + d ln q/d ln λ where a curve meets the limit."""
+        """1 + d ln q/d ln λ at the load where each curve meets the limit."""
         load = np.clip(load, 1e-6, 0.999)
         return 1 + self.rise_ns * load**self.power / (1 - load) * (self.power + load / (1 - load)) / limit_ns
 
@@ -110,23 +110,25 @@ def capacity_under_limit(
     saturation_per_s: float | None = None,
     bounds: Sequence[Bound] = (),
 ) -> Capacity:
-    """The rate at which the percentile meets the limit, with its distribution.
+    """The rate at which the percentile meets the limit, with the distribution of the estimate.
 
-    The percentile is q(λ) = base + rise·u^k/(1 - u), u = λ/saturation: exact for every percentile of M/M/1 with k = 1, and for others with
-    the exponent as in H. Sakasegawa's approximation of the wait (Annals of the Institute of Statistical Mathematics 29, 1977). Each curve
-    is judged by the requests above it at every rate. Their expected share is 1 - `quantile` whatever the length of the window, while a
-    percentile of a short window of a busy queue is more often too low than too high. The number of clusters that they form counts as a
-    Poisson number: its deviance is that of the share, for the number of clusters that the windows hold (`perfkit.stats.exceedances`). Rates
-    at which the target fell behind or was not steady are lower bounds of q. The server's saturation is at least the `highest_throughput_per_s`,
-    and at most `saturation_per_s`, the throughput under overload, if that is known. The curves are weighted by the likelihood and by weak prior
-    knowledge of k and of the saturation, and drawn by population Monte Carlo (O. Cappé et al., *Journal of Computational and Graphical
-    Statistics* 13, 2004).
+    Model: q(λ) = base + rise·u^k/(1 - u), u = λ/saturation. With k = 1 it is exact for every percentile of M/M/1. For other queues, k is
+    the exponent of H. Sakasegawa's approximation of the wait (Annals of the Institute of Statistical Mathematics 29, 1977).
 
-    To the capacity of each curve the speed of the server is added, uncertain by s_run·t/√R, the uncertainty of the mean over restarts: a
-    server slower by ε has a capacity lower by ε·(1+S)/S, S = d ln q/d ln λ. `bounds` are rates that fail for another reason.
+    Likelihood: the number of requests above the curve at each rate. Its expected share is 1 - `quantile` for windows of any length, up to
+    a transient correction; a percentile of a short window of a busy queue, in contrast, is more often too low than too high. The deviance
+    is that of a Poisson number, the number of independent clusters that the windows hold (`perfkit.stats.exceedances`). The times at
+    rates where the target fell behind or was not steady are lower bounds of q.
 
-    Simulated in reports/plan-simulation.md. Assumptions: Poisson arrivals or smoother ones, and windows that begin soon after an idle queue
-    or in steady state. Raises ValueError without times.
+    Prior: weak on k and on the saturation. The saturation is at least `highest_throughput_per_s`, and at most `saturation_per_s`, the
+    throughput under overload, if that is known; both limits have an error of a few percent. Curves are drawn by population Monte Carlo
+    (O. Cappé et al., *Journal of Computational and Graphical Statistics* 13, 2004).
+
+    Restarts: the mean speed of the server over restarts has the error s_run·t/√R. A server slower by ε has a capacity lower by ε·(1+S)/S,
+    S = d ln q/d ln λ. `bounds` are rates that fail for another reason.
+
+    Validated by simulation in reports/plan-simulation.md. Assumptions: Poisson arrivals or smoother ones, and windows that begin soon after
+    an idle queue or in steady state. Raises ValueError without times.
     """
     if not any(one.count for one in times):
         raise ValueError("a capacity needs measured times")
@@ -163,7 +165,7 @@ def _cluster_facts(found: _Evidence, capacity_per_s: float, limit_ns: float) -> 
 
 
 def _draw_parameters(found: _Evidence, random: np.random.Generator) -> _Numbers:
-    """Draws of (ln base, ln rise, ln saturation, ln power): each round's proposals follow the weighted draws of the one before."""
+    """Draws of (ln base, ln rise, ln saturation, ln power). Each round proposes from the weighted mean and covariance of the one before."""
     percentiles = np.log([one.percentile_s(found.tail) * NS_PER_S for one in found.times if not one.is_lower_bound])
     lowest, highest, throughput = float(percentiles.min()), float(percentiles.max()), math.log(found.highest_throughput_per_s)
     lower = np.array([lowest - 3, lowest - 12, throughput + math.log(0.9), math.log(0.3)])
@@ -206,10 +208,10 @@ def _log_likelihood(parameters: _Numbers, found: _Evidence) -> _Numbers:
     full_per_s = found.saturation_per_s or np.maximum(curves.saturation_per_s, found.highest_throughput_per_s)
     for one in found.times:
         ln_times = curves.ln_value(one.rate_per_s)
-        # the measured percentile bounds the length: a curve far above it would otherwise make all windows too short to contradict it
+        # limited by the measured percentile: otherwise a curve far above it makes clusters so long that no window contradicts it
         percentile_s = np.minimum(np.exp(np.minimum(ln_times, 60)) / NS_PER_S, one.percentile_s(found.tail))
         cluster_s = one.cluster_length_s(percentile_s, found.tail, np.asarray(1 - one.rate_per_s / full_per_s))
-        reached = one.reached_share(cluster_s, found.tail)
+        reached = one.transient_correction(cluster_s, found.tail)
         clusters = reached * found.tail * one.length_s / cluster_s
         ratio = one.count_above(ln_times) / (reached * found.tail * one.count)
         deviance = np.where(ratio > 0, ratio * np.log(np.maximum(ratio, 1e-12)) - ratio + 1, 1.0)

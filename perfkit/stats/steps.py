@@ -1,4 +1,4 @@
-"""Values that change at instants: demand over the day, and the number of replicas."""
+"""Step functions of time, such as the demand over the day and the number of replicas."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Steps:
 
     @classmethod
     def of_changes(cls, start_s: float, value: float, changes: Iterable[tuple[float, float]]) -> "Steps":
-        """A value from `start_s` on, and its changes as pairs of instant and difference."""
+        """From the value at `start_s`, and its changes as pairs of instant and difference."""
         ordered = sorted(changes)
         values = value + np.cumsum([difference for _, difference in ordered])
         return cls.of([(start_s, value), *zip((instant_s for instant_s, _ in ordered), values.tolist(), strict=True)])
@@ -59,7 +59,7 @@ class Steps:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class PeriodicSteps:
-    """Steps that repeat: a day or a week. The last value before the end of the period holds until the first start of the next one."""
+    """Steps that repeat every day or week. The last value of a period holds until the first start in the next one."""
 
     steps: Steps
     length_s: float
@@ -71,7 +71,7 @@ class PeriodicSteps:
         return values
 
     def over(self, start_s: float, end_s: float) -> Steps:
-        """The steps from one instant to another, over as many periods as lie between."""
+        """The steps from one instant to another, over any number of periods."""
         first, last = int(np.floor(start_s / self.length_s)), int(np.ceil(end_s / self.length_s))
         starts = np.concatenate([self.steps.starts_s + number * self.length_s for number in range(first, last + 1)])
         inside = starts[(starts > start_s) & (starts < end_s)]

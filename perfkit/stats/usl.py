@@ -100,9 +100,9 @@ def fit_usl(
     √((1-σ)/κ) is the set of peaks whose best fit the F test does not reject (a profile; D. M. Bates & D. G. Watts 1988, chapter 6).
     Assumptions: a closed loop without think time; independent noise of equal relative size, apart from the weights.
 
-    The law is rejected if the mean throughputs at the concurrencies lie further from it than 5 % (root mean square) and than the repetitions
-    scatter: the F test for lack of fit, at 5 % (N. R. Draper & H. Smith, *Applied Regression Analysis*, section 2.1). Without
-    repetitions the data cannot tell.
+    The law is rejected if two conditions hold: the mean throughputs at the concurrencies deviate from it by more than 5 % (root mean
+    square), and the F test for lack of fit, at 5 %, finds that the scatter of the repetitions does not explain this (N. R. Draper &
+    H. Smith, *Applied Regression Analysis*, section 2.1). Without repetitions it is not rejected.
 
     The fit is refused for fewer than 8 points or 4 concurrencies, and if σ is significantly below 0, as with batching, where
     throughput grows faster than the requests in flight. The peak is refused if fewer than 2 points are past it, or its
@@ -151,7 +151,7 @@ def fit_usl(
 
 
 def _lack_of_fit(n: _Numbers, x: _Numbers, root: _Numbers, minimum: Minimum) -> float:
-    """The root mean square by which the law misses the means at the concurrencies, as a share; 0 if that may be the scatter of the repetitions."""
+    """The root mean square deviation of the mean throughputs from the law, as a share; 0 if the scatter of the repetitions explains it."""
     levels, places = np.unique(n, return_inverse=True)
     within_degrees, beyond_degrees = n.size - levels.size, levels.size - 3
     if min(within_degrees, beyond_degrees) < 1:

@@ -15,7 +15,7 @@ _LEAST_SD = 1e-6
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Split:
-    """Indices of the points to fit and of those held out; `sentence` says what is missing for a validation, empty if nothing."""
+    """The indices of the fitted and of the held-out points; `sentence` names the points that a validation lacks, empty if none."""
 
     fitted: tuple[int, ...]
     held_out: tuple[int, ...]
@@ -40,7 +40,7 @@ class HeldOut:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Validation:
-    """The verdict on a model; one that the data cannot reject is accepted, and the sentence says how large an error they could not tell."""
+    """The verdict on a model: accepted unless the data reject it. The sentence says which errors the data could not detect."""
 
     model: str
     errors: tuple[HeldOut, ...]
@@ -68,13 +68,13 @@ def split_points(rates_per_s: Sequence[float], capacity_per_s: float) -> Split:
 
 
 def judge_model(model: str, errors: Sequence[HeldOut], noise: npt.NDArray[np.float64]) -> Validation:
-    """Rejects a model whose errors exceed the allowed 10 % of a mean or 15 % of a p99 by more than chance.
+    """Reject a model whose errors exceed the allowed 10 % of a mean or 15 % of a p99 by more than chance explains.
 
-    `noise` holds draws of ln(predicted ÷ measured) for a model that is right (draws × errors): what the measurements of the held-out points
-    and those that the model was fitted to vary by. The statistic is the largest excess of |ln(predicted ÷ measured)| over the allowed
-    error, in standard deviations of the noise; the model is rejected if it is above the 95 % quantile of the noise's own largest
-    deviation. So a model within the allowed errors is rejected in at most about 5 % (`FALSE_REJECTIONS`), whatever the number of points.
-    The sentence says which errors the data could have told with a power of 95 %; if those are above 50 %, it says "not rejected".
+    `noise` holds draws of ln(predicted ÷ measured) for a correct model (draws × errors). It contains the variation of the held-out
+    measurements and of those that the model was fitted to. The test statistic is the largest excess of |ln(predicted ÷ measured)| over
+    the allowed error, in standard deviations of the noise. Its critical value is the 95 % quantile of the noise's own largest deviation.
+    So a model within the allowed errors is rejected with a probability of at most about 5 % (`FALSE_REJECTIONS`), whatever the number of
+    points. The sentence names the errors that are detected with a power of 95 %; if these exceed 50 %, it says "not rejected".
     """
     allowed = {"mean": MEAN_WITHIN, "p99": P99_WITHIN}
     if not errors:

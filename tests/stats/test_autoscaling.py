@@ -55,7 +55,6 @@ def test_replicas_stop_only_when_nothing_asked_for_them_within_the_delay():
 def test_a_replica_that_is_starting_is_stopped_first():
     course = autoscale(counts((20, 60), (100, 15), (20, 600)), settings(cold_start_s=900.0, scale_down_delay_s=30.0), 2)
     assert float(np.max(course.running.values)) > 2
-    assert pairs(course.ready)[-1][1] == 2
     assert all(value == 2 for _, value in pairs(course.ready))
 
 

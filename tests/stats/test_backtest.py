@@ -25,30 +25,22 @@ def test_a_model_that_is_exactly_right_has_no_error_and_all_the_weight():
     assert models["linear"].error > 0.1
 
 
-def test_the_error_is_that_of_the_medians_in_units_of_the_difference_after_a_week():
-    """Growth by 2 a day differs by 14 after a week. From every origin the exponential fit is repeated here by numpy.polyfit."""
-    peaks = 100 + 2 * np.arange(26.0)  # short enough to have no weekday pattern
-    errors = []
-    for known in (10, 12, 13, 15, 16, 18, 20, 21, 23):
-        slope, level = np.polyfit(np.arange(known), np.log(peaks[:known]), 1)
-        coming = np.arange(known, min(26, 2 * known))
-        errors.append(np.abs(np.exp(level + slope * coming) - peaks[coming]).mean() / 14)
-    out = of(np.log(peaks))
+@pytest.mark.parametrize("days", [np.arange(26.0), np.array([day for day in range(36) if day % 7 < 5], dtype=np.float64)])
+def test_the_error_is_that_of_the_medians_in_units_of_the_difference_after_a_week(days):
+    """26 days, or 26 weekdays: growth by 2 a day differs by 14 after a week. From every origin the fit is repeated by numpy.polyfit."""
+    peaks, errors = 100 + 2 * days, []  # short enough to have no weekday pattern
+    for known in (10, 12, 14, 16, 17, 19, 21, 23):
+        slope, level = np.polyfit(days[:known], np.log(peaks[:known]), 1)
+        ahead = days[known:][days[known:] <= 2 * days[known - 1] + 1]  # as many days as are known
+        errors.append(np.abs(np.exp(level + slope * ahead) - (100 + 2 * ahead)).mean() / 14)
+    out = back_test(days, peaks)
     assert out.origins == 8
-    assert min(errors) < out.models["exponential"].error < max(errors)
+    assert out.models["exponential"].error == pytest.approx(np.mean(errors))
     assert out.models["linear"].error == pytest.approx(0, abs=1e-6)
 
 
 def test_a_constant_history_has_no_scaled_error():
     assert of(np.full(30, 5.0)).models["linear"].error is None
-
-
-def test_the_weekly_difference_is_taken_between_days_one_week_apart_also_with_gaps():
-    """Weekdays only: 5 of 7 days, growth by 2 a day, so days one week apart differ by 14, not by 2·9 or 2·7 positions."""
-    days = np.array([day for day in range(40) if day % 7 < 5], dtype=np.float64)
-    gaps = back_test(days, 100 + 2 * days).models["exponential"].error
-    whole = back_test(np.arange(40.0), 100 + 2 * np.arange(40.0)).models["exponential"].error
-    assert gaps == pytest.approx(whole, rel=0.25)
 
 
 @pytest.mark.parametrize(

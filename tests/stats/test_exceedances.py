@@ -32,9 +32,9 @@ def test_windows_after_an_idle_queue_miss_the_expected_share(queue):
     above = np.mean([np.mean(queue(random, load, number, warm_up=0) > math.log(100) / (1 - load)) for _ in range(8000)])
     seconds, cluster_s = number / (100 * load), np.array([mm1_cluster_s(load)])
     cold, warm = (RateTimes(100 * load, [BucketCounts.of([MS])], [Window(seconds, warm_up_s)]) for warm_up_s in (0.0, 60.0))
-    assert float(cold.reached_share(cluster_s, 0.01)[0]) == pytest.approx(0.63, abs=0.01)
+    assert float(cold.transient_correction(cluster_s, 0.01)[0]) == pytest.approx(0.63, abs=0.01)
     assert above / 0.01 == pytest.approx(0.63, abs=0.15)
-    assert warm.reached_share(cluster_s, 0.01).tolist() == [1.0]
+    assert warm.transient_correction(cluster_s, 0.01).tolist() == [1.0]
 
 
 def test_requests_above_a_time_are_counted_with_its_own_bucket():

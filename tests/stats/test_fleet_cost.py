@@ -1,8 +1,5 @@
 """Costs against sums done by hand, and the best number of reserved replicas against every other one."""
 
-import itertools
-
-import numpy as np
 import pytest
 
 from perfkit.stats.fleet_cost import BoughtFleet, mean_power_w, rent, rent_with_spot
@@ -25,7 +22,6 @@ def test_the_number_of_reserved_replicas_costs_least():
     best = rent(shares, 2.5, 1.6)
     assert best.per_h == pytest.approx(min(cost(number) for number in range(len(shares) + 1)))
     assert best.reserved == 5
-    assert all(cost(number) >= best.per_h - 1e-9 for number in range(len(shares) + 1))
 
 
 def test_spot_replicas_are_paid_for_while_they_run():
@@ -45,11 +41,3 @@ def test_power_is_interpolated_between_the_measured_rates():
     """Four replicas at 10/s and at 30/s each: 100 W + (300 W - 100 W)/2 = 200 W, and 300 W; half of the time each."""
     demand = Steps.of([(0.0, 40.0), (50.0, 120.0)])
     assert mean_power_w(4, demand, 100.0, (0, 20, 25), (100, 300, 300)) == pytest.approx(4 * (200 + 300) / 2)
-
-
-def test_the_running_shares_of_steps_never_rise():
-    steps = Steps.of([(0.0, 1), (10.0, 4), (30.0, 2)])
-    shares = [steps.share_at_least(number, 0, 40) for number in (1, 2, 3, 4, 5)]
-    assert shares == [1, 0.75, 0.5, 0.5, 0]
-    assert all(later <= earlier for earlier, later in itertools.pairwise(shares))
-    assert sum(shares) * 40 == np.dot([10, 20, 10], [1, 4, 2])

@@ -88,7 +88,7 @@ def test_the_weekday_pattern_is_found_and_added_again():
     assert history.logs.std() < 0.02
 
 
-def test_a_history_without_a_weekday_pattern_keeps_none():
+def test_little_remains_of_a_weekday_pattern_that_is_chance_and_nothing_in_a_short_history():
     patterns = [peak_history(days(84), np.exp(noise(84, seed))).weekday_logs for seed in range(20)]
     raw_sd = 0.05 / math.sqrt(84 / 7)
     assert math.sqrt(np.mean(np.square(patterns))) < 0.6 * raw_sd

@@ -25,6 +25,9 @@ def test_shares_of_other_numbers_of_replicas_keep_the_skew_and_a_mean_of_one():
         assert (shares[0], shares[-1], shares.mean()) == pytest.approx((1.2, 0.8, 1.0))
         assert (np.diff(shares) <= 1e-12).all()
     assert splitting.shares_of(1).tolist() == [1.0]
+    lopsided = Splitting(shares=(2.0, 0.5, 0.5))  # interpolated 2, 0.5 and 2, 1.25, 0.5, 0.5, 0.5, divided by their means
+    assert lopsided.shares_of(2).tolist() == pytest.approx([1.6, 0.4])
+    assert lopsided.shares_of(5).tolist() == pytest.approx([2 / 0.95, 1.25 / 0.95, *[0.5 / 0.95] * 3])
 
 
 def test_distinct_shares_have_their_numbers_of_replicas():

@@ -21,12 +21,13 @@ KNOWN_SPEED = Spread(0.0, 10, 3, 0.02, 10)
 def measure(queue):
     """Measures M/M/1 with a service time of 10 ms at each rate, in steady state."""
 
-    def at_rates(random, seconds, rates=RATES):
-        return [one_rate(random, rate, seconds) for rate in rates]
+    def at_rates(random, seconds, rates=RATES, behind=()):
+        return [one_rate(random, rate, seconds, rate in behind) for rate in rates]
 
-    def one_rate(random, rate, seconds):
+    def one_rate(random, rate, seconds, is_behind):
         times_ns = np.rint(queue(random, rate / 100, int(rate * seconds), warm_up=5_000) * UNIT_NS)
-        return RateTimes(rate, [BucketCounts.of(part) for part in np.array_split(times_ns, 40)], [Window(seconds, 60.0)])
+        batches = [BucketCounts.of(part) for part in np.array_split(times_ns, 40)]
+        return RateTimes(rate, batches, [Window(seconds, 60.0)], is_lower_bound=is_behind)
 
     return at_rates
 
@@ -70,10 +71,8 @@ def test_a_throughput_under_overload_bounds_the_capacity_beyond_the_measured_rat
 
 def test_times_of_a_target_that_fell_behind_count_as_lower_bounds(measure):
     """The same windows at 75/s and 82/s, of which the upper misses the limit: as lower bounds they bound the capacity from above alone."""
-    random = np.random.default_rng(8)
-    steady = measure(random, 400.0)
-    behind = RateTimes(82, steady[-1]._batches, steady[-1].windows, is_lower_bound=True)
-    both, above = capacity(random, steady), capacity(random, [*steady[:-1], behind])
+    steady, behind = (measure(np.random.default_rng(8), 400.0, behind=rates) for rates in ((), (82,)))
+    both, above = (capacity(np.random.default_rng(9), times) for times in (steady, behind))
     assert above.high_per_s < 82
     assert above.low_per_s <= both.low_per_s
 
